@@ -121,8 +121,8 @@ def main() -> None:
     engine, programs = registry.engine("tensorflow"), []
     whole = engine.whole
 
-    def seen(recording: Any, state: Any) -> Any:
-        programs.append(whole(recording, state))
+    def seen(*given: Any) -> Any:
+        programs.append(whole(*given))
         if options.engine == WITH_XLA:
             programs[-1].try_variant(math.inf)  # at once
         return programs[-1]
@@ -141,6 +141,8 @@ def main() -> None:
     with suppress(Refused):
         curve = Curve(*measure(checked, options.seconds, clock), "")
     ran = tg.last_backward().backend
+    if options.engine != AUTO and curve.steps and ran != options.engine.split()[0]:
+        raise SystemExit(f"{options.workload} ran natively: {tg.last_backward().reason}")
     if ran == "tensorflow":
         ran += programs[-1].variant
     print(json.dumps(curve._replace(ran=ran)._asdict()))

@@ -290,6 +290,13 @@ def decompositions() -> Iterator[Row]:
     """Yield the rows of numpy.linalg, which record on tensors."""
     for name in ("inv", "det", "pinv", "svdvals"):
         yield Row(name, name, _ours_linalg(name), _of(f"linalg.{name}"), (near_identity,))
+    yield Row(
+        "lstsq",
+        "lstsq",
+        lambda tg, a: np.linalg.lstsq(a, np.ones(len(a), a.dtype))[0],
+        lambda torch, a: torch.linalg.lstsq(a, torch.ones(len(a), 1, dtype=a.dtype))[0],
+        (near_identity,),
+    )
     for name in ("cholesky", "eigvalsh"):
         ours, theirs = _ours_linalg(name), _of(f"linalg.{name}")
         yield Row(name, name, ours, theirs, (symmetric,), agrees=("forward",))
@@ -354,6 +361,13 @@ def of_complex_numbers() -> Iterator[Row]:
         lambda tg, x: (np.conj(x * turn) * turn).imag,
         lambda torch, x: (torch.conj(x * turn) * turn).imag,
         (ANYWHERE,),
+    )
+    yield Row(
+        "from_parts",
+        "sign of complex numbers",
+        lambda tg, x: np.sign(x * turn).imag,
+        lambda torch, x: torch.sgn(x * turn).imag,
+        (NONZERO,),
     )
     for name in ("fft", "ifft", "rfft"):
         yield Row(

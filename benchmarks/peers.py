@@ -12,7 +12,7 @@ import sys
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-INSTALL = 'pip install "tapegraph[{}]"'
+INSTALL = 'pip install ".[{}]"'
 
 
 class Peer(NamedTuple):

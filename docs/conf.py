@@ -54,8 +54,11 @@ AT_THE_ROOT = {
 INDEXES = ("index", "api")
 LINK = re.compile(r"\[([^][]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)")
 
-# What a cell of a notebook printed, for those who read the file: the site has it from running it.
-SHOWN = re.compile(r"(^```{code-cell}.*?^```\n)\n```text\n.*?^```\n", re.DOTALL | re.MULTILINE)
+# What a cell of a notebook printed or drew, for those who read the file: the site runs the cell.
+SHOWN = re.compile(
+    r"(^```{code-cell}.*?^```\n)(?:\n```text\n.*?^```\n)?(?:\n!\[[^]]*\]\([^)]*\)\n)?",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 def prepare(app: Sphinx, docname: str, source: list[str]) -> None:

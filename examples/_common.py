@@ -36,7 +36,7 @@ def extra(name: str = "examples") -> Iterator[None]:
     except ModuleNotFoundError as error:
         sys.exit(
             f"This example needs {error.name}, which is not installed. "
-            f'Install what the examples use with: pip install "tapegraph[{name}]"'
+            f'Install what the examples use with: pip install ".[{name}]"'
         )
 
 

@@ -18,6 +18,8 @@ from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, Xla
 
+_watched = WATCHING.entered.get
+
 
 class Native(Engine):
     """The reverse sweep in NumPy, to which all others fall back."""
@@ -29,7 +31,7 @@ class Native(Engine):
         return Outcome(gradients(recording, seeds, WATCHING.value()))
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
-        if history.kept or WATCHING.value():  # else by a sweep that needs no columns
+        if history.kept or _watched():  # else by a sweep that needs no columns
             return self.run(history.recording, seeds)
         return Outcome(gradients_of_history(history, seeds))
 

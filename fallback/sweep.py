@@ -95,7 +95,11 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
             cotangents[node] = g
         op, inputs, y, attrs = node._op, node._inputs, node._array, node._attrs
         row: Any = VJPS.get(op.name) or own_row(op, node)
-        if type(row) is Joint or attrs or op.saves or len(inputs) > 2:
+        if len(inputs) == 1 and type(row) is not Joint and not op.saves:  # it needs the gradient
+            (x,) = inputs
+            array = x._array
+            add(x, array, row[0](g, y, array, **attrs) if attrs else row[0](g, y, array))
+        elif type(row) is Joint or attrs or op.saves or len(inputs) != 2:
             if op.saves:
                 attrs = {**attrs, "saved": node._saved}
             arrays = [x if type(x) is not cls and type(x) in DTYPES else x._array for x in inputs]
@@ -112,10 +116,6 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
                 for x, array, needs, rule in zip(inputs, arrays, needed, row):  # noqa: B905
                     if needs and rule is not None:
                         add(x, array, rule(g, y, *arrays, **attrs))
-        elif len(inputs) == 1:  # one input and no attributes, and two: the hot path
-            (x,) = inputs
-            array = x._array
-            add(x, array, row[0](g, y, array))
         else:
             first, second = inputs
             a = first if type(first) is not cls and type(first) in DTYPES else first._array

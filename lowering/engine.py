@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegraph.engines.engine import Costs, Engine, Outcome
+from tapegraph.engines.engine import Costs, Engine, EngineDeclined, Outcome
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.lowering.rows.rules import check_gaps
+from tapegraph.lowering.rows.rules import NotLowered, gap_among
 from tapegraph.lowering.runtime import (
     Unavailable,
     check_installed,
+    installed_version,
     is_found,
     is_transient,
     loaded,
     tensorflow,
+    unavailable,
 )
-from tapegraph.recording.linearize import History
+from tapegraph.recording.linearize import OPERATION, History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
@@ -45,14 +47,20 @@ class TensorFlow(Engine):
     title = "TensorFlow"
     costs = Costs(load=3.0, compile=0.05, compile_entry=1.5e-3, call=1e-4)
 
-    def check(self, program: Program | History) -> None:
+    def unavailable(self) -> EngineDeclined | None:
+        """Return why TensorFlow cannot be used, without importing it."""
+        return unavailable()
+
+    def check(self, program: Program) -> None:
         """Refuse, without importing TensorFlow, what is known to run natively."""
-        check_gaps(program.ops)
+        gap = gap_among(program.ops)
+        if gap is not None:
+            raise NotLowered(gap)
         check_installed()
 
-    def check_history(self, history: History) -> None:
-        """Refuse the same by the operations alone."""
-        self.check(history)
+    def refusal(self, history: History) -> str | None:
+        """Return which operation has no lowering."""
+        return gap_among(map(OPERATION, reversed(history.entries)))
 
     def load(self) -> None:
         """Import TensorFlow."""
@@ -138,8 +146,8 @@ class TensorFlow(Engine):
         return is_transient(error)
 
     def version(self) -> str:
-        """Return TensorFlow's version, importing it."""
-        return str(tensorflow().__version__)
+        """Return TensorFlow's version, without importing it; ``""`` where only that tells."""
+        return installed_version()
 
     def details(self) -> dict[str, str]:
         """Return the devices and the state of the cache."""

@@ -25,7 +25,7 @@ from tapegraph.lowering.rows.rules import NotLowered, Size, ints, reshaped, scal
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import emit_entry, row_of
 from tapegraph.pytree import replaced
-from tapegraph.recording.op import INPUT
+from tapegraph.recording.op import INPUT, OpKind
 from tapegraph.recording.program import Recording
 from tapegraph.testing import PARITY_TOLERANCE
 from tapegraph.typed import Array, Pytree
@@ -52,6 +52,7 @@ class Variables:
             tf = tensorflow()
             with tf.init_scope():  # no part of a function that is being traced
                 text = re.sub(r"[^A-Za-z0-9_.]", "_", name)
+                text = re.sub("^_", "p_", text)  # by TensorFlow's rule no name begins with it
                 self.by_name[name] = tf.Variable(param.detach().numpy(), name=text)
         return self.by_name[name]
 
@@ -91,7 +92,7 @@ class Function:
                 fix = f"Pass batch=False. ({type(error).__name__}: {error})"
                 raise NotLowered(message(self.recorded.op, received, expected, fix)) from error
             if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
-                result = tf.stop_gradient(result) if op.differentiable != () else result
+                result = result if op.kind is OpKind.COMPARISON else tf.stop_gradient(result)
             tensors[slot] = result
         return [tf.identity(tensors[slot]) for slot in program.outputs]
 
@@ -146,6 +147,8 @@ def function(f: Callable[..., Any], params: Pytree = None) -> Any:
         return replaced(made.recorded.runs[0].result, iter(made.results(feeds)))
 
     traced.__name__ = re.sub(r"\W", "_", getattr(f, "__name__", "function")) or "function"
+    # TensorFlow warns of functions that are traced often, and counts by the wrapped function.
+    traced.__signature__, traced.__wrapped__ = inspect.signature(traced), f  # type: ignore[attr-defined]
     made = tf.function(traced, autograph=False)
     made.parameters = variables.by_name
     return made
@@ -204,6 +207,7 @@ def export(
     """Write a SavedModel; see `tapegraph.export`."""
     tf = tensorflow()
     names, arrays, batched = arguments
+    _check_names(names)
     variables = Variables("export", params)
     function = Function(FreeFunction("export", f, arrays, batched), variables)
     outputs = output_names("export", function.recorded.runs[0].result)
@@ -248,13 +252,28 @@ def export(
         module.value_and_gradients = traced(value_and_gradients)
         signatures["value_and_gradients"] = module.value_and_gradients
     module.__call__ = module.serve
-    _check(module.serve, function, variables)
-    tf.saved_model.save(
-        module,
-        os.fspath(path),
-        signatures=signatures,
-        options=tf.saved_model.SaveOptions(experimental_custom_gradients=True),
-    )
+    # TensorFlow counts the traces of calls, and would warn after some exports.
+    _check(module.serve.get_concrete_function(), function, variables)
+    options = tf.saved_model.SaveOptions(experimental_custom_gradients=True)
+    try:
+        tf.saved_model.save(module, os.fspath(path), signatures=signatures, options=options)
+    except tf.errors.OpError as error:
+        received = f"{os.fspath(path)!r} ({type(error).__name__}: {error.message})"
+        expected = "a folder that can be written, for a SavedModel"
+        fix = "Or name a file that ends in .onnx."
+        raise OSError(message("export", received, expected, fix)) from error
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Refuse the names of arguments that no signature of a SavedModel can have."""
+    fix = "Rename it, or wrap the function: tg.export(lambda x: f(x), path, x)."
+    for name in names:
+        if name == "self" or not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+            expected = "a name of A-Z, a-z, 0-9 and _, a letter first, and not 'self'"
+            raise ValueError(message("export", f"an argument named {name!r}", expected, fix))
+        if sum(name.lower() == other.lower() for other in names) > 1:
+            expected = "names that differ in more than the case of letters"
+            raise ValueError(message("export", f"arguments named {names}", expected, fix))
 
 
 def _check(serve: Any, function: Function, variables: Variables) -> None:

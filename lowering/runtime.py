@@ -26,7 +26,7 @@ NEEDED = (
     "function",
     "raw_ops.StatefulPartitionedCall",
 )
-INSTALL = 'Install it with: pip install "tapegraph[tensorflow]".'
+INSTALL = 'Install it with: pip install "tensorflow>=2.18".'
 NOT_INSTALLED = f"TensorFlow is not installed. {INSTALL}"
 
 
@@ -64,16 +64,44 @@ def tensorflow() -> Any:
     return _module
 
 
-def check_installed() -> None:
-    """Refuse where TensorFlow is known to be unusable, without importing it."""
+def unavailable() -> Unavailable | None:
+    """Return why TensorFlow cannot be used, as far as is known without an import, or None.
+
+    What is not installed is not looked for again.
+    """
     global _found, _reason
     if _reason is None and not _found:
         # None stands among the modules for what must not be imported.
         _found = loaded() if "tensorflow" in sys.modules else is_found("tensorflow")
         if not _found:
             _reason = NOT_INSTALLED
-    if _reason is not None:
-        raise _refusal(_reason)
+    return None if _reason is None else _refusal(_reason)
+
+
+def check_installed() -> None:
+    """Refuse where TensorFlow is known to be unusable, without importing it."""
+    declined = unavailable()
+    if declined is not None:
+        raise declined
+
+
+def installed_version() -> str:
+    """Return TensorFlow's version, without importing it; ``""`` where only importing it tells.
+
+    :raises Unavailable: It is not installed, or too old, or is known not to work.
+    """
+    if _module is not None:
+        return str(_module.__version__)
+    check_installed()
+    from importlib import metadata  # which takes long to import
+
+    try:
+        version = metadata.version("tensorflow")
+    except metadata.PackageNotFoundError:  # it came under another name
+        return ""
+    if old := _too_old(version):
+        raise Unavailable(old)
+    return version
 
 
 def is_found(name: str) -> bool:
@@ -110,25 +138,34 @@ def _load() -> None:
         with without_log(importing=True):
             module = importlib.import_module("tensorflow")
         version = str(module.__version__)
-        parts = tuple(int(p) for p in version.split(".")[:2])
-    except Exception as error:  # a broken installation raises anything
+        old = _too_old(version)
+        lacking = [name for name in NEEDED if not _has(module, name)]
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a broken installation raises anything, SystemExit too
         raise_interrupt(error)
         missing = isinstance(error, ModuleNotFoundError) and error.name == "tensorflow"
         failure = f"TensorFlow does not import: {type(error).__name__}: {error}"
         _reason = NOT_INSTALLED if missing else failure
         return
-    lacking = [name for name in NEEDED if not _has(module, name)]
-    if parts < MINIMUM:
-        wanted = f"{'.'.join(map(str, MINIMUM))} or later is needed"
-        _reason = f"TensorFlow {version} is too old: {wanted}. {INSTALL}"
+    if old:
+        _reason = old
     elif lacking:
         _reason = f"TensorFlow {version} has no {lacking[0]}, which is needed. {INSTALL}"
     else:
         _module = module
 
 
+def _too_old(version: str) -> str:
+    """Return why a version is refused, ``""`` of one that is new enough."""
+    if tuple(int(part) for part in version.split(".")[:2]) >= MINIMUM:
+        return ""
+    wanted = f"{'.'.join(map(str, MINIMUM))} or later is needed"
+    return f"TensorFlow {version} is too old: {wanted}. {INSTALL}"
+
+
 def _has(module: Any, name: str) -> bool:
-    try:
+    try:  # some names are loaded at first use, and then raise what importing them raises
         attrgetter(name)(module)
     except AttributeError:
         return False

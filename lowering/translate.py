@@ -26,7 +26,7 @@ from tapegraph.lowering.rows.rules import (
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops import rules_of_families
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, SCALAR, Attrs, Op
+from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
 from tapegraph.typed import Array
 
@@ -101,7 +101,7 @@ def emit_entry(
     op = program.ops[slot]
     attrs: Attrs = program.attrs[slot]
     out = Result(program.shapes[slot], program.dtypes[slot].name)
-    operands = _operands(recording, slot, tensors, out)
+    operands = _operands(recording, slot, tensors)
     rule = _rule(program, slot, strong_zero=strong_zero, whole=whole)
     if last:
         out, rule, attrs = emitted_last(op.name, out, rule, attrs)
@@ -138,35 +138,15 @@ def _complex_rule(op: Op) -> Rule:
     return row.rule if row.complex is True else row.complex
 
 
-def _operands(recording: Recording, slot: int, tensors: Any, out: Result) -> list[Any]:
-    """Return an entry's input tensors, in the result's dtype where NumPy converts them."""
-    program = recording.program
-    op, inputs = program.ops[slot], program.inputs[slot]
-    wanted = np.dtype(out.dtype)
-    if op.differentiable == ():  # a result of another kind: operands are compared as NumPy does
-        wanted = np.result_type(
-            *(
-                recording.values[i] if program.ops[i] is SCALAR else program.dtypes[i]
-                for i in inputs
-            )
-        )
-    kinds = {dtype.kind for i in inputs if (dtype := program.dtypes[i]) is not None}
-    if op.rules is not None and wanted.kind == "c" and "c" not in kinds:
-        wanted = np.finfo(wanted).dtype  # of the result's parts
-    operands = []
-    for position, i in enumerate(inputs):
+def _operands(recording: Recording, slot: int, tensors: Any) -> list[Any]:
+    """Return an entry's input tensors, in the dtype to which NumPy converts them."""
+    converted, operands = recording.converted(slot), []
+    for i, dtype in zip(recording.program.inputs[slot], converted, strict=True):
         if tensors[i] is None:
-            tensors[i] = graph_constant(recording.values[i], wanted)
-        tensor = tensors[i]
-        converts = op.promotes and (op.differentiable is None or op.differentiable[position])
-        if op.rules is not None:  # NumPy has promoted its inexact numbers among each other
-            inexact = tensor.dtype.is_floating or (wanted.kind == "c" and tensor.dtype.is_complex)
-            converts = inexact and wanted.kind in "fc"
-        if op.differentiable == () and len(inputs) > 1:
-            converts = True
-        if converts:
-            tensor = cast_to(tensor, wanted)
-        operands.append(tensor)
+            tensors[i] = graph_constant(
+                recording.values[i], dtype or recording.program.dtypes[slot]
+            )
+        operands.append(tensors[i] if dtype is None else cast_to(tensors[i], dtype))
     return operands
 
 
@@ -179,21 +159,22 @@ def forward(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
     None where it is neither element by element nor a product: NumPy is to compute it, or refuse it.
     """
     shaped = _SHAPES.get(op.name)
-    each = op.name in elementwise.LOWERINGS and op.differentiable is None and not attrs
+    each = op.kind is OpKind.ELEMENTWISE and op.name in elementwise.LOWERINGS and not attrs
     if op.rules is not None or (shaped is None and not each):
         return None
     try:
         lengths = (shaped or np.broadcast_shapes)(*map(np.shape, arrays), **attrs)
     except ValueError:
         return None
-    dtype = np.result_type(*arrays).name
-    if dtype.startswith("complex"):
+    dtype = np.result_type(*arrays)
+    if dtype.kind == "c":
         return None
     tf = tensorflow()
+    kinds = [a.dtype if isinstance(a, np.ndarray) else a for a in arrays]
     operands = [
-        to_tensorflow(a.astype(dtype, copy=False))
+        to_tensorflow(a.astype(wanted or a.dtype, copy=False))
         if isinstance(a, np.ndarray)
-        else tf.constant(a, dtype)
-        for a in arrays
+        else tf.constant(a, wanted or dtype)
+        for a, wanted in zip(arrays, op.converts(kinds, dtype), strict=True)
     ]
-    return np.array(row_of(op).rule(Result(lengths, dtype), *operands, **attrs))
+    return np.array(row_of(op).rule(Result(lengths, dtype.name), *operands, **attrs))

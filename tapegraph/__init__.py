@@ -34,7 +34,7 @@ from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import fft, special
 from tapegraph.ops import index as _index
 from tapegraph.ops import layers as _layers
-from tapegraph.ops import linalg as _linalg
+from tapegraph.ops import linalg as linalg
 from tapegraph.ops import losses as _losses
 from tapegraph.ops import nn as _nn
 from tapegraph.ops import reduce as _reduce
@@ -85,6 +85,11 @@ if TYPE_CHECKING:
     from tapegraph import testing as testing
     from tapegraph.drawing.picture import Drawing, draw
     from tapegraph.exporting.targets import export, function
+    from tapegraph.numpy_names import argsort as argsort
+    from tapegraph.numpy_names import array as array
+    from tapegraph.numpy_names import complex as complex
+    from tapegraph.numpy_names import eye as eye
+    from tapegraph.numpy_names import to_numpy as to_numpy
     from tapegraph.saving.checkpoints import load, save
     from tapegraph.seeing.anomaly import anomaly
     from tapegraph.seeing.explain import explain
@@ -163,7 +168,7 @@ __all__ += _elementwise.__all__
 __all__ += _samples.__all__
 __all__ += _index.__all__
 __all__ += _layers.__all__
-__all__ += _linalg.__all__
+__all__ += linalg.__all__
 __all__ += _losses.__all__
 __all__ += _nn.__all__
 __all__ += _reduce.__all__
@@ -174,13 +179,18 @@ __all__ += _shape.__all__
 _LATER = {
     "Drawing": "drawing.picture",
     "anomaly": "seeing.anomaly",
+    "argsort": "numpy_names",
+    "array": "numpy_names",
+    "complex": "numpy_names",
     "draw": "drawing.picture",
     "explain": "seeing.explain",
     "export": "exporting.targets",
+    "eye": "numpy_names",
     "function": "exporting.targets",
     "load": "saving.checkpoints",
     "profile": "seeing.profile",
     "save": "saving.checkpoints",
+    "to_numpy": "numpy_names",
 }
 
 

@@ -5,28 +5,47 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import math
+import os
 import runpy
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tapegraph.commands import functions, machine, printed_table, styled
+import tapegraph
+from tapegraph.commands import functions, machine, printed_table, say, styled
 from tapegraph.drawing.picture import draw
+from tapegraph.errors import BETWEEN, ORIGINS
+from tapegraph.escapes import escaped, escaped_lines
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options) or 0)
-    except (ValueError, TypeError, RuntimeError, ModuleNotFoundError) as error:
-        print(styled(f"tapegraph {options.command}: {error}", "bad"), file=sys.stderr)
+        status = int(options.run(options) or 0)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read it has seen enough: nor is it to fail at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except _UsersError as failed:
+        traceback.print_exception(failed.error)
+        return 2
+    except (ValueError, TypeError, RuntimeError, ModuleNotFoundError, OSError) as error:
+        text = escaped_lines(f"tapegraph {options.command}: {error}")
+        print(styled(text, "bad"), file=sys.stderr)
         return 2
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tapegraph", description=__doc__)
+    version = f"tapegraph {tapegraph.__version__}"
+    parser.add_argument("--version", action="version", version=version, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
@@ -35,7 +54,12 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--json", action="store_true", help="print JSON, for machines")
         return one
 
-    command("info", _info, "versions, the engine in force and why, devices, cache")
+    one = command("info", _info, "versions, the engine in force and why, devices")
+    one.add_argument(
+        "--load",
+        action="store_true",
+        help="import TensorFlow, which takes seconds: whether it runs, its devices, its cache",
+    )
     one = command("functions", _functions, "list the NumPy functions on tensors")
     one.add_argument("--markdown", action="store_true", help="print the page docs/numpy.md")
     one = command("parity", _parity, "compare the gradients of both engines, function by function")
@@ -51,12 +75,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _info(options: argparse.Namespace) -> None:
-    _print_either(options, machine.facts(), "\n".join(machine.info()))
+    _print_either(options, machine.facts(options.load), "\n".join(machine.info(options.load)))
 
 
 def _functions(options: argparse.Namespace) -> None:
     if options.markdown:
-        print(functions.page())
+        say(functions.page())
     else:
         _print_table(options, functions.HEADER, functions.function_rows())
 
@@ -65,25 +89,25 @@ def _parity(options: argparse.Namespace) -> bool:
     compared, left_out = machine.compare(options.name)
     wrong = [one for one in compared if not one.agrees]
     if options.json:
-        print(json.dumps({"compared": [one._asdict() for one in compared], "left_out": left_out}))
+        say(json.dumps({"compared": [one._asdict() for one in compared], "left_out": left_out}))
         return bool(wrong)
-    print(printed_table([machine.COMPARED, *(one.row() for one in compared)], markdown=False))
+    say(printed_table([machine.COMPARED, *(one.row() for one in compared)], markdown=False))
     for one in wrong:
-        print(f"\n{one.function}: {one.message}")
-    print(f"\n{len(compared)} functions compared, {len(wrong)} differ.")
+        say(f"\n{one.function}: {one.message}")
+    say(f"\n{len(compared)} functions compared, {len(wrong)} differ.")
     if left_out:
-        print(f"Not compared, for they take other arguments: {', '.join(left_out)}.")
+        say(f"Not compared, for they take other arguments: {', '.join(left_out)}.")
     return bool(wrong)
 
 
 def _bench(options: argparse.Namespace) -> None:
-    if not options.seconds > 0:
+    if not 0 < options.seconds < math.inf:
         raise ValueError(f"received --seconds {options.seconds}; expected a positive number")
     timed = machine.measure(options.seconds)
     if options.json:
-        print(json.dumps({"workload": machine.WORKLOAD, "ways": [one._asdict() for one in timed]}))
+        say(json.dumps({"workload": machine.WORKLOAD, "ways": [one._asdict() for one in timed]}))
     else:
-        print(f"One step of {machine.WORKLOAD}.\n")
+        say(f"One step of {machine.WORKLOAD}.\n")
         _print_table(options, machine.TIMED, [one.row(timed[0].seconds) for one in timed])
 
 
@@ -93,7 +117,8 @@ def _draw(options: argparse.Namespace) -> None:
         drawing.save(options.out, theme=options.theme)
     width, height = drawing.size
     known = {"title": drawing.title, "boxes": drawing.boxes, "width": width, "height": height}
-    _print_either(options, {**known, "path": options.out}, options.out or str(drawing))
+    shown = escaped(options.out) if options.out else str(drawing)
+    _print_either(options, {**known, "path": options.out}, shown)
 
 
 def _found(target: str) -> Any:
@@ -106,8 +131,10 @@ def _found(target: str) -> Any:
         offered = sorted(n for n, value in names.items() if callable(value) and n[0] != "_")
         raise ValueError(f"{place} has no {name!r}; it has {', '.join(offered) or 'no functions'}")
     found = names[name]
-    # A compiled step is drawn itself.
-    return found() if callable(found) and not hasattr(found, "explain") else found
+    if not callable(found) or hasattr(found, "explain"):  # a compiled step is drawn itself
+        return found
+    with _users_code():
+        return found()
 
 
 def _names(place: str) -> dict[str, Any]:
@@ -116,11 +143,44 @@ def _names(place: str) -> dict[str, Any]:
         sys.path.insert(0, str(Path(place).resolve().parent))
         if not Path(place).is_file():
             raise ValueError(f"there is no file {place}")
-        return runpy.run_path(place, run_name="tapegraph_draw")
+        with _users_code():
+            return runpy.run_path(place, run_name="tapegraph_draw")
     sys.path.insert(0, "")
-    if importlib.util.find_spec(place) is None:
+    if not _is_module(place):
         raise ValueError(f"there is no module {place}; a file's name ends in .py")
-    return vars(importlib.import_module(place))
+    with _users_code():
+        return vars(importlib.import_module(place))
+
+
+def _is_module(place: str) -> bool:
+    if not all(part.isidentifier() for part in place.split(".")):
+        return False
+    with _users_code():  # packages around a module are imported to find it
+        try:
+            return importlib.util.find_spec(place) is not None
+        except ModuleNotFoundError as error:
+            if f"{place}.".startswith(f"{error.name}."):
+                return False
+            raise
+
+
+class _UsersError(Exception):
+    """An error of the user's own code."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+@contextmanager
+def _users_code() -> Iterator[None]:
+    """Run code of the user's; its errors have a traceback that begins there."""
+    try:
+        yield
+    except Exception as error:
+        trace = error.__traceback__
+        while trace is not None and ORIGINS[trace.tb_frame.f_code.co_filename] == BETWEEN:
+            trace = trace.tb_next
+        raise _UsersError(error.with_traceback(trace)) from None
 
 
 def _print_table(
@@ -133,7 +193,7 @@ def _print_table(
 
 def _print_either(options: argparse.Namespace, data: Any, text: str) -> None:
     """Print for machines or for people."""
-    print(json.dumps(data) if options.json else text)
+    say(json.dumps(data) if options.json else text)
 
 
 if __name__ == "__main__":

@@ -230,3 +230,8 @@ def _whole(argument: str, value: Any) -> int:
         expected = "an integer" if argument == "size" else "an integer, a Generator or None"
         received = f"{kind_of(value)} for {argument!r}"
         raise TypeError(message("batches", received, expected)) from None
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.checkout import FOLDERS
+from tapegraph.escapes import escaped, escaped_lines
 
 
 class LostGradientWarning(UserWarning):
@@ -78,12 +79,12 @@ def line_number(code: CodeType, lasti: int) -> int:
 
 
 def place(file: str, line: Any) -> str:
-    """Return ``file:line``; of a notebook's cell it is ``In[7]:line``, as IPython calls it."""
+    """Return ``file:line``, escaped; of a notebook's cell ``In[7]:line``, as IPython calls it."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     titled = getattr(getattr(shell, "compile", None), "format_code_name", None)
     title = None if titled is None else titled(file)
     if title is None:
-        return f"{file}:{line}"
+        return escaped(f"{file}:{line}")
     _, cell = title
     lines = linecache.getlines(file)  # which is asked for by this name too
     linecache.cache[cell] = (sum(map(len, lines)), None, lines, cell)
@@ -101,7 +102,7 @@ def warn(message: str, category: type[Warning]) -> None:
     frame = user_frame(sys._getframe(1))
     names = frame.f_globals
     warnings.warn_explicit(
-        message,
+        escaped_lines(message),
         category,
         frame.f_code.co_filename,
         frame.f_lineno,
@@ -113,7 +114,8 @@ def warn(message: str, category: type[Warning]) -> None:
 def message(op: str, received: str, expected: str, fix: str = "") -> str:
     """Return one message in the library's form, ending in the user's own line."""
     hint = f" {fix}" if fix else ""
-    return f"{op}: received {received}; expected {expected}.{hint} (at {user_line()})"
+    text = f"{op}: received {received}; expected {expected}.{hint} (at {user_line()})"
+    return escaped_lines(text)
 
 
 def add_note(error: BaseException, note: str) -> None:

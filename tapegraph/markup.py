@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.escapes import escaped_lines
+
 # No output is longer than a screen.
 _MOST_LINES = 24
 # What stands for itself in text has another meaning in HTML.
@@ -15,7 +17,7 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 def escape(text: str) -> str:
     """Return a text as HTML, as `html.escape` does, whose tables take long to be imported."""
-    return text.translate(_ESCAPES)
+    return escaped_lines(text).translate(_ESCAPES)
 
 
 def heading(kind: str, *facts: str) -> str:

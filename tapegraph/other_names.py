@@ -9,20 +9,26 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar, cast
 
 from tapegraph.errors import message
 
+F = TypeVar("F", bound=Callable[..., Any])
 _NUMPYS = "x itself, whose array is NumPy's"
 _IN_PLACE = "x.assign(value) for a parameter, under tg.no_grad() also x -= step; or x = x + y"
 _PARTS = "np.split(x, n, axis), where n is the number of parts, or the places to cut at"
-# Attributes of PyTorch's tensors, of TensorFlow's and of JAX's arrays.
+_MEMORY = "x.numpy() for an array of its own memory"
+# Attributes of PyTorch's tensors, of TensorFlow's and JAX's arrays, and of NumPy's.
 ON_TENSORS = {
+    "_id": "tg.grad(f), or result.backward(): a tf.GradientTape knows TensorFlow's tensors alone",
     "add_": _IN_PLACE,
     "assign_add": _IN_PLACE,
     "assign_sub": _IN_PLACE,
     "at": "np.where(mask, value, x) for x.at[mask].set(value), tg.add_at(x, i, y) for .add(y)",
+    "base": _MEMORY,
+    "block_until_ready": _NUMPYS,
     "bmm": "x @ y",
+    "byteswap": _MEMORY,
     "chunk": _PARTS,
     "clamp": "x.clip(low, high)",
     "clamp_": "x.clip(low, high)",
@@ -30,6 +36,7 @@ ON_TENSORS = {
     "contiguous": _NUMPYS,
     "copy_": _IN_PLACE,
     "cpu": _NUMPYS,
+    "ctypes": _MEMORY,
     "cuda": _NUMPYS,
     "detach_": "x.detach()",
     "device": _NUMPYS,
@@ -39,6 +46,8 @@ ON_TENSORS = {
     "expand": "np.broadcast_to(x, shape)",
     "expand_as": "np.broadcast_to(x, y.shape)",
     "fill_": _IN_PLACE,
+    "flags": _MEMORY,
+    "flat": "x.ravel()",
     "float": 'x.astype("float32")',
     "gather": "np.take_along_axis(x, indices, axis)",
     "grad_fn": "x.op and x.inputs",
@@ -59,6 +68,7 @@ ON_TENSORS = {
     "numel": "x.size",
     "permute": "x.transpose(axes)",
     "pow": "x ** y",
+    "ptp": "np.ptp(x, axis)",
     "register_hook": "x.retain_grad(), and x.grad after backward(); or tg.gradients(loss, [x])",
     "requires_gradient": "x.requires_grad",
     "scatter_": "np.where(mask, value, x)",
@@ -67,10 +77,13 @@ ON_TENSORS = {
     "scatter_add": "tg.add_at(x, indices, y)",
     "scatter_add_": "tg.add_at(x, indices, y)",
     "split": _PARTS,
+    "strides": _MEMORY,
     "sub_": _IN_PLACE,
     "t": "x.T",
     "to": 'x.astype("float32") for a dtype; ' + _NUMPYS,
     "tile": "np.tile(x, counts)",
+    "tobytes": "x.numpy().tobytes()",
+    "tofile": "x.numpy().tofile(file)",
     "type": "x.astype(dtype)",
     "unbind": "list(x)",
     "unsqueeze": "np.expand_dims(x, axis), or x[:, None]",
@@ -82,19 +95,25 @@ _ARRAY = "tg.param(array) for what is learned, tg.tensor(array) for a constant"
 _HALF = "float32 parameters: half precision has no gradient here"
 _LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
 _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
-# Names at the top of PyTorch, TensorFlow and JAX.
+_LOOP = "a loop of Python's, or step.scan(length=n) of a compiled step"
+_BRANCH = "Python's if for plain values, np.where for tensors"
+_TREE = "tg.parameters(model), a dict of them by name"
+_HERE = "the array itself, which lies in NumPy's memory"
+# Names at the top of PyTorch, TensorFlow, JAX and micrograd.
 AT_THE_TOP = {
     "DataLoader": "tg.data.batches(x, y, size=n, shuffle=True)",
     "Embedding": _LAYERS,
     "F": _FUNCTIONS,
     "GradientTape": "tg.grad(f), or result.backward()",
+    "Layer": _LAYERS,
     "Linear": _LAYERS,
+    "MLP": _LAYERS,
     "Module": _LAYERS,
+    "Neuron": _LAYERS,
     "Parameter": "tg.param(array)",
     "Variable": "tg.param(array)",
     "amp": _HALF,
     "arange": f"np.arange; {_ARRAY}",
-    "array": _ARRAY,
     "as_tensor": _ARRAY,
     "asarray": _ARRAY,
     "autocast": _HALF,
@@ -104,20 +123,31 @@ AT_THE_TOP = {
     "clamp": "tg.clip",
     "clip_grad_norm_": "tg.clip_grad_norm",
     "clip_grad_value_": "tg.clip_grad_value",
+    "cond": _BRANCH,
     "constant": "tg.tensor(array)",
     "cross_entropy": "tg.softmax_crossentropy(logits, labels)",
+    "custom_jvp": "tg.defop(forward, vjp=rule, jvp=rule)",
+    "custom_vjp": "tg.defop(forward, vjp=rule)",
     "detect_anomaly": "tg.anomaly()",
+    "device_put": _HERE,
+    "devices": _HERE,
+    "draw_dot": "tg.draw(result)",
     "embedding": "tg.gather(table, indices), whose gradient is kept by rows",
     "enable_grad": "code outside tg.no_grad()",
-    "eye": f"np.eye; {_ARRAY}",
+    "eval_shape": "f(x).shape",
     "flatten": "tg.ravel",
+    "fori_loop": _LOOP,
     "from_numpy": _ARRAY,
     "func": "tg.grad, tg.vjp, tg.jvp, tg.jacobian, tg.hessian",
     "functional": _FUNCTIONS,
     "inference_mode": "tg.no_grad()",
     "full": f"np.full; {_ARRAY}",
+    "jacfwd": 'tg.jacobian(f, mode="forward")',
+    "jacrev": 'tg.jacobian(f, mode="reverse")',
     "jit": "tg.compile",
+    "lax": "NumPy's functions; for a loop step.scan of a compiled step",
     "linear": "x @ w + b, with w of shape (in, out)",
+    "linearize": "tg.jvp(f, primals, tangents) for each direction",
     "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
     "manual_seed": "tg.random.seed",
     "masked_fill": "tg.where(mask, value, x)",
@@ -128,19 +158,44 @@ AT_THE_TOP = {
     "ones": f"np.ones; {_ARRAY}",
     "permute": "tg.transpose(x, axes)",
     "profiler": "tg.profile()",
+    "pmap": "tg.distributed, which averages gradients over processes",
     "rand": "tg.random.uniform",
     "randint": "tg.random.integers",
     "randn": "tg.random.normal",
     "randperm": "tg.random.permutation",
+    "ravel_pytree": "np.concatenate([np.ravel(x) for x in tg.parameters(model).values()])",
     "reduce_max": "tg.max",
     "reduce_mean": "tg.mean",
     "reduce_sum": "tg.sum",
+    "remat": "tg.checkpoint(f)",
+    "scan": "step.scan(xs) of a step that tg.compile made",
+    "segment_sum": "tg.add_at(np.zeros(n), segments, x)",
     "set_grad_enabled": "tg.no_grad()",
+    "stop_gradient": "x.detach()",
+    "switch": _BRANCH,
+    "tree": _TREE,
+    "tree_map": _TREE,
     "unsqueeze": "tg.expand_dims",
     "utils": "tg.clip_grad_norm, tg.data.batches",
     "view": "tg.reshape",
     "vmap": "broadcasting over a leading axis",
+    "while_loop": _LOOP,
     "zeros": f"np.zeros; {_ARRAY}",
+}
+# Names of random functions in PyTorch, JAX and NumPy.
+AT_RANDOM = {
+    "PRNGKey": "tg.random.seed(n), once: draws take no key",
+    "bernoulli": "tg.random.uniform(size=shape) < p, or tg.random.dropout_mask",
+    "default_rng": "tg.random.seed(n), or tg.random.generator()",
+    "key": "tg.random.seed(n), once: draws take no key",
+    "manual_seed": "tg.random.seed",
+    "rand": "tg.random.uniform",
+    "randint": "tg.random.integers",
+    "randn": "tg.random.normal",
+    "random": "tg.random.uniform",
+    "shuffle": "tg.random.permutation",
+    "split": "the same functions again: draws take no key",
+    "standard_normal": "tg.random.normal",
 }
 # Keywords of PyTorch's functions.
 KEYWORDS = {
@@ -151,6 +206,15 @@ KEYWORDS = {
     "padding": "pad",
     "kernel_size": "ksize",
     "attn_mask": "mask",
+}
+_STATIC = "Leave it out: ints, bools and strings are static, arrays and floats are not."
+# Keywords for which no keyword stands here, and what to do.
+OPTIONS = {
+    "device": "Leave it out: arrays lie in NumPy's memory.",
+    "donate_argnums": "Leave it out: a compiled step writes parameters where they lie.",
+    "requires_grad": "Write tg.param(data) for what needs a gradient.",
+    "static_argnames": _STATIC,
+    "static_argnums": _STATIC,
 }
 
 
@@ -193,6 +257,19 @@ def _told(where: str, name: str, ours: str) -> str:
     return message(where, received, f"an attribute of {where}", fix)
 
 
+def missing_at_random(name: str) -> AttributeError:
+    """Return the error of a name that is not in ``tapegraph.random``."""
+    ours = AT_RANDOM.get(name)
+    if ours is None:
+        return AttributeError(f"module 'tapegraph.random' has no attribute {name!r}")
+    return AttributeError(_told("tapegraph.random", name, ours))
+
+
+def translating(function: F) -> F:
+    """Decorate a function to say which keyword another library's is here."""
+    return cast(F, translated(function))
+
+
 @functools.cache  # two names of one function stay one
 def translated(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function that says which keyword another library's is here."""
@@ -207,7 +284,7 @@ def translated(function: Callable[..., Any]) -> Callable[..., Any]:
             trace = error.__traceback__
             if trace is None or trace.tb_next is not None:  # it was called
                 raise
-            for theirs in options.keys() & KEYWORDS.keys():
+            for theirs in options.keys() & (KEYWORDS.keys() | OPTIONS.keys()):
                 raise _keyword(function, theirs, options[theirs]) from None
             raise
 
@@ -227,5 +304,5 @@ def _keyword(function: Callable[..., Any], theirs: str, value: Any) -> TypeError
     name = function.__name__
     taken = list(inspect.signature(function).parameters)
     expected = f"arguments among {', '.join(n for n in taken if n != 'self')}"
-    fix = f"Did you mean {KEYWORDS[theirs]}={value!r}?"
+    fix = OPTIONS.get(theirs) or f"Did you mean {KEYWORDS[theirs]}={value!r}?"
     return TypeError(message(name, f"{theirs}={value!r}", expected, fix))

@@ -6,7 +6,6 @@ It appears after two seconds, where stderr is a terminal. Where logging is set u
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -15,9 +14,10 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
+from tapegraph.environment import PROGRESS, switched
+from tapegraph.escapes import escaped
+
 PATIENCE = 2.0  # seconds
-# "0" never shows the line, any other value shows it where stderr is no terminal too.
-_VARIABLE = "TAPEGRAPH_PROGRESS"
 
 
 @cache
@@ -34,6 +34,7 @@ def logger() -> Any:
 def announce(what: str) -> Iterator[None]:
     """Announce what goes on inside the block once that takes long, and then how long it took."""
     stream = sys.stderr  # what a test or a notebook has put there
+    what = escaped(what)
     begun: list[str] = []
 
     def begin() -> None:
@@ -61,6 +62,7 @@ def announce(what: str) -> Iterator[None]:
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show how far a loop is, by what it tells, once it takes long: a bar of tqdm's, or a line."""
     start, bars = time.perf_counter(), list[Any]()
+    what = escaped(what)
 
     def tell(done: int) -> None:
         if not bars:
@@ -100,8 +102,8 @@ class _Line:
 
 
 def _is_shown(stream: Any) -> bool:
-    wish = os.environ.get(_VARIABLE, "")
-    return wish != "0" if wish else stream.isatty()
+    wish = switched(PROGRESS)  # 1 shows the line where stderr is no terminal too
+    return stream.isatty() if wish is None else wish
 
 
 def _write(stream: Any, text: str) -> None:

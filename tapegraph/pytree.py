@@ -45,26 +45,27 @@ def named(op: str, model: Any, held: tuple[type, ...]) -> list[tuple[str, Any]]:
     >>> named("f", {"layers": [SimpleNamespace(w=1.0, act="relu")]}, (float,))
     [('layers.0.w', 1.0)]
     """
-    return _named(op, model, held, {})
+    return [(name or "", leaf) for name, leaf in _named(op, model, held, {})]
 
 
 def _named(
     op: str, value: Any, held: tuple[type, ...], seen: dict[int, Any]
-) -> list[tuple[str, Any]]:
+) -> list[tuple[str | None, Any]]:
+    """Return the same; what is of such a class itself has no name, which is not the empty one."""
     if isinstance(value, held):
-        return [("", value)]
+        return [(None, value)]
     parts = parts_of(value)
     if parts is None:
         return []
     if id(value) in seen:  # empty while it is looked into
         return [(name, leaf) for name, leaf in seen[id(value)] if type(leaf) is not np.ndarray]
     seen[id(value)] = ()
-    found = []
+    found: list[tuple[str | None, Any]] = []
     for key, part in parts:
         inside = _named(op, part, held, seen)
         if inside and isinstance(value, Mapping) and not isinstance(key, str):
             raise TypeError(message(op, f"{key!r} as a name", "names that are strings"))
-        found += [(f"{key}.{name}" if name else str(key), leaf) for name, leaf in inside]
+        found += [(str(key) if name is None else f"{key}.{name}", leaf) for name, leaf in inside]
     seen[id(value)] = found
     return found
 

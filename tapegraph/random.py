@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, SupportsIndex, cast
+from typing import Any, NoReturn, SupportsIndex, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ import numpy.typing as npt
 from tapegraph.arrays import axes
 from tapegraph.errors import kind_of, message, user_frame
 from tapegraph.interrupts import Lock
+from tapegraph.other_names import missing_at_random
 from tapegraph.recording.capture_mode import (
     capturing,
     check_fixed,
@@ -648,3 +649,13 @@ def _integer(op: str, argument: str, value: Any, fix: str = "") -> int:
     except TypeError:
         received = f"{kind_of(value)} for {argument!r}"
         raise TypeError(message(op, received, "an integer", fix)) from None
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Refuse a name of another library's, and say what to write."""
+    raise missing_at_random(name)

@@ -270,3 +270,8 @@ def _compare(
             f"TensorFlow gives {graph[where]!r} (rtol={rtol}, atol={atol})"
         )
     return float(error.max()), float(relative.max())
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)

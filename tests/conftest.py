@@ -38,10 +38,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = now
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One process per core that this one may use, and four at most: each holds a TensorFlow."""
-    usable = getattr(os, "sched_getaffinity", None)  # Linux; elsewhere all cores
-    return min(len(usable(0)) if usable else os.cpu_count() or 1, 4)
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Where pytest-xdist is installed, run one process per core unless ``-n`` says how many.
+
+    Four at most, for each holds a TensorFlow. An idle process takes over another's tests.
+    """
+    option = config.option
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or option.usepdb or option.collectonly or not hasattr(option, "numprocesses"):
+        return
+    if option.numprocesses is None:
+        usable = getattr(os, "sched_getaffinity", None)  # Linux; elsewhere all cores
+        option.numprocesses = min(len(usable(0)) if usable else os.cpu_count() or 1, 4)
+        option.dist = "worksteal"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -55,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
     derandomize = not config.getoption("thorough")
     hypothesis.settings.register_profile("here", deadline=None, derandomize=derandomize)
     hypothesis.settings.load_profile("here")
-    if config.getoption("numprocesses"):
+    if config.getoption("numprocesses", None):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
 

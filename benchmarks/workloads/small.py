@@ -1,8 +1,8 @@
 """Functions of few operations on few numbers, as a minimiser calls them thousands of times.
 
 Value and gradient of 3, 10 and 30 operations on 8 numbers against autograd's, by
-`tg.value_and_grad`, by the drop-in and compiled; and `sum(w * x)` with its ``backward()`` against
-PyTorch's.
+`tg.value_and_grad`, by the drop-in and compiled; `sum(w * x)` with its ``backward()`` against
+PyTorch's; and what `auto` takes of native time, which without TensorFlow has nothing to choose.
 """
 
 from __future__ import annotations
@@ -43,10 +43,82 @@ def thirty(np: Any, x: Any) -> Any:
 
 FUNCTIONS = {"3 operations": three, "10 operations": ten, "30 operations": thirty}
 WEIGHTED = "sum(w * x) and backward()"
+
+
+# Under `auto` and natively
+
+
+def weighted_natively() -> Callable[[], Any]:
+    return weighted("tapegraph")
+
+
+def normalised() -> Callable[[], Any]:
+    """Return layer_norm and its gradients, to be called."""
+    import tapegraph as tg
+
+    rng = np.random.default_rng(0)
+    x, scale, offset = (tg.param(rng.normal(size=shape)) for shape in ((4, 8), (8,), (8,)))
+
+    def run() -> tuple[Any, ...]:
+        tg.zero_grad([x, scale, offset])
+        tg.sum(tg.layer_norm(x, scale, offset) ** 2).backward()
+        return x.grad, scale.grad, offset.grad
+
+    return run
+
+
+def network() -> Callable[[], Any]:
+    """Return a step of the README's network, eagerly, to be called."""
+    import tapegraph as tg
+
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(400, 2))
+    inside = (np.hypot(*points.T) < 1.2).astype(int)
+    w1, b1 = tg.param(rng.normal(size=(2, 16))), tg.param(np.zeros(16))
+    w2, b2 = tg.param(rng.normal(size=(16, 2)) / 4), tg.param(np.zeros(2))
+    optimizer = tg.Adam([w1, b1, w2, b2], lr=0.05)
+
+    def run() -> tuple[Any, ...]:
+        loss = tg.softmax_crossentropy(np.tanh(points @ w1 + b1) @ w2 + b2, inside)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item(), w1.numpy()
+
+    return run
+
+
+def sampler() -> Callable[[], Any]:
+    """Return a sample of Hamiltonian Monte Carlo by the drop-in, of ten leapfrogs, to be called."""
+    from tapegraph.autograd import grad
+    from tapegraph.autograd import numpy as anp
+
+    slope = grad(lambda q: -anp.sum(0.5 * q**2 + 0.1 * anp.cos(q)))
+    rng, places = np.random.default_rng(0), [np.ones(8)]
+
+    def run() -> tuple[Any, ...]:
+        q, p = places[0], rng.normal(size=8)
+        p = p + 0.05 * slope(q)
+        for _ in range(10):
+            q = q + 0.1 * p
+            p = p + 0.1 * slope(q)
+        places[0] = q
+        return (q,)
+
+    return run
+
+
+CHOSEN = {
+    "sum(w * x)": weighted_natively,
+    "layer_norm": normalised,
+    "a network's step": network,
+    "a sample by HMC": sampler,
+}
 # By title: the peer, and who is measured against it.
 CONTESTS = {
     **dict.fromkeys(FUNCTIONS, ("autograd", ("tapegraph", "drop-in", "compiled"))),
     WEIGHTED: ("torch", ("tapegraph",)),
+    **dict.fromkeys(CHOSEN, ("native", ("auto",))),
 }
 
 
@@ -124,7 +196,13 @@ CONTENDERS = {"tapegraph": all_by_tapegraph}
 def serving(title: str, how: str) -> Serving:
     """Make what runs again and again in this process."""
     quiet()
-    run = weighted(how) if title == WEIGHTED else value_and_gradient(title, how)
+    if title in CHOSEN:
+        import tapegraph as tg
+
+        tg.set_backend(how)  # type: ignore[arg-type]
+        run = CHOSEN[title]()
+    else:
+        run = weighted(how) if title == WEIGHTED else value_and_gradient(title, how)
     found: list[Any] = []
 
     def step() -> float:

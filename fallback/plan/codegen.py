@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.escapes import escaped
 from tapegraph.fallback.plan.ir import Constant, Feed, Instr, NanCheck, Var, map_tree, root_ids
 from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over
 
@@ -77,7 +78,8 @@ class Line(NamedTuple):
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.text}  # {self.place}" if self.place else self.text
+        # What is executed: a path must not end the comment.
+        return f"{self.text}  # {escaped(self.place)}" if self.place else self.text
 
 
 def telling(body: list[Line]) -> str:

@@ -28,7 +28,7 @@ from tapegraph.fallback.sweep import (
     unbroadcast,
 )
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op
-from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
 
@@ -308,18 +308,7 @@ class Backward:
         self.targets = list(dict.fromkeys(found))
         end, wanted = self.y + 1, set(self.targets)
         inputs = [() if slot in wanted else program.inputs[slot] for slot in range(end)]
-        flows = [False] * end
-        for slot in range(end):
-            flows[slot] = slot in wanted or (
-                program.needs[slot]
-                and program.ops[slot] not in DERIVATIVES
-                and any(flows[i] for i in inputs[slot])
-            )
-        reached = {self.y}
-        for slot in range(self.y, -1, -1):
-            if slot in reached:
-                reached.update(i for i in inputs[slot] if flows[i])
-        self.flows = [flow and slot in reached for slot, flow in enumerate(flows)]
+        self.flows = between(program, (self.y,), wanted & set(range(end)), inputs)
         self.region = Program(
             program.ops[:end],
             inputs,

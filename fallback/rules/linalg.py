@@ -303,6 +303,23 @@ def _pinv(g: Any, y: Array, a: Array, *, rcond: float) -> Any:
     )
 
 
+def _lstsq(needs: list[bool], g: Any, y: Any, a: Any, b: Any, *, rcond: float) -> tuple[Any, Any]:
+    """Return both gradients, of arrays and on Tensors; cotangents are conjugates."""
+    inverse = np.linalg.pinv(a, rcond)
+    back = np.matmul(flipped(inverse), g)
+    if not needs[0]:
+        return None, back
+    rising = np.conj(g) if g.dtype.kind == "c" else g
+    outside = rising - np.matmul(inverse, np.matmul(a, rising))
+    missed = b - np.matmul(a, y)
+    by_a = (
+        np.matmul(missed, adjoint(np.matmul(inverse, np.matmul(adjoint(inverse), rising))))
+        + np.matmul(np.matmul(adjoint(inverse), y), adjoint(outside))
+        - np.matmul(np.matmul(adjoint(inverse), rising), adjoint(y))
+    )
+    return np.conj(by_a) if by_a.dtype.kind == "c" else by_a, back
+
+
 def _norm(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
     if not keepdims:
         g, y = np.expand_dims(g, axis), np.expand_dims(y, axis)
@@ -359,6 +376,7 @@ VJPS: dict[str, Row] = {
     "svdvals": Joint(_svdvals),
     "svd": (_rising(_svd),),
     "pinv": (_rising(_pinv),),
+    "lstsq": Joint(_lstsq),
     "norm": (_norm,),
 }
 

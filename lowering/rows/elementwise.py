@@ -127,6 +127,12 @@ def _part(node: str, x: Any) -> Any:
     return getattr(raw, node)(input=x, Tout=x.dtype.real_dtype)
 
 
+def _from_parts(out: Any, a: Any, b: Any) -> Any:
+    # NumPy's result is complex, and so are its operands here.
+    real, imag = (_part("Real", x) for x in (a, b))
+    return raw.Complex(real=real, imag=imag, Tout=a.dtype)
+
+
 def _by_parts(rule: Rule) -> Rule:
     """Return the rule of what is computed of either part, and is the same nearby."""
 
@@ -361,6 +367,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "real": Row(lambda out, x: _part("Real", x), complex=True),
     "imag": Row(lambda out, x: _part("Imag", x), complex=True),
     "angle": Row(lambda out, x: _part("Angle", x), complex=True),
+    "from_parts": Row(_from_parts, complex=True),
     "conj": Row(lambda out, x: raw.Conj(input=x), complex=True),
     "equal": Row(_equal, complex=True),
     "not_equal": Row(_not_equal, complex=True),

@@ -240,6 +240,31 @@ def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
     return own_gradient(lowered, a)
 
 
+def _lstsq(out: Any, a: Any, b: Any, *, rcond: float) -> Any:
+    tf = tensorflow()
+
+    def lowered(a: Any, b: Any) -> Any:
+        s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
+        kept = s > rcond * tf.reduce_max(s, axis=-1, keepdims=True)
+        scaled = v * selected(kept, 1.0 / selected(kept, s, 1.0), 0.0)[..., None, :]
+        y = tf.matmul(scaled, tf.matmul(u, b, transpose_a=True))
+
+        def gradient(g: Any) -> Any:
+            inverse = tf.matmul(scaled, u, transpose_b=True)
+            back = tf.matmul(inverse, g, transpose_a=True)
+            along = tf.matmul(inverse @ back, b - a @ y, transpose_b=True)
+            outside = tf.matmul(
+                tf.matmul(inverse, y, transpose_a=True), g - inverse @ (a @ g), transpose_b=True
+            )
+            return tf.linalg.matrix_transpose(along) + outside - tf.matmul(
+                back, y, transpose_b=True
+            ), back
+
+        return y, gradient
+
+    return own_gradient(lowered, *(cast_to(x, out.dtype) for x in (a, b)))
+
+
 def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
     kept = kept_shape(shape_of(x), axis)
 
@@ -297,6 +322,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "eigvalsh": Row(_eigvalsh, complex=True),
     "svdvals": Row(_svdvals, complex=True),
     "pinv": _pinv,
+    "lstsq": _lstsq,
     "norm": _norm,
 }
 

@@ -63,6 +63,9 @@ GAPS: dict[str, str] = {
 }
 
 
+_NO_ROW = "has no lowering"
+
+
 class NotLowered(EngineDeclined):
     """A program holds an operation with no lowering; the message names it."""
 
@@ -78,14 +81,15 @@ class MetNaN(NotLowered):
 
 def without_row(op: Op) -> NotLowered:
     """Return the error of an operation that has no row, which says why."""
-    return NotLowered(f"{op.name} {GAPS.get(op.name, 'has no lowering')}")
+    return NotLowered(f"{op.name} {GAPS.get(op.name, _NO_ROW)}")
 
 
-def check_gaps(ops: Iterable[Op]) -> None:
-    """Refuse an operation that is known to have no lowering."""
+def gap_among(ops: Iterable[Op]) -> str | None:
+    """Return the sentence about an operation known to have no lowering, None where all have one."""
     for op in dict.fromkeys(ops):
         if op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
-            raise without_row(op)
+            return f"{op.name} {GAPS.get(op.name, _NO_ROW)}"
+    return None
 
 
 class RawOps:

@@ -77,6 +77,11 @@ class Step:
         return self.variants.compile_seconds + looped
 
     @property
+    def trying(self) -> bool:
+        """Whether the latest run was one on trial."""
+        return self._ran.trying
+
+    @property
     def variant(self) -> str:
         """Which graph ran last, and what is known of the other."""
         return self._ran.told

@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from tapegraph.engines import tuner
-from tapegraph.engines.tuner import CLOCK, Candidate, Tuner
+from tapegraph.engines.tuner import CLOCK, Candidate, Stage, Tuner
 from tapegraph.errors import message, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.lowering.rows.rules import NotLowered
@@ -76,6 +76,7 @@ class Variants:
     :param what: How compiling it is announced; None where it is already.
     :param trials: How often each runs before it is judged.
     :ivar compile_seconds: What its runs have spent compiling with XLA.
+    :ivar trying: The latest run was made to measure a graph, whichever is the faster one.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Variants:
         self._setbacks = 0
         self._latest: StepGraph | None = None
         self.compile_seconds = 0.0
+        self.trying = False
 
     def _choose_among(self, candidates: list[Candidate]) -> None:
         self.tuner = Tuner(candidates, trials=self._trials, horizon=0)
@@ -134,7 +136,8 @@ class Variants:
         :param recompiles: What XLA is fed has another shape, which it has to compile again.
         :param runs: Of the step, in this call.
         """
-        chosen, _ = self.tuner.choose()
+        chosen, stage = self.tuner.choose()
+        self.trying = stage in (Stage.TRIAL, Stage.AGAIN)
         uses_xla = chosen is self._with_xla
         compiles = uses_xla and (recompiles or not isinstance(chosen.way, StepGraph))
         prepared = not compiles and chosen.way.ran  # the first run is no measurement

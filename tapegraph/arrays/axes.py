@@ -24,6 +24,8 @@ def some_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
     """Return the axes meant by None (all), an integer or a sequence, in ascending order."""
     if axis is None:
         return tuple(range(ndim))
+    if type(axis) is bool:  # most likely meant for another argument
+        raise TypeError(message(op, f"axis={axis}", "an integer axis"))
     if not isinstance(axis, (tuple, list)):
         return (one_axis(op, axis, ndim),)
     axes = tuple(sorted(one_axis(op, a, ndim) for a in axis))

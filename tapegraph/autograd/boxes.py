@@ -3,13 +3,18 @@
 A box is a tensor of the tape that a gradient flows through, or a dual, and its node a view of it.
 `new_box` starts what a pass back ends at; what is recorded, and how it is differentiated, stays the
 tape's business.
+
+A value of a class of one's own, registered with a subclass of `Box`, is an entry too: an array of
+one object, whose sums are those of the value's vector space.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,14 +24,25 @@ from tapegraph.ops.elementwise import conj
 from tapegraph.pytree import leaves, mapped, replaced
 from tapegraph.recording.capture_mode import forbid_read, is_captured
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
 from tapegraph.recording.record import remember
+from tapegraph.recording.scopes import Setting
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import Pullback
 
+
+class ValueBox:
+    """A traced value of a class of one's own: what `Box` is to its subclasses."""
+
+    _value: Any
+    _entry: Any
+
+
 TENSORS = (Tensor, Dual)
+TRACED = (Tensor, Dual, ValueBox)
 CONTAINERS = (list, tuple, dict)
 
 # What autograd says too, so that filters of the warning find it.
@@ -35,12 +51,14 @@ INDEPENDENT = "Output seems independent of input"
 
 def isbox(x: Any) -> bool:
     """Return whether a derivative flows through a value: autograd calls such values boxes."""
-    return type(x) is Dual or (type(x) is Tensor and x.requires_grad)
+    if type(x) is Tensor:
+        return x.requires_grad
+    return type(x) is Dual or isinstance(x, ValueBox)
 
 
 def holds_tensor(x: Any) -> bool:
-    """Return whether a value is a tensor or dual, or a list, tuple or dict that holds one."""
-    if isinstance(x, TENSORS):
+    """Return whether a value is a tensor, dual or box, or a list, tuple or dict that holds one."""
+    if isinstance(x, TRACED):
         return True
     if isinstance(x, (list, tuple)):
         return any(map(holds_tensor, x))
@@ -56,8 +74,8 @@ def holds_box(x: Any) -> bool:
 
 def getval(x: Any) -> Any:
     """Return the plain value under all levels; a captured one is a ConcretizationError."""
-    while type(x) is Dual:
-        x = x.primal
+    while type(x) is Dual or isinstance(x, ValueBox):
+        x = x.primal if type(x) is Dual else x._value
     if type(x) is not Tensor:
         return x
     fix = "Compute with tapegraph.autograd.numpy alone; in place of a @primitive use tg.defop."
@@ -81,6 +99,8 @@ def settled(x: Any) -> Any:
     What was recorded for a level that has ended is no reason to stay a tensor; a `tapegraph.param`
     that it depends on is.
     """
+    if isinstance(x, ValueBox):
+        return x if settled(x._entry) is x._entry else getval(x)
     if type(x) is not Tensor:
         return number(x)
     if is_captured(x):
@@ -103,30 +123,249 @@ def _ancestors(x: Any) -> Iterator[Any]:
             pending.extend(node._inputs)
 
 
-class OfTraced(type):
-    """The type of a class whose instances are traced, or hold what is, and are of its kinds."""
+def fitted(given: Any, form: Any) -> Any:
+    """Return a cotangent in the structure of a form, if it stands for one.
 
-    kinds: tuple[type, ...]
+    An array stands for a list or tuple of its length, None for any structure, and anything for what
+    the form holds nothing true in.
+
+    >>> fitted({"w": [1.0, 2.0], "b": None}, {"w": (True, False), "b": [True]})
+    {'w': [1.0, None], 'b': [None]}
+    """
+    if given is None or not any(leaf for _, leaf in leaves(form)):
+        return mapped(lambda _: None, form)
+    if isinstance(form, dict) and isinstance(given, dict) and form.keys() == given.keys():
+        return {key: fitted(given[key], form[key]) for key in form}
+    if not isinstance(form, (list, tuple)):
+        return given
+    if isinstance(given, (np.ndarray, *TENSORS)) and given.shape[:1] == (len(form),):
+        given = [given[i] for i in range(len(form))]
+    if not isinstance(given, (list, tuple)) or len(given) != len(form):
+        return given
+    parts = list(map(fitted, given, form))
+    return type(given)(*parts) if hasattr(given, "_fields") else parts
+
+
+class OfTraced(type):
+    """The type of `Box`, and of the classes that stand for traced values of some kinds.
+
+    The values are tensors, or containers of them, and only in `isinstance` of those classes. A
+    subclass of `Box` that says nothing of ``kinds`` is a class as any other.
+    """
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, cls.kinds) and holds_box(instance)
+        kinds = vars(cls).get("kinds")
+        if kinds is None:
+            return super().__instancecheck__(instance)
+        return isinstance(instance, kinds) and holds_box(instance)
+
+    def __call__(cls, value: Any, trace: int, node: Any) -> Any:
+        """Return a value as a traced one, as `new_box` does."""
+        if vars(cls).get("kinds") is None:
+            return super().__call__(value, trace, node)
+        if type(node) is VJPNode and not node._is_root:
+            return node._held
+        if isinstance(value, CONTAINERS):
+            return new_box(value, trace, node)
+        return _held(_begun(value, "the value", trace, node, as_array=True), trace, node)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        """Set an attribute; tensors have it too, where the class stands for them."""
+        super().__setattr__(name, value)
+        if TENSORS[0] in vars(cls).get("kinds", ()) and name not in _DISPATCHED:
+            for kind in TENSORS:
+                own = inspect.getattr_static(kind, name, None)
+                own = own.own if type(own) is _WhileTraced else own
+                setattr(kind, name, value if own is None else _WhileTraced(own, value))
 
 
-class ArrayBox(metaclass=OfTraced):
+# How NumPy finds who computes: of tensors the tape does, whatever a library's boxes do.
+_DISPATCHED = ("__array_ufunc__", "__array_function__", "__array_priority__")
+
+
+class _WhileTraced:
+    """An attribute of tensors that autograd's boxes were given in the place of their own.
+
+    Code that is differentiated finds the given one. Otherwise a tensor stays what it is.
+    """
+
+    def __init__(self, own: Any, given: Any) -> None:
+        self.own, self.given = own, given
+
+    def __get__(self, x: Any, kind: Any = None) -> Any:
+        if x is None:  # looked up on the class, and called with a tensor
+            return functools.wraps(self.own)(lambda x, *a, **k: self.__get__(x, kind)(*a, **k))
+        found = self.given if isbox(x) and DIFFERENTIATING.value() else self.own
+        bind = getattr(type(found), "__get__", None)
+        return found if bind is None else bind(found, x, kind)
+
+
+class _Makers(dict[type, Callable[..., Any]]):
+    """What makes a box of a value, by the value's class."""
+
+    def __setitem__(self, kind: type, maker: Callable[..., Any]) -> None:
+        arrays = issubclass(kind, np.ndarray) and kind is not np.ndarray
+        if arrays and kind not in self and "__array_ufunc__" in vars(kind):
+            _leave_to_tensors(kind)
+        super().__setitem__(kind, maker)
+
+
+def _leave_to_tensors(kind: Any) -> None:
+    """Let tensors compute where an array of a class that has ufuncs of its own stands beside them.
+
+    NumPy asks the left operand first, and an array's own ufunc does not know tensors.
+    """
+    own = kind.__array_ufunc__
+
+    @functools.wraps(own)
+    def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if not any(isinstance(x, TENSORS) for x in inputs):
+            return own(self, ufunc, method, *inputs, **options)
+        plain = (x.view(np.ndarray) if isinstance(x, kind) else x for x in inputs)
+        return getattr(ufunc, method)(*plain, **options)
+
+    kind.__array_ufunc__ = array_ufunc
+
+
+class Box(ValueBox, metaclass=OfTraced):
+    """A traced value; subclass it for values of a class of your own, and register that class.
+
+    :param value: Of the class.
+    :param trace: What `new_box` was given.
+    :param node: From ``VJPNode.new_root()``.
+    :ivar type_mappings: What makes a box of a value, by the value's class: a class of boxes, or a
+        function of what that takes, which may refuse the value.
+    """
+
+    kinds: ClassVar[tuple[type, ...]] = TRACED
+    # What it may be registered for.
+    values: ClassVar[tuple[type, ...]] = (float, int, complex, np.number, np.ndarray)
+    types: ClassVar[set[type]] = set()
+    type_mappings: ClassVar[dict[type, Callable[..., Any]]] = _Makers()
+
+    def __init__(self, value: Any, trace: int, node: Any) -> None:
+        if type(node) is not VJPNode:
+            received = f"a {type(node).__name__} for a value of class {type(value).__name__}"
+            fix = "Derivatives by it are taken in reverse mode, by grad or make_vjp."
+            raise TypeError(message("new_box", received, "a root VJPNode", fix))
+        self._value = value
+        self._entry = _entered(BOX, tensor_of(value), node) if node._is_root else node._held
+
+    @property
+    def _node(self) -> Any:
+        return VJPNode._of(self._entry)
+
+    @property
+    def _trace(self) -> int:
+        return _trace_of(self._entry)
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__} of {self._value}"
+
+    @classmethod
+    def register(cls, value_type: type) -> None:
+        """Declare that values of a type are traced, as boxes of this class.
+
+        :raises TypeError: The type is a number or array, which are traced as tensors, and this
+            class is one of your own; or the other way round.
+        """
+        own = "kinds" not in vars(cls)
+        if issubclass(value_type, Box.values if own else cls.values) is own:
+            received = f"the class {value_type.__name__} for {cls.__name__}"
+            expected = "a class that is no array" if own else f"a class of {_listed(cls.values)}"
+            fix = "Register arrays with ArrayBox, and a class of your own with a subclass of Box."
+            raise TypeError(message("Box.register", received, expected, fix))
+        Box.types.add(cls)
+        Box.type_mappings[value_type] = cls
+        Box.type_mappings[cls] = cls
+
+
+class ArrayBox(Box):
     """Stands for traced tensors and duals in `isinstance`; their plain value is ``x._value``."""
 
     kinds = TENSORS
 
-    @classmethod
-    def register(cls, value_type: type) -> None:
-        """Declare that values of a type are traced, as numbers and all kinds of arrays are.
 
-        :raises TypeError: The type is no number and no array.
-        """
-        if not issubclass(value_type, (float, int, np.number, np.ndarray)):
-            received = f"the class {value_type.__name__}"
-            fix = "Trace arrays, or lists, tuples and dicts of them."
-            raise TypeError(message("Box.register", received, "a class of real arrays", fix))
+for _array in (np.ndarray, float, complex, np.float64, np.float32, np.complex128, np.complex64):
+    ArrayBox.register(_array)
+
+
+def _listed(kinds: tuple[type, ...]) -> str:
+    return ", ".join(kind.__name__ for kind in kinds)
+
+
+# Values of one's own classes
+
+
+class Element:
+    """A value of a class of one's own as an element of an array, which a sweep adds up."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __add__(self, other: Any) -> Element:
+        return Element(self.space.add(self.value, other.value))
+
+    def __mul__(self, other: Any) -> float:
+        """Return a number that is no NaN, for which a sweep looks in the square."""
+        return 0.0
+
+    @property
+    def space(self) -> Any:
+        """The vector space that the value belongs to."""
+        from tapegraph.autograd.numpy.numpy_vspaces import vspace  # which needs this module
+
+        return vspace(self.value)
+
+
+def maker_of(x: Any) -> Any:
+    """Return what makes a box of a value, where that is no class that stands for tensors."""
+    maker = Box.type_mappings.get(type(x))
+    return None if "kinds" in getattr(maker, "__dict__", ()) else maker
+
+
+def box_class(x: Any) -> Any:
+    """Return the class of boxes that values of a class of one's own are traced as, or None."""
+    maker = maker_of(x)
+    return maker if isinstance(maker, OfTraced) else None
+
+
+def tensor_of(x: Any) -> Any:
+    """Return the tensor behind a value of a class of one's own, and any other as it is."""
+    if isinstance(x, ValueBox):
+        return x._entry
+    return x if box_class(x) is None else as_leaf(element_array(x))
+
+
+def element_array(value: Any) -> Any:
+    """Return a value of a class of one's own as an array."""
+    array = np.empty(1, object)
+    array[0] = Element(getval(value))
+    return array
+
+
+def opened(x: Any) -> Any:
+    """Return what an array or tensor stands for: a value of a class of one's own, or the same."""
+    if x.dtype.kind != "O":
+        return x
+    if not isbox(x):
+        return (x._array if type(x) is Tensor else x)[0].value
+    value = x._array[0].value
+    return box_class(value)(value, -1, VJPNode._of(x))
+
+
+def gradient_of(x: Any, target: Any) -> Any:
+    """Return a gradient by a target in autograd's convention, or as a value of one's own class."""
+    if target.dtype.kind != "O":
+        return conj(x)
+    element = (x._array if type(x) is Tensor else x)[0]
+    # A sweep's zeros do not know their vector space.
+    return opened(x) if type(element) is Element else target._array[0].space.zeros()
 
 
 # Nodes
@@ -180,7 +419,8 @@ class VJPNode(Node):
         seed = direction("vjp", g, "the cotangent", self._held)
         region = Region([self._held], inputs, since=min(x._seq for x in inputs))
         found = region.gradients([conj(seed)], record=seed.requires_grad)
-        return tuple(x if isbox(x) else settled(x) for x in map(conj, found))
+        grads = map(gradient_of, found, inputs)
+        return tuple(x if isbox(x) else settled(x) for x in grads)
 
     def _inputs(self) -> list[Any]:
         found = () if self._is_root else self._held._inputs
@@ -245,11 +485,17 @@ def new_box(value: Any, trace: int, node: Node) -> Any:
         raise TypeError(message("new_box", f"a {type(node).__name__}", "a root VJPNode", fix))
     if node._held is not None:
         raise ValueError(message("new_box", "a node that has a box", "VJPNode.new_root()"))
-    found = [_begun(x, path, node) for path, x in leaves(value, "the value")]
+    found = [_begun(x, path, trace, node) for path, x in leaves(value, "the value")]
     inside = replaced(value, iter(found))
-    node._level = trace
-    node._held = _with_node(inside, node) if isinstance(value, CONTAINERS) else inside
-    return node._held
+    node._held = None  # a maker of one's own may have set it to a part
+    return _held(_with_node(inside, node) if isinstance(value, CONTAINERS) else inside, trace, node)
+
+
+def _held(box: Any, trace: int, node: VJPNode) -> Any:
+    """Return a box, or a structure of them, which a node stands for from now on."""
+    if node._held is None:
+        node._level, node._held = trace, box
+    return box
 
 
 def backward_pass(g: Any, end_node: VJPNode) -> Any:
@@ -272,8 +518,9 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
     if end_node == root:
         return g
     seed = direction("backward_pass", g, "g", end_node._held)
-    found = Pullback(end_node._held, _begun_at(root))(conj(seed))
-    return replaced(root._held, (_after(conj(x), root) for x in found))
+    targets = _begun_at(root)
+    found = map(gradient_of, Pullback(end_node._held, targets)(conj(seed)), targets)
+    return replaced(root._held, (_after(x, root) for x in found))
 
 
 def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
@@ -282,8 +529,9 @@ def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any
         end = fun(new_box(x, level, start_node))
     if type(end) is Dual:
         return settled(end.primal), _node_of(end)
-    if isbox(end) and _root(VJPNode._of(end)) == start_node:
-        return _after(Pullback(end, _begun_at(start_node)).value, start_node), _node_of(end)
+    if isbox(end) and _root(VJPNode._of(tensor_of(end))) == start_node:
+        value = Pullback(tensor_of(end), _begun_at(start_node)).value
+        return _after(opened(value), start_node), end._node
     warn(f"{INDEPENDENT}: trace gives no node", UserWarning)
     return end, None
 
@@ -301,21 +549,24 @@ def _root(node: VJPNode) -> VJPNode | None:
 
 def _begun_at(root: Any) -> list[Any]:
     """Return the boxes that a root stands for."""
-    return [x for _, x in leaves(root._held)]
+    return [tensor_of(x) for _, x in leaves(root._held)]
 
 
 def _after(x: Any, root: Node) -> Any:
     """Return a result as one outside of a trace: plain, unless outer derivatives flow through."""
-    return _entered(AFTER, x, root) if isbox(x) else settled(x)
+    return opened(_entered(AFTER, tensor_of(x), root)) if isbox(x) else settled(x)
 
 
-def _entered(op: Op, x: Any, root: Node) -> Any:
+def _entered(op: Op, x: Any, root: Node | None) -> Any:
     entry = remember(Tensor, op, x._array.copy("K"), (x,), NO_ATTRS)
     entry._saved = root
     return entry
 
 
-def _begun(x: Any, path: str, node: VJPNode) -> Any:
+def _begun(x: Any, path: str, trace: int, node: VJPNode, as_array: bool = False) -> Any:
+    maker = maker_of(x)
+    if maker is not None and not as_array:
+        return maker(x, trace, node)
     x = lifted("new_box", x, path)
     if type(x) is Dual:
         received = f"a value of forward mode for {path}"
@@ -373,6 +624,36 @@ def _node_of(x: Any) -> Any:
     return VJPNode._of(x)
 
 
+# The inputs of the call whose rule runs on what an outer derivative flows through.
+READ_BY_RULE: Setting[tuple[Any, ...]] = Setting("read by rule", ())
+
+
+def left(x: Any) -> Any:
+    """Return a value as its rule is given it: outside of the trace that the call belongs to."""
+    return _entered(AFTER, x, None) if type(x) is Tensor and isbox(x) else x
+
+
+def _value_of(x: Any) -> Any:
+    """Return the value of a box: one level down in a rule, where all others are plain."""
+    inputs = READ_BY_RULE.value()
+    return left(x) if inputs and reaches(x, inputs) else x.numpy()[()]
+
+
+def reaches(x: Any, inputs: tuple[Any, ...]) -> bool:
+    """Return whether a value was computed from inputs of a call, and not from what has left it."""
+    wanted, since = set(map(id, inputs)), min(node._seq for node in inputs)
+    pending, seen = [x], set()
+    while pending:
+        node = pending.pop()
+        if id(node) in wanted:
+            return True
+        if type(node) is Tensor and node._op is not AFTER and node._seq > since:
+            if id(node) not in seen:
+                seen.add(id(node))
+                pending.extend(node._inputs)
+    return False
+
+
 def _identity(needs: list[bool], g: Any, y: Any, x: Any, *, saved: Any) -> list[Any]:
     return [g]
 
@@ -384,3 +665,4 @@ AFTER = Op("autograd box after", saves=True, rules=Rules(_identity, None, None, 
 for _kind in (Tensor, Dual):
     for _name, _get in (("_node", _node_of), ("_trace", _trace_of)):
         setattr(_kind, _name, property(_get))
+Tensor._value = property(_value_of)  # type: ignore[assignment]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 
-from tapegraph.autograd.boxes import OfTraced
+from tapegraph.autograd.boxes import Box
 from tapegraph.autograd.tracer import notrace_primitive
 
 dict, list, tuple = builtins.dict, builtins.list, builtins.tuple
@@ -16,16 +16,21 @@ isinstance = notrace_primitive(isinstance)
 type = notrace_primitive(type)
 
 
-class DictBox(metaclass=OfTraced):
+class DictBox(Box):
     """Stands for dicts that hold traced values, in `isinstance` and annotations."""
 
-    kinds = (dict,)
+    kinds = values = (dict,)
 
 
-class SequenceBox(metaclass=OfTraced):
+class SequenceBox(Box):
     """Stands for lists and tuples that hold traced values, in `isinstance` and annotations."""
 
-    kinds = (list, tuple)
+    kinds = values = (list, tuple)
+
+
+DictBox.register(dict)
+SequenceBox.register(list)
+SequenceBox.register(tuple)
 
 
 __all__ = ["DictBox", "SequenceBox", "dict", "isinstance", "list", "tuple", "type"]

@@ -12,7 +12,21 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegraph.autograd import tracer
-from tapegraph.autograd.boxes import CONTAINERS, INDEPENDENT, holds_box, settled
+from tapegraph.autograd.boxes import (
+    CONTAINERS,
+    INDEPENDENT,
+    box_class,
+    fitted,
+    getval,
+    gradient_of,
+    holds_box,
+    isbox,
+    maker_of,
+    number,
+    opened,
+    settled,
+    tensor_of,
+)
 from tapegraph.autograd.boxes import JVPNode as JVPNode
 from tapegraph.autograd.boxes import VJPNode as VJPNode
 from tapegraph.autograd.boxes import backward_pass as backward_pass
@@ -22,8 +36,6 @@ from tapegraph.autograd.tracer import Box as Box
 from tapegraph.autograd.tracer import Node as Node
 from tapegraph.autograd.tracer import Rule, name_of, undefined
 from tapegraph.autograd.tracer import SparseObject as SparseObject
-from tapegraph.autograd.tracer import getval as getval
-from tapegraph.autograd.tracer import isbox as isbox
 from tapegraph.autograd.tracer import primitive_jvps as primitive_jvps
 from tapegraph.autograd.tracer import primitive_vjps as primitive_vjps
 from tapegraph.autograd.tracer import toposort as toposort
@@ -31,18 +43,21 @@ from tapegraph.autograd.tracer import trace as trace
 from tapegraph.autograd.util import func as func
 from tapegraph.autograd.util import subval as subval
 from tapegraph.errors import kind_of, message, warn
+from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.tensors.dual import direction
 from tapegraph.transforms.jacobian import jacobian as in_rows
 from tapegraph.transforms.jvp import jvp as forward
 from tapegraph.transforms.levels import (
     NUMBER_TYPES,
     Lifted,
+    as_given,
     flowing,
     next_tag,
     recording,
     result,
 )
-from tapegraph.transforms.reverse import Pullback
+from tapegraph.transforms.reverse import Pullback, summed
 from tapegraph.transforms.reverse import vjp as reverse
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -174,6 +189,24 @@ def primitive(f_raw: F) -> F:
     return fun  # type: ignore[no-any-return]
 
 
+# Of values of classes of one's own: the sums and products of arrays have rules already.
+for _sum in (func(VSpace.add), func(VSpace.mut_add)):
+    defvjp(_sum, *[lambda ans, vs, x, y: lambda g: g] * 2, argnums=(1, 2))
+defvjp(
+    func(VSpace.scalar_mul),
+    lambda ans, vs, x, a: lambda g: vs.covector(vs.scalar_mul(vs.covector(g), a)),
+    lambda ans, vs, x, a: lambda g: vs.inner_prod(g, vs.covector(x)),
+    argnums=(1, 2),
+)
+defvjp(
+    func(VSpace.inner_prod),
+    lambda ans, vs, x, y: lambda g: vs.covector(vs.scalar_mul(y, g)),
+    lambda ans, vs, x, y: lambda g: vs.covector(vs.scalar_mul(x, g)),
+    argnums=(1, 2),
+)
+defvjp(func(VSpace.covector), lambda ans, vs, x: vs.covector, argnums=(1,))
+
+
 # Derivatives of functions of one argument
 
 
@@ -183,18 +216,108 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
     Of a value that does not depend on the point, the pullback gives zeros; a UserWarning says so.
 
     :param fun: Takes one argument.
-    :param x: A number, an array, or dicts, lists and tuples of them.
+    :param x: A number, an array, a value of a class that was registered with a subclass of `Box`,
+        or dicts, lists and tuples of them.
     :returns: From a cotangent in the structure of the value to one in the structure of ``x``; and
-        the value.
+        the value. A cotangent may be None for a part of the value, for zero; so may that of what
+        does not depend on the point, which may be anything. An array stands for a list or tuple of
+        its length.
     """
-    value, pullback = reverse(_watched("make_vjp", fun), _point("make_vjp", x))
-    value = mapped(settled, value)
+    form: Any = None  # of the value: whether each part of it is traced
+    beside: list[Any] = []  # the parts that are not
+
+    def traced(x: Any) -> Any:
+        nonlocal form
+        out = watched(x)
+        if not isinstance(out, CONTAINERS):
+            return out
+        form = mapped(isbox, out)
+        parts = [leaf for _, leaf in leaves(out)]
+        beside.extend(getval(part) for part in parts if not isbox(part))
+        return [part for part in parts if isbox(part)]
+
+    watched = _watched("make_vjp", fun)
+    point = _point("make_vjp", x)
+    if _holds_own(point):
+        found, pullback = _reverse_by_own(traced, point)
+    else:
+        found, pullback = reverse(traced, point)
+    found = mapped(settled, found)
+    value = found
+    if form is not None:
+        rows = {True: iter(found), False: iter(beside)}
+        value = mapped(lambda is_traced: next(rows[is_traced]), form)
 
     def vjp(g: Any) -> Any:
-        g = mapped(_conjugated, _like("make_vjp", g, value, "the function's result"))
-        return mapped(lambda x: settled(_conjugated(x)), pullback(g))
+        if form is None:
+            seeds = _conjugated(_shaped("make_vjp", "the direction", g, np.shape(found)))
+        else:
+            parts = matched("make_vjp", fitted(g, form), form, "the direction", _OF_RESULT)
+            wanted = (pair for pair, (_, mark) in zip(parts, leaves(form), strict=True) if mark)
+            seeds = [
+                np.zeros_like(x)
+                if part is None
+                else _conjugated(_shaped("make_vjp", path, part, np.shape(x)))
+                for (path, part), x in zip(wanted, found, strict=True)
+            ]
+        return mapped(lambda x: settled(_conjugated(x)), pullback(seeds))
 
     return vjp, value
+
+
+_OF_RESULT = "the function's result"
+
+
+class _OwnArgument:
+    """An argument with values of classes of one's own in it, as `Lifted` is one of arrays."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.targets: list[Any] = []
+        self.inside = replaced(value, (self._begun(x) for _, x in leaves(value)))
+
+    def _begun(self, x: Any) -> Any:
+        if not _is_own(x):
+            part = Lifted("vjp", x, "primals[0]")
+            self.targets += part.targets
+            return part.inside
+        self.targets.append(alias(tensor_of(x)))
+        return opened(self.targets[-1])
+
+    def regrouped(self, results: Any) -> Any:
+        """Return a result per target, in the structure of the argument."""
+        pairs = zip(results, self.targets, leaves(self.value), strict=True)
+        found = (
+            gradient_of(x, target) if _is_own(given) else as_given(x, given)
+            for x, target, (_, given) in pairs
+        )
+        return replaced(self.value, found)
+
+
+def _is_own(x: Any) -> bool:
+    return box_class(x) is not None
+
+
+def _holds_own(x: Any) -> bool:
+    """Return whether an argument holds a value of a class of one's own."""
+    return type(x) is not np.ndarray and any(_is_own(leaf) for _, leaf in leaves(x))
+
+
+def _reverse_by_own(fun: Callable[[Any], Any], x: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return a function's value and its pullback, as `reverse` does of arrays."""
+    argument = _OwnArgument(x)
+    level = next_tag()
+    with recording():
+        out = fun(argument.inside)
+    outs = [result("vjp", part, level) for _, part in leaves(out)]
+    pulls = [Pullback(part, argument.targets).keep() for part in outs]
+
+    def pullback(g: Any) -> Any:
+        seeds = zip(pulls, outs, leaves(g), strict=True)
+        found = [pull.found(direction("vjp", s, path, y)) for pull, y, (path, s) in seeds]
+        return argument.regrouped(summed(found, argument.targets))
+
+    return replaced(out, (flowing(pull.value) for pull in pulls)), pullback
 
 
 def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
@@ -203,14 +326,18 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     :param op: Who asks, for messages.
     :raises TypeError: The function does not return one real number.
     """
-    lifted = Lifted("vjp", _point("make_vjp", x), "primals[0]")
+    point = _point("make_vjp", x)
+    lifted: Any = _OwnArgument(point) if _holds_own(point) else Lifted("vjp", point, "primals[0]")
     level = next_tag()
     with recording():
-        out = _watched("make_vjp", fun)(lifted.inside)
-    if not holds_box(out):
+        out = fun(lifted.inside)
+    flows = getattr(out, "_requires_grad", False)  # as most do: of a Tensor
+    if not flows and not holds_box(out):
+        warn(f"{INDEPENDENT}: make_vjp gives zeros", UserWarning)
         vspace(out)  # which refuses what is no number
     y = None if isinstance(out, CONTAINERS) else result("vjp", out, level)
-    if y is None or y.size != 1 or y.dtype.kind == "c":
+    numbers: Any = getattr(y, "_array", y)
+    if y is None or numbers.size != 1 or numbers.dtype.kind == "c":
         received = f"a function returning {kind_of(mapped(settled, out))}"
         fix = "Sum it, or use jacobian or elementwise_grad."
         if y is not None and y.dtype.kind == "c":
@@ -219,10 +346,12 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     pullback = Pullback(y, lifted.targets)
     arrays = pullback.arrays()
     if arrays is None:
-        value, grads = flowing(pullback.value), pullback()
+        value, grads = settled(flowing(pullback.value)), pullback()
     else:
-        value, grads = np.array(y._array), arrays
-    return settled(value), mapped(settled, lifted.regrouped(map(_conjugated, grads)))
+        value, grads = number(np.array(numbers)), arrays
+        if type(lifted.value) is np.ndarray:  # as most are
+            return value, number(_conjugated(grads[0]))
+    return value, mapped(settled, lifted.regrouped(map(_conjugated, grads)))
 
 
 def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
@@ -276,7 +405,7 @@ def _point(op: str, x: Any) -> Any:
     if type(x) is np.ndarray and x.dtype.char in "fdFD":  # as most are
         return x
     for path, leaf in leaves(x, "the argument"):
-        if isinstance(leaf, (float, int, complex)):
+        if isinstance(leaf, (float, int, complex)) or maker_of(leaf) is not None:
             continue
         dtype = getattr(leaf, "dtype", np.dtype(object))
         if dtype.kind in "iub" or dtype.char in "fdFD":
@@ -284,7 +413,13 @@ def _point(op: str, x: Any) -> Any:
         fix = "Convert other floats first: x.astype(np.float64)." if dtype.kind in "fc" else ""
         expected = "numbers (bool, integer, float32, float64, complex64 or complex128)"
         raise TypeError(message(op, f"{kind_of(leaf)} for {path}", expected, fix))
-    return with_shapes(x)
+    return with_shapes(mapped(_made, x))
+
+
+def _made(x: Any) -> Any:
+    """Return a part of an argument as what a function made of it that is in ``type_mappings``."""
+    maker = maker_of(x)
+    return x if maker is None or _is_own(x) else getval(maker(x, -1, VJPNode.new_root()))
 
 
 def _conjugated(x: Any) -> Any:

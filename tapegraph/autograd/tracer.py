@@ -16,14 +16,21 @@ import numpy as np
 
 from tapegraph.autograd.boxes import (
     CONTAINERS,
-    ArrayBox,
+    READ_BY_RULE,
     JVPNode,
     VJPNode,
+    box_class,
+    element_array,
+    fitted,
     holds_box,
     holds_tensor,
+    left,
     number,
+    opened,
+    tensor_of,
     without_constants,
 )
+from tapegraph.autograd.boxes import Box as Box
 from tapegraph.autograd.boxes import Node as Node
 from tapegraph.autograd.boxes import TraceStack as TraceStack
 from tapegraph.autograd.boxes import getval as getval
@@ -35,14 +42,13 @@ from tapegraph.autograd.util import subvals as subvals
 from tapegraph.autograd.util import toposort as toposort
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, mapped, matched, replaced
-from tapegraph.recording.node import as_leaf
+from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import remember, tensor_like
-from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.scopes import RECORDING, Scope
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
 
-Box = ArrayBox
 Rule = Callable[..., Any]
 F = TypeVar("F", bound=Callable[..., Any])
 # By the function that `primitive` returned: ``rule(argnums, ans, args, kwargs)`` gives a function
@@ -172,10 +178,11 @@ def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[
     tags = [x.tag for _, x in leaves(args) if type(x) is Dual]
     if tags and RECORDING.value():
         return _with_tangent(fun, max(tags), args, kwargs)
+    start = next_seq()
     out = _on_plain(f_raw, args, kwargs)
     if not RECORDING.value() or not any(map(holds_box, args)):
         return out
-    return _Call(fun, entry.name, args, kwargs, out).on_tape(entry)
+    return _Call(fun, entry.name, args, kwargs, out, start).on_tape(entry)
 
 
 def _by_position(f_raw: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -217,10 +224,11 @@ def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, A
     several = isinstance(ans, CONTAINERS)
 
     def moved(x: Any, t: Any) -> Any:
-        whole = several and np.asarray(getval(x)).dtype.kind not in "fc"
+        whole = several and (t is None or np.asarray(getval(x)).dtype.kind not in "fc")
         return x if whole else _dual(name_of(fun), x, t, tag)
 
-    along = matched(name_of(fun), tangent, ans, "the tangent", "the result")
+    form = mapped(lambda _: True, ans)
+    along = matched(name_of(fun), fitted(tangent, form), form, "the tangent", "the result")
     pairs = zip(leaves(ans), along, strict=True)
     return replaced(ans, (moved(x, t) for (_, x), (_, t) in pairs))
 
@@ -257,10 +265,10 @@ class _Call:
     Kept are its arguments, with a mark in the place of every tensor, and the form of its result.
     """
 
-    def __init__(self, fun: Any, name: str, args: Any, kwargs: Any, out: Any) -> None:
-        self._fun, self._name, self._kwargs = fun, name, kwargs
+    def __init__(self, fun: Any, name: str, args: Any, kwargs: Any, out: Any, start: int) -> None:
+        self._fun, self._name, self._kwargs, self._start = fun, name, kwargs, start
         boxes = [(i, x) for i, arg in enumerate(args) for _, x in leaves(arg) if isbox(x)]
-        self.inputs = tuple(x for _, x in boxes)
+        self.inputs = tuple(tensor_of(x) for _, x in boxes)
         self._argnums = [i for i, _ in boxes]  # where each of them stands
         self._args = [_marked(x) if holds_box(x) else _plain(x) for x in args]
         self._form = out
@@ -283,20 +291,18 @@ class _Call:
 
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, inputs: Any) -> list[Any]:
         """Return the cotangent of each input, None where there is none."""
-        args = self._filled(inputs)
         wanted = tuple(dict.fromkeys(compress(self._argnums, needs)))
         recorded = isinstance(g, Tensor)
-        vjp = None if recorded else self._vjps.get(wanted)
-        if vjp is None:
-            rule = primitive_vjps.get(self._fun)
-            if rule is None:
-                raise undefined("VJP", self._fun, f"arguments {list(wanted)}")
-            vjp = rule(wanted, self._unpacked(y), args, self._kwargs)
-            if not recorded:  # the same for every cotangent of the call
-                self._vjps[wanted] = vjp
-        found = map(_dense, vjp(self._unpacked(g, np.zeros_like)))
+        if recorded:  # an outer derivative flows through: the rule is given what it is one of
+            with Scope(READ_BY_RULE, self.inputs):
+                vjp = self._rule(wanted, left(y), list(map(left, inputs)))
+                found = list(vjp(without_constants(self._unpacked(left(g), np.zeros_like))))
+        else:
+            if wanted not in self._vjps:  # the same for every cotangent of the call
+                self._vjps[wanted] = self._rule(wanted, y, inputs)
+            found = list(self._vjps[wanted](self._unpacked(g, np.zeros_like)))
         rows: dict[int, Iterator[Any]] = {
-            i: repeat(None) if part is None else self._by_input(i, part)
+            i: repeat(None) if part is None else self._by_input(i, _dense(part))
             for i, part in zip(wanted, found, strict=True)
         }
         grads: list[Any] = []
@@ -306,19 +312,34 @@ class _Call:
             grads.append(None if missing else self._checked(argnum, grad, x.shape, recorded))
         return grads
 
+    def _rule(self, wanted: tuple[int, ...], y: Any, inputs: Sequence[Any]) -> Rule:
+        """Return what takes a cotangent of the result to those of the arguments."""
+        rule = primitive_vjps.get(self._fun)
+        if rule is None:
+            raise undefined("VJP", self._fun, f"arguments {list(wanted)}")
+        vjp: Rule = rule(wanted, self._unpacked(y), self._filled(inputs), self._kwargs)
+        return vjp
+
     def _by_input(self, argnum: int, grad: Any) -> Iterator[Any]:
-        """Yield the part of an argument's gradient for each tensor in the argument."""
+        """Return the part of an argument's gradient for each tensor in the argument."""
         form = self._args[argnum]
-        given = matched(self._name, grad, form, "the gradient", f"argument {argnum}")
-        for (_, part), (_, mark) in zip(given, leaves(form), strict=True):
-            if mark is _TRACED:
-                yield part
+        wanted = mapped(lambda mark: mark is _TRACED, form)
+        grad = fitted(grad, wanted)
+        given = matched(self._name, grad, wanted, "the gradient", f"argument {argnum}")
+        return (part for (_, part), (_, mark) in zip(given, leaves(wanted), strict=True) if mark)
 
     def _result(self, x: Any) -> Any:
         """Return a result as an array of floats; None for one that has no derivative."""
         if isbox(x):
-            fix = "Pass what it is computed from as an argument."
-            raise TypeError(message(self._name, "a traced result", "a plain one", fix))
+            self._check_reads_arguments(x)
+            x = getval(x)
+        if box_class(x) is not None:
+            if self._several:
+                received = (
+                    f"a {type(self._form).__name__} with a {type(x).__name__} in it as a result"
+                )
+                raise TypeError(message(self._name, received, f"the {type(x).__name__} alone"))
+            return element_array(x)
         if isinstance(x, (np.ndarray, np.generic, float, int, complex)):
             array = np.array(x)
             if array.dtype.kind in "fc":
@@ -329,10 +350,27 @@ class _Call:
             return None  # whole numbers beside floats are indices, and stay whole
         raise TypeError(message(self._name, f"a result, {kind_of(x)}", "numbers"))
 
+    def _check_reads_arguments(self, x: Any) -> None:
+        """Refuse a traced result of anything but the arguments, by which there is no rule.
+
+        An argument of any class may hold the traced values of another one.
+        """
+        given = set(map(id, self.inputs))
+        pending, seen = [tensor_of(x)], set()
+        while pending:
+            node = pending.pop()
+            if id(node) in given or id(node) in seen or not isbox(node):
+                continue
+            seen.add(id(node))
+            if type(node) is Dual or node._seq <= self._start:
+                fix = "Pass what it is computed from as an argument."
+                raise TypeError(message(self._name, "a traced result", "a plain one", fix))
+            pending.extend(node._inputs)
+
     def _unpacked(self, packed: Any, beside: Callable[[Any], Any] | None = None) -> Any:
         """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""
         if not self._several:
-            return packed if isinstance(packed, Tensor) else number(packed)
+            return _opened(packed)
         return replaced(self._form, self._split(packed, beside))
 
     def _split(self, packed: Any, beside: Callable[[Any], Any] | None) -> Iterator[Any]:
@@ -350,7 +388,7 @@ class _Call:
 
     def _filled(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Return the arguments, with operands in the places of the tensors."""
-        operands = (x if isinstance(x, Tensor) else number(x) for x in inputs)
+        operands = map(_opened, inputs)
         return tuple(
             mapped(lambda x: next(operands) if x is _TRACED else x, argument)
             if i in self._argnums
@@ -360,6 +398,11 @@ class _Call:
 
     def _checked(self, argnum: int, grad: Any, shape: tuple[int, ...], recorded: bool) -> Any:
         """Return a gradient as an array or tensor that the sweep can sum to the input's shape."""
+        if box_class(grad) is not None:
+            if recorded:
+                received = f"a second derivative by a {type(getval(grad)).__name__}"
+                raise NotImplementedError(message(self._name, received, "a first one"))
+            return element_array(grad)
         grad = grad if recorded and isinstance(grad, Tensor) else np.asarray(getval(grad))
         if grad.dtype.kind not in "fcbiu":
             received = f"{kind_of(grad)} as the gradient by argument {argnum}"
@@ -371,6 +414,12 @@ class _Call:
             expected = f"the argument's shape {shape}"
             raise ValueError(message(self._name, received, expected)) from None
         return grad if common == grad.shape else np.broadcast_to(grad, common)
+
+
+def _opened(x: Any) -> Any:
+    """Return an operand or cotangent of the sweep as rules take it."""
+    x = opened(x)
+    return x if isinstance(x, Tensor) else number(x)
 
 
 def _marked(x: Any) -> Any:

@@ -9,8 +9,8 @@ from typing import Any, Concatenate, Literal, Protocol, TypeVar, cast, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.errors import check_callable
-from tapegraph.transforms.levels import check_positions, positions
+from tapegraph.errors import check_callable, message
+from tapegraph.transforms.levels import positions
 from tapegraph.typed import P
 
 R = TypeVar("R")
@@ -62,20 +62,22 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
     :param unary_operator: Takes a function of one argument, and the argument.
     :returns: ``op(fun, argnum=0)`` gives a function of what ``fun`` takes. For a list or tuple of
         positions the operator's argument is the tuple of those arguments. Negative ones count from
-        the end.
+        the end; of none of them the argument is ``()``, by which there is nothing to differentiate.
     """
 
-    @functools.wraps(unary_operator)
     def nary_operator(fun: Any, argnum: Any = 0, *op_args: Any, **op_kwargs: Any) -> Any:
         name = get_name(unary_operator)
         check_callable(name, fun)
-        wanted = positions(name, argnum, from_end=True)
         several = isinstance(argnum, (tuple, list))
+        wanted = [] if several and not argnum else positions(name, argnum, from_end=True)
         title = get_name(fun)
 
         @functools.wraps(fun)
         def nary(*args: Any, **kwargs: Any) -> Any:
-            check_positions(name, wanted, args)
+            for place in wanted:
+                if not -len(args) <= place < len(args):
+                    received = f"argnum {place} and {len(args)} positional arguments"
+                    raise IndexError(message(name, received, "an argument at that position"))
 
             def unary(x: Any) -> Any:
                 given = list(args)
@@ -94,6 +96,9 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         )
         return nary
 
+    # Not `functools.wraps`, by whose ``__wrapped__`` it would have the operator's signature.
+    for attribute in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(nary_operator, attribute, getattr(unary_operator, attribute, None))
     return cast("Nary[R]", nary_operator)
 
 

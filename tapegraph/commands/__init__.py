@@ -11,7 +11,15 @@ _STYLES = {"bold": "1", "good": "32", "bad": "31"}
 def styled(text: str, style: str) -> str:
     """Return a text ``bold``, ``good`` or ``bad`` where colours are shown, else as it is."""
     wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if wanted and sys.stdout.isatty() else text
+    shown = wanted and sys.stdout is not None and sys.stdout.isatty()
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if shown else text
+
+
+def say(text: str) -> None:
+    """Print a text; what the encoding of stdout has not is written as in `repr`."""
+    if sys.stdout is not None:  # as where it was closed
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        sys.stdout.write(f"{text.encode(encoding, 'backslashreplace').decode(encoding)}\n")
 
 
 def printed_table(rows: list[tuple[str, ...]], *, markdown: bool) -> str:

@@ -32,14 +32,18 @@ WORKLOAD = f"a network of widths {WIDTHS}, {BATCH} rows, tanh, mean square, Adam
 # What is installed, and what is in force
 
 
-def info() -> list[str]:
+def info(load: bool = False) -> list[str]:
     """Return the lines of ``python -m tapegraph info``."""
-    found = facts().items()
+    found = facts(load).items()
     return [f"{styled(f'{topic:<11}', 'bold')} {text}".rstrip() for topic, text in found]
 
 
-def facts() -> dict[str, str]:
-    """Return versions, the engine in force and why, devices and the cache, by topic."""
+def facts(load: bool = False) -> dict[str, str]:
+    """Return versions, the engine in force and why, and devices, by topic.
+
+    :param load: Import what each engine needs, which takes seconds, to know whether it runs, on
+        which devices, and the state of its cache.
+    """
     rows = {
         "tapegraph": tg.__version__,
         "python": f"{platform.python_version()} on {platform.machine()} {platform.system()}",
@@ -47,14 +51,24 @@ def facts() -> dict[str, str]:
     }
     usable: dict[str, str] = {}
     details = {"devices": "CPU (NumPy)"}
+    left: list[str] = []
     for name in registry.rivals():
         engine = registry.engine(name)
         try:
-            rows[name] = engine.version()
+            if load:
+                engine.load()
+            rows[name] = engine.version() or "installed"
             usable[name] = engine.title
         except EngineDeclined as declined:
             rows[name] = f"not used: {declined}"
-        details |= engine.details()
+        else:
+            if engine.loaded():
+                details |= engine.details()
+            else:
+                rows[name] += ", not imported here"
+                left.append(engine.title)
+    if left:
+        details["devices"] += f"; those of {', '.join(left)} by `tapegraph info --load`"
     chosen = tg.get_backend()
     in_force = chosen if chosen in usable else registry.NATIVE
     if chosen == registry.AUTO and usable:

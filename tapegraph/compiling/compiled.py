@@ -23,12 +23,16 @@ from tapegraph import markup, random
 from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
 from tapegraph.compiling.float_arithmetic import NotReal
-from tapegraph.compiling.guards import NO_NAMES, FedPlace, View, look
+from tapegraph.compiling.guards import FedPlace, View, look
 from tapegraph.compiling.programs import Programs
+from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
-from tapegraph.errors import add_note, kind_of, message, warn
+from tapegraph.environment import COMPILE, switched, wrong_value
+from tapegraph.errors import add_note, kind_of, message, user_line, warn
+from tapegraph.escapes import escaped
 from tapegraph.interrupts import Lock, raise_interrupt
+from tapegraph.other_names import translating
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording import capture_mode
@@ -86,7 +90,7 @@ def _runs_plainly() -> bool:
     # Inside another recording it is a part of that, and a transform differentiates it.
     if capture_mode.capturing() is not None or DIFFERENTIATING.value() or _disabled.get():
         return True
-    if os.environ.get("TAPEGRAPH_COMPILE", "1") in ("", "0"):
+    if os.environ.get(COMPILE) and not switched(COMPILE):
         return True
     return not _MILD.issuperset(np.geterr().values())
 
@@ -94,7 +98,7 @@ def _runs_plainly() -> bool:
 def _xla_of_environment() -> Xla:
     text = os.environ.get("TAPEGRAPH_XLA", "")
     if text not in _XLA:
-        raise ValueError(f"TAPEGRAPH_XLA: received {text!r}; expected '1', '0' or 'auto'")
+        raise wrong_value("TAPEGRAPH_XLA", text, "'1', '0' or 'auto'")
     return _XLA[text]
 
 
@@ -106,7 +110,8 @@ class _Entry:
     """What is known of one combination of arguments, and of what the function sees besides them.
 
     ``real`` is which of its calls is to be a real one, and ``unchecked`` how many have run the
-    program since the last.
+    program since the last. ``foreseen`` is whether the call that made the trace has run no code
+    with other names than those that the view goes by.
     """
 
     arguments: Any
@@ -116,6 +121,7 @@ class _Entry:
     calls: int = 0
     unchecked: int = 0
     trace: Trace | None = None
+    foreseen: bool = True
     programs: Programs | None = None
     leaked: list[weakref.ref[Node]] = field(default_factory=list)  # what recorded calls left behind
 
@@ -127,17 +133,20 @@ class Compiled:
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: Any,
         max_traces: int = 8,
         verify_every: VerifyEvery = "doubling",
         on_retrace: OnRetrace = "allow",
         xla: Xla = "auto",
     ) -> None:
+        self._given = fn
+        if isinstance(fn, (staticmethod, classmethod)):
+            fn = fn.__func__
         self._fn = fn
         self._options: tuple[Any, ...] = (max_traces, verify_every, on_retrace, xla)
         self._max_traces, self._verify_every, self._on_retrace, self._xla = self._options
         self._entries: list[_Entry] = []  # the last called one is last
-        self._names = NO_NAMES  # that a look at what the function sees goes by
+        self._known = NOTHING_KNOWN  # of the code that it runs
         self._calls = self._made = 0
         # Of the floats it sees, those whose numbers change, and those that can only count by value.
         self._fed: frozenset[str] = frozenset()
@@ -155,13 +164,14 @@ class Compiled:
         self.__name__: str = getattr(fn, "__name__", type(fn).__name__)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        if instance is None:
+        if isinstance(self._given, classmethod):
+            instance = owner
+        elif instance is None or isinstance(self._given, staticmethod):
             return self
         steps: Any
         key: Any
-        try:
-            attributes = instance.__dict__
-        except AttributeError:
+        attributes = getattr(instance, "__dict__", None)
+        if not isinstance(attributes, dict):  # in slots; a class lets nobody write into its own
             steps, key = self._bound, id(instance)
         else:
             steps, key = attributes.get(_STEPS), self
@@ -192,7 +202,14 @@ class Compiled:
         if _runs_plainly():
             return self._fn(*args, **kwargs)
         found: list[tuple[str, Any]] = []
-        structure = of_call(args, kwargs, found)
+        try:
+            structure = of_call(args, kwargs, found)
+        except TypeError:
+            if args and isinstance(args[0], type):  # from Python 3.13 on a classmethod passes it
+                method = inspect.getattr_static(args[0], self.__name__, None)
+                if getattr(method, "__func__", None) is self:
+                    return self.__get__(args[0])(*args[1:], **kwargs)
+            raise
         result = self._alone(self._call, structure, [value for _, value in found])
         return self._as_eagerly(result, args, kwargs) if self._is_derivative else result
 
@@ -269,25 +286,33 @@ class Compiled:
                 break
         else:
             alike = [entry for entry in self._entries if entry.arguments == arguments]
-            view = self._look()
-            known = next((e for e in alike if e.view.key == view.key), None)
-            if known is None and alike:
-                changed = alike[-1].view.floats_that_differ(view) - self._by_value
-                if not changed <= self._fed:
-                    self._fed |= changed
-                    view = self._look()
+            known = self._seen_before(alike)
             if known is None:
-                return self._new_entry(arguments, view, alike)
+                return self._new_entry(arguments, alike)
             entry = known
-            entry.view = view
         if entry is not self._entries[-1]:
             self._entries.remove(entry)
             self._entries.append(entry)
         return entry
 
-    def _look(self) -> View:
-        view, self._names = look(self._fn, self._names, self._fed)
-        return view
+    def _seen_before(self, alike: list[_Entry]) -> _Entry | None:
+        """Return the entry of what the function sees now, made of other objects; None for none."""
+        views: dict[Known, View] = {}
+        for entry in alike:
+            known = entry.view.known
+            if known not in views:
+                views[known] = self._look(known)
+            if views[known].key == entry.view.key:
+                entry.view = views[known]
+                return entry
+        if alike:
+            before = alike[-1].view
+            changed = before.floats_that_differ(views[before.known])
+            self._fed |= changed - self._by_value
+        return None
+
+    def _look(self, known: Known) -> View:
+        return look(self._fn, known, self._fed)
 
     def _count_by_value(self, names: Iterable[str], entry: _Entry) -> None:
         """Let floats that cannot be fed count by value, and forget what was recorded with them."""
@@ -296,8 +321,9 @@ class Compiled:
         entry.programs = entry.trace = None
         self._entries.remove(entry)
 
-    def _new_entry(self, arguments: Any, view: View, alike: list[_Entry]) -> _Entry:
-        reason = alike[-1].view.difference(view) if alike else "other arguments"
+    def _new_entry(self, arguments: Any, alike: list[_Entry]) -> _Entry:
+        before = alike[-1].view if alike else None
+        reason = before.difference(self._look(before.known)) if before else "other arguments"
         if not self._made:
             reason = "the first call"
         elif self._on_retrace == "raise":
@@ -307,6 +333,8 @@ class Compiled:
                 message(f"compile: {self.__name__}", received, "the calls it has a trace of", fix)
             )
         self._made += 1
+        view = self._look(self._known)
+        self._known = view.known
         text = call_text(self.__name__, self._parameters, arguments[0])
         if self._made == _MANY and self._made > 0.75 * self._calls:
             received = (
@@ -320,7 +348,7 @@ class Compiled:
             warn(told, RuntimeWarning)
         entry = _Entry(arguments, view, reason, self._next_real(0))
         self._entries.append(entry)
-        logger().info("compile: %s: a new trace for %s: %s", self.__name__, text, reason)
+        logger().info(escaped(f"compile: {self.__name__}: a new trace for {text}: {reason}"))
         if len(self._entries) > self._max_traces:
             del self._entries[0]
         return entry
@@ -333,7 +361,7 @@ class Compiled:
         return 0 if every is None else calls - calls % every + every
 
     def _traced(
-        self, entry: _Entry, structure: Any, given: list[Any], undo: Undo
+        self, witness: Witness, entry: _Entry, structure: Any, given: list[Any], undo: Undo
     ) -> tuple[Trace, bool]:
         """Make a real call; return it, and whether it is one that is recorded.
 
@@ -344,10 +372,10 @@ class Compiled:
         fed = entry.view.fed
         first = len(given) - len(fed)
         if not fed:
-            return self._call_anew(structure, given, undo), True
+            return self._call_anew(witness, structure, given, undo), True
         left = None
         if not self._averages:  # another call would be a second average, here alone
-            plain = self._call_anew(structure, given[:first], undo)
+            plain = self._call_anew(witness, structure, given[:first], undo)
             self._averages = plain.averages
             if self._averages or not self._sees_the_same(entry, given[first:]):
                 if entry.trace is None and entry.calls >= _MANY:
@@ -356,7 +384,7 @@ class Compiled:
             left = plain.left()
         recorded, occupied = None, False
         try:
-            recorded = self._call_anew(structure, given, undo, fed)
+            recorded = self._call_anew(witness, structure, given, undo, fed)
             if left is None or recorded.left() == left:
                 if left is not None:
                     recorded.follows(plain)
@@ -365,7 +393,7 @@ class Compiled:
             occupied = True
         except Exception as error:
             raise_interrupt(error)
-        plain = self._call_anew(structure, given[:first], undo)
+        plain = self._call_anew(witness, structure, given[:first], undo)
         if recorded is not None:
             recorded.put_back()
             occupied = bool(recorded.changed) and not recorded.read_floats
@@ -379,19 +407,20 @@ class Compiled:
             raise mismatch(self.__name__, difference, unchecked)
         return plain, True
 
+    @staticmethod
     def _call_anew(
-        self, structure: Any, given: list[Any], undo: Undo, fed: Sequence[FedPlace] = ()
+        witness: Witness, structure: Any, given: list[Any], undo: Undo, fed: Sequence[FedPlace] = ()
     ) -> Trace:
         """Make a real call from the state that the call began with."""
         take_back(undo)
         random.come_back(undo)
-        return Trace(self._fn, structure, given, undo, fed)
+        return Trace(witness, structure, given, undo, fed)
 
     def _sees_the_same(self, entry: _Entry, numbers: list[Any]) -> bool:
         """Return whether the function sees what it saw before, the very floats that are fed too."""
         if not all(p.read() is x for p, x in zip(entry.view.fed, numbers, strict=True)):
             return False
-        return entry.view.holds() or self._look().key == entry.view.key
+        return entry.view.holds() or self._look(entry.view.known).key == entry.view.key
 
     def _real(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call, and compare it with the recording; the second one makes the plan."""
@@ -400,29 +429,50 @@ class Compiled:
         for watcher in watchers:
             watcher.real_call_starts(self.__name__)
         try:
-            trace, is_recorded = self._traced(entry, structure, given, undo)
+            witness = Witness(self._fn, undo)
+            trace, is_recorded = self._traced(witness, entry, structure, given, undo)
             kept, programs = entry.trace, entry.programs
             comparable = kept is not None and (programs is not None or kept.is_comparable_to(trace))
             if kept is not None and comparable and is_recorded:
                 difference = kept.differs_from(trace)
-                if difference is not None:
+                if difference is None and programs is None:
+                    programs = Programs(trace, self.__name__, self._xla)
+                elif difference is not None and entry.foreseen:
                     entry.trace = entry.programs = None
                     raise mismatch(self.__name__, difference, entry.unchecked)
-                if programs is None:
-                    programs = Programs(trace, self.__name__, self._xla)
             result = trace.first()
             entry.leaked = trace.leaked(entry.leaked)
-            if not is_recorded:
-                return result
-            if entry.programs is None:
-                entry.trace, entry.programs = trace, programs
-            entry.unchecked = 0
+            if is_recorded:
+                if entry.programs is None:
+                    entry.trace, entry.programs = trace, programs
+                entry.unchecked = 0
+            self._foresee(entry, witness)
             if trace.read_floats:
                 self._count_by_value(trace.read_floats, entry)
             return result
         finally:
             for watcher in watchers:
                 watcher.real_call_ends()
+
+    def _foresee(self, entry: _Entry, witness: Witness) -> None:
+        """Look at what the code sees that a call has run, if its view did not go by that code.
+
+        Where there is more to see, nobody knows what it was when the call began, and the trace may
+        depend on it. So the next call is a real one, under the new view: if it makes another trace,
+        this one does not count.
+        """
+        before = entry.view
+        package = top(getattr(self._fn, "__module__", None))
+        known = before.known.with_ran(witness.noted, package)
+        entry.foreseen = True
+        if known is not before.known:
+            then, now = self._look(before.known), self._look(known)
+            self._known = self._known.with_ran(witness.noted, package)
+            entry.foreseen = then.key == now.key
+            if not entry.foreseen:
+                entry.view, entry.programs = now, None
+            elif then.key == before.key:
+                entry.view = now
 
     def scan(self, *args: Any, length: int | None = None, **kwargs: Any) -> Any:
         """Call the function once for each row of its array arguments, in one go.
@@ -526,8 +576,11 @@ class Compiled:
         for entry in reversed(self._entries):
             if entry.programs is not None:
                 return entry.programs
-        received = f"a step that has no {what} yet"
-        raise RuntimeError(message(op, received, "two calls alike", "Call it first."))
+        calls = max((entry.calls for entry in self._entries), default=0)
+        raise RuntimeError(
+            f"{op}: {self.__name__} has no {what} yet: it needs two calls with arguments alike, "
+            f"and has had {calls}. (at {user_line()})"
+        )
 
     def explain(self) -> str:
         """Describe its traces: engine and reason of each, what others cost, what to change."""
@@ -546,13 +599,13 @@ class Compiled:
                 lines += [line + "recorded once", f"  {fix}program runs."]
             else:
                 lines += [line + entry.programs.told(), f"  {entry.programs.advice()}"]
-        return "\n".join(lines)
+        return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:
         return markup.heading("compiled step", self.__name__) + markup.html_text(self.explain())
 
     def __repr__(self) -> str:
-        return f"<compiled {self.__name__}, {self.traces} traces>"
+        return escaped(f"<compiled {self.__name__}, {self.traces} traces>")
 
 
 class Latest(NamedTuple):
@@ -633,6 +686,7 @@ def compile(
     xla: Xla | None = None,
     strategy: Any = None,
 ) -> Callable[[F], F]: ...
+@translating
 def compile(
     fn: Any = None,
     *,
@@ -703,11 +757,11 @@ def compile(
             strategy=strategy,
         )
     if isinstance(fn, Compiled):  # with other options
-        fn, strategy = fn._fn, fn._workers if strategy is None else strategy
-    if not callable(fn):
+        fn, strategy = fn._given, fn._workers if strategy is None else strategy
+    if not callable(fn) and not isinstance(fn, classmethod):
         raise TypeError(message("compile", kind_of(fn), "a function"))
     for kind, is_kind in _NOT_ONE_CALL.items():
-        if is_kind(fn):
+        if is_kind(getattr(fn, "__func__", fn)):
             fix = "Compile the function that it calls, and loop or await outside."
             raise TypeError(message("compile", f"{kind} {fn!r}", "a function", fix))
     if not isinstance(max_traces, int) or max_traces < 1:

@@ -2,9 +2,10 @@
 
 A program holds what the function saw when it was captured: a flag, a number, a function, a list of
 parameters. `look` walks over all of that, from the function's closure, defaults, and the globals
-and attributes that its code names, through the user's own functions, objects and containers. What
-it finds is a `View`: a key that tells one state of affairs from another, and a cheap check, by
-identity, that nothing has changed since.
+and attributes that its code names, through the user's own functions, objects and containers. Its
+code is all that has run in real calls, and what the walk finds before any. What it finds is a
+`View`: a key that tells one state of affairs from another, and a cheap check, by identity, that
+nothing has changed since.
 
 What a look does not see: containers below two others, attributes whose name is computed, and most
 of the elements of large arrays and containers. Real calls find those.
@@ -12,18 +13,37 @@ of the elements of large arrays and containers. Real calls find those.
 
 from __future__ import annotations
 
-import dis
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache, partial
-from itertools import islice
-from operator import attrgetter, is_, itemgetter
-from types import CodeType, FunctionType, MethodType, ModuleType
+import sys
+from array import array
+from collections import ChainMap, OrderedDict, UserDict, UserList, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from functools import cached_property, partial, partialmethod, singledispatchmethod
+from itertools import chain, islice, repeat
+from operator import eq, getitem, is_, methodcaller
+from types import (
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.errors import LIBRARY, ORIGINS, USER
+from tapegraph.compiling.ran import (
+    NOTHING_KNOWN,
+    CodeNames,
+    Globals,
+    Known,
+    imported,
+    is_users,
+    names_of,
+    top,
+)
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import identity
 from tapegraph.tensors.value import Value
@@ -36,30 +56,25 @@ _DEPTH = 2
 # How many containers, objects and functions one look covers.
 _MOST_OWNERS = 4096
 _ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
-_CALLED_BY_SYNTAX = frozenset(
-    ("__call__", "__enter__", "__exit__", "__getattr__", "__getitem__", "__iter__", "__len__")
-)
 _LIBRARIES = frozenset(("builtins", "numpy", "tapegraph"))
+_NOT_USERS = _LIBRARIES | sys.stdlib_module_names
 _FUNCTIONS = (FunctionType, MethodType, partial)
-Get = Callable[[Any], tuple[Any, ...]]
-# Of an owner and a key: what replaces the entry.
-Put = Callable[[Any, Any], Callable[[Any], Any]]
-
-
-class CodeNames(NamedTuple):
-    """The names in some code.
-
-    :ivar globals: Names of globals, and of built-in functions.
-    :ivar reads: Names of attributes whose value is used, and strings that may be one (``getattr``).
-    :ivar calls: Names of attributes that are called at once, such as methods.
-    """
-
-    globals: frozenset[str]
-    reads: frozenset[str]
-    calls: frozenset[str]
-
-
-NO_NAMES = CodeNames(frozenset(), frozenset(), frozenset())
+_DICTS = (dict, MappingProxyType)
+_CONTAINERS = (*_DICTS, list, tuple, set, frozenset, deque)
+_BUFFERS = (bytearray, array)
+# What Python's own classes, whose code is not looked at, keep as attributes.
+_KEPT = {
+    UserDict: "data",
+    UserList: "data",
+    ChainMap: "maps",
+    cached_property: "func",
+    partialmethod: "func",
+    singledispatchmethod: "dispatcher",
+}
+# Gives what an owner has under a key, or else a third thing: a call of what is written in C.
+Read = Callable[[Any, Any, Any], Any]
+# What gives objects anew, and those that must come.
+Check = tuple[Callable[[], Iterable[Any]], list[Any]]
 
 
 class Same:
@@ -75,14 +90,6 @@ class Same:
 
     def __hash__(self) -> int:
         return id(self.value)
-
-
-class Check(NamedTuple):
-    """What ``get`` gave of an owner, and must give again."""
-
-    get: Get
-    owner: Any
-    values: tuple[Any, ...]
 
 
 class FedPlace(NamedTuple):
@@ -104,11 +111,15 @@ class View(NamedTuple):
     :ivar key: What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a
         number or string with its type, `Same` for an object, the contents of an array. Two views
         with equal keys are of the same state of affairs.
+    :ivar known: What was known of the function's code.
     :ivar fed: The floats whose numbers do not count.
-    :ivar floats: The ids of those that do: a function can see that one is the same object.
+    :ivar checks: What gives some of the objects that it saw, and those that must come again.
+    :ivar arrays: The arrays that it saw, and what they held.
+    :ivar floats: The ids of floats that count: a function can see that one is the same object.
     """
 
     key: tuple[tuple[str, Any], ...]
+    known: Known
     fed: list[FedPlace]
     checks: list[Check]
     arrays: list[tuple[Any, Any]]
@@ -120,15 +131,14 @@ class View(NamedTuple):
         A number made anew, of the same value, is another object: then `look` decides.
         """
         try:
-            for get, owner, values in self.checks:
-                now = get(owner)
-                if len(now) != len(values) or not all(map(is_, now, values)):
+            for now, before in self.checks:
+                if not all(map(is_, now(), before)):
                     return False
-            for array, before in self.arrays:
-                if contents(array) != before:
+            for held, before in self.arrays:
+                if contents(held) != before:
                     return False
             return not self.fed or not self.fed_elsewhere()
-        except (AttributeError, KeyError, RuntimeError, ValueError):  # something is gone
+        except (AttributeError, LookupError, RuntimeError, ValueError):  # something is gone
             return False
 
     def fed_elsewhere(self) -> frozenset[str]:
@@ -159,188 +169,290 @@ class View(NamedTuple):
         return "what it sees is in another order"
 
 
-def look(
-    function: Any, known: CodeNames = NO_NAMES, fed: frozenset[str] = frozenset()
-) -> tuple[View, CodeNames]:
+def look(function: Any, known: Known = NOTHING_KNOWN, fed: frozenset[str] = frozenset()) -> View:
     """Walk over what a function sees.
 
     :param function: A function, a bound method, a partial, or an object with ``__call__``.
-    :param known: What an earlier look has found its code, and that of what it calls, to name.
+    :param known: What is known of its code. What the walk finds comes to that, and is in the view.
     :param fed: The names of floats whose numbers are not to count, where they can be replaced.
-    :returns: What to give the next look, which saves it the search.
 
     >>> sizes = [2, 3]
     >>> f = lambda x: x * sizes[0]
-    >>> view, _ = look(f)
+    >>> view = look(f)
     >>> sizes[0] = 5
-    >>> view.holds(), view.difference(look(f)[0])
+    >>> view.holds(), view.difference(look(f))
     (False, 'sizes[0] was 2, and is 5')
     """
     while True:
-        walk = _Walk(known, fed, getattr(function, "__module__", None))
+        walk = _Walk(known, fed, top(getattr(function, "__module__", None)))
         walk.value(function, "")
-        found = union([known, *map(names_of, walk.codes)])
-        if found == known:
-            floats = (x for check in walk.checks for x in check.values if type(x) is float)
-            view = View(
-                tuple(walk.seen), walk.fed, walk.checks, walk.arrays, frozenset(map(id, floats))
-            )
-            if not view.fed_elsewhere():
-                return view, found
-            fed -= view.fed_elsewhere()
-        known = found  # other names may lead further
+        for space, names in known.roots:
+            walk.globals(space, names)
+        now = known.with_found(walk.codes, walk.more)
+        if now is known:
+            checks = walk.checks()
+            floats = frozenset(id(x) for _, before in checks for x in before if type(x) is float)
+            view = View(tuple(walk.seen), known, walk.fed, checks, walk.arrays, floats)
+            elsewhere = view.fed_elsewhere()
+            if not elsewhere:
+                return view
+            fed -= elsewhere
+        known = now  # other names may lead further
 
 
 class _Walk:
-    """One walk, with the names that attributes are looked up by."""
+    """One walk, by the names of the code that is known."""
 
-    def __init__(self, names: CodeNames, fed: frozenset[str], module: str | None) -> None:
+    def __init__(self, known: Known, fed: frozenset[str], package: str) -> None:
         self.seen: list[tuple[str, Any]] = []
-        self.checks: list[Check] = []
         self.arrays: list[tuple[Any, Any]] = []
-        self.codes: dict[CodeType, None] = {}
         self.fed: list[FedPlace] = []
-        self._may_be_fed = fed
-        self._reads, self._attributes = names.reads, sorted(names.reads | names.calls)
-        self._package = _top(module)
-        self._visited: dict[int, Any] = {}  # the objects themselves, so that ids stay theirs
+        self.codes: dict[CodeType, None] = {}
+        self._known, self._may_be_fed, self._package = known, fed, package
+        self._strings: set[str] = set()  # that may be the name of an attribute
+        self._aliases: set[str] = set()  # other names of methods that have run
+        self._visited: dict[int, tuple[Any, int]] = {}  # objects, which keep their ids, and depths
+        self._named: dict[int, set[Any]] = {}  # the names of globals that have been looked up
+        # What is checked: entries by owner and key, what a call gives of an owner, and all that
+        # containers hold, one after the other.
+        self._reads: dict[Read, tuple[list[Any], list[Any], list[Any]]] = {}
+        self._calls: dict[Callable[[Any], Any], tuple[list[Any], list[Any]]] = {}
+        self._held: tuple[list[Iterable[Any]], list[Any]] = ([], [])
+
+    @property
+    def more(self) -> CodeNames:
+        """The names that count and stand in no code."""
+        return CodeNames(reads=frozenset(self._strings), calls=frozenset(self._aliases))
+
+    def checks(self) -> list[Check]:
+        """Return what `View.holds` goes by: of each kind of check one call of C code."""
+        found: list[Check] = [
+            (partial(map, read, owners, keys, repeat(_NOTHING)), values)
+            for read, (owners, keys, values) in self._reads.items()
+        ]
+        for get, (owners, values) in self._calls.items():
+            found.append((partial(map, get, owners), values))
+        if self._held[0]:
+            found.append((partial(chain.from_iterable, self._held[0]), self._held[1]))
+        if self.fed:
+            reads = [place.read for place in self.fed]
+            found.append((lambda: map(type, map(_call, reads)), [float] * len(reads)))
+        return found
 
     def value(self, value: Any, name: str, depth: int = 0) -> None:
         """Look at what is found under a name."""
         kind = type(value)
         if kind in _ATOMS:
             self._see(name, identity(value))
-        elif isinstance(value, (Node, Value)):
+            if kind is str and self._known.by_strings and value.isidentifier():
+                self._strings.add(value)
+        elif issubclass(kind, (Node, Value)):
             self._see(name, Same(value))
-        elif isinstance(value, np.ndarray):
+        elif issubclass(kind, (np.ndarray, *_BUFFERS)):
             found = contents(value)
             self.arrays.append((value, found))
-            self._see(name, (Same(value), found) if value.nbytes > MOST_BYTES else found)
-        elif isinstance(value, np.generic):
+            large = issubclass(kind, np.ndarray) and value.nbytes > MOST_BYTES
+            self._see(name, (Same(value), found) if large else found)
+        elif issubclass(kind, np.generic):
             self._see(name, (kind, value.tobytes()))
-        elif isinstance(value, _FUNCTIONS):
+        elif issubclass(kind, _FUNCTIONS):
             self._function(value, name)
-        elif isinstance(value, (staticmethod, classmethod)):
+        elif issubclass(kind, (staticmethod, classmethod)):
             self.value(value.__func__, name)
-        elif isinstance(value, property):
-            self.value(value.fget, name)
-        elif isinstance(value, (dict, list, tuple, set, frozenset, deque)):
+        elif issubclass(kind, property):
+            for part in (value.fget, value.fset):
+                if part is not None:
+                    self.value(part, name)
+        elif issubclass(kind, _CONTAINERS):
             self._see(name, (kind, len(value)) if depth < _DEPTH else Same(value))
-            if depth < _DEPTH and self._is_new(value):
+            if depth < _DEPTH and self._is_new(value, depth):
                 self._container(value, name, depth + 1)
                 self._attributes_of(value, name)
         else:
             self._see(name, Same(value))
-            if self._is_new(value):
+            if issubclass(kind, type):
+                self._class(value)
+            elif self._is_new(value):
                 self._object(value, name)
+
+    def globals(self, space: Globals, names: CodeNames) -> None:
+        """Look at what some code finds among its globals, and at the modules that it imports."""
+        seen = self._named.setdefault(id(space), set())
+        new = sorted(names.globals - seen)
+        seen |= names.globals
+        self._entries(dict.get, space, new, new, partial(partial, dict.__setitem__, space))
+        for level, name in sorted(names.modules):
+            for module in imported(level, name, space):
+                if module not in seen and self._is_users_module(sys.modules.get(module)):
+                    self._entries(dict.get, sys.modules, [module], [module])
+                seen.add(module)
 
     def _see(self, name: str, what: Any) -> None:
         self.seen.append((name or "the function", what))
 
-    def _is_new(self, owner: Any) -> bool:
-        if id(owner) in self._visited or len(self._visited) >= _MOST_OWNERS:
+    def _is_new(self, owner: Any, depth: int = 0) -> bool:
+        """Return whether an owner has not been looked at, or from so far down that less counted."""
+        if self._visited.get(id(owner), (None, _DEPTH))[1] <= depth:
             return False
-        self._visited[id(owner)] = owner
+        if len(self._visited) >= _MOST_OWNERS:
+            return False
+        self._visited[id(owner)] = owner, depth
         return True
 
-    def _watch(
+    # What is checked
+
+    def _entries(
         self,
-        get: Get,
+        read: Read,
         owner: Any,
-        names: Sequence[str],
-        depth: int = 0,
-        put: Put | None = None,
-        keys: Sequence[Any] = (),
+        keys: Iterable[Any],
+        names: Iterable[str],
+        put: Callable[[Any], Callable[[Any], Any]] | None = None,
     ) -> None:
-        """Check an owner from now on, and look at the last of what it gives, by their names.
+        """Check entries of an owner from now on, and look at them, by their names.
 
         Where there is a ``put``, floats can be replaced, by their keys, and so be fed.
         """
-        values = get(owner)
-        first = len(values) - len(names)
-        fed = []
-        for i, (name, value) in enumerate(zip(names, values[first:], strict=True)):
-            if put is not None and name in self._may_be_fed and type(value) is float:
-                fed.append(first + i)
-                read = partial(_at, first + i, get, owner)
-                self.fed.append(FedPlace(name, read, put(owner, keys[i])))
-                self._see(name, FED)
-            else:
-                self.value(value, name, depth)
-        if fed:
-            get = partial(_without, get, fed)
-        self.checks.append(Check(get, owner, get(owner)))
+        for key, name in zip(keys, names, strict=True):
+            if put is not None and self._may_feed(name, read(owner, key, _NOTHING)):
+                self._feed(name, partial(read, owner, key, _NOTHING), put(key))
+            elif (value := self._check(read, owner, key)) is not _NOTHING:
+                self.value(value, name)
+
+    def _check(self, read: Read, owner: Any, key: Any) -> Any:
+        """Check an entry of an owner, and return it."""
+        columns = self._reads.setdefault(read, ([], [], []))
+        value = read(owner, key, _NOTHING)
+        for column, what in zip(columns, (owner, key, value), strict=True):
+            column.append(what)
+        return value
+
+    def _check_call(self, get: Callable[[Any], Any], owner: Any) -> Any:
+        """Check what a call gives of an owner, and return it."""
+        owners, values = self._calls.setdefault(get, ([], []))
+        owners.append(owner)
+        values.append(get(owner))
+        return values[-1]
+
+    def _check_all(self, entries: Any, fed: Sequence[int] = ()) -> None:
+        """Check all that an owner holds, in its order, but for floats at some places."""
+        if fed or len(entries) > MOST_ENTRIES:
+            entries = _Some(entries, fed)
+        owners, values = self._held
+        owners += (entries, _END)  # where one holds less, the next may not make up for it
+        values += (*entries, *_END)
+
+    def _may_feed(self, name: str, value: Any) -> bool:
+        return name in self._may_be_fed and type(value) is float
+
+    def _feed(self, name: str, read: Callable[[], Any], put: Callable[[Any], Any]) -> None:
+        self.fed.append(FedPlace(name, read, put))
+        self._see(name, FED)
 
     # Owners
 
     def _container(self, value: Any, name: str, depth: int) -> None:
-        if isinstance(value, dict):
-            keys = _some(value)
-            self._see(f"the keys of {name}", tuple(map(_as_key, keys)))
-            names = [f"{name}[{key!r}]" for key in keys]
-            self._watch(_items, value, names, depth, _put_item(value, dict), keys)
-        elif isinstance(value, (set, frozenset)):
+        kind = type(value)
+        if issubclass(kind, _DICTS):
+            # As Python's class has it: one that derives from it may have code of its own.
+            base: Any = next(k for k in (OrderedDict, *_DICTS) if issubclass(kind, k))
+            keys, values = base.keys(value), base.values(value)
+            some = _some(keys)
+            self._see(f"the keys of {name}", tuple(map(_as_key, some)))
+            self._members(some, f"a key of {name}", depth)
+            self._check_all(keys)
+            self._elements(value, values, some, name, depth)
+        elif issubclass(kind, (set, frozenset)):
             self._see(f"the members of {name}", frozenset(map(_as_key, value)))
-            self._watch(_some, value, ())
+            self._members(_some(value), f"a member of {name}", depth)
+            self._check_all(value)
         else:
-            places = _some(range(len(value)))
-            names = [f"{name}[{i}]" for i in places]
-            self._watch(_some, value, names, depth, _put_item(value, list), places)
+            self._elements(value, value, _some(range(len(value))), name, depth)
+
+    def _members(self, members: Iterable[Any], name: str, depth: int) -> None:
+        """Look at objects that are keys, or in a set; others count by being there."""
+        for member in members:
+            if type(member) not in _ATOMS:
+                self.value(member, name, depth)
+
+    def _elements(self, owner: Any, values: Any, keys: Any, name: str, depth: int) -> None:
+        """Check the elements of a container, and look at them."""
+        kind, fed = type(owner), []
+        for i, (key, value) in enumerate(zip(keys, _some(values), strict=True)):
+            what = f"{name}[{key!r}]"
+            if kind in (dict, list) and self._may_feed(what, value):
+                fed.append(i)
+                put = partial(kind.__setitem__, owner, key)
+                self._feed(what, partial(getitem, owner, key), put)
+            else:
+                self.value(value, what, depth)
+        if not issubclass(kind, tuple):  # which stays as it is
+            self._check_all(values, fed)
 
     def _object(self, value: Any, name: str) -> None:
         kind = type(value)
-        if isinstance(value, ModuleType):
-            if self._is_users(getattr(value, "__file__", None) or "", value.__name__):
-                self._namespace(vars(value), name)
-            return
-        if isinstance(value, type):
-            self._class(value, name)
-            return
-        wrapped = getattr(value, "__wrapped__", None)  # a compiled function, an lru_cache
-        if isinstance(wrapped, _FUNCTIONS):
-            self.value(wrapped, name)
-        if _top(kind.__module__) not in _LIBRARIES:
-            if self._is_new(kind):
-                self._class(kind, kind.__name__)
-            self._attributes_of(value, name)
+        if issubclass(kind, ModuleType):
+            if self._is_users_module(value):
+                space = vars(value)
+                maybe = self._known.names.strings if self._known.by_strings else frozenset()
+                names = sorted((self._known.attributes & space.keys()) | maybe)
+                self._entries(dict.get, space, names, [f"{name}.{n}" for n in names])
+        elif kind is ContextVar:
+            self.value(self._check_call(_CONTEXT, value), f"{name}.get()")
+        else:
+            wrapped = (_own(value) or {}).get("__wrapped__")  # a compiled function, an lru_cache
+            if isinstance(wrapped, _FUNCTIONS):
+                self.value(wrapped, name)
+            if top(kind.__module__) not in _LIBRARIES:
+                self._attributes_of(value, name)
 
     def _attributes_of(self, value: Any, name: str) -> None:
-        held = [n for n in self._attributes if self._is_data(value, n)]
-        if held:
-            prefix = f"{name}." if name else ""
-            get = _picked(attrgetter, ["__class__", *held])
-            own = getattr(value, "__dict__", {})
-            put = _put_attribute if all(n in own for n in held) else None
-            self._watch(get, value, [prefix + n for n in held], 0, put, held)
-        attributes = getattr(value, "__dict__", None)
-        if attributes is not None:  # a new one may hide a method
-            self.checks.append(Check(tuple, attributes, tuple(attributes)))
-
-    def _is_data(self, value: Any, name: str) -> bool:
-        """Return whether an attribute is there, and is data that counts; runs no code to see."""
-        try:
-            found = value.__dict__[name]
-        except (AttributeError, KeyError):
-            namespaces = (vars(kind) for kind in type(value).__mro__)
-            found = next((names[name] for names in namespaces if name in names), _NOTHING)
-            if type(found).__name__ == "member_descriptor":  # a slot
-                found = getattr(value, name, _NOTHING)
-            elif hasattr(found, "__get__"):
-                return False
-        if found is _NOTHING:
-            return False
-        return name in self._reads or type(found) not in _ATOMS
-
-    def _class(self, kind: type, name: str) -> None:
-        """Look at the methods, and the data, that an object's classes hold."""
+        """Look at an object's class, and the attributes that count: its own, or its class's."""
+        prefix = f"{name}." if name else ""
+        kind, own, names = type(value), _own(value), self._known.attributes
+        if top(kind.__module__) not in _LIBRARIES:
+            self._check_call(type, value)
+            self._class(kind)
+        kept = {_KEPT[base] for base in kind.__mro__ if base in _KEPT}
+        if own is not None:
+            held = sorted(n for n in own if n in kept or self._counts(n, own[n]))
+            put = partial(partial, dict.__setitem__, own)
+            self._entries(dict.get, own, held, [prefix + n for n in held], put)
+            self._check_all(own)  # a new one may hide a method
+            if not isinstance(kind.__getattribute__, FunctionType):
+                self._check(getattr, value, "__dict__")
         for base in kind.__mro__:
-            if _top(base.__module__) not in _LIBRARIES and (base is kind or self._is_new(base)):
-                self._namespace(vars(base), name, sorted(_CALLED_BY_SYNTAX & vars(base).keys()))
+            if top(base.__module__) in _LIBRARIES:
+                continue
+            for n in sorted(names & vars(base).keys()):
+                found = vars(base)[n]
+                if type(found) is MemberDescriptorType:  # a slot
+                    self._entries(getattr, value, [n], [prefix + n])
+                elif n not in (own or ()) and not hasattr(found, "__get__"):
+                    if self._counts(n, found):
+                        self.value(found, prefix + n)
 
-    def _namespace(self, namespace: Any, name: str, more: Iterable[str] = ()) -> None:
-        held = [*(n for n in self._attributes if n in namespace), *more]
-        if held:
-            self._watch(_picked(itemgetter, held), namespace, [f"{name}.{n}" for n in held])
+    def _counts(self, name: str, value: Any) -> bool:
+        """Return whether an attribute is data that counts: what is called at once is no number."""
+        if name in self._known.reads:
+            return True
+        return name in self._known.attributes and type(value) not in _ATOMS
+
+    def _class(self, kind: type) -> None:
+        """Look at the methods, and the data, that a class and those above it hold."""
+        if not self._is_new(kind):
+            return
+        self._check(getattr, kind, "__mro__")
+        for base in kind.__mro__:
+            if top(base.__module__) not in _NOT_USERS and (base is kind or self._is_new(base)):
+                space = vars(base)
+                ran = {n for n, held in space.items() if _defined_as(held) in self._known.ran}
+                self._aliases |= ran
+                names = sorted(ran | (self._known.attributes & space.keys()))
+                self._entries(_OF_CLASS, space, names, [f"{base.__name__}.{n}" for n in names])
+                self._check_all(space)  # a new one may hide that of a class above
+        if top(type(kind).__module__) not in _NOT_USERS:
+            self._class(type(kind))
 
     # Functions
 
@@ -350,53 +462,78 @@ class _Walk:
             self.value(function.__func__, name)
         elif isinstance(function, partial):
             whose = name or "the partial"
-            self._watch(_parts, function, [whose, f"arguments of {whose}", f"keywords of {whose}"])
-        elif self._is_users(function.__code__.co_filename, function.__module__):
+            self.value(function.func, whose)
+            self.value(function.args, f"arguments of {whose}")
+            self.value(function.keywords, f"keywords of {whose}")
+        elif is_users(function.__code__.co_filename, function.__module__, self._package):
             self._see(name, (function.__code__, id(function.__globals__)))
             if self._is_new(function):
                 self._users_function(function, name)
         else:
             self._see(name, Same(function))
             if self._is_new(function):  # it may wrap the user's
-                wrapped = (getattr(function, "__wrapped__", None), *_contents(function.__closure__))
-                for part in wrapped:
-                    if isinstance(part, _FUNCTIONS):
+                held = vars(function)
+                parts = (held.get("__wrapped__"), held.get("registry"))  # of a singledispatch
+                for part in (*parts, *map(_content, function.__closure__ or ())):
+                    if isinstance(part, (*_FUNCTIONS, MappingProxyType)):
                         self.value(part, name)
 
     def _users_function(self, function: FunctionType, name: str) -> None:
         code = function.__code__
         self.codes[code] = None
+        self._check(getattr, function, "__code__")
         defaults = [f"{what} of {function.__name__}" for what in ("defaults", "keyword defaults")]
-        self._watch(_picked(attrgetter, _SIGNATURE), function, defaults)
-        named = sorted(names_of(code).globals & function.__globals__.keys())
-        if named:
-            get = _picked(itemgetter, named)
-            self._watch(
-                get, function.__globals__, named, 0, partial(partial, dict.__setitem__), named
-            )
-        if function.__closure__:
-            places = range(len(code.co_freevars))
-            self._watch(_contents, function.__closure__, code.co_freevars, 0, _put_cell, places)
-        if vars(function):
+        self._entries(getattr, function, ("__defaults__", "__kwdefaults__"), defaults)
+        self.globals(function.__globals__, names_of(code))
+        for cell, n in zip(function.__closure__ or (), code.co_freevars, strict=True):
+            if not self._is_new(cell):
+                continue
+            if _content(cell) is _NOTHING:
+                self._check_call(_IS_EMPTY, cell)
+            else:
+                put = partial(partial, setattr, cell)
+                self._entries(getattr, cell, ["cell_contents"], [n], put)
+        if vars(function) or self._known.by_strings:
             self._attributes_of(function, name or function.__name__)
 
-    def _is_users(self, file: str, module: str | None) -> bool:
-        """Return whether code is the user's own: so is a program that is itself installed."""
-        origin = ORIGINS[file]
-        return origin == USER or (origin == LIBRARY and _top(module) == self._package)
+    def _is_users_module(self, module: Any) -> bool:
+        if not isinstance(module, ModuleType):
+            return False
+        return is_users(getattr(module, "__file__", None) or "", module.__name__, self._package)
+
+
+class _Some:
+    """A container of many entries, or with floats that are fed, as a view checks it."""
+
+    def __init__(self, entries: Any, fed: Sequence[int]) -> None:
+        self._entries, self._count, self._fed = entries, len(entries), fed
+
+    def __iter__(self) -> Iterator[Any]:
+        if len(self._entries) != self._count:
+            return iter(_END)  # which is none of the entries
+        some = list(_some(self._entries))
+        for i in self._fed:
+            some[i] = FED
+        return iter(some)
 
 
 _NOTHING = Same("nothing")
 # What stands for a float that is fed.
 FED = Same("a float that is fed")
-_SIGNATURE = ["__code__", "__defaults__", "__kwdefaults__"]
+_END = (Same("the end"),)
+_OF_CLASS: Any = MappingProxyType.get
+_IS_EMPTY = partial(eq, CellType())
+_CONTEXT = methodcaller("get", _NOTHING)
+_call = methodcaller("__call__")
 
 
-def contents(array: Any) -> Any:
+def contents(held: Any) -> Any:
     """Return what tells an array from others: all of a small one's bytes, of a large one some."""
-    if array.nbytes <= MOST_BYTES:
-        return array.shape, array.dtype, array.tobytes()
-    return array.shape, array.dtype, array.flat[:: -(-array.size // MOST_ENTRIES)].tobytes()
+    if not isinstance(held, np.ndarray):  # another buffer, which can grow while nobody holds it
+        return type(held), bytes(held)
+    if held.nbytes <= MOST_BYTES:
+        return held.shape, held.dtype, held.tobytes()
+    return held.shape, held.dtype, held.flat[:: -(-held.size // MOST_ENTRIES)].tobytes()
 
 
 def _some(values: Any) -> tuple[Any, ...]:
@@ -406,66 +543,38 @@ def _some(values: Any) -> tuple[Any, ...]:
     return tuple(islice(values, None, None, -(-len(values) // MOST_ENTRIES)))
 
 
-def _items(values: Any) -> tuple[Any, ...]:
-    return (*_some(values), *_some(values.values()))
-
-
-def _contents(cells: Any) -> tuple[Any, ...]:
-    """Return what cells hold; `_NOTHING` for one that is empty."""
+def _content(cell: Any) -> Any:
+    """Return what a cell holds; `_NOTHING` if it is empty."""
     try:
-        return tuple(map(_CELL, cells or ()))
+        return cell.cell_contents
     except ValueError:
-        return tuple(getattr(cell, "cell_contents", _NOTHING) for cell in cells)
+        return _NOTHING
 
 
-def _at(position: int, get: Get, owner: Any) -> Any:
-    return get(owner)[position]
+def _own(value: Any) -> dict[str, Any] | None:
+    """Return the attributes that an object has for its own; runs no code of its class."""
+    read: Any = type(value).__getattribute__
+    if isinstance(read, FunctionType):
+        read = object.__getattribute__
+    try:
+        own = read(value, "__dict__")
+    except AttributeError:
+        return None
+    return own if isinstance(own, dict) else None
 
 
-def _without(get: Get, positions: Sequence[int], owner: Any) -> tuple[Any, ...]:
-    """Return what ``get`` gives, with `FED` for the floats at some positions."""
-    values = list(get(owner))
-    for i in positions:
-        if type(values[i]) is float:
-            values[i] = FED
-    return tuple(values)
-
-
-def _put_item(value: Any, kind: Any) -> Put | None:
-    """Return what replaces an entry of a container, if it is of the kind itself."""
-    return partial(partial, kind.__setitem__) if type(value) is kind else None
-
-
-def _put_attribute(owner: Any, name: str) -> Callable[[Any], Any]:
-    return partial(dict.__setitem__, vars(owner), name)
-
-
-def _put_cell(cells: Any, position: int) -> Callable[[Any], Any]:
-    return partial(setattr, cells[position], "cell_contents")
+def _defined_as(held: Any) -> str | None:
+    """Return what a method in a class is called in its definition."""
+    held = getattr(held, "fget", None) or getattr(held, "__func__", None) or held
+    return held.__code__.co_name if isinstance(held, FunctionType) else None
 
 
 def _are_floats(*marks: Any) -> bool:
     return all(type(mark) is tuple and mark[:1] == (float,) for mark in marks)
 
 
-_CELL = attrgetter("cell_contents")
-_parts = attrgetter("func", "args", "keywords")
-
-
-def _picked(getter: Callable[..., Any], names: Sequence[str]) -> Get:
-    """Return what gives a tuple of the named entries."""
-    if len(names) > 1:
-        return getter(*names)  # type: ignore[no-any-return]
-    get = getter(*names)
-    return lambda owner: (get(owner),)
-
-
 def _as_key(value: Any) -> Any:
     return identity(value) if type(value) in _ATOMS else Same(value)
-
-
-def _top(module: str | None) -> str:
-    return (module or "").partition(".")[0]
 
 
 def _text(mark: Any) -> str:
@@ -487,42 +596,3 @@ def _text(mark: Any) -> str:
     if isinstance(mark, (tuple, frozenset)) and mark:
         return "an array" if isinstance(mark, tuple) and len(mark) == 3 else "others"
     return "none"
-
-
-# The names in code
-
-
-@lru_cache(maxsize=4096)
-def names_of(code: CodeType) -> CodeNames:
-    """Return the names in a function's code, and in that of the functions it defines.
-
-    :param code: That of a function.
-
-    >>> def f(model, x):
-    ...     return model.scale * x.sum() + offset
-    >>> names = names_of(f.__code__)
-    >>> sorted(names.globals), sorted(names.reads), sorted(names.calls)
-    (['offset'], ['scale'], ['sum'])
-    """
-    names: tuple[set[str], set[str], set[str]] = (set(), set(), set())
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            names[0].add(step.argval)
-        elif step.opname == "LOAD_METHOD":
-            names[2].add(step.argval)
-        elif step.opname in ("LOAD_ATTR", "LOAD_SUPER_ATTR"):
-            names[2 if _is_call(step) else 1].add(step.argval)
-    if names[0] & {"getattr", "hasattr"}:
-        names[1].update(text for text in code.co_consts if isinstance(text, str))
-    inner = (names_of(part) for part in code.co_consts if isinstance(part, CodeType))
-    return union([CodeNames(*map(frozenset, names)), *inner])
-
-
-def union(parts: Iterable[CodeNames]) -> CodeNames:
-    """Return all the names of some parts."""
-    return CodeNames(*(frozenset().union(*which) for which in zip(NO_NAMES, *parts, strict=True)))
-
-
-def _is_call(step: dis.Instruction) -> bool:
-    """Return whether an attribute is loaded to be called at once, as Python 3.12 marks it."""
-    return "NULL|self" in step.argrepr

@@ -45,7 +45,8 @@ from tapegraph.typed import Xla
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
 # of arguments and results it holds.
 _LONGEST, _FIRST, _MOST_BYTES = 1.0, 16, 1 << 26
-_ASKED = Failure("the backend is native")
+_ASKED = Failure("the backend was native")
+_ALONE = Failure("auto: no other engine is registered")
 _LOOKED_AT = Failure("tg.anomaly looks at each result, which the native engine alone shows")
 _NUMBERS = Failure("Values are computed by the native engine, level by level")
 
@@ -71,6 +72,7 @@ class Programs:
         self._unlooped: set[str] = set()  # engines that run the step in no loop
         self._pace: dict[str, float] = {}  # seconds of a run in its loop
         self._structure: EngineStats | None = None
+        self._alone: Failure | None = None  # why no other engine may run it
         self._tried_a_variant = False
 
     @property
@@ -159,7 +161,8 @@ class Programs:
         except Exception as error:
             if written or program is self.native:
                 raise
-            raise_interrupt(error)
+            if not isinstance(error, EngineDeclined):
+                raise_interrupt(error)
             # It raises an error of its own where what was given is at fault.
             result, changes = self._computed(self.native, given, read)
             failure = self._account(name, error)
@@ -191,7 +194,8 @@ class Programs:
         self.seconds += tried
         besides = imported + tried
         if self._structure is not None and get_backend() == registry.AUTO:
-            self._structure.ran(name, took, compiled, besides=besides, runs=runs)
+            counts = not getattr(program, "trying", False)
+            self._structure.ran(name, took, compiled, besides=besides, runs=runs, counts=counts)
         reason = None if failure is None else failure.reason
         spent = compiled + besides
         self._last = (name, program, reason)
@@ -273,7 +277,8 @@ class Programs:
         except Exception as error:
             if written:
                 raise
-            raise_interrupt(error)
+            if not isinstance(error, EngineDeclined):
+                raise_interrupt(error)
             take_back(undo)
             if not isinstance(error, EngineDeclined):
                 for run in range(runs):
@@ -331,18 +336,23 @@ class Programs:
             return registry.NATIVE, _NUMBERS
         if name != registry.AUTO:
             return (registry.NATIVE, self._failed[name]) if name in self._failed else (name, None)
+        if self._alone is not None:
+            return registry.NATIVE, self._alone
         if self._structure is None:
-            self._structure = EngineStats(
-                self._trace.recording.program, self._rivals(), compiled=True
-            )
+            rivals = self._rivals()
+            if not rivals:
+                self._alone = next(iter(self._failed.values()), _ALONE)
+                return registry.NATIVE, self._alone
+            self._structure = EngineStats(self._trace.recording.program, rivals, compiled=True)
         decision = self._structure.choose()
-        if decision.engine == registry.NATIVE and self._tries_a_variant(self._structure):
-            decision = self._structure.choose()
+        if self._structure.tuner.verdict and decision.engine == registry.NATIVE:
+            if self._tries_a_variant(self._structure):
+                decision = self._structure.choose()
         return decision.engine, decision.failure
 
     def _tries_a_variant(self, structure: EngineStats) -> bool:
         """Let a slower engine try another variant, once, where that pays; tell whether."""
-        if not structure.tuner.verdict or self._tried_a_variant:
+        if self._tried_a_variant:
             return False
         limit = structure.tuner.account.surplus
         for name, program in self._others.items():
@@ -359,7 +369,8 @@ class Programs:
         try:
             registry.engine(name).check_whole(self._trace.recording.program)
         except Exception as error:
-            raise_interrupt(error)
+            if not isinstance(error, EngineDeclined):
+                raise_interrupt(error)
             self._failed.setdefault(name, Failure(str(error)))
         return name not in self._failed
 

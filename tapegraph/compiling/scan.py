@@ -98,6 +98,8 @@ class Calls:
         lengths = {path: len(rows) for path, rows in self.rows.items()}
         if length is not None:
             lengths["length"] = operator.index(length)
+        if not lengths:
+            raise _no_rows(self._leaves)
         self._count = _common(lengths)
 
     def __len__(self) -> int:
@@ -201,13 +203,23 @@ def _check_rows(path: str, array: Array) -> None:
         raise ValueError(message("scan", f"an array of shape () for {path}", "rows", fix))
 
 
+def _no_rows(leaves: dict[str, Any]) -> Exception:
+    """Return the error of arguments that do not tell how many calls there are."""
+    expected = "arrays with a row for each call"
+    for path, value in leaves.items():
+        if hasattr(value, "__iter__") and not isinstance(value, (Node, str, bytes)):
+            received = f"{type(value).__name__} for {path}, which gives its items one by one"
+            fix = "Stack them, np.stack(list(items)), or loop: for item in items: step(item)."
+            return TypeError(message("scan", received, expected, fix))
+    return ValueError(
+        message("scan", "no array", expected, "Pass length=n where no argument is an array.")
+    )
+
+
 def _common(lengths: dict[str, int]) -> int:
     if len(set(lengths.values())) > 1:
         received = ", ".join(f"{n} for {path}" for path, n in lengths.items())
         raise ValueError(message("scan", f"rows: {received}", "as many of each"))
-    if not lengths:
-        fix = "Pass length=n where no argument is an array."
-        raise ValueError(message("scan", "no array", "arrays with a row for each call", fix))
     count = next(iter(lengths.values()))
     if count < 1:
         raise ValueError(message("scan", f"{count} calls", "1 or more"))

@@ -28,7 +28,7 @@ from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM, Op
-from tapegraph.recording.program import Recording
+from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import keep_parts, remember
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.watchers import WATCHING
@@ -153,8 +153,7 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
         try:
             engine = registry.engine(chosen)
             if not engine.loaded():
-                engine.check_history(history)
-                engine.load()
+                engine.prepare(history)
             start = CLOCK.now()
             outcome = _outcome(engine, history, seeds and [_owned(s) for s in seeds])
             seconds = CLOCK.now() - start - outcome.compile_seconds
@@ -168,16 +167,20 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
             for watcher in WATCHING.value():
                 watcher.compiled(f"a graph in {engine.title}", start, outcome.compile_seconds)
                 watcher.ran(f"a graph in {engine.title}", start + outcome.compile_seconds, seconds)
-                native = registry.engine(registry.NATIVE)
-                watcher.gave(engine.title, outcome.grads, partial(_outcome, native, history, seeds))
+                again = partial(_outcome, registry.engine(registry.NATIVE), history, seeds)
+                watcher.gave(engine.title, outcome.grads, again)
             return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)
     start = CLOCK.now()
-    grads = _outcome(registry.engine(registry.NATIVE), history, seeds).grads
+    native = registry.engine(registry.NATIVE)
+    if seeds is None:
+        grads = native.jacobian(history.recording).grads
+    else:
+        grads = native.differentiate(history, seeds).grads
     seconds = CLOCK.now() - start
     if tuned and seeds is not None:
         auto.ran_natively(structure, seconds)
     reason, trace, _ = failure or _ALONE
-    return grads, (registry.NATIVE, reason, len(history), False, 0.0, seconds, trace)
+    return grads, (registry.NATIVE, reason, history.length, False, 0.0, seconds, trace)
 
 
 def _outcome(engine: Engine, history: History, seeds: list[Array] | None) -> Outcome:
@@ -226,22 +229,10 @@ def ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
     program, nodes = recording.program, recording.nodes
     slot_of = {id(node): slot for slot, node in enumerate(nodes)}
     slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
-    wanted, before = set(slots), program.needs
-    outside = [nodes[slot] for slot in program.leaves if before[slot] and slot not in wanted]
-    needs = [slot in wanted for slot in range(len(program))]
-    for slot, inputs in enumerate(program.inputs):
-        if inputs and before[slot]:
-            flows = program.ops[slot].differentiable
-            needs[slot] = needs[slot] or any(
-                needs[i] and (flows is None or (place < len(flows) and flows[place]))
-                for place, i in enumerate(inputs)
-            )
-    program.needs[:] = needs
-    reached = set(program.outputs)
-    for slot in range(len(program) - 1, -1, -1):
-        if slot in reached and needs[slot]:
-            reached.update(i for i in program.inputs[slot] if needs[i])
-    program.wanted[:] = [slot for slot in dict.fromkeys(slots) if slot in reached]
+    wanted = set(slots)
+    outside = [nodes[slot] for slot in program.leaves if program.needs[slot] and slot not in wanted]
+    program.needs[:] = between(program, program.outputs, slots)
+    program.wanted[:] = [slot for slot in dict.fromkeys(slots) if program.needs[slot]]
     return outside
 
 

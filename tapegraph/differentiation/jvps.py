@@ -373,6 +373,18 @@ def _pinv(t: Any, y: Any, a: Any, *, rcond: float) -> Any:
     )
 
 
+def _lstsq_by_matrix(t: Any, y: Any, a: Any, b: Any, *, rcond: float) -> Any:
+    inverse, adjoint_of_t = linalg.pinv(a, rcond), adjoint(t)
+    missed = matmul(adjoint_of_t, b - matmul(a, y))
+    outside = matmul(adjoint_of_t, matmul(adjoint(inverse), y))
+    return (
+        matmul(inverse, matmul(adjoint(inverse), missed))
+        + outside
+        - matmul(inverse, matmul(a, outside))
+        - matmul(inverse, matmul(t, y))
+    )
+
+
 def _norm(t: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
     kept = tuple(1 if i in axis else n for i, n in enumerate(x.shape))
     slope = norm_slope(x, shape.reshape(y, kept), axis, ord)
@@ -484,6 +496,10 @@ JVPS: dict[str, Rule] = {
     "svdvals": per_input(_svdvals),
     "svd": per_input(_svd),
     "pinv": per_input(_pinv),
+    "lstsq": per_input(
+        _lstsq_by_matrix,
+        lambda t, y, a, b, **attrs: apply(linalg.LSTSQ, (a, t), attrs),
+    ),
     "norm": per_input(_norm),
     "layer_norm": _layer_norm,
     "conv2d": per_input(

@@ -228,6 +228,7 @@ SLOPES: Slopes = {
     "real": (SAME,),
     "imag": (lambda y, x: -1j,),
     "angle": (Divisor(lambda y, x: 1j * x),),
+    "from_parts": (SAME, lambda y, a, b: 1j),
     "conj": (Linear(lambda g, y, x: np.conj(g)),),
     "gelu": (_gelu,),
     "silu": (_silu,),

@@ -102,7 +102,7 @@ def fitting(op: str, node: Node, grad: Any) -> Any:
     array = node._array
     if grad.shape == array.shape and grad.dtype == array.dtype:
         return grad
-    label = f"'{node.name}'" if node.name else f"of shape {array.shape}"
+    label = f"{node.name!r}" if node.name else f"of shape {array.shape}"
     received = f"a .grad of shape {grad.shape} and dtype {grad.dtype} on {node._op.name} {label}"
     fix = "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None."
     raise RuntimeError(message(op, received, f"shape {array.shape} and dtype {array.dtype}", fix))

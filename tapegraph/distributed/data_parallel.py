@@ -60,8 +60,8 @@ class DataParallel:
     gradients are made dense. Numbers of several types travel in the widest.
 
     An exception that ends one rank ends the job, after its traceback, where the communicator can
-    (``comm.Abort``), by a ``sys.excepthook``. ``python -m mpi4py script.py`` also does it for
-    errors before this and for ``sys.exit``.
+    (``comm.Abort``), by a ``sys.excepthook``; each step puts it around a hook that was set since.
+    ``python -m mpi4py script.py`` also does it for errors before this and for ``sys.exit``.
 
     :param optimizer: Over the same parameters, in the same order, on every rank.
     :param comm: ``mpi4py.MPI.COMM_WORLD`` where not given; anything with its ``rank``, ``size``,
@@ -259,6 +259,7 @@ class DataParallel:
     def _described(self) -> Iterator[str]:
         """Yield what must be the same on all ranks, a line each."""
         optimizer = self.optimizer
+        yield f"{len(self._names)} parameter{'s' * (len(self._names) > 1)}"
         rates = [optimizer._lr, *(group.lr for group in optimizer.groups)]
         options = {k: v for k, v in vars(optimizer).items() if not k.startswith("_")}
         options["lr"] = [x for x in rates if isinstance(x, float)]
@@ -427,4 +428,4 @@ class OnWorkers(Compiled):
 def under_strategy(step: Compiled, strategy: Any) -> Compiled:
     """Return a compiled function as one under a strategy."""
     comm = communicator(_OP, strategy)
-    return step if comm.size == 1 else OnWorkers(step._fn, *step._options, comm)
+    return step if comm.size == 1 else OnWorkers(step._given, *step._options, comm)

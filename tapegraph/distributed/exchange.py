@@ -61,7 +61,7 @@ def communicator(op: str, comm: Any) -> Communicator:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:  # no mpi4py, or no MPI that it can load
             received = f"no communicator, and no MPI ({error})"
-            fix = 'Install the extra: pip install "tapegraph[distributed]".'
+            fix = "Install it: pip install mpi4py mpich."
             raise ImportError(message(op, received, "mpi4py with an MPI library", fix)) from error
         comm = MPI.COMM_WORLD
     elif not hasattr(comm, "Bcast") and (hasattr(comm, "num_replicas_in_sync") or callable(comm)):
@@ -74,21 +74,40 @@ def communicator(op: str, comm: Any) -> Communicator:
     return comm  # type: ignore[no-any-return]
 
 
-def end_job_on_errors(comm: Any) -> None:
-    """Let an exception that ends this rank end all of them, once its traceback is out."""
-    if comm.size == 1 or not hasattr(comm, "Abort"):
-        return
-    before = sys.excepthook
+class _EndOfJob:
+    """An excepthook that ends all ranks, after the hook in whose place it stands has run."""
 
-    def hook(
-        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    def __init__(self, before: Any) -> None:
+        self._before = before
+        self.comms: list[Any] = []
+
+    def __call__(
+        self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
-        before(kind, error, traceback)
+        self._before(kind, error, traceback)
         sys.stdout.flush()
         sys.stderr.flush()
-        comm.Abort(1)
+        for comm in self.comms:
+            comm.Abort(1)
 
-    sys.excepthook = hook
+
+_hook = _EndOfJob(None)
+
+
+def end_job_on_errors(comm: Any) -> None:
+    """Let an exception that ends this rank end all of them, once its traceback is out.
+
+    A hook that was set since the last call, as by what reports crashes, runs before that.
+    """
+    global _hook
+    if comm.size == 1 or not hasattr(comm, "Abort"):
+        return
+    if sys.excepthook is not _hook:
+        comms, _hook.comms = _hook.comms, []  # the new hook may call the one before
+        _hook = sys.excepthook = _EndOfJob(sys.excepthook)
+        _hook.comms = comms
+    if not any(comm is known for known in _hook.comms):
+        _hook.comms.append(comm)
 
 
 class Exchange:
@@ -171,6 +190,7 @@ class Exchange:
         if not 0 <= weight < np.inf:
             received = f"the weight {float(weight)!r} on rank {self._comm.rank}"
             raise ValueError(message(self._op, received, "a finite number, not negative"))
+        end_job_on_errors(self._comm)
         self._fill(flat, weight, has, self._digest if place == 0 else _NO_DIGEST)
         waits = True
         while waits:

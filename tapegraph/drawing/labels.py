@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os.path
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from tapegraph.drawing.folding import MIXED, Folding, Part
 from tapegraph.drawing.sketch import Vertex
+from tapegraph.escapes import escaped
 
 # Of a line in a box and above the picture in characters, and of a box in lines; a monospaced
 # character, in parts of the font's size, as wide as the widest of the fonts that are asked for.
@@ -23,8 +23,6 @@ SIZES = {_NAME: 12.0, _CALL: 11.5, _TYPE: 10.5, _VALUE: 10.5, _GRADIENT: 10.5, _
 # Operations whose operands may change places.
 _COMMUTE = {"add", "mul", "maximum", "minimum", "sum"}
 _SLOT = "·"  # where an edge comes in
-# Control characters and halves of pairs, which no XML can hold.
-_UNPRINTABLE = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class TextLine(NamedTuple):
@@ -215,14 +213,9 @@ def _range(first: str, last: str) -> str:
     return f"{first} … {last}"
 
 
-def printable(text: str) -> str:
-    """Return a text without what no XML can hold."""
-    return _UNPRINTABLE.sub("\ufffd", text)
-
-
 def short(text: str, most: int = _LONGEST) -> str:
     """Return a text in one line, and not so long that it would make the picture wide."""
-    text = printable(" ".join(text.split()))
+    text = escaped(" ".join(text.split()))
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -16,11 +16,16 @@ from typing import TypeAlias
 from tapegraph.drawing.folding import Folding, Part
 from tapegraph.drawing.labels import Labels
 from tapegraph.drawing.scene import HEAD, MARGIN, TITLE, Box, Edge, Frame, Point, Scene
+from tapegraph.drawing.sketch import Sketch
 
 # Between boxes of a rank, between ranks, between edges that pass each other, and between lines that
 # lead back to the next round.
 _GAP, _RANK_GAP, _LANE, _BESIDE = 18.0, 18.0, 10.0, 8.0
 _SWEEPS = 8
+# All sweeps together look at so many cells at most, but there are two sweeps. What would have more
+# lanes is folded further: nobody could follow its edges.
+_LOOKS, _MOST_LANES = 200_000, 40_000
+_FEWEST = 24  # boxes, which any picture may have
 # How straight the inner pieces of a long edge want to be, and what leads from a leaf.
 _STRAIGHT, _TO_LEAF = 4.0, 0.3
 
@@ -41,9 +46,19 @@ class _Cell:
         self.below: list[_Cell] = []
 
 
-def lay_out(folding: Folding) -> Scene:
-    """Return the picture of a folded sketch."""
-    return _Layout(folding).scene()
+def lay_out(sketch: Sketch, most: int) -> tuple[Folding, Scene]:
+    """Return a sketch, folded until there are about so many boxes at most, and its picture.
+
+    There are fewer boxes where edges are so long that they would take too many lanes.
+    """
+    while True:
+        folding = Folding(sketch, most)
+        layout = _Layout(folding)
+        lanes = layout.lanes
+        if lanes <= _MOST_LANES or most <= _FEWEST:
+            return folding, layout.scene()
+        boxes = min(most, len(folding.root.boxes()))  # lanes grow as their square
+        most = max(_FEWEST, int(0.9 * boxes * (_MOST_LANES / lanes) ** 0.5))
 
 
 class _Layout:
@@ -56,12 +71,16 @@ class _Layout:
         self._cells = {part: _Cell(box) for part, box in self._boxes.items()}
         self._reads: dict[Part, list[Part]] = {part: [] for part in self._cells}
         self._ranks: dict[Part, int] = {}
-        self._rows: list[list[_Cell]] = []
+        self._link()
+        count = self._rank(folding.root.parts, 0)
+        self._rows: list[list[_Cell]] = [[] for _ in range(count)]
+
+    @property
+    def lanes(self) -> int:
+        """How many lanes the edges take: one on each rank that they pass."""
+        return sum(self._ranks[head] - self._ranks[tail] - 1 for tail, head in self._edges)
 
     def scene(self) -> Scene:
-        self._link()
-        count = self._rank(self._folding.root.parts, 0)
-        self._rows = [[] for _ in range(count)]
         for part, cell in self._cells.items():
             self._rows[self._ranks[part]].append(cell)
         paths = {ends: self._path(*ends) for ends in self._edges}
@@ -84,7 +103,8 @@ class _Layout:
         if part.title and kind != "gradient":
             kind = "function"
         kind = {"state": "param", "number": "constant"}.get(kind, kind)
-        is_result = any(vertex.is_result for vertex in vertices)
+        alike = (j for i in part.members for j in self._folding.alike[i])
+        is_result = any(self._folding.sketch.vertices[j].is_result for j in alike)
         return Box(part, kind, self._labels.lines(part), self._labels.details(part), is_result)
 
     # Who is linked to whom, on which rank
@@ -225,13 +245,18 @@ def _sides(rows: list[list[_Cell]], frames: list[Frame]) -> tuple[float, float]:
     return left, max(right, default=0.0)
 
 
+def _sweeps(rows: list[list[_Cell]], most: int) -> int:
+    """Return how often to go through all cells."""
+    return max(2, min(most, _LOOKS // max(1, sum(map(len, rows)))))
+
+
 # The order on each rank
 
 
 def _order(rows: list[list[_Cell]]) -> None:
     """Sort each rank by the middle of what it is linked to, down and up, and keep the best."""
     best, fewest = [row[:] for row in rows], _crossings(rows)
-    for sweep in range(_SWEEPS):
+    for sweep in range(_sweeps(rows, _SWEEPS)):
         if not fewest:
             break
         down = sweep % 2 == 0
@@ -274,11 +299,11 @@ def _place(rows: list[list[_Cell]]) -> None:
     """Draw each cell to its neighbours, above and below in turn, and keep boxes apart."""
     for row in rows:
         _settle(row, [0.0] * len(row), [1.0] * len(row))
-    for sweep in range(3 * _SWEEPS):
+    for sweep in range(_sweeps(rows, 3 * _SWEEPS)):
         down = sweep % 2 == 0
         for row in rows if down else reversed(rows):
             _draw(row, (lambda c: c.above or c.below) if down else (lambda c: c.below or c.above))
-    for sweep in range(_SWEEPS):
+    for sweep in range(_sweeps(rows, _SWEEPS)):
         for row in rows if sweep % 2 else reversed(rows):
             _draw(row, lambda c: c.above + c.below)
 

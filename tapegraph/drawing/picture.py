@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tapegraph.drawing.folding import Folding, Part
+from tapegraph.drawing.folding import Part
 from tapegraph.drawing.layout import lay_out
 from tapegraph.drawing.scene import LIGHT, Box, Theme, colours, save_png, svg
 from tapegraph.drawing.sketch import sketch
@@ -32,9 +32,7 @@ class Drawing:
     """
 
     def __init__(self, what: Any, names: Any, boxes: int) -> None:
-        folding = Folding(sketch(what, names), boxes)
-        self._folding = folding
-        self._scene = lay_out(folding)
+        self._folding, self._scene = lay_out(sketch(what, names), boxes)
         self.title = self._scene.title
         self.size = (round(self._scene.width), round(self._scene.height))
         self.boxes = len(self._scene.boxes)
@@ -171,7 +169,7 @@ def draw(what: Any, *, names: Any = None, boxes: int = 24) -> Drawing:
     :param names: Names of tensors and Values, or a model, named as `parameters` does; otherwise
         those that they were made with. The names of variables are not known.
     :param boxes: About the most there are; as many parameters and constants again may be drawn
-        beside them.
+        beside them. There are fewer where long edges would cover the picture.
     :returns: Drawing.
     :raises TypeError: It cannot be drawn, or ``names`` holds no tensor.
     :raises ValueError: ``boxes`` is not between 1 and 1,000.

@@ -10,8 +10,9 @@ from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from tapegraph.drawing.folding import Part
-from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns, printable
+from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
 from tapegraph.errors import message
+from tapegraph.escapes import escaped_lines
 
 _LEAST = 44.0  # the width of a box, around which a frame is wide enough for its title
 _PAD_X, _PAD_Y = 10.0, 5.0  # inside a box
@@ -59,6 +60,7 @@ KINDS = {
 _KEY = {**KINDS, "result": "result"}
 # The colour of what is written, by its role.
 INK = {"type": "faint", "note": "faint", "title": "faint", "slope": "slope"}
+BOLD = ("name", "title")
 
 
 def colours(theme: Theme) -> dict[str, str]:
@@ -233,7 +235,8 @@ def _key_width(kind: str) -> float:
     return 34 + columns(_KEY[kind]) * _FACT_SIZE * CHARACTER
 
 
-# SVG: light or dark as who looks at it prefers; every text in it is escaped
+# SVG: light or dark as who looks at it prefers; every text in it is escaped. Colours are written
+# for what draws SVG without its style sheets; a style sheet has the other theme.
 
 
 def svg(scene: Scene, theme: Theme | None = None) -> str:
@@ -243,62 +246,69 @@ def svg(scene: Scene, theme: Theme | None = None) -> str:
 
 def _svg(scene: Scene, theme: Theme | None) -> Iterator[str]:
     width, height = f"{scene.width:.0f}", f"{scene.height:.0f}"
+    colour = colours(theme or "light")
     yield (
         '<svg xmlns="http://www.w3.org/2000/svg" class="tapegraph" role="img" '
         f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'font-family="{FONTS}" style="max-width: 100%; height: auto">'
+        f'font-family="{FONTS}">'
     )
     yield f"<title>{_escaped(scene.title)}</title>"
-    yield f"<style>{_style(theme)}</style>"
-    yield f'<rect class="ground" width="{width}" height="{height}"/>'
+    if theme is None:
+        # For browsers alone: others take the height for none.
+        fitted = "@media screen {.tapegraph {max-width: 100%; height: auto}}"
+        yield f"<style>{fitted} @media (prefers-color-scheme: dark) {{{_rules(DARK)}}}</style>"
+    ground = f'fill="{colour["ground"]}"'
+    yield f'<rect class="ground" width="{width}" height="{height}" {ground}/>'
     for shape in scene.shapes():
-        yield from _elements(shape)
+        yield from _elements(shape, colour)
     for box in scene.boxes:
         yield f"<g><title>{_escaped(box.details)}</title>"
         for shape in box.shapes():
-            yield from _elements(shape)
+            yield from _elements(shape, colour)
         yield "</g>"
     yield "</svg>"
 
 
-def _elements(shape: Rect | Text | Edge) -> Iterator[str]:
+def _elements(shape: Rect | Text | Edge, colour: Mapping[str, str]) -> Iterator[str]:
     if isinstance(shape, Rect):
         kind = "frame" if shape.kind == "frame" else f"box {shape.kind}"
         kind += " result" if shape.is_result else ""
         place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
         place += f' width="{shape.width:.1f}" height="{shape.height:.1f}"'
-        yield f'<rect class="{kind}" {place} rx="{shape.radius}"/>'
+        paint = f'fill="{colour[shape.kind]}" stroke="{colour[_line_of(shape)]}"'
+        paint += ' stroke-width="2.2"' if shape.is_result else ""
+        yield f'<rect class="{kind}" {place} rx="{shape.radius}" {paint}/>'
     elif isinstance(shape, Text):
         anchor = "middle" if shape.is_centred else "start"
         place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" font-size="{shape.size}"'
         place += f' text-anchor="{anchor}"'
-        yield f'<text class="{shape.role}" {place}>{_escaped(shape.text)}</text>'
+        paint = f'fill="{colour[INK.get(shape.role, "ink")]}"'
+        paint += ' font-weight="600"' if shape.role in BOLD else ""
+        yield f'<text class="{shape.role}" {place} {paint}>{_escaped(shape.text)}</text>'
     else:
         (start,), *pieces = shape.pieces()
         path = f"M{start.x:.1f} {start.y:.1f}"
         for piece in pieces:
             places = " ".join(f"{p.x:.1f} {p.y:.1f}" for p in piece)
             path += ("L" if len(piece) == 1 else "C") + places
-        yield f'<path class="edge{" again" if shape.again else ""}" d="{path}"/>'
+        paint = f'fill="none" stroke="{colour["edge"]}" stroke-width="1.2"'
+        paint += ' stroke-dasharray="4 3"' if shape.again else ""
+        yield f'<path class="edge" d="{path}" {paint}/>'
         corners = "L".join(f"{p.x:.1f} {p.y:.1f}" for p in shape.head())
-        yield f'<path class="head" d="M{corners}z"/>'
+        yield f'<path class="head" d="M{corners}z" fill="{colour["edge"]}"/>'
 
 
-def _style(theme: Theme | None) -> str:
-    """Return the rules: of both themes where none is chosen, for the one that is preferred."""
-    if theme is not None:
-        return _rules(colours(theme))
-    return f"{_rules(LIGHT)} @media (prefers-color-scheme: dark) {{{_rules(DARK)}}}"
+def _line_of(shape: Rect) -> str:
+    """Return the name of the colour of a rectangle's border."""
+    return f"{'result' if shape.is_result else shape.kind}-line"
 
 
 def _rules(colour: Mapping[str, str]) -> str:
-    """Return the rules of a theme, for this picture alone: a page takes them for its own."""
+    """Return the colours of a theme, for this picture alone: a page takes them for its own."""
     rules = {
         ".ground": f"fill: {colour['ground']}",
         "text": f"fill: {colour['ink']}",
-        ".name, .tapegraph .title": "font-weight: 600",
-        ".edge": f"fill: none; stroke: {colour['edge']}; stroke-width: 1.2",
-        ".again": "stroke-dasharray: 4 3",
+        ".edge": f"stroke: {colour['edge']}",
         ".head": f"fill: {colour['edge']}",
         ".frame": f"fill: {colour['frame']}; stroke: {colour['frame-line']}",
     }
@@ -306,12 +316,12 @@ def _rules(colour: Mapping[str, str]) -> str:
     rules |= {
         f".box.{kind}": f"fill: {colour[kind]}; stroke: {colour[f'{kind}-line']}" for kind in KINDS
     }
-    rules[".box.result"] = f"stroke: {colour['result-line']}; stroke-width: 2.2"
+    rules[".box.result"] = f"stroke: {colour['result-line']}"
     return " ".join(f".tapegraph {selector} {{{rule}}}" for selector, rule in rules.items())
 
 
 def _escaped(text: str) -> str:
-    return escape(printable(text))
+    return escape(escaped_lines(text))
 
 
 # PNG, drawn by Matplotlib (the extra ``draw``) as it is laid out
@@ -324,7 +334,7 @@ def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
-        fix = 'Install it with: pip install "tapegraph[draw]"; .svg and .dot need nothing.'
+        fix = 'Install it with: pip install "matplotlib>=3.10.7"; .svg and .dot need nothing.'
         received = f"a path that ends in .png, without {error.name}"
         text = message("save", received, "Matplotlib to be installed", fix)
         raise ModuleNotFoundError(text, name=error.name) from None
@@ -337,22 +347,46 @@ def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
     axes.axis("off")
     colour = colours(theme)
     figure.patch.set_facecolor(colour["ground"])
-    for shape in scene.shapes():
-        _put(axes, shape, colour)
-    for box in scene.boxes:
-        for shape in box.shapes():
-            _put(axes, shape, colour)
+    shapes = [*scene.shapes(), *(shape for box in scene.boxes for shape in box.shapes())]
+    written = "".join(shape.text for shape in shapes if isinstance(shape, Text))
+    families, missing = _families(set(written))
+    for shape in shapes:
+        if isinstance(shape, Text):
+            shape = shape._replace(text=shape.text.translate(missing))
+        _put(axes, shape, colour, families)
     with rc_context({"text.hinting": "none"}):  # which would make small letters wider
         canvas.print_png(path)
 
 
-def _put(axes: Any, shape: Rect | Text | Edge, colour: Mapping[str, str]) -> None:
+def _families(characters: set[str]) -> tuple[list[str], dict[int, str]]:
+    """Return fonts that have some characters, and what to write for those that no font has."""
+    from matplotlib.font_manager import fontManager, get_font
+
+    families = ["DejaVu Sans Mono"]  # Matplotlib's own
+    missing = set(map(ord, characters)) - set(get_font(_file_of(families[0])).get_charmap())
+    for entry in fontManager.ttflist if missing else ():
+        found = missing.intersection(get_font(entry.fname).get_charmap())
+        if found and "Last Resort" not in entry.name:  # which has boxes for all
+            families.append(entry.name)
+            missing -= found
+    return families, dict.fromkeys(missing, "\ufffd")
+
+
+def _file_of(family: str) -> str:
+    from matplotlib.font_manager import FontProperties, findfont
+
+    return findfont(FontProperties(family=family))
+
+
+def _put(
+    axes: Any, shape: Rect | Text | Edge, colour: Mapping[str, str], families: list[str]
+) -> None:
     from matplotlib.patches import FancyBboxPatch, PathPatch, Polygon
     from matplotlib.path import Path
 
     if isinstance(shape, Rect):
         style = f"round,pad=0,rounding_size={shape.radius}"
-        line = colour[f"{'result' if shape.is_result else shape.kind}-line"]
+        line = colour[_line_of(shape)]
         patch = FancyBboxPatch((shape.x, shape.y), shape.width, shape.height, boxstyle=style)
         patch.set(fc=colour[shape.kind], ec=line, lw=2.2 if shape.is_result else 1.0, zorder=1)
         axes.add_patch(patch)
@@ -365,8 +399,8 @@ def _put(axes: Any, shape: Rect | Text | Edge, colour: Mapping[str, str]) -> Non
             va="baseline",
             fontsize=shape.size,
             color=colour[INK.get(shape.role, "ink")],
-            family="monospace",
-            weight="bold" if shape.role in ("name", "title") else "normal",
+            family=families,
+            weight="bold" if shape.role in BOLD else "normal",
             parse_math=False,
             zorder=3,
         )

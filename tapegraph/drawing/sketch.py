@@ -238,14 +238,18 @@ def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
     sketch = _of_recording(trace.recording, {}, step.__name__)
     sketch.is_step = True
     sketch.facts = _facts(last)
+    own = getattr(getattr(step._fn, "__func__", step._fn), "__code__", None)
     for slot, vertex in enumerate(sketch.vertices):
         vertex.is_result = slot in program.outputs[: trace.count]
+        if getattr(trace.recording.nodes[slot], "_code", None) is own:
+            vertex.function = ""  # of the step itself, which is the whole picture
     for slot, node in trace.state.items():
         vertex = sketch.vertices[slot]
         vertex.name = _text(known, node)
-        if not node._requires_grad:
-            vertex.kind, vertex.op = "state", "state"
-        vertex.value = None if is_remote(node) else _small(node._array)  # remote: not fetched
+        remote = is_remote(node)  # which is not fetched
+        vertex.value = None if remote else _small(node._array)
+        if not node._requires_grad:  # its numbers are those of one moment, and no constants
+            vertex.kind, vertex.op, vertex.value = "state", "state", None
     for slot in trace.sources:
         vertex, position = sketch.vertices[slot], trace.arguments.get(slot)
         vertex.attrs = {}

@@ -12,18 +12,20 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sized
 from contextvars import ContextVar
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 from tapegraph.engines import registry, tuner
 from tapegraph.engines.backend import chosen_by, get_backend
-from tapegraph.engines.engine import Engine
+from tapegraph.engines.engine import Engine, EngineDeclined
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK, NEVER, Account, Candidate, Stage, Tuner
-from tapegraph.interrupts import Lock, raise_interrupt
+from tapegraph.interrupts import Lock
 from tapegraph.recording.linearize import History
 from tapegraph.recording.program import Key
 
+# Native seconds for which a decision for all structures holds at least.
+_SHORTEST = 1e-3
 # Which engine this thread or task ran last, and when it was done.
 _previous: ContextVar[tuple[str, float] | None] = ContextVar("tapegraph_previous", default=None)
 
@@ -53,6 +55,7 @@ class EngineStats:
             horizon=0 if compiled else policy.horizon,
             share=1.0 if compiled else policy.share,
             process=KNOWN.account,
+            moves=compiled,
         )
 
     def _price(self, engine: Engine, entries: int) -> float:
@@ -94,10 +97,12 @@ class EngineStats:
         *,
         besides: float = 0.0,
         runs: int = 1,
+        counts: bool = True,
     ) -> None:
         """Remember what a run took, or so many at once, and what compiling before it.
 
-        ``besides`` is what else was spent on trying: an import, or compiling a variant.
+        :param besides: What else was spent on trying: an import, or compiling a variant.
+        :param counts: It shows what the engine takes: it was no trial of a variant.
         """
         step = _since(name)
         if name == registry.NATIVE:
@@ -110,7 +115,7 @@ class EngineStats:
             self.candidates[name],
             seconds,
             step=step / runs,
-            counts=not tried,
+            counts=counts and not tried,
             besides=tried,
             runs=runs,
         )
@@ -189,6 +194,11 @@ class _Known:
         share = tuner.POLICY.share
         return share * self.native_seconds < engine.costs.load and not engine.loaded()
 
+    def decides_early(self, decision: Decision, until: float = NEVER) -> Decision:
+        """Decide for all structures, until so many native seconds, or an eighth more of them."""
+        self.early = decision, min(until, 1.125 * self.native_seconds + _SHORTEST)
+        return decision
+
     def too_early(self, rivals: list[Engine]) -> str | None:
         """Return why no engine can pay for any structure, or None: then they are told apart."""
         reason = None
@@ -229,41 +239,50 @@ KNOWN = _Known()
 def decide(history: History) -> Decision:
     """Choose the engine that a program runs in now.
 
-    Where it is too early to compile anything, that is looked at again when native sweeps have
-    taken an eighth longer.
+    Where no other engine can be used, or it is too early to compile anything, that is looked at
+    again when native sweeps have taken an eighth longer.
     """
     early, until = KNOWN.early
     if early is not None and KNOWN.native_seconds < until:
         return early
-    refused: list[tuple[str, Exception]] = []
-    try:
-        return _decided(history, refused)
-    finally:
-        refused.clear()  # an error's traceback holds its frame, and so this list and the program
-
-
-def _decided(history: History, refused: list[tuple[str, Exception]]) -> Decision:
     rivals: list[Engine] = []
+    refused: dict[str, Failure] = {}
+    absent: list[tuple[str, EngineDeclined]] = []
     for name in registry.rivals():
         try:
             engine = registry.engine(name)
-            engine.check_history(history)
-            rivals.append(engine)
+            unavailable = engine.unavailable()
+            if unavailable is not None:
+                absent.append((name, unavailable))
+                continue
+            reason = engine.refusal(history)
         except Exception as error:
-            raise_interrupt(error)
-            refused.append((name, error))
-    if not rivals:
-        return Decision(registry.NATIVE, account(*refused[0]) if refused else None, None)
-    early = KNOWN.too_early(rivals)
-    if early is not None:
-        decision = Decision(registry.NATIVE, Failure(early), None)
-        KNOWN.early = decision, min(KNOWN.pays_after(rivals), 1.125 * KNOWN.native_seconds)
-        return decision
-    structure = KNOWN.structure(history, rivals)
-    for name, why in refused:
-        if name in structure.candidates:  # it ran before, and does not now
-            structure.failed(name, Failure(str(why)))
-    return structure.choose()
+            refused[name] = account(name, error)
+        else:
+            if reason is None:
+                rivals.append(engine)
+            else:
+                refused[name] = Failure(reason)
+    if rivals:
+        dear = KNOWN.too_early(rivals)
+        if dear is not None:
+            return KNOWN.decides_early(_natively(Failure(dear)), KNOWN.pays_after(rivals))
+        structure = KNOWN.structure(history, rivals)
+        gone = {name: Failure(str(declined)) for name, declined in absent}
+        for name, failure in (refused | gone).items():
+            if name in structure.candidates:  # it ran this before
+                structure.failed(name, failure)
+        return structure.choose()
+    if refused or not absent:
+        return _natively(next(iter(refused.values()), None))
+    decision = _natively(account(*absent[0]))
+    expected = all(declined.expected for _, declined in absent)
+    return KNOWN.decides_early(decision) if expected else decision
+
+
+@lru_cache
+def _natively(failure: Failure | None) -> Decision:
+    return Decision(registry.NATIVE, failure, None)
 
 
 def ran_natively(structure: EngineStats | None, seconds: float) -> None:
@@ -272,8 +291,11 @@ def ran_natively(structure: EngineStats | None, seconds: float) -> None:
         structure.ran(registry.NATIVE, seconds)
     else:
         _previous.set((registry.NATIVE, CLOCK.now()))
-        KNOWN.swept(seconds)
-        KNOWN.account.spent += seconds
+        known = KNOWN
+        known.account.spent += seconds
+        known.native_seconds += seconds
+        if seconds > known.longest:
+            known.longest, known.early = seconds, (None, 0.0)
 
 
 def _since(name: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -12,6 +13,7 @@ import numpy as np
 from tapegraph import markup
 from tapegraph.engines import registry
 from tapegraph.engines.engine import EngineDeclined
+from tapegraph.environment import wrong_value
 from tapegraph.errors import message, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording import scopes
@@ -26,9 +28,15 @@ _VARIABLE = "TAPEGRAPH_BACKEND"
 
 def _checked(name: Any, source: str) -> Backend:
     if name not in registry.choices():
-        choices = ", ".join(map(repr, registry.choices()))
-        raise ValueError(f"{source}: received {name!r}; expected one of {choices}")
+        raise _unknown(name, source, registry.choices())
     return cast(Backend, str(name))
+
+
+def _unknown(name: Any, source: str, choices: Sequence[str]) -> ValueError:
+    expected = f"one of {', '.join(map(repr, choices))}"
+    if source.isupper():  # a variable
+        return wrong_value(source, name, expected)
+    return ValueError(f"{source}: received {name!r}; expected {expected}")
 
 
 def _from_environment() -> Backend:
@@ -38,6 +46,7 @@ def _from_environment() -> Backend:
 
 _default = _from_environment()
 _chosen: ContextVar[Backend | None] = ContextVar("tapegraph_backend", default=None)
+_scoped = scopes.BACKEND.entered.get
 
 
 def set_backend(name: Backend) -> None:
@@ -63,7 +72,8 @@ def get_backend() -> Backend:
     ...     tg.get_backend()
     'native'
     """
-    return scopes.BACKEND.value() or _chosen.get() or _default
+    inside = scopes.BACKEND.value() if _scoped() else None
+    return inside or _chosen.get() or _default
 
 
 def chosen_by() -> str:
@@ -162,8 +172,7 @@ class Executor(NamedTuple):
 
 def _checked_kernels(name: Any, threshold: Any, source: str) -> Executor:
     if name not in _KERNELS:
-        choices = ", ".join(map(repr, _KERNELS))
-        raise ValueError(f"{source}: received {name!r}; expected one of {choices}")
+        raise _unknown(name, source, _KERNELS)
     if type(threshold) is not int or threshold < 0:
         expected = "a number of elements from 0"
         raise ValueError(message(source, f"threshold={threshold!r}", expected))

@@ -80,7 +80,8 @@ class WholeProgram(Protocol):
     One that keeps state may also have ``run_many(values, runs, many, changes)``, which runs it so
     many times at once, with state carried on. In the place of an input's value is an array with a
     row for each run, or what the first run reads of what is carried. It changes and returns what
-    `run` does, or raises `EngineDeclined`; ``runs_done`` of them stand, if it has a loop.
+    `run` does, or raises `EngineDeclined`; ``runs_done`` of them stand, if it has a loop. One that
+    chooses among variants may have ``trying``: whether the latest run was made to measure one.
 
     :ivar leaves: The slots whose values it takes, in order.
     :ivar keeps_state: Of state it takes the tensors themselves, not their arrays.
@@ -183,15 +184,39 @@ class Engine(ABC):
         self.check_whole(recording.program)
         raise NotImplementedError
 
+    def unavailable(self) -> EngineDeclined | None:
+        """Return why it runs nothing here, known without an import; None where it may run."""
+        return None
+
     def check(self, program: Program) -> None:  # noqa: B027
-        """Refuse what is known not to run, at little cost: `auto` asks at every backward.
+        """Refuse what is known not to run, at little cost.
 
         :raises EngineDeclined: It does not run this program.
         """
 
-    def check_history(self, history: History) -> None:
-        """Refuse the same of a history, whose program is written when it is read."""
-        self.check(history.recording.program)
+    def refusal(self, history: History) -> str | None:
+        """Return why `check` refuses a history's program, None where it does not.
+
+        `auto` asks at every backward: an engine that can answer without the program does.
+        """
+        try:
+            self.check(history.recording.program)
+        except EngineDeclined as declined:
+            return str(declined)
+        return None
+
+    def prepare(self, history: History) -> None:
+        """Import what it needs, unless it is known not to run a history.
+
+        :raises EngineDeclined: It does not run it, or cannot be used here.
+        """
+        unavailable = self.unavailable()
+        if unavailable is not None:
+            raise unavailable
+        refusal = self.refusal(history)
+        if refusal is not None:
+            raise EngineDeclined(refusal)
+        self.load()
 
     def check_whole(self, program: Program) -> None:
         """Refuse what `whole` is known not to run, at little cost.
@@ -231,7 +256,7 @@ class Engine(ABC):
         return isinstance(error, MemoryError)
 
     def version(self) -> str:
-        """Return the version of what it needs, importing it.
+        """Return the version of what it needs, without importing it; ``""`` where only that tells.
 
         :raises EngineDeclined: It cannot be used here.
         """

@@ -12,10 +12,12 @@ from typing import NamedTuple
 from tapegraph.engines import registry
 from tapegraph.engines.backend import get_backend
 from tapegraph.engines.engine import EngineDeclined
+from tapegraph.environment import STRICT
 from tapegraph.errors import warn
+from tapegraph.escapes import escaped_lines
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.progress import logger
-from tapegraph.recording.lost_gradients import STRICT, strict
+from tapegraph.recording.lost_gradients import strict
 
 _warned: set[str] = set()
 _lock = Lock()
@@ -37,12 +39,12 @@ def account(name: str, error: Exception) -> Failure:
     :raises RuntimeError: ``TAPEGRAPH_STRICT`` is set.
     :raises BaseException: What a signal handler raised.
     """
-    raise_interrupt(error)
     if isinstance(error, EngineDeclined):
         failure, cause = Failure(str(error)), str(error)
         if error.expected and get_backend() == registry.AUTO:
             return failure
     else:
+        raise_interrupt(error)
         failure, cause = _failure(name, error), f"{type(error).__name__} at {_origin(error)}"
     if strict():
         raise RuntimeError(f"backward: {failure.reason} ({STRICT} is set)") from error
@@ -50,7 +52,7 @@ def account(name: str, error: Exception) -> Failure:
         first = cause not in _warned
         _warned.add(cause)
     if first:
-        message = f"backward ran in the native engine: {failure.reason}"
+        message = escaped_lines(f"backward ran in the native engine: {failure.reason}")
         logger().warning(message)
         warn(message, RuntimeWarning)
     return failure

@@ -80,11 +80,12 @@ class Candidate:
     :param call: The least that a run of it takes.
     :ivar runs: How many were measured.
     :ivar run: What one takes.
+    :ivar move: What the latest change to this way took: its first run, less a usual one.
     :ivar step: From the end of the run before to the end of this one, both its own. It shows what a
         way costs all else: its threads may keep the processors busy.
     """
 
-    __slots__ = ("_latest", "_steps", "call", "price", "run", "runs", "step", "way")
+    __slots__ = ("_arrival", "_latest", "_steps", "call", "price", "run", "runs", "step", "way")
 
     def __init__(
         self, way: Any, price: Callable[[], float] = lambda: 0.0, call: float = 0.0
@@ -92,6 +93,7 @@ class Candidate:
         self.way = way
         self.price = price
         self.call = call
+        self._arrival = (0.0, 0)  # seconds and runs of the call that came first after a change
         self.forget()
 
     def forget(self) -> None:
@@ -100,6 +102,16 @@ class Candidate:
         self.run = self.step = NEVER
         self._latest: deque[float] = deque(maxlen=POLICY.latest)
         self._steps: deque[float] = deque(maxlen=POLICY.latest)
+
+    @property
+    def move(self) -> float:
+        """What the latest change to this way took, beyond a run; 0 where that is not known."""
+        seconds, runs = self._arrival
+        return max(0.0, seconds - runs * self.run) if self.run < NEVER else 0.0
+
+    def arrived(self, seconds: float, runs: int) -> None:
+        """Remember the call that came first after a change: it also moved the state."""
+        self._arrival = seconds, runs
 
     def took(self, seconds: float, step: float) -> None:
         """Remember one run."""
@@ -130,6 +142,8 @@ class Tuner:
     :param horizon: How many steps are foreseen; with 0, all is paid by what has passed.
     :param share: The part of what passes that may be spent on trying.
     :param process: The account of all tuners together, kept besides its own.
+    :param moves: State moves where another candidate runs than the one before: that run counts as
+        a cost of the change and not as a measurement.
     :ivar measured, untried: The candidates tried so far, and those still to try.
     :ivar dear: Seconds that the next one would cost, where that did not pay.
     :ivar verdict: What counted in the end, in seconds.
@@ -143,6 +157,7 @@ class Tuner:
         horizon: int,
         share: float = 1.0,
         process: Account | None = None,
+        moves: bool = False,
     ) -> None:
         self.account = Account()
         self.measured = [candidates[0]]
@@ -150,6 +165,8 @@ class Tuner:
         self.dear = 0.0
         self.verdict: list[tuple[Candidate, float]] = []
         self._process = process or Account()
+        self._moves = moves
+        self._last = candidates[0]  # what ran last
         self.trials = trials
         self._horizon = horizon
         self._share = share
@@ -188,18 +205,29 @@ class Tuner:
 
         ``besides`` is what preparing took that is not in ``seconds``.
         """
-        if self._settled is not None and not besides:
-            self._spend(seconds)
+        until = self._until
+        stays = candidate is self._last or not self._moves
+        if stays and not besides and (self._settled or self.account.spent + seconds < until):
+            # What stands is measured again at the end of its time.
+            self._runs += runs
+            self.account.spent += seconds
+            self._process.spent += seconds
             return
         with self._lock():
+            self._last = candidate
             self._runs += runs
             others = min((c.run for c in self.measured if c is not candidate), default=NEVER)
-            usual = seconds if candidate.run <= others else min(seconds, runs * others)
+            if not stays:
+                usual = min(seconds, runs * min(candidate.run, others))
+            else:
+                usual = seconds if candidate.run <= others else min(seconds, runs * others)
             self._spend(usual)
             self._pay(seconds - usual + besides)
             if not counts:
                 self._pay(-self._charged)
                 self._charged = 0.0
+            elif not stays:
+                candidate.arrived(seconds, runs)
             elif self._settled is None:
                 candidate.took(seconds / runs, step)
 
@@ -235,7 +263,7 @@ class Tuner:
             if not self._is_judged(candidate):
                 if candidate is first:
                     return self._first_run()
-                if self._affords(candidate.run):
+                if self._affords(candidate, candidate.run):
                     return candidate, Stage.TRIAL
         best = min(self.measured, key=lambda c: c.run)
         if not all(map(self._is_judged, self.measured)):
@@ -284,7 +312,7 @@ class Tuner:
         """Measure what runs anyway; where another way is much faster, once that pays."""
         if not self._again:
             return self.first, Stage.FIRST
-        if self._affords(min(self._usual, self.first.run)):
+        if self._affords(self.first, min(self._usual, self.first.run)):
             return self.first, Stage.AGAIN
         return min(self.measured, key=lambda c: c.run), Stage.SLOW
 
@@ -297,12 +325,17 @@ class Tuner:
             saved = account.spent - call * self._runs
         return self._share * saved >= (account.paid + price) * (1 - 1e-9)  # sums are rounded
 
-    def _affords(self, run: float) -> bool:
+    def _affords(self, candidate: Candidate, run: float) -> bool:
         """Return whether what has passed pays for one more run of a way that took so long."""
         if self._horizon or run == NEVER:
             return True
-        best = min(c.run for c in self.measured)
-        return run <= best or run - best <= self._share * self.account.spent - self.account.paid
+        best = min(self.measured, key=lambda c: c.run)
+        beyond, there_and_back = run - best.run, candidate.move + best.move
+        if candidate is not self._last:
+            beyond += there_and_back
+        elif beyond <= there_and_back:  # to leave it and come back takes longer
+            return True
+        return beyond <= 0.0 or beyond <= self._share * self.account.spent - self.account.paid
 
     def _spend(self, seconds: float) -> None:
         self.account.spent += seconds
@@ -320,7 +353,7 @@ class Tuner:
         limit = POLICY.review * self.account.spent
         again = []
         for candidate in self.measured:
-            cost = self.trials * max(0.0, candidate.run - best.run)
+            cost = self.trials * max(0.0, candidate.run - best.run) + candidate.move + best.move
             if candidate is not best and cost < limit:
                 again.append(candidate)
                 limit -= cost

@@ -30,11 +30,23 @@ from tapegraph.recording.program import touches_complex
 from tapegraph.saving import files
 from tapegraph.typed import Pytree
 
+# A file is one message of protobuf's, of 2**31 bytes at most: nodes and names included.
+LARGEST = 2_000_000_000
 # Nodes that onnxruntime has for float32 alone.
 _FLOAT32 = set("Acos Acosh Asin Asinh Atan Atanh AveragePool Conv Cosh Det Erf Sinh Tan".split())
 # Those that give truths, or places, whatever their inputs are.
 _TRUTHS = set("Equal Greater GreaterOrEqual IsNaN Less LessOrEqual".split())
 _PLACES = set("ArgMax ArgMin Shape TopK".split())
+# Those that it has for every type. Of the others it has few for booleans, and for integers that are
+# narrow or unsigned: these are computed in wider ones, and wrap around as they come back.
+_EVERY_TYPE = set(
+    "And Cast Concat Expand Gather GatherElements GatherND Identity Not Or Reshape Shape Slice "
+    "Transpose Xor".split()
+)
+_WIDER = dict.fromkeys(("bool", "int8", "int16", "uint8", "uint16"), "int32")
+# What int64 gives for uint64, and what onnxruntime has for uint64 itself.
+_WRAPPING = set("Add CumSum Einsum Equal MatMul Mul Neg ReduceProd ReduceSum Sub Where".split())
+_UNSIGNED = set("Div Max Min Mod".split())
 
 
 class NoNode(Exception):
@@ -49,6 +61,7 @@ class OnnxGraph:
         self.type_of = onnx.helper.np_dtype_to_tensor_dtype  # ONNX's number of a dtype
         self._taken = set(taken)
         self._numbers = count()
+        self._nbytes = 0
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
         self.batch: Any = None
@@ -57,6 +70,11 @@ class OnnxGraph:
     def constant(self, value: Any, dtype: Any, name: str | None = None) -> Wire:
         """Return a constant."""
         name, array = name or self._new("constant"), np.array(value, dtype, order="C")
+        self._nbytes += array.nbytes
+        if self._nbytes > LARGEST:
+            received = f"parameters and constants of more than {LARGEST:,} bytes"
+            fix = "Name a folder, for a SavedModel."
+            raise ValueError(message("export", received, "what one ONNX file holds", fix))
         self.initializers.append(self._onnx.numpy_helper.from_array(array, name))
         return Wire(self, name, array.dtype, array.shape)
 
@@ -65,9 +83,19 @@ class OnnxGraph:
         given = inputs[kind == "Where"].dtype
         if kind in _FLOAT32 and given != np.float32:
             raise NoNode(f"onnxruntime has {kind} for float32 alone, in which it can be exported")
+        wide = _wide(kind, given)
+        if wide != given:
+            wires = [
+                x.to(wide) if x.dtype == given and (kind, i) != ("Where", 0) else x
+                for i, x in enumerate(inputs)
+            ]
+            found = self.node(kind, *wires, at=at, **attrs)
+            return found if kind in _TRUTHS | _PLACES else found.to(given)
         names = [self._new(self.stem) for _ in range(at + 1)]
-        make, wires = self._onnx.helper.make_node, [x.name for x in inputs]
-        self.nodes.append(make(kind, wires, names, names[-1], **attrs))
+        node = self._onnx.helper.make_node(
+            kind, [x.name for x in inputs], names, names[-1], **attrs
+        )
+        self.nodes.append(node)
         other = "bool" if kind in _TRUTHS else "int64" if kind in _PLACES else given
         return Wire(self, names[-1], np.dtype(dtype or other))
 
@@ -88,6 +116,21 @@ class OnnxGraph:
             return self.constant(value, dtype)
         grown: Wire = self.batch if value.per == 1 else self.batch * value.per
         return (grown + value.base if value.base else grown).to(dtype)
+
+
+def _wide(kind: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type in which onnxruntime computes a node; for most that is the type itself."""
+    if dtype.kind not in "biu" or kind in _EVERY_TYPE:
+        return dtype
+    if kind == "Pow":  # which goes by way of float64: what fits there wraps around as it should
+        wide = np.dtype(np.int64)
+    elif dtype == np.uint64:
+        wide = dtype if kind in _UNSIGNED else np.dtype(np.int64)
+    else:
+        wide = np.dtype("int64" if dtype == np.uint32 else _WIDER.get(dtype.name, dtype))
+    if dtype == np.uint64 and kind not in _WRAPPING | _UNSIGNED:
+        raise NoNode(f"onnxruntime has no {kind} for uint64; convert it with astype")
+    return wide
 
 
 def _formula(kind: str) -> Callable[..., Wire]:
@@ -153,6 +196,11 @@ def _one(kind: str) -> Rule:
     return lambda out, x, *others: x.node(kind, *others)
 
 
+def _whole(kind: str) -> Rule:
+    """Return the rule of a rounding, which leaves whole numbers as they are."""
+    return lambda out, x: x.node(kind) if x.dtype.kind == "f" else x
+
+
 def _truths(kind: str) -> Rule:
     return lambda out, x, *others: x.to(bool).node(kind, *(y.to(bool) for y in others))
 
@@ -194,6 +242,10 @@ def _floor_divide(out: Wire, a: Wire, b: Wire) -> Wire:
 
 
 def _round(out: Wire, x: Wire, *, decimals: int) -> Wire:
+    if x.dtype.kind != "f":
+        if decimals >= 0:
+            return x
+        x = x.to(np.float64)
     if decimals <= 0:
         return (x / 10.0**-decimals).node("Round") * 10.0**-decimals
     return (x * 10.0**decimals).node("Round") / x.like(10.0**decimals)
@@ -322,12 +374,12 @@ def _layer_norm(out: Wire, x: Wire, *affine: Wire, eps: float) -> Wire:
 
 # Those that are one node, of the same name or another; and formulas, by their names.
 _SAME = (
-    "add sub mul div pow neg sin cos tan sinh cosh exp log sqrt tanh sigmoid relu abs sign floor "
-    "ceil equal less greater erf det"
+    "add sub mul div pow neg sin cos tan sinh cosh exp log sqrt tanh sigmoid relu abs sign "
+    "equal less greater erf det"
 )
 _OTHER = (
     "arcsin=Asin arccos=Acos arctan=Atan arcsinh=Asinh arccosh=Acosh arctanh=Atanh maximum=Max "
-    "minimum=Min rint=Round less_equal=LessOrEqual greater_equal=GreaterOrEqual detach=Identity "
+    "minimum=Min less_equal=LessOrEqual greater_equal=GreaterOrEqual detach=Identity "
     "matmul=MatMul batch_matmul=MatMul"
 )
 _FORMULAS = _gelu, _log1p, _logaddexp, _mod, _floor_divide, _round, _norm, _einsum, _layer_norm
@@ -337,6 +389,7 @@ ROWS: dict[str, Rule] = {
     **{op: _one(kind) for op, kind in (pair.split("=") for pair in _OTHER.split())},
     **{rule.__name__[1:]: rule for rule in (*_FORMULAS, *_MOVES)},
     **{f"logical_{kind.lower()}": _truths(kind) for kind in ("And", "Or", "Xor", "Not")},
+    **{op: _whole(kind) for op, kind in (("floor", "Floor"), ("ceil", "Ceil"), ("rint", "Round"))},
     "silu": lambda out, x: x * x.node("Sigmoid"),
     "cbrt": lambda out, x: x.node("Sign") * x.node("Abs").node("Pow", 1.0 / 3.0),
     "log2": lambda out, x: x.node("Log") / x.like(LN2),
@@ -345,7 +398,7 @@ ROWS: dict[str, Rule] = {
     "expm1": lambda out, x: (x * 0.5).node("Tanh") * (x.node("Exp") + 1.0),  # precise near 0
     "fmax": lambda out, a, b: ((a >= b) | b.is_nan()).where(a, b),
     "fmin": lambda out, a, b: ((a <= b) | b.is_nan()).where(a, b),
-    "trunc": lambda out, x: x.node("Sign") * x.node("Abs").node("Floor"),
+    "trunc": lambda out, x: x.node("Sign") * _whole("Floor")(out, x.node("Abs")),
     "astype": lambda out, x, *, dtype: x.to(np.dtype(dtype)),
     "where": lambda out, cond, a, b: cond.to(bool).where(a, b),
     "not_equal": lambda out, a, b: ~a.equal(b),
@@ -362,7 +415,9 @@ ROWS: dict[str, Rule] = {
     "argmax": _place("ArgMax"),
     "argmin": _place("ArgMin"),
     "softmax": lambda out, x, *, axis: x.node("Softmax", axis=axis),
-    "cumsum": lambda out, x, *, axis: x.node("CumSum", out.graph.constant(axis, np.int64)),
+    "cumsum": lambda out, x, *, axis: x.to(out.dtype).node(
+        "CumSum", out.graph.constant(axis, np.int64)
+    ),
     "transpose": lambda out, x, *, axes: x.node("Transpose", perm=axes) if axes else x,
     "reshape": lambda out, x, *, shape: x.reshaped(shape),
     "broadcast_to": lambda out, x, *, shape: x.node("Expand", out.graph.ints(shape)),
@@ -388,7 +443,7 @@ def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytre
     try:
         onnx = importlib.import_module("onnx")
     except ImportError:
-        fix = 'Install it: pip install "tapegraph[onnx]"; or name a folder, for a SavedModel.'
+        fix = 'Install it: pip install "onnx>=1.17"; or name a folder, for a SavedModel.'
         received = "a path that ends in .onnx in an environment without onnx"
         raise ImportError(message("export", received, "the package onnx", fix)) from None
     recorded = FreeFunction("export", f, arguments.arrays, arguments.batched)
@@ -396,6 +451,9 @@ def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytre
     parameters = {slot: named.of(param) for slot, param in recorded.parameters.items()}
     outputs = output_names("export", recorded.runs[0].result)
     taken = [*arguments.names, *filter(None, parameters.values()), *outputs]
+    if "" in outputs:
+        received, fix = "an output named ''", "Rename the key."
+        raise ValueError(message("export", received, "a name, as ONNX asks for", fix))
     for name in taken:
         if taken.count(name) > 1:
             received = f"{name!r} as the name of two inputs, parameters or outputs"
@@ -476,15 +534,16 @@ def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | N
 
 
 def _operands(graph: OnnxGraph, recorded: FreeFunction, slot: int, wires: list[Any]) -> list[Wire]:
-    """Return an entry's inputs, in the dtype in which NumPy computes it."""
-    program, values = recorded.program, recorded.recording.values
-    op, inputs, wanted = program.ops[slot], program.inputs[slot], program.dtypes[slot]
-    converted = op.promotes and (op.differentiable or (True,) * len(inputs))
-    if op.differentiable == () and len(inputs) > 1:  # a comparison, whose result is of another kind
-        kinds = (values[i] if wires[i] is None else program.dtypes[i] for i in inputs)
-        wanted, converted = np.result_type(*kinds), (True,) * len(inputs)
-    operands = []
-    for position, i in enumerate(inputs):
-        wire = graph.constant(values[i], wanted) if wires[i] is None else wires[i]
-        operands.append(wire.to(wanted) if converted and converted[position] else wire)
+    """Return an entry's inputs, in the dtype to which NumPy converts them."""
+    program, recording = recorded.program, recorded.recording
+    op, wanted = program.ops[slot], program.dtypes[slot]
+    converted, operands = recording.converted(slot), []
+    data = op.differentiable or (op.differentiable is None,) * len(converted)
+    for position, (i, dtype) in enumerate(zip(program.inputs[slot], converted, strict=True)):
+        wire = wires[i]
+        if wire is None:
+            wire = graph.constant(recording.values[i], dtype or wanted)
+        if wanted.kind == "f" and wire.dtype.kind != "f" and any(data[position:][:1]):
+            dtype = wanted
+        operands.append(wire if dtype is None else wire.to(dtype))
     return operands

@@ -17,7 +17,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.pytree import described, leaves
 from tapegraph.recording.changes import make, together
 from tapegraph.recording.node import Node, numeric
-from tapegraph.recording.op import INPUT, PARAM, SCALAR
+from tapegraph.recording.op import INPUT, PARAM, SCALAR, OpKind
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.tensors.parameters import collected
 from tapegraph.typed import Array, Pytree
@@ -145,8 +145,7 @@ class FreeFunction:
         readers = [op for op, read in zip(program.ops, program.inputs, strict=True) if slot in read]
         try:
             followed = _followed_constant(found, self._sizes)
-            # Further inputs beside one that alone carries a gradient say where.
-            if isinstance(followed, Places) and any(op.differentiable != (True,) for op in readers):
+            if isinstance(followed, Places) and any(op.kind is not OpKind.INDEX for op in readers):
                 raise _Differs
         except _Differs:
             fix = "Compute it from an argument, pass it as one, or pass batch=False."

@@ -43,13 +43,15 @@ def export(
         one as long.
     :raises ValueError: The function does something else for another size of the batch (the message
         names the line), draws random numbers, or changes state; or two parameters share a name, or
-        in ONNX any two of inputs, parameters and outputs.
+        in ONNX any two of inputs, parameters and outputs; or a name is none in the format; or a
+        file of ONNX would be larger than 2 GB.
     :raises TypeError: An argument or a result is of the wrong kind.
     :raises tapegraph.lowering.NotLowered: An operation has no node in TensorFlow.
     :raises tapegraph.lowering.Unavailable: TensorFlow is not installed.
     :raises NotImplementedError: An operation has no nodes in ONNX, or onnxruntime has none for its
         dtype.
     :raises ImportError: The package onnx is not installed.
+    :raises OSError: The path cannot be written.
 
     Signatures: ``serving_default``, also named ``serve``, takes the function's arguments by name
     and gives its results as ``output``, or by the keys of the dict, or as ``output_0`` and so on.
@@ -72,7 +74,7 @@ def export(
     # By a string: the core knows no engine, and `import tapegraph` loads none.
     check_callable("export", f, fix=_FORM)
     where = path_of("export", path, _FORM)
-    name = "exporting.onnx" if where.endswith(".onnx") else "lowering.export"
+    name = "exporting.onnx" if where.lower().endswith(".onnx") else "lowering.export"
     target = importlib.import_module(f"tapegraph.{name}")
     target.export(f, where, arguments_of("export", f, examples, batch), params)
 

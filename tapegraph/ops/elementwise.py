@@ -16,10 +16,11 @@ from tapegraph.arrays.axes import int_tuple
 from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording.capture_mode import is_captured
+from tapegraph.recording import node as nodes
+from tapegraph.recording.capture_mode import capturing, is_captured
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import (
     apply,
     beside,
@@ -617,7 +618,7 @@ def deg2rad(x: Kind | ArrayLike, /) -> Kind:
     >>> tg.deg2rad(180.0).item() == math.pi
     True
     """
-    return mul(x, math.pi / 180.0)
+    return _in_units("deg2rad", x, math.pi, 180.0)
 
 
 @implements(np.rad2deg, np.degrees)
@@ -628,7 +629,15 @@ def rad2deg(x: Kind | ArrayLike, /) -> Kind:
     >>> tg.rad2deg(math.pi).item()
     180.0
     """
-    return mul(x, 180.0 / math.pi)
+    return _in_units("rad2deg", x, 180.0, math.pi)
+
+
+def _in_units(op: str, x: Any, wanted: float, given: float) -> Any:
+    if is_complex(x):
+        raise real_only(op)
+    # NumPy divides the two in the dtype of the numbers.
+    single = getattr(x, "dtype", None) == np.float32
+    return mul(x, float(np.float32(wanted) / np.float32(given)) if single else wanted / given)
 
 
 # NumPy's names of what has a shorter one here, and its second names.
@@ -712,16 +721,33 @@ def clip(
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
     """
-    if is_complex(a, a_min, a_max, min, max):
-        raise real_only("clip")
     x = operand("clip", a, "a")
     low = _bound("a_min", a_min, "min", min)
     high = _bound("a_max", a_max, "max", max)
-    _check_broadcast("clip", *(v for v in (x, low, high) if v is not None))
+    if is_complex(*[v for v in (x, low, high) if v is not None]):
+        raise real_only("clip")
+    if not (type(low) in _WEAK and type(high) in _WEAK):
+        _check_broadcast("clip", *[v for v in (x, low, high) if v is not None])
     for bound, is_beyond in ((low, operator.lt), (high, operator.gt)):
-        if bound is not None:
+        if bound is None:
+            continue
+        if type(x) is nodes.tensor_class and type(bound) in _WEAK and capturing() is None:
+            x = apply(WHERE, (as_leaf(_beyond(is_beyond, x._array, bound)), bound, x))
+        else:
             x = where(watched("clip", is_beyond, x, bound) | (bound != bound), bound, x)
     return tensor_like("clip", x)
+
+
+_WEAK = (float, int, bool, type(None))  # a bound of them has no shape
+
+
+def _beyond(is_beyond: Any, x: Array, bound: Any) -> Array:
+    """Return where elements are replaced by a number: by NaN, all of them."""
+    try:
+        mask: Array = np.asarray(is_beyond(x, bound))
+    except RuntimeWarning:
+        mask = np.asarray(watched("clip", is_beyond, x, bound))
+    return mask if bound == bound else np.ones_like(mask)
 
 
 def _bound(name: str, value: Any, other_name: str, other: Any) -> Any:
@@ -748,8 +774,21 @@ def sign(x: Operand, /) -> Tensor:
     if not is_complex(x):
         return _sign(x)
     z = tensor_like("sign", x)
-    size = abs(z)
-    return div(z, where(size == 0, 1.0, size))
+    parts = real(z), imag(z)
+    size = hypot(*parts)
+    endless, none = np.isinf(numbers(size)), numbers(size) == 0
+    infinite = [np.isinf(numbers(part)) for part in parts]
+    zero, one, nan = (np.full((), value, size.dtype) for value in (0.0, 1.0, math.nan))
+    # Beside an infinite part the other is nothing, and two infinities have no direction.
+    lost = np.where(np.logical_and(*infinite), nan, zero)
+    along = [np.where(numbers(part) > 0, one, -one) for part in parts]
+    sides = np.where(infinite[0], along[0], zero), np.where(infinite[0], zero, along[1])
+    scale = where(np.logical_or(none, endless), 1.0, size)
+    shares = (
+        where(none, zero, where(endless, side + lost, div(part, scale)))
+        for part, side in zip(parts, sides, strict=True)
+    )
+    return from_parts(*shares)
 
 
 @unary("floor", np.floor)
@@ -896,8 +935,7 @@ def nan_to_num(
     out = tensor_like("nan_to_num", x)
     if out.dtype.kind == "c":
         numbers_for: Any = {"nan": nan, "posinf": posinf, "neginf": neginf}
-        a, b = (nan_to_num(part, **numbers_for) for part in (real(out), imag(out)))
-        return add(a, mul(b, 1j))
+        return from_parts(*(nan_to_num(part(out), **numbers_for) for part in (real, imag)))
     if out.dtype.kind != "f":
         return out
     limits = np.finfo(out.dtype)
@@ -921,13 +959,19 @@ def positive(x: Kind | ArrayLike, /) -> Kind:
     return tensor_like("positive", x)
 
 
-ASTYPE = Op("astype", lambda x, *, dtype: x.astype(dtype), takes_complex=True)
-DETACH = Op("detach", np.copy, differentiable=(), takes_complex=True)
-ROUND = Op("round", lambda x, *, decimals: x.round(decimals), takes_complex=True)
+ASTYPE = Op(
+    "astype", lambda x, *, dtype: x.astype(dtype), kind=OpKind.ELEMENTWISE, takes_complex=True
+)
+DETACH = Op("detach", np.copy, kind=OpKind.ELEMENTWISE, differentiable=(), takes_complex=True)
+ROUND = Op(
+    "round", lambda x, *, decimals: x.round(decimals), kind=OpKind.ELEMENTWISE, takes_complex=True
+)
 
 
 def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
     """Return whether a shape broadcasts to another."""
+    if shape == over[len(over) - len(shape) :]:  # as most do, in a tenth of the time
+        return True
     try:
         return np.broadcast_shapes(shape, over) == over
     except ValueError:
@@ -1082,6 +1126,22 @@ def imag(val: Operand) -> Tensor:
     return _imag(x) if is_complex(x) else _filled("imag", x, 0, None, None, "val")
 
 
+def _from_parts(x1: Array, x2: Array) -> Any:
+    shape = np.broadcast_shapes(np.shape(x1), np.shape(x2))
+    out = np.empty(shape, np.result_type(x1, x2, np.complex64))
+    out.real, out.imag = x1, x2
+    return out
+
+
+@binary("from_parts", _from_parts, takes_complex=True)
+def from_parts(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
+    """Return ``x1 + i x2`` of real numbers, NaN and infinities too, which ``1j * x2`` would mix.
+
+    >>> from_parts([1.0, 2.0], float("inf")).data
+    array([1.+infj, 2.+infj])
+    """
+
+
 @implements(np.conjugate)
 def conj(x: Kind | ArrayLike, /) -> Kind:
     """Return the complex conjugate, as `numpy.conjugate`: of real numbers the tensor itself.
@@ -1105,10 +1165,15 @@ def angle(z: Kind | ArrayLike, deg: bool = False) -> Kind:
     """
     x = tensor_like("angle", z, "z")
     if not is_complex(x):
-        x = where(numbers(x) < 0, math.pi, x.detach() * 0.0)
+        array = numbers(x)
+        half = np.where(
+            np.signbit(array),
+            *np.array([math.pi, 0.0], x.dtype if x.dtype.kind == "f" else np.float64),
+        )
+        x = where(np.isnan(array), array, half)
     else:
         x = _angle(x)
-    return rad2deg(x) if deg else x
+    return mul(x, 180.0 / math.pi) if deg else x
 
 
 @implements(np.round, np.around)
@@ -1125,7 +1190,14 @@ def round(a: Operand, decimals: int = 0) -> Tensor:
     return apply(ROUND, (x,), {"decimals": digits[0]})
 
 
-WHERE = Op("where", chosen, differentiable=(False, True, True), promotes=True, takes_complex=True)
+WHERE = Op(
+    "where",
+    chosen,
+    kind=OpKind.ELEMENTWISE,
+    differentiable=(False, True, True),
+    promotes=True,
+    takes_complex=True,
+)
 
 
 @overload
@@ -1171,7 +1243,7 @@ def numeric_mask(cond: Any) -> Array:
 
 
 def _predicate(name: str, function: Any) -> None:
-    op = Op(name, function, differentiable=(), takes_complex=True)
+    op = Op(name, function, kind=OpKind.COMPARISON, differentiable=(), takes_complex=True)
 
     def record(*operands: Any) -> Any:
         arguments = ("x1", "x2") if len(operands) == 2 else ("x",)

@@ -16,7 +16,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.ops import elementwise, index
 from tapegraph.recording.node import Node
 from tapegraph.recording.numpy_functions import implements
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, Kind
 
@@ -55,10 +55,10 @@ __ua_domain__ = "numpy.scipy.fft"
 fftfreq, rfftfreq = np.fft.fftfreq, np.fft.rfftfreq  # plain numbers
 
 
-FFT = Op("fft", np.fft.fftn, takes_complex=True)
-IFFT = Op("ifft", np.fft.ifftn, takes_complex=True)
-RFFT = Op("rfft", np.fft.rfft)
-IRFFT = Op("irfft", np.fft.irfft, takes_complex=True)
+FFT = Op("fft", np.fft.fftn, kind=OpKind.ALONG, takes_complex=True)
+IFFT = Op("ifft", np.fft.ifftn, kind=OpKind.ALONG, takes_complex=True)
+RFFT = Op("rfft", np.fft.rfft, kind=OpKind.ALONG)
+IRFFT = Op("irfft", np.fft.irfft, kind=OpKind.ALONG, takes_complex=True)
 
 
 @implements(np.fft.fft)
@@ -187,7 +187,7 @@ def rfftn(a: Kind | ArrayLike, s: Lengths = None, axes: AxisList = None, norm: N
     x = tensor_like("rfftn", a, "a")
     if is_complex(x):
         raise real_only("rfftn")
-    scaled, (*rest, last) = _norm("rfftn", norm), _axes("rfftn", x, s, axes)
+    scaled, (*rest, last) = _norm("rfftn", norm), _some_axes("rfftn", x, s, axes)
     x = _fitted("rfftn", x, s, (*rest, last))
     out = apply(RFFT, (x,), {"axis": last, "norm": scaled})
     return apply(FFT, (out,), {"axes": tuple(rest), "norm": scaled}) if rest else out
@@ -203,7 +203,7 @@ def irfftn(
     array([[1., 2.]])
     """
     x = tensor_like("irfftn", a, "a")
-    scaled, (*rest, last) = _norm("irfftn", norm), _axes("irfftn", x, s, axes)
+    scaled, (*rest, last) = _norm("irfftn", norm), _some_axes("irfftn", x, s, axes)
     *lengths, n = (2 * (x.shape[last] - 1),) if s is None else int_tuple("irfftn", "s", s)
     if n == -1:
         n = x.shape[last]
@@ -366,6 +366,14 @@ def _axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
     return tuple(one_axis(op, axis, x.ndim) for axis in chosen)
 
 
+def _some_axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
+    """Return the axes of a transform of real numbers, which needs one, each once."""
+    along = _axes(op, x, s, axes)
+    if not along or len(set(along)) != len(along):
+        raise ValueError(message(op, f"axes {axes}", "at least one axis, each once"))
+    return along
+
+
 def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:
     """Cut an array, or fill it up with zeros at its ends, to the lengths ``s`` along axes."""
     lengths = [x.shape[axis] for axis in axes] if s is None else int_tuple(op, "s", s)
@@ -391,3 +399,8 @@ def _shifted(op: str, x: Any, axes: Any, distance: Any) -> Any:
     if not along:
         return array
     return index.roll(array, tuple(distance(array.shape[axis]) for axis in along), along)
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)

@@ -23,9 +23,9 @@ from tapegraph.ops.shape import (
     moveaxis,
     ravel,
     reshape,
+    sequence_of,
     stack,
     swapaxes,
-    tensors_of,
 )
 from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import Node, as_leaf, numeric
@@ -36,8 +36,8 @@ from tapegraph.recording.numpy_functions import (
     numbers,
     without_gradient,
 )
-from tapegraph.recording.op import Op
-from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.op import Op, OpKind
+from tapegraph.recording.record import apply, of_one_dtype, tensor_like
 from tapegraph.typed import (
     Array,
     ArrayLike,
@@ -464,13 +464,15 @@ def advanced_key(arrays: tuple[Array, ...], plan: tuple[Any, ...]) -> tuple[Any,
 
 
 # Offsets, indices and conditions are fed as arrays: new ones do not change the graph.
-TENSOR_SLICE = Op("tensor_slice", _tensor_slice, differentiable=(True,), takes_complex=True)
+TENSOR_SLICE = Op(
+    "tensor_slice", _tensor_slice, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True
+)
 
 
-GATHER = Op("gather", _gather, differentiable=(True,), takes_complex=True)
+GATHER = Op("gather", _gather, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
-GETITEM = Op("getitem", _getitem, differentiable=(True,), takes_complex=True)
+GETITEM = Op("getitem", _getitem, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
 def rolled(x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
@@ -482,13 +484,13 @@ def rolled(x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
     return x
 
 
-ROLL = Op("roll", rolled, takes_complex=True)
+ROLL = Op("roll", rolled, kind=OpKind.ALONG, takes_complex=True)
 
 
-INDEX = Op("index", _index, differentiable=(True,), takes_complex=True)
+INDEX = Op("index", _index, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
-SCATTER = Op("scatter", _scatter, differentiable=(True,), takes_complex=True)
+SCATTER = Op("scatter", _scatter, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
 def scatter(x: Kind | ArrayLike, places: Any, shape: tuple[int, ...]) -> Kind:
@@ -592,8 +594,11 @@ def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
     array([2., 4.])
     """
     array = tensor_like("getitem", x)
-    parts = _expanded(key if isinstance(key, tuple) else (key,), array.shape)
-    if all(_is_basic(p) for p in parts):
+    places, shape = key if isinstance(key, tuple) else (key,), array.shape
+    if _PLACES.issuperset(map(type, places)) and len(places) <= len(shape):
+        return _basic(array, [*places, *[slice(None)] * (len(shape) - len(places))])
+    parts = _expanded(places, shape)
+    if all(map(_is_basic, parts)):
         return _basic(array, parts)
     return _advanced(array, parts)
 
@@ -607,8 +612,6 @@ def _is_basic(part: Any) -> bool:
 
 def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     """Return the index with arrays as ndarrays, ``...`` written out, and every axis named."""
-    if _PLACES.issuperset(map(type, key)) and len(key) <= len(shape):
-        return [*key, *[slice(None)] * (len(shape) - len(key))]
     parts: list[Any] = []
     for part in key:
         if isinstance(part, Node):
@@ -676,14 +679,14 @@ def _basic(x: Any, parts: list[Any]) -> Any:
     begin: list[int] = []
     end: list[int] = []
     plan: list[Any] = []
-    axis = 0
+    axis, shape = 0, x.shape
     for part in parts:
         if part is None:
             begin.append(0)
             end.append(1)
             plan.append(None)
             continue
-        length = x.shape[axis]
+        length = shape[axis]
         if isinstance(part, slice):
             start, stop, step = _bounds(part, length)
             count = len(range(start, stop, step))
@@ -700,8 +703,9 @@ def _basic(x: Any, parts: list[Any]) -> Any:
             end.append(part % length + 1)
             plan.append("int")
         axis += 1
-    offsets = (as_leaf(np.array(v, dtype=np.int64)) for v in (begin, end))
-    return apply(GETITEM, (x, *offsets), {"plan": tuple(plan)})
+    starts = as_leaf(np.array(begin, dtype=np.int64))
+    ends = as_leaf(np.array(end, dtype=np.int64))
+    return apply(GETITEM, (x, starts, ends), {"plan": tuple(plan)})
 
 
 def _bounds(part: slice, length: int) -> tuple[int, int, int]:
@@ -872,14 +876,25 @@ def extract(condition: ArrayLike, arr: Kind | ArrayLike) -> Kind:
 
 
 @implements(np.choose)
-def choose(a: Operand, choices: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
-    """Choose from several arrays by number, as `numpy.choose`; a number out of range is refused.
+def choose(
+    a: Operand,
+    choices: Sequence[Kind | ArrayLike] | SupportsArray,
+    *,
+    mode: Literal["raise", "wrap", "clip"] = "raise",
+) -> Kind:
+    """Choose from several arrays by number, as `numpy.choose`; gradients flow to what is chosen.
 
     >>> tg.choose([1, 0], [[1.0, 2.0], [3.0, 4.0]]).data
     array([3., 2.])
     """
-    options = tensors_of("choose", choices, "choices")
+    options = of_one_dtype("choose", sequence_of("choose", choices), "choices")
     chosen = integers_of("choose", "a", a)
+    if mode not in ("raise", "wrap", "clip"):
+        raise ValueError(message("choose", f"mode={mode!r}", '"raise", "wrap" or "clip"'))
+    if mode == "wrap":
+        chosen = np.mod(chosen, len(options))
+    elif mode == "clip":
+        chosen = np.minimum(np.maximum(chosen, 0), len(options) - 1)
     number = in_range("choose", "choice", chosen, len(options), ValueError)
     spread: Any = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
@@ -899,7 +914,7 @@ def select(
     array([ 1., 20., -1.])
     """
     conditions = [array_of(c) for c in condlist]
-    choices = list(choicelist)
+    choices: list[Any] = list(choicelist)
     if not conditions or len(conditions) != len(choices):
         received = f"{len(conditions)} conditions and {len(choices)} choices"
         raise ValueError(message("select", received, "one choice per condition, and at least one"))
@@ -908,7 +923,7 @@ def select(
             fix = "Compare it with something."
             received = f"{kind_of(condition)} for 'condlist[{i}]'"
             raise TypeError(message("select", received, "an array of bools", fix))
-    chosen: Any = default
+    *choices, chosen = of_one_dtype("select", [*choices, default], "choicelist")
     for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
         chosen = where(condition, choice, chosen)
     return chosen
@@ -1099,10 +1114,10 @@ def _searchsorted(a: Array, v: Any, *, side: Literal["left", "right"]) -> Any:
     return np.searchsorted(a, v, side)
 
 
-WITHIN = Op("within", _within, differentiable=())
-ARGSORT = Op("argsort", _argsort, differentiable=(), takes_complex=True)
-ARGPARTITION = Op("argpartition", _argpartition, differentiable=())
-SEARCHSORTED = Op("searchsorted", _searchsorted, differentiable=())
+WITHIN = Op("within", _within, kind=OpKind.ELEMENTWISE, differentiable=())
+ARGSORT = Op("argsort", _argsort, kind=OpKind.ALONG, differentiable=(), takes_complex=True)
+ARGPARTITION = Op("argpartition", _argpartition, kind=OpKind.ALONG, differentiable=())
+SEARCHSORTED = Op("searchsorted", _searchsorted, kind=OpKind.COMPARISON, differentiable=())
 
 
 def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception]) -> Any:

@@ -222,6 +222,7 @@ def scaled_dot_product_attention(
     :param is_causal: Whether query ``i`` looks at keys up to ``i`` alone; without a mask.
     :param scale: What scores are multiplied by, ``1 / sqrt(d)`` where not given.
     :returns: Tensor, shape (..., queries, e).
+    :raises TypeError: The mask is of neither bools nor floats.
     :raises ValueError: The shapes do not fit, or ``is_causal`` comes with a mask.
 
     >>> q, k, v = [[0.0], [1.0]], [[1.0], [1.0]], [[2.0], [4.0]]
@@ -250,6 +251,9 @@ def scaled_dot_product_attention(
         if not spreads(added.shape, scores.shape):
             received = f"a mask of shape {added.shape} for scores of shape {scores.shape}"
             raise ValueError(message(name, received, "one that broadcasts to the scores' shape"))
+        if added.dtype.kind not in "bf":
+            fix = "Write mask != 0 for a mask of ones and zeros, or mask.astype(float) to add it."
+            raise TypeError(message(name, f"a mask of {added.dtype}", "bools or floats", fix))
         seen = numbers(added)
         if added.dtype != np.bool_:
             seen = seen != -np.inf

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
@@ -22,7 +23,7 @@ from tapegraph.ops.index import diagonal_places, gather, getitem
 from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, EinsumLabels, Kind, Shape, SupportsArray
 
@@ -85,8 +86,10 @@ def _batch_matmul(a: Array, b: Array) -> Any:
     return np.matmul(a, b)
 
 
-MATMUL = Op("matmul", np.matmul, promotes=True, takes_complex=True)
-BATCH_MATMUL = Op("batch_matmul", _batch_matmul, promotes=True, takes_complex=True)
+MATMUL = Op("matmul", np.matmul, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True)
+BATCH_MATMUL = Op(
+    "batch_matmul", _batch_matmul, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True
+)
 
 
 @implements(np.matmul, np.linalg.matmul)
@@ -172,7 +175,7 @@ def _einsum(*arrays: Array, spec: str) -> Any:
     return contract(spec, *arrays)
 
 
-EINSUM = Op("einsum", _einsum, takes_complex=True)
+EINSUM = Op("einsum", _einsum, kind=OpKind.CONTRACTION, takes_complex=True)
 
 
 @implements(np.dot)
@@ -219,7 +222,9 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
 
 @implements(np.convolve)
 def convolve(
-    a: Kind | ArrayLike, v: Kind | ArrayLike, mode: Literal["full", "same", "valid"] = "full"
+    a: Kind | ArrayLike,
+    v: Kind | ArrayLike,
+    mode: Literal["full", "same", "valid", 0, 1, 2] = "full",
 ) -> Kind:
     """Convolution of two sequences, as `numpy.convolve`; gradients flow to both.
 
@@ -230,6 +235,8 @@ def convolve(
     if x.ndim > 1 or y.ndim > 1 or not x.size or not y.size:
         received = f"shapes {x.shape} and {y.shape}"
         raise ValueError(message("convolve", received, "sequences of one element or more"))
+    if type(mode) is int and mode in (0, 1, 2):  # NumPy's numbers for them
+        mode = ("valid", "same", "full")[mode]
     if mode not in ("full", "same", "valid"):
         raise ValueError(message("convolve", f"mode={mode!r}", '"full", "same" or "valid"'))
     x, y = _reshaped(x, (x.size,)), _reshaped(y, (y.size,))
@@ -326,14 +333,18 @@ def cross(
 
 @implements(np.trace)
 def trace(
-    a: Kind | ArrayLike, offset: int = 0, axis1: SupportsIndex = 0, axis2: SupportsIndex = 1
+    a: Kind | ArrayLike,
+    offset: int = 0,
+    axis1: SupportsIndex = 0,
+    axis2: SupportsIndex = 1,
+    dtype: npt.DTypeLike | None = None,
 ) -> Kind:
     """Sum along a diagonal, as `numpy.trace`.
 
     >>> tg.trace([[1.0, 2.0], [3.0, 4.0]]).item()
     5.0
     """
-    return reduce.sum(_diagonal("trace", a, offset, axis1, axis2), axis=-1)
+    return reduce.sum(_diagonal("trace", a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
 @implements(np.diagonal)
@@ -350,8 +361,8 @@ def diagonal(
 
 # numpy.linalg's own take the last two axes.
 @implements(np.linalg.trace)
-def _matrix_trace(x: Any, offset: int = 0) -> Any:
-    return trace(x, offset, -2, -1)
+def _matrix_trace(x: Any, offset: int = 0, dtype: Any = None) -> Any:
+    return trace(x, offset, -2, -1, dtype)
 
 
 @implements(np.linalg.diagonal)
@@ -686,17 +697,35 @@ def _qr(x: Array) -> Any:
 
 
 def _svdvals(x: Array) -> Any:
+    if np.isinf(x).any():
+        s = np.linalg.svd(x, compute_uv=False)
+        (m, n), k = x.shape[-2:], s.shape[-1]
+        lengths = ((*x.shape[:-2], m, k), (*x.shape[:-2], k, n))
+        u, vh = (np.full(shape, np.nan, np.result_type(s, x)) for shape in lengths)
+        return s, (u, vh)
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     return s, (u, vh)
 
 
+def _check_ends(x: Array) -> None:
+    """Refuse infinities, beside which LAPACK looks for singular vectors for ever."""
+    if np.isinf(x).any():
+        raise np.linalg.LinAlgError("SVD did not converge")
+
+
 def _svd(x: Array) -> Any:
+    _check_ends(x)
     u, s, vh = np.linalg.svd(x, full_matrices=False)
     return np.concatenate([flipped(u), s[..., None], vh], axis=-1)
 
 
 def _pinv(x: Array, *, rcond: float) -> Any:
+    _check_ends(x)
     return watched("pinv", np.linalg.pinv, x, rcond)
+
+
+def _lstsq(a: Array, b: Array, *, rcond: float) -> Any:
+    return np.linalg.lstsq(a, b, rcond)[0]
 
 
 def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
@@ -716,7 +745,7 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
-CONVOLVE = Op("convolve", np.convolve, promotes=True, takes_complex=True)
+CONVOLVE = Op("convolve", np.convolve, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True)
 INV = Op("inv", np.linalg.inv, takes_complex=True)
 SOLVE = Op("solve", solved, takes_complex=True)
 DET = Op("det", _det, takes_complex=True)
@@ -729,7 +758,8 @@ QR = Op("qr", _qr, takes_complex=True)
 SVDVALS = Op("svdvals", _svdvals, saves=True, takes_complex=True)
 SVD = Op("svd", _svd, takes_complex=True)
 PINV = Op("pinv", _pinv, takes_complex=True)
-NORM = Op("norm", _norm)
+LSTSQ = Op("lstsq", _lstsq, takes_complex=True)
+NORM = Op("norm", _norm, kind=OpKind.REDUCTION)
 
 
 # Systems of equations
@@ -772,7 +802,7 @@ def pinv(a: Kind | ArrayLike, rcond: float | None = None) -> Kind:
     array([[0.5, 0. ]])
     """
     limit = 1e-15 if rcond is None else as_float(rcond, "pinv", "rcond")
-    return apply(PINV, (_matrices("pinv", a),), {"rcond": limit})
+    return _decomposed(PINV, _matrices("pinv", a), "finite numbers", rcond=limit)
 
 
 @implements(np.linalg.lstsq)
@@ -795,7 +825,9 @@ def lstsq(
     floating = x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64)
     eps = np.finfo(floating).eps
     limit = float(eps * max(m, n)) if rcond is None else as_float(rcond, "lstsq", "rcond")
-    solution = matmul(pinv(x, limit), y)
+    right = _reshaped(y, (m, y.shape[1] if y.ndim == 2 else 1))
+    solution = _decomposed(LSTSQ, x, "finite numbers", right, rcond=limit)
+    solution = _reshaped(solution, (n, *y.shape[1:]))
     s = svdvals(x)
     sizes = detached(s)
     rank = int((sizes > limit * sizes.max(initial=0.0)).sum())
@@ -822,6 +854,8 @@ def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
     if power == 0:
         return as_leaf(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape).copy())
     square, power = (inv(x), -power) if power < 0 else (x, power)
+    if power == 3:  # NumPy multiplies from the left here, and from the right beyond
+        return matmul(matmul(square, square), square)
     result: Any = None
     while power:
         if power & 1:
@@ -1004,7 +1038,7 @@ def svd(
         received = f"full_matrices=True for matrices of shape ({m}, {n})"
         expected = "square matrices, or full_matrices=False"
         raise ValueError(message("svd", received, expected, "Write svd(a, full_matrices=False)."))
-    return SVDResult(*parts_of_svd(apply(SVD, (x,)), m))
+    return SVDResult(*parts_of_svd(_decomposed(SVD, x, "finite numbers"), m))
 
 
 def parts_of_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:
@@ -1139,9 +1173,9 @@ def _is_lower(op: str, UPLO: Any) -> bool:
     raise ValueError(message(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
 
 
-def _decomposed(op: Op, x: Any, expected: str, *others: Any) -> Any:
+def _decomposed(op: Op, x: Any, expected: str, *others: Any, **attrs: Any) -> Any:
     try:
-        return apply(op, (x, *others))
+        return apply(op, (x, *others), attrs)
     except np.linalg.LinAlgError as error:
         received = f"shape {x.shape}, for which LAPACK says: {error}"
         raise np.linalg.LinAlgError(message(op.name, received, expected)) from error

@@ -202,11 +202,14 @@ def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = n
     :returns: Tensor, shape (..., num_classes).
     :raises IndexError: A label is out of range.
     :raises TypeError: Labels are not integers.
+    :raises ValueError: ``num_classes`` is negative.
 
     >>> tg.one_hot([2, 0], 3).data.tolist()
     [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     """
     name, count = "one_hot", operator.index(num_classes)
+    if count < 0:
+        raise ValueError(message(name, f"num_classes={count}", "0 or more"))
     places = in_range(name, "label", integers_of(name, "labels", labels), count)
     rows = np.expand_dims(places, -1) == np.arange(count)
     return tensor_like(name, rows.astype(dtype))

@@ -9,35 +9,41 @@ from collections.abc import Callable
 from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.elementwise import (
     add,
+    astype,
     check_spreads,
     conj,
     div,
     exp,
+    imag,
     log,
+    maximum,
+    minimum,
     mul,
     real,
     sqrt,
     sub,
-    where,
 )
+from tapegraph.ops.elementwise import where as choose_by
 from tapegraph.ops.index import getitem
-from tapegraph.ops.shape import concat, moveaxis, permuted, reshape
+from tapegraph.ops.shape import broadcast_to, concat, moveaxis, permuted, reshape
 from tapegraph.recording.capture_mode import is_captured
-from tapegraph.recording.node import as_float, numeric, real_dtype
+from tapegraph.recording.node import as_float, as_leaf, numeric, real_dtype
 from tapegraph.recording.numpy_functions import (
+    array_of,
     implements,
     numbers,
     peek,
     without_gradient,
 )
-from tapegraph.recording.op import Op
-from tapegraph.recording.record import apply, is_complex, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, Kind
+from tapegraph.recording.op import Op, OpKind
+from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
+from tapegraph.typed import Array, ArrayLike, Axes, Kind, Operand
 
 __all__ = [
     "average",
@@ -70,19 +76,15 @@ __all__ = [
 add_up: Any = np.add.reduce
 
 
-def _over(x: Array, axis: tuple[int, ...]) -> tuple[int, ...] | None:
-    """Return None for all axes: NumPy then reduces contiguous memory in one run."""
-    return None if len(axis) == x.ndim else axis
-
-
 def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    return add_up(x, axis=_over(x, axis), keepdims=keepdims)
+    along = None if len(axis) == x.ndim else axis  # NumPy then takes contiguous memory in one run
+    return add_up(x, axis=along, keepdims=keepdims)
 
 
 def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
-    count = _count(x.shape, axis)
     dtype = None if x.dtype.kind in "fc" else np.float64
-    return add_up(x, axis=_over(x, axis), dtype=dtype, keepdims=keepdims) / count
+    along = None if len(axis) == x.ndim else axis
+    return add_up(x, axis=along, dtype=dtype, keepdims=keepdims) / _count(x.shape, axis)
 
 
 def softmax_of(x: Array, axis: int) -> Array:
@@ -97,31 +99,59 @@ def _softmax(x: Array, *, axis: int) -> Any:
     return softmax_of(x if x.dtype.kind == "f" else x.astype(np.float64), axis)
 
 
-SUM = Op("sum", _sum, takes_complex=True)
-MEAN = Op("mean", _mean, takes_complex=True)
-SOFTMAX = Op("softmax", _softmax)
+SUM = Op("sum", _sum, kind=OpKind.REDUCTION, takes_complex=True)
+MEAN = Op("mean", _mean, kind=OpKind.REDUCTION, takes_complex=True)
+SOFTMAX = Op("softmax", _softmax, kind=OpKind.ALONG)
 
 
 @implements(np.sum)
-def sum(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Sum over all elements or over some axes, as `numpy.sum`.
+def sum(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    initial: Kind | ArrayLike | None = None,
+    where: Operand | None = None,
+) -> Kind:
+    """Sum over all elements or over some axes, as `numpy.sum`; gradients flow to ``initial`` too.
 
     >>> tg.sum([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([4., 6.])
     """
     x = tensor_like("sum", a, "a")
-    return apply(SUM, (x,), {"axis": some_axes("sum", axis, x.ndim), "keepdims": bool(keepdims)})
+    if dtype is not None:
+        x = astype(x, dtype, copy=False)
+    if where is not None:
+        x = _among("sum", x, where, 0)
+    total = apply(SUM, (x,), {"axis": some_axes("sum", axis, x.ndim), "keepdims": bool(keepdims)})
+    return total if initial is None else add(_start("sum", initial, total), total)
 
 
 @implements(np.mean)
-def mean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
+def mean(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    where: Operand | None = None,
+) -> Kind:
     """Mean over all elements or some axes, as `numpy.mean`; the derivative by each is ``1 / n``.
 
     >>> tg.mean([[1.0, 2.0], [3.0, 4.0]]).item()
     2.5
     """
     x = tensor_like("mean", a, "a")
-    return apply(MEAN, (x,), {"axis": some_axes("mean", axis, x.ndim), "keepdims": bool(keepdims)})
+    if dtype is not None:
+        x = astype(x, dtype, copy=False)
+    axes = some_axes("mean", axis, x.ndim)
+    if where is None:
+        return apply(MEAN, (x,), {"axis": axes, "keepdims": bool(keepdims)})
+    if x.dtype.kind not in "fc":
+        x = mul(x, 1.0)
+    total = sum(_among("mean", x, where, 0), axes, keepdims)
+    return div(total, _how_many("mean", x, where, axes, keepdims))
 
 
 def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
@@ -142,11 +172,42 @@ def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
     return apply(SOFTMAX, (array,), {"axis": one_axis("softmax", axis, array.ndim)})
 
 
-MAX = Op("max", np.maximum.reduce)
-MIN = Op("min", np.minimum.reduce)
-PROD = Op("prod", np.multiply.reduce, takes_complex=True)
-CUMSUM = Op("cumsum", np.add.accumulate, takes_complex=True)
-CUMPROD = Op("cumprod", np.multiply.accumulate, takes_complex=True)
+MAX = Op("max", np.maximum.reduce, kind=OpKind.REDUCTION)
+MIN = Op("min", np.minimum.reduce, kind=OpKind.REDUCTION)
+PROD = Op("prod", np.multiply.reduce, kind=OpKind.REDUCTION, takes_complex=True)
+CUMSUM = Op("cumsum", np.add.accumulate, kind=OpKind.ALONG, takes_complex=True)
+CUMPROD = Op("cumprod", np.multiply.accumulate, kind=OpKind.ALONG, takes_complex=True)
+
+
+# What NumPy's reductions take beside axes
+
+
+def _mask(op: str, x: Any, where: Any) -> Any:
+    mask = array_of(where)
+    check_spreads(op, "where", mask.shape, x.shape)
+    if mask.dtype != np.bool_:
+        fix = "Compare it with something."
+        raise TypeError(message(op, f"{kind_of(mask)} for 'where'", "an array of bools", fix))
+    return mask
+
+
+def _among(op: str, x: Any, where: Any, neutral: Any) -> Any:
+    """Put what changes no result in place of the elements that ``where`` leaves out."""
+    return choose_by(_mask(op, x, where), x, as_leaf(np.asarray(neutral, x.dtype)))
+
+
+def _how_many(op: str, x: Any, where: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """Return how many elements ``where`` takes, in the dtype of real numbers of a tensor."""
+    taken = np.broadcast_to(_mask(op, x, where), x.shape)
+    return np.sum(taken, axis=axes, keepdims=keepdims).astype(real_dtype(x.dtype))
+
+
+def _start(op: str, initial: Any, result: Any) -> Any:
+    """Return what a reduction starts from: one number, in the dtype of its result."""
+    number = tensor_like(op, initial, "initial")
+    if number.ndim:
+        raise ValueError(message(op, f"'initial' of shape {number.shape}", "one number"))
+    return astype(number, result.dtype, copy=False)
 
 
 # Axes
@@ -175,7 +236,7 @@ def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]
 
 
 def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
-    return math.prod(shape[a] for a in axes)
+    return math.prod([shape[a] for a in axes])
 
 
 def _missing(x: Any) -> Any:
@@ -187,31 +248,69 @@ def _missing(x: Any) -> Any:
 
 
 @implements(np.max, np.amax)
-def max(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
+def max(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    initial: Kind | ArrayLike | None = None,
+    where: Operand | None = None,
+) -> Kind:
     """Maximum, as `numpy.max`; where several are largest, or NaN, they share the gradient evenly.
 
     >>> tg.max([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([5., 4.])
     """
-    return _extreme(MAX, a, axis, keepdims)
+    return _extreme(MAX, a, axis, keepdims, initial, where)
 
 
 @implements(np.min, np.amin)
-def min(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
+def min(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    initial: Kind | ArrayLike | None = None,
+    where: Operand | None = None,
+) -> Kind:
     """Minimum, as `numpy.min`; where several are smallest, or NaN, they share the gradient evenly.
 
     >>> tg.min([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([1., 3.])
     """
-    return _extreme(MIN, a, axis, keepdims)
+    return _extreme(MIN, a, axis, keepdims, initial, where)
 
 
-def _extreme(op: Op, a: Any, axis: Any, keepdims: bool) -> Any:
+def _extreme(
+    op: Op, a: Any, axis: Any, keepdims: bool, initial: Any = None, where: Any = None
+) -> Any:
     x, axes = _operand(op.name, a, axis)
+    attrs = {"axis": axes, "keepdims": bool(keepdims)}
+    if initial is not None:
+        start = _start(op.name, initial, x)
+        if not _count(x.shape, axes):
+            kept = kept_shape(x.shape, axes)
+            left = kept if keepdims else tuple(n for i, n in enumerate(kept) if i not in axes)
+            return broadcast_to(start, left)
+        if where is not None:
+            least, most = (-math.inf, math.inf) if x.dtype.kind in "fc" else _limits(x.dtype)
+            x = _among(op.name, x, where, least if op is MAX else most)
+        further = maximum if op is MAX else minimum
+        return further(start, apply(op, (x,), attrs))
+    if where is not None:
+        fix = f"NumPy's {op.name} needs it for rows of which nothing is taken."
+        raise ValueError(message(op.name, "where= without initial=", "initial= as well", fix))
     if not _count(x.shape, axes) and all(kept_shape(x.shape, axes)):
         expected = "at least one element along the axes to search"
         raise ValueError(message(op.name, f"shape {x.shape} with axis {axis}", expected))
-    return apply(op, (x,), {"axis": axes, "keepdims": bool(keepdims)})
+    return apply(op, (x,), attrs)
+
+
+def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the least and the largest integer, or bool, of a dtype."""
+    if dtype.kind == "b":
+        return 0, 1
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
 @implements(np.ptp)
@@ -254,46 +353,72 @@ def _present_extreme(op: Op, worst: float, name: str, a: Any, axis: Any, keepdim
     if x.dtype.kind != "f":
         return _extreme(op, x, axis, keepdims)
     missing = _missing(x)
-    found = _extreme(op, where(missing, worst, x), axis, keepdims)
-    return where(np.all(missing, axis=axes, keepdims=keepdims), math.nan, found)
+    found = _extreme(op, choose_by(missing, worst, x), axis, keepdims)
+    return choose_by(np.all(missing, axis=axes, keepdims=keepdims), math.nan, found)
 
 
 # Products and running sums
 
 
 @implements(np.prod)
-def prod(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
+def prod(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    initial: Kind | ArrayLike | None = None,
+    where: Operand | None = None,
+) -> Kind:
     """Product, as `numpy.prod`; its gradient is exact where elements are zero.
 
     >>> tg.prod([[1.0, 2.0], [3.0, 4.0]], axis=0).data
     array([3., 8.])
     """
     x = tensor_like("prod", a, "a")
-    return apply(PROD, (x,), {"axis": some_axes("prod", axis, x.ndim), "keepdims": bool(keepdims)})
+    if dtype is not None:
+        x = astype(x, dtype, copy=False)
+    if where is not None:
+        x = _among("prod", x, where, 1)
+    axes = some_axes("prod", axis, x.ndim)
+    product = apply(PROD, (x,), {"axis": axes, "keepdims": bool(keepdims)})
+    return product if initial is None else mul(_start("prod", initial, product), product)
 
 
 @implements(np.cumsum)
-def cumsum(a: Kind | ArrayLike, axis: SupportsIndex | None = None) -> Kind:
+def cumsum(
+    a: Kind | ArrayLike,
+    axis: SupportsIndex | None = None,
+    *,
+    dtype: npt.DTypeLike | None = None,
+) -> Kind:
     """Partial sums along an axis, as `numpy.cumsum`.
 
     >>> tg.cumsum([1.0, 2.0, 3.0]).data
     array([1., 3., 6.])
     """
-    return _running(CUMSUM, a, axis)
+    return _running(CUMSUM, a, axis, dtype)
 
 
 @implements(np.cumprod)
-def cumprod(a: Kind | ArrayLike, axis: SupportsIndex | None = None) -> Kind:
+def cumprod(
+    a: Kind | ArrayLike,
+    axis: SupportsIndex | None = None,
+    *,
+    dtype: npt.DTypeLike | None = None,
+) -> Kind:
     """Partial products along an axis, as `numpy.cumprod`; the gradient is exact beside zeros too.
 
     >>> tg.cumprod([1.0, 2.0, 3.0]).data
     array([1., 2., 6.])
     """
-    return _running(CUMPROD, a, axis)
+    return _running(CUMPROD, a, axis, dtype)
 
 
-def _running(op: Op, a: Any, axis: SupportsIndex | None) -> Any:
+def _running(op: Op, a: Any, axis: SupportsIndex | None, dtype: Any) -> Any:
     x = tensor_like(op.name, a, "a")
+    if dtype is not None:
+        x = astype(x, dtype, copy=False)
     if x.ndim == 0 or (axis is None and x.ndim > 1):
         x = reshape(x, (x.size,))
     return apply(op, (x,), {"axis": one_axis(op.name, 0 if axis is None else axis, x.ndim)})
@@ -303,17 +428,38 @@ def _running(op: Op, a: Any, axis: SupportsIndex | None) -> Any:
 
 
 @implements(np.var)
-def var(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
+def var(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    where: Operand | None = None,
+    mean: Kind | ArrayLike | None = None,
+    correction: float | None = None,
+) -> Kind:
     """Variance, as `numpy.var`; its derivative is ``2 (a - mean(a)) / (n - ddof)``.
 
     >>> tg.var([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
-    return _variance("var", a, axis, ddof, keepdims)
+    free = _lost("var", ddof, correction)
+    return _variance("var", a, axis, free, keepdims, dtype, where, mean)
 
 
 @implements(np.std)
-def std(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
+def std(
+    a: Kind | ArrayLike,
+    axis: Axes = None,
+    ddof: float = 0,
+    keepdims: bool = False,
+    *,
+    dtype: npt.DTypeLike | None = None,
+    where: Operand | None = None,
+    mean: Kind | ArrayLike | None = None,
+    correction: float | None = None,
+) -> Kind:
     """Root of the variance, as `numpy.std`.
 
     The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
@@ -321,28 +467,60 @@ def std(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool 
     >>> tg.std([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
-    return _root(_variance("std", a, axis, ddof, keepdims))
+    free = _lost("std", ddof, correction)
+    return _root(_variance("std", a, axis, free, keepdims, dtype, where, mean))
 
 
-def _variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
+def _lost(name: str, ddof: float, correction: float | None) -> float:
+    """Return the degrees of freedom lost, by either of their names."""
+    if correction is None:
+        return as_float(ddof, name, "ddof")
+    if ddof != 0:
+        received = f"ddof={ddof} and correction={correction}"
+        raise ValueError(message(name, received, "one of them, which mean the same"))
+    return as_float(correction, name, "correction")
+
+
+def _variance(
+    name: str,
+    a: Any,
+    axis: Any,
+    lost: float,
+    keepdims: bool,
+    dtype: Any,
+    where: Any,
+    middle: Any,
+) -> Any:
     x, axes = _operand(name, a, axis)
-    count = _count(x.shape, axes)
-    freedom = count - as_float(ddof, name, "ddof")
-    squares = sum(squared(sub(x, mean(x, axes, keepdims=True))), axes, keepdims)
-    variance = div(squares, freedom if freedom > 0 else 0.0)
-    if count == 1 and freedom <= 0:  # 0 / 0, whose derivative is NaN though the 0 does not move
-        return add(variance, mul(real(sum(x, axes, keepdims)), math.nan))
-    return variance
+    if middle is None:
+        middle = mean(x, axes, keepdims=True, dtype=dtype, where=where)
+    else:
+        middle = tensor_like(name, middle, "mean")
+        check_spreads(name, "mean", middle.shape, x.shape)
+    squares = squared(sub(x, middle))
+    if where is None:
+        count: Any = _count(x.shape, axes)
+        total = sum(squares, axes, keepdims, dtype=dtype)
+        variance = div(total, count - lost if count > lost else 0.0)
+        if count == 1 and lost >= 1:  # 0 / 0, whose derivative is NaN though the 0 does not move
+            return add(variance, mul(real(sum(x, axes, keepdims)), math.nan))
+        return variance
+    total = sum(squares, axes, keepdims, dtype=dtype, where=where)
+    count = _how_many(name, x, where, axes, keepdims)
+    return div(total, np.maximum(count - lost, 0).astype(total.dtype))
 
 
 def squared(x: Any) -> Any:
     """Return the square of each element's size."""
-    return real(mul(x, conj(x))) if is_complex(x) else mul(x, x)
+    if not is_complex(x):
+        return mul(x, x)
+    a, b = real(x), imag(x)
+    return add(mul(a, a), mul(b, b))
 
 
 def _root(variance: Any) -> Any:
     """Return the square root; what is 0 is a constant to it, as the slope there is infinite."""
-    return sqrt(where(numbers(variance) == 0, 0.0, variance))
+    return sqrt(choose_by(numbers(variance) == 0, 0.0, variance))
 
 
 # Passing over NaN
@@ -393,7 +571,7 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
     """Return the sum of what is not NaN, how many there are, and where NaN is."""
     x, axes = _operand(name, a, axis)
     missing = _missing(x)
-    total = sum(where(missing, 0, x), axes, keepdims)
+    total = sum(choose_by(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
     kind = real_dtype(total.dtype) if total.dtype.kind in "fc" else np.float64
     return total, count.astype(kind) if is_captured(count) else np.asarray(count, kind), missing
@@ -402,13 +580,16 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
 def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
     x, axes = _operand(name, a, axis)
     total, count, missing = _present(name, x, axes, keepdims=True)
-    deviation = where(missing, 0.0, sub(x, div(total, np.maximum(count, 1))))
-    squares = sum(squared(deviation), axes, keepdims)
+    deviation = choose_by(missing, 0.0, sub(x, div(total, np.maximum(count, 1))))
+    square = real(mul(deviation, conj(deviation)))  # so does NumPy here, unlike in var
+    squares = sum(square, axes, keepdims)
     freedom = count.reshape(squares.shape) - as_float(ddof, name, "ddof")
-    known = np.where(freedom > 0, 0.0, math.nan).astype(count.dtype)
+    enough = freedom > 0
+    known = np.where(enough, 0.0, math.nan).astype(count.dtype)
     variance = div(squares, freedom.astype(count.dtype) + known)
     # NaN has the derivative NaN, though the squares of one element do not move.
-    return add(variance, mul(real(reshape(total, squares.shape)), known))
+    moved = mul(real(reshape(total, squares.shape)), known)
+    return choose_by(enough, variance, add(variance, moved))
 
 
 # Means
@@ -450,6 +631,8 @@ def average(
         scale = tensor_like("average", np.asarray(_count(x.shape, axes), middle.dtype))
     else:
         w = _aligned(tensor_like("average", weights, "weights"), x.shape, axis)
+        floats = () if x.dtype.kind in "fc" else (np.float64,)
+        w = astype(w, np.result_type(x.dtype, w.dtype, *floats), copy=False)
         scale = sum(w, axes, keepdims)
         if not peek(scale).all():
             received = "weights that add up to zero"
@@ -529,7 +712,11 @@ def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
     n = _count(x.shape, axes)
     if n == 0:
         return mean(x, axes, keepdims)
-    middle = mean(_ranked(x, axes, np.arange((n - 1) // 2, n // 2 + 1)), axis=-1)
+    picked = _ranked(x, axes, np.arange((n - 1) // 2, n // 2 + 1))
+    middle = mean(picked, axis=-1)
+    if is_complex(picked):  # a division would mix the parts of a NaN
+        first = picked[..., 0]
+        middle = choose_by(np.isnan(numbers(first)), first, middle)
     return reshape(middle, kept_shape(x.shape, axes)) if keepdims else middle
 
 
@@ -560,28 +747,46 @@ def percentile(
 
 def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) -> Any:
     x, axes = _operand(name, a, axis)
+    if is_complex(x, q):
+        raise real_only(name)
     if getattr(q, "requires_grad", False):
         fix = "Write q.detach()."
         raise TypeError(message(name, "a 'q' that needs a gradient", "a constant", fix))
-    weak = isinstance(q, (int, float)) and x.dtype.kind == "f"
     levels = numeric(q, name, "q")
     if not ((levels >= 0) & (levels <= whole)).all():
         raise ValueError(message(name, f"{kind_of(q)} for 'q'", f"numbers from 0 to {whole}"))
-    if weak or levels.dtype.kind != "f":  # as NumPy does, a number takes the array's dtype
-        levels = levels.astype(x.dtype if weak else np.float64)
     n = _count(x.shape, axes)
     if n == 0:
         raise ValueError(message(name, f"shape {x.shape} with axis {axis}", "some elements"))
-    place = levels.ravel() / whole * (n - 1)
-    below = np.floor(place)
-    ranks = np.concatenate([below, np.ceil(place)]).astype(np.int64)
-    picked = _ranked(x, axes, ranks)
+    if whole != 1:
+        levels = np.true_divide(levels, whole)
+    place = (n - 1) * levels.ravel()
+    below = np.floor(place).astype(np.int64)
+    picked = _ranked(x, axes, np.concatenate([below, np.ceil(place).astype(np.int64)]))
     low, high = (getitem(picked, (..., part)) for part in np.s_[: place.size, place.size :])
-    found = add(low, mul(sub(high, low), place - below))
+    if levels.dtype.kind != "f":  # of 0 and 1 alone
+        found = low
+    else:
+        share = np.asarray(place - below, levels.dtype)
+        weak = type(q) in (int, float) and x.dtype.kind == "f"
+        found = _between(low, high, share, x.dtype if weak else levels.dtype)
     if found.ndim > 1 and levels.ndim:
         found = moveaxis(found, -1, 0)
     shape = kept_shape(x.shape, axes) if keepdims else picked.shape[:-1]
     return reshape(found, (*levels.shape, *shape))
+
+
+@np.errstate(invalid="ignore")
+def _between(low: Any, high: Any, share: Array, dtype: np.dtype[Any]) -> Any:
+    """Go a share of the way from one number to another, starting at the nearer one.
+
+    So does NumPy. Between equal infinities there is no way to go.
+    """
+    rise = sub(high, low)
+    up = add(low, mul(rise, share.astype(dtype)))
+    down = sub(high, mul(rise, (1.0 - share).astype(dtype)))
+    equal = np.logical_and(np.isnan(numbers(rise)), numbers(low) == numbers(high))
+    return choose_by(equal, low, choose_by(share < 0.5, up, down))
 
 
 def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
@@ -593,7 +798,7 @@ def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
     order = np.argsort(values, axis=-1, kind="stable")
     chosen = order[:, ranks]
     last = order[:, -1:]  # NaN where there is one
-    if values.dtype.kind == "f":
+    if values.dtype.kind in "fc":
         chosen = np.where(np.isnan(np.take_along_axis(values, last, axis=-1)), last, chosen)
     picked = getitem(table, (np.arange(order.shape[0])[:, None], chosen))
     return reshape(picked, (*rest, ranks.size))
@@ -686,7 +891,7 @@ def _record_without_gradient(function: Any, axes_of: Callable[[str, Any, int], A
     def forward(x: Array, *, axis: Any, keepdims: bool) -> Any:
         return function(x, axis=axis, keepdims=keepdims)
 
-    op = Op(name, forward, differentiable=())
+    op = Op(name, forward, kind=OpKind.REDUCTION, differentiable=())
 
     def record(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         attrs = {"axis": axes_of(name, axis, a.ndim), "keepdims": bool(keepdims)}

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from typing import Any, Literal, SupportsIndex
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import message
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import (
     add,
     astype,
@@ -19,8 +21,11 @@ from tapegraph.ops.elementwise import (
     conj,
     div,
     floor,
+    from_parts,
+    imag,
     mod,
     mul,
+    neg,
     real,
     sqrt,
     sub,
@@ -32,7 +37,6 @@ from tapegraph.ops.reduce import diff, mean, sum
 from tapegraph.ops.shape import (
     atleast_2d,
     broadcast_arrays,
-    broadcast_to,
     concat,
     expand_dims,
     moveaxis,
@@ -41,9 +45,10 @@ from tapegraph.ops.shape import (
     squeeze,
     transpose,
 )
-from tapegraph.recording.node import as_float
+from tapegraph.recording.capture_mode import is_captured
+from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
-from tapegraph.recording.record import tensor_like
+from tapegraph.recording.record import is_complex, is_weak, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, Kind
 
 __all__ = ["corrcoef", "cov", "gradient", "interp", "linspace", "meshgrid", "polyval"]
@@ -58,30 +63,50 @@ def linspace(
     retstep: bool = False,
     dtype: npt.DTypeLike | None = None,
     axis: SupportsIndex = 0,
+    *,
+    device: Literal["cpu"] | None = None,
 ) -> Any:
     """Numbers at equal distances, as `numpy.linspace`, linear in both ends.
 
     >>> tg.linspace(0.0, tg.param(2.0), 3).data
     array([0., 1., 2.])
     """
-    ends = [x if isinstance(x, (int, float)) else tensor_like("linspace", x) for x in (start, stop)]
     count = operator.index(num)
     if count < 0:
         raise ValueError(message("linspace", f"num={num}", "an integer, at least 0"))
-    common = np.result_type(*(x.dtype for x in ends if hasattr(x, "dtype")), 1.0)
-    parts = np.linspace(0.0, 1.0, count, endpoint=endpoint).astype(common)
-    ndim = max(getattr(x, "ndim", 0) for x in ends)
-    parts = parts.reshape((count,) + (1,) * ndim)
-    first, last = ends
-    points: Any = add(mul(first, 1.0 - parts), mul(last, parts))
+    if device not in (None, "cpu"):
+        raise ValueError(message("linspace", f"device={device!r}", "'cpu'"))
+    ends: list[Any] = [
+        x if is_weak(x) else tensor_like("linspace", x, argument)
+        for x, argument in ((start, "start"), (stop, "stop"))
+    ]
+    common = np.result_type(*(getattr(x, "dtype", x) for x in ends), 1.0)
+    first, last = (
+        as_leaf(watched("linspace", np.asarray, x, common))
+        if is_weak(x)
+        else astype(x, common, copy=False)
+        for x in ends
+    )
+    parts = count - 1 if endpoint else count
+    whole = sub(last, first)
+    numbered = np.arange(count).astype(common).reshape((count,) + (1,) * whole.ndim)
+    step: Any = np.nan
+    if parts > 0:
+        step = div(whole, parts)
+        # Of steps too small to be numbers NumPy takes shares of the whole.
+        lost = np.any(numbers(step) == 0)
+        numbered_by = np.where(lost, *np.array([parts, 1], common))
+        points = mul(numbered / numbered_by, where(lost, whole, step))
+    else:
+        points = mul(numbered, whole)
+    points = add(points, first)
+    if endpoint and count > 1:
+        points = where(numbered == count - 1, last, points)
     points = moveaxis(points, 0, axis) if axis else points
     if dtype is not None:
-        whole = np.dtype(dtype).kind in "iu"
-        points = astype(floor(points) if whole else points, dtype)
-    if not retstep:
-        return points
-    steps = count - 1 if endpoint else count
-    return points, div(sub(last, first), steps) if steps > 0 else np.nan
+        integers = np.dtype(dtype).kind in "iu"
+        points = astype(floor(points) if integers else points, dtype, copy=False)
+    return (points, step) if retstep else points
 
 
 @implements(np.meshgrid)
@@ -116,15 +141,15 @@ def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
     >>> tg.polyval([1.0, 0.0, -1.0], 3.0).item()
     8.0
     """
+    if isinstance(x, np.poly1d):
+        fix = "Compose them by NumPy alone, or multiply by np.convolve."
+        raise TypeError(message("polyval", "a poly1d for 'x'", "numbers", fix))
     coefficients: Any = tensor_like("polyval", p, "p")
     at: Any = tensor_like("polyval", x)
-    if coefficients.ndim != 1:
-        received = f"p of shape {coefficients.shape}"
-        raise ValueError(message("polyval", received, "one axis of coefficients"))
-    if not coefficients.shape[0]:
-        return mul(at, 0.0)
-    value = broadcast_to(getitem(coefficients, 0), at.shape)
-    for i in range(1, coefficients.shape[0]):
+    if coefficients.ndim == 0:
+        raise TypeError(message("polyval", "a 0-d array for 'p'", "at least one axis"))
+    value: Any = as_leaf(np.zeros(at.shape, at.dtype))
+    for i in range(coefficients.shape[0]):
         value = add(mul(value, at), getitem(coefficients, i))
     return value
 
@@ -150,6 +175,8 @@ def interp(
     at: Any = tensor_like(name, x)
     knots: Any = tensor_like(name, xp, "xp")
     values: Any = tensor_like(name, fp, "fp")
+    if is_complex(at, knots):
+        raise real_only(name)
     if knots.ndim != 1 or knots.shape != values.shape or not knots.shape[0]:
         received = f"xp of shape {knots.shape} and fp of shape {values.shape}"
         raise ValueError(message(name, received, "one axis of one length, at least 1"))
@@ -166,20 +193,46 @@ def interp(
         values = concat([getitem(values, last), values, getitem(values, first)])
         left = right = None
     lowest, lowest_value = getitem(knots, 0), getitem(values, 0)
-    below, above = numbers(at) < numbers(lowest), numbers(at) > numbers(getitem(knots, -1))
-    inside = lowest_value
-    if knots.shape[0] > 1:
-        # Where it is outside, a line would be followed to nowhere.
-        kept = where(np.logical_or(below, above), lowest, at)
-        ends = np.searchsorted(numbers(knots), numbers(kept), side="right")
-        ends = np.minimum(np.maximum(ends, 1), knots.shape[0] - 1)
-        x0, x1 = take(knots, ends - 1), take(knots, ends)
-        y0, y1 = take(values, ends - 1), take(values, ends)
-        width = sub(x1, x0)
-        share = div(sub(kept, x0), where(numbers(width) != 0, width, 1.0))
-        inside = add(y0, mul(sub(y1, y0), share))
+    highest, highest_value = getitem(knots, -1), getitem(values, -1)
+    below, above = numbers(at) < numbers(lowest), numbers(at) > numbers(highest)
+    # Where it is outside, a line would be followed to nowhere.
+    kept = where(np.logical_or(below, above), lowest, at)
+    inside = _on_lines(kept, knots, values) if knots.shape[0] > 1 else lowest_value
     inside = where(below, lowest_value if left is None else left, inside)
-    return where(above, getitem(values, -1) if right is None else right, inside)
+    return where(above, highest_value if right is None else right, inside)
+
+
+@np.errstate(all="ignore")  # NumPy's own loop says nothing either
+def _on_lines(at: Any, knots: Any, values: Any, *, by_inverse: bool = False) -> Any:
+    """Follow the line from the knot before each place: at a knot its value, whatever comes next."""
+    if is_complex(values):  # whose parts have their own infinities
+        parts = (_on_lines(at, knots, part(values), by_inverse=True) for part in (real, imag))
+        first, second = parts
+        return from_parts(first, where(np.isnan(numbers(at)), 0.0, second))
+    dtype = np.result_type(at.dtype, knots.dtype, values.dtype, np.float32)
+    at, knots, values = (astype(v, dtype, copy=False) for v in (at, knots, values))
+    places = np.searchsorted(numbers(knots), numbers(at), side="right")
+    places = np.minimum(np.maximum(places, 1), knots.shape[0] - 1)
+    x0, x1 = take(knots, places - 1), take(knots, places)
+    y0, y1 = take(values, places - 1), take(values, places)
+    width = sub(x1, x0)
+    width = where(numbers(width) != 0, width, 1.0)
+    rise = sub(y1, y0)
+    slope = mul(rise, div(1.0, width)) if by_inverse else div(rise, width)
+    last = numbers(at) == numbers(x1)
+    before, after = (_from_knot(at, slope, x, y) for x, y in ((x0, y0), (x1, y1)))
+    found = where(last, after, where(np.isnan(numbers(before)), after, before))
+    on_knot = np.logical_and(np.isnan(numbers(before)), numbers(at) == numbers(x0))
+    equal = np.logical_and(numbers(y0) == numbers(y1), ~np.isnan(numbers(at)))
+    nowhere = np.logical_and(np.isnan(numbers(found)), np.logical_or(last, equal))
+    return where(np.logical_or(on_knot, nowhere), where(last, y1, y0), found)
+
+
+def _from_knot(at: Any, slope: Any, x: Any, y: Any) -> Any:
+    # At the knot itself what is added is -0.0, which leaves every number as it is.
+    forth, back = (add(sub(*ends), 0.0) for ends in ((at, x), (x, at)))
+    way = where(np.signbit(numbers(slope)), forth, neg(back))
+    return add(mul(slope, way), y)
 
 
 @implements(np.gradient)
@@ -203,45 +256,86 @@ def gradient(
     axes = some_axes(name, axis, values.ndim)
     if isinstance(axis, (tuple, list)):  # NumPy gives them in the order asked for
         axes = tuple(a % values.ndim for a in axis)
-    spacings = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
+    spacings: tuple[Any, ...] = varargs or (1.0,)
+    if len(spacings) == 1 and np.ndim(spacings[0]) == 0:
+        spacings *= len(axes)
     if len(spacings) != len(axes):
         received = f"{len(varargs)} spacings for {len(axes)} axes"
-        raise TypeError(message(name, received, "none, one, or one per axis"))
+        raise TypeError(message(name, received, "none, one number, or one per axis"))
     found = [_rise(values, h, a, edge_order) for h, a in zip(spacings, axes, strict=True)]
     return found[0] if len(found) == 1 else tuple(found)
 
 
 def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
-    """Return the parabola's slope through three neighbours, and at the ends the line's or its."""
+    """Return the slope at each element: by its neighbours, and at the ends by the next ones."""
     name = "gradient"
     f = moveaxis(values, axis, -1)
     n = f.shape[-1]
     if n < edge_order + 1:
         received = f"{n} elements along axis {axis}"
         raise ValueError(message(name, received, f"{edge_order + 1} or more"))
-    number = isinstance(spacing, (int, float))
+    number = is_weak(spacing)
     h: Any = spacing if number else tensor_like(name, spacing, "varargs")
-    if np.ndim(h) == 0:
-        h = mul(h, np.ones(n - 1, f.dtype))
-    elif h.shape == (n,):
-        h = diff(h)
-    else:
+    if not number and h.ndim and h.shape != (n,):
         received = f"places of shape {h.shape} along axis {axis} of length {n}"
         raise ValueError(message(name, received, f"one number, or places of shape {(n,)}"))
-    if f.dtype.kind == "f":  # the result has the values' dtype
-        h = astype(h, f.dtype, copy=False)
-    rises = div(sub(_part(f, 1, None), _part(f, None, -1)), h)
+    if number or not h.ndim:
+        slopes = _even_slopes(f, h, edge_order)
+    else:
+        h = diff(h) if h.dtype.kind in "fc" else diff(mul(h, 1.0))
+        # By the places themselves the even formula has another derivative.
+        even = not h.requires_grad and np.all(numbers(h) == numbers(h)[0])
+        if is_captured(even):
+            slopes = where(even, _even_slopes(f, h[0], edge_order), _slopes(f, h, edge_order))
+        else:
+            slopes = _even_slopes(f, h[0], edge_order) if even else _slopes(f, h, edge_order)
+    return moveaxis(astype(slopes, f.dtype, copy=False), -1, axis)
+
+
+def _even_slopes(f: Any, h: Any, edge_order: int) -> Any:
+    inner = div(sub(_part(f, 2, None), _part(f, None, -2)), 2.0 * h)
+    if edge_order == 1:
+        first = div(sub(_part(f, 1, 2), _part(f, 0, 1)), h)
+        last = div(sub(_part(f, -1, None), _part(f, -2, -1)), h)
+    else:
+        first = _weighed(f, (0, 1, 2), (-1.5 / h, 2.0 / h, -0.5 / h))
+        last = _weighed(f, (-3, -2, -1), (0.5 / h, -2.0 / h, 1.5 / h))
+    return concat([first, inner, last], axis=-1)
+
+
+def _slopes(f: Any, h: Any, edge_order: int) -> Any:
+    """Return the slopes of the parabolas through three neighbours, and those of lines at the ends.
+
+    With an ``edge_order`` of 2 those at the ends are of parabolas too.
+    """
     before, after = _part(h, None, -1), _part(h, 1, None)
-    sides = add(mul(_part(rises, 1, None), before), mul(_part(rises, None, -1), after))
-    inner = div(sides, add(before, after))
-    first, last = _part(rises, None, 1), _part(rises, -1, None)
-    if edge_order == 2:
-        begun, ended = _part(h, None, 1), _part(h, -1, None)
-        begun = div(begun, add(begun, _part(h, 1, 2)))
-        ended = div(ended, add(ended, _part(h, -2, -1)))
-        first = add(first, mul(sub(first, _part(rises, 1, 2)), begun))
-        last = add(last, mul(sub(last, _part(rises, -2, -1)), ended))
-    return moveaxis(concat([first, inner, last], axis=-1), -1, axis)
+    both = add(before, after)
+    inner = add(
+        add(
+            mul(div(neg(after), mul(before, both)), _part(f, None, -2)),
+            mul(div(sub(after, before), mul(before, after)), _part(f, 1, -1)),
+        ),
+        mul(div(before, mul(after, both)), _part(f, 2, None)),
+    )
+    if edge_order == 1:
+        first = div(sub(_part(f, 1, 2), _part(f, 0, 1)), _part(h, 0, 1))
+        last = div(sub(_part(f, -1, None), _part(f, -2, -1)), _part(h, -1, None))
+        return concat([first, inner, last], axis=-1)
+    a, b = _part(h, 0, 1), _part(h, 1, 2)
+    by_first = div(neg(add(mul(a, 2.0), b)), mul(a, add(a, b)))
+    by_second, by_third = div(add(a, b), mul(a, b)), div(neg(a), mul(b, add(a, b)))
+    first = _weighed(f, (0, 1, 2), (by_first, by_second, by_third))
+    a, b = _part(h, -2, -1), _part(h, -1, None)
+    by_first, by_second = div(b, mul(a, add(a, b))), div(neg(add(b, a)), mul(a, b))
+    by_third = div(add(mul(b, 2.0), a), mul(b, add(a, b)))
+    last = _weighed(f, (-3, -2, -1), (by_first, by_second, by_third))
+    return concat([first, inner, last], axis=-1)
+
+
+def _weighed(f: Any, places: tuple[int, ...], weights: tuple[Any, ...]) -> Any:
+    """Add up elements of the last axis times weights, one after the other."""
+    terms = [mul(w, _part(f, i, i + 1 or None)) for i, w in zip(places, weights, strict=True)]
+    return functools.reduce(add, terms)
 
 
 def _part(x: Any, start: int | None, stop: int | None) -> Any:
@@ -260,6 +354,8 @@ def cov(
     ddof: int | None = None,
     fweights: ArrayLike | None = None,
     aweights: ArrayLike | None = None,
+    *,
+    dtype: npt.DTypeLike | None = None,
 ) -> Kind:
     """Covariances of variables, one a row, as `numpy.cov`; weights carry no gradient.
 
@@ -272,6 +368,10 @@ def cov(
     rows = _variables(name, m, rowvar)
     if y is not None:
         rows = concat([rows, _variables(name, y, rowvar)], axis=0)
+    if dtype is not None:
+        rows = astype(rows, dtype, copy=False)
+    if ddof is not None and ddof != int(ddof):
+        raise ValueError(message(name, f"ddof={ddof}", "an integer"))
     n = rows.shape[1]
     free = (0 if bias else 1) if ddof is None else ddof
     weights: Any = None
@@ -285,6 +385,8 @@ def cov(
                 received = f"{argument} of shape {w.shape}"
                 expected = f"one weight an observation, {n}, none below 0"
                 raise ValueError(message(name, received, expected))
+            if argument == "fweights" and (w != np.rint(w)).any():
+                raise TypeError(message(name, "fweights with fractions", "whole numbers"))
             weights = w if weights is None else weights * w
     total = n if weights is None else weights.sum()
     lost = free
@@ -299,7 +401,7 @@ def cov(
         shares = weights.astype(rows.real.dtype if rows.dtype.kind == "c" else rows.dtype)
         centred = sub(rows, div(sum(mul(rows, shares), 1, keepdims=True), float(total)))
         weighed = mul(centred, shares)
-    return squeeze(div(matmul(centred, conj(transpose(weighed))), float(total - lost)))
+    return squeeze(mul(matmul(centred, conj(transpose(weighed))), 1.0 / float(total - lost)))
 
 
 @implements(np.corrcoef)
@@ -314,8 +416,10 @@ def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: boo
     if c.ndim == 0:
         return div(c, c)
     spread = sqrt(real(diagonal(c)))
-    found = div(c, mul(expand_dims(spread, 1), spread))
-    return found if found.dtype.kind == "c" else clip(found, -1.0, 1.0)
+    found = div(div(c, expand_dims(spread, 1)), spread)
+    if found.dtype.kind == "c":
+        return from_parts(*(clip(part(found), -1.0, 1.0) for part in (real, imag)))
+    return clip(found, -1.0, 1.0)
 
 
 def _variables(name: str, value: Any, rowvar: bool) -> Any:

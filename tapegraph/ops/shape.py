@@ -14,7 +14,7 @@ from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording.numpy_functions import implements
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, remember, tensor_like
 from tapegraph.typed import (
     Array,
@@ -61,10 +61,12 @@ def _concat(*arrays: Array, axis: int) -> Any:
     return np.concatenate(arrays, axis=axis)
 
 
-TRANSPOSE = Op("transpose", lambda x, *, axes: x.transpose(axes), takes_complex=True)
-RESHAPE = Op("reshape", lambda x, *, shape: x.reshape(shape), takes_complex=True)
-BROADCAST_TO = Op("broadcast_to", np.broadcast_to, takes_complex=True)
-CONCAT = Op("concat", _concat, promotes=True, takes_complex=True)
+TRANSPOSE = Op(
+    "transpose", lambda x, *, axes: x.transpose(axes), kind=OpKind.SHAPE, takes_complex=True
+)
+RESHAPE = Op("reshape", lambda x, *, shape: x.reshape(shape), kind=OpKind.SHAPE, takes_complex=True)
+BROADCAST_TO = Op("broadcast_to", np.broadcast_to, kind=OpKind.SHAPE, takes_complex=True)
+CONCAT = Op("concat", _concat, kind=OpKind.SHAPE, promotes=True, takes_complex=True)
 
 
 def alias(x: Any, own: bool = False) -> Any:
@@ -501,9 +503,14 @@ def append(
 
 def tensors_of(name: str, arrays: Any, argument: str = "arrays") -> list[Any]:
     """Return the arrays of a sequence as tensors."""
+    given = sequence_of(name, arrays)
+    return [tensor_like(name, x, f"{argument}[{i}]") for i, x in enumerate(given)]
+
+
+def sequence_of(name: str, arrays: Any) -> list[Any]:
+    """Return the arrays of a sequence."""
     try:
-        given = list(arrays)
+        return list(arrays)
     except TypeError:
         fix = f"Write tg.{name}([a, b])."
         raise TypeError(message(name, kind_of(arrays), "a sequence of arrays", fix)) from None
-    return [tensor_like(name, x, f"{argument}[{i}]") for i, x in enumerate(given)]

@@ -14,10 +14,21 @@ import numpy as np
 
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import kind_of, message
-from tapegraph.ops.elementwise import exp, log, log1p, logaddexp, mul, neg, sigmoid, sub
+from tapegraph.ops.elementwise import (
+    cbrt,
+    exp,
+    expm1,
+    log,
+    log1p,
+    logaddexp,
+    mul,
+    neg,
+    sigmoid,
+    sub,
+)
 from tapegraph.ops.reduce import logsumexp, shift_along, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, binary, tensor_like, unary
 from tapegraph.typed import Array, ArrayLike, Axes, Kind
 
@@ -167,7 +178,7 @@ def _polygamma(x: Array, *, n: int) -> Any:
     return polygamma_of(n, x)
 
 
-POLYGAMMA = Op("polygamma", _polygamma)
+POLYGAMMA = Op("polygamma", _polygamma, kind=OpKind.ELEMENTWISE)
 
 
 def polygamma(n: int, x: Kind | ArrayLike) -> Kind:
@@ -362,10 +373,10 @@ def bessel_j_of(n: int, x: Any) -> Any:
     return of_scipy(f"j{n}")(x) if n < 2 else of_scipy("jv")(n, x)
 
 
-BESSEL_I = Op("bessel_i", lambda x, *, n: bessel_i_of(n, x))
+BESSEL_I = Op("bessel_i", lambda x, *, n: bessel_i_of(n, x), kind=OpKind.ELEMENTWISE)
 
 
-BESSEL_J = Op("bessel_j", lambda x, *, n: bessel_j_of(n, x))
+BESSEL_J = Op("bessel_j", lambda x, *, n: bessel_j_of(n, x), kind=OpKind.ELEMENTWISE)
 
 
 def bessel(op: Op, n: int, x: Any) -> Any:
@@ -418,8 +429,14 @@ SCIPY.update(
     for function in (
         *(erf, erfc, erfcx, erfinv, gamma, gammaln, gammasgn, loggamma, beta, betaln),
         *(expit, logit, log_expit, xlogy, xlog1py, entr, ndtr, log_ndtr, i0, i1, j0, j1),
+        *(cbrt, expm1, log1p),  # NumPy's too
     )
 )
 
 
 SCIPY["psi"] = digamma
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)

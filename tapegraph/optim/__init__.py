@@ -21,3 +21,8 @@ __all__ = [
     "minimize",
     "schedules",
 ]
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)

@@ -209,6 +209,6 @@ def _scipy() -> Any:
     try:
         return importlib.import_module("scipy.optimize")
     except ImportError:
-        fix = 'Install it: pip install "tapegraph[scipy]".'
+        fix = 'Install it: pip install "scipy>=1.13".'
         received = "a call in an environment without SciPy"
         raise ImportError(message("minimize", received, "SciPy", fix)) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -57,6 +57,7 @@ from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
+from tapegraph.typed import Array
 
 State = Mapping[str, Tensor]
 
@@ -123,6 +124,19 @@ class Optimizer:
             for name, p in zip(group.names, group.params, strict=True):
                 slots = self.init(data_of(p))
                 self._state[name] = MappingProxyType({k: slot(v) for k, v in slots.items()})
+
+    def __repr__(self) -> str:
+        groups: tuple[Group, ...] = vars(self).get("_groups", ())
+        count = sum(len(group.params) for group in groups)
+        facts = [f"{count} parameter{'' if count == 1 else 's'}"]
+        if len(groups) > 1:
+            facts.append(f"{len(groups)} groups")
+        lr = vars(self).get("_lr")
+        facts.append(f"lr={getattr(lr, '__qualname__', lr)}")
+        decays = {group.weight_decay for group in groups} - {0.0}
+        facts += [f"weight_decay={decay}" for decay in sorted(decays)]
+        facts += [f"{k}={v!r}" for k, v in vars(self).items() if not k.startswith("_")]
+        return f"{type(self).__name__}({', '.join(facts)})"
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what copies and pickles are made of: plain dicts, as views cannot be copied."""
@@ -211,12 +225,12 @@ class Optimizer:
         {'w': {'momentum': array([0., 0.])}}
         """
         check_outside("state_dict", "Call it between its runs.")
+        held = state_of(self)
         state = {
-            name: {k: np.array(data_of(v)) for k, v in slots.items()}
-            for name, slots in self._state.items()
+            name: {k: np.array(v) for k, v in slots.items()}
+            for name, slots in held["state"].items()
         }
-        rates = [value if isinstance(value, float) else None for value in _rates(self)]
-        return {"optimizer": self._kind, "steps": self._taken(), "lr": rates, "state": state}
+        return {**held, "state": state}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from where another run's ``state_dict()`` was taken.
@@ -450,8 +464,26 @@ class _RateOfRun(RunDependent):
 _KEYS = ("optimizer", "steps", "lr", "state")
 
 
-def changes_to(optimizer: Optimizer, state_dict: Mapping[str, Any], op: str) -> list[Change]:
-    """Return what puts another run's state in, everything checked."""
+def state_of(optimizer: Optimizer) -> dict[str, Any]:
+    """Return what `state_dict` copies: read-only views of the slots."""
+    state = {
+        name: {k: data_of(v) for k, v in slots.items()} for name, slots in optimizer._state.items()
+    }
+    rates = [value if isinstance(value, float) else None for value in _rates(optimizer)]
+    values = (optimizer._kind, optimizer._taken(), rates, state)
+    return dict(zip(_KEYS, values, strict=True))
+
+
+def changes_to(
+    optimizer: Optimizer,
+    state_dict: Mapping[str, Any],
+    op: str,
+    owned: Callable[[Any, str, str], Array] = numeric,
+) -> list[Change]:
+    """Return what puts another run's state in, everything checked.
+
+    :param owned: Returns a slot's numbers as an array that nobody else holds: `numeric` copies.
+    """
     if not isinstance(state_dict, Mapping):
         raise TypeError(message(op, kind_of(state_dict), "what state_dict() gave"))
     _check_names(op, "entries", state_dict, _KEYS)
@@ -465,7 +497,7 @@ def changes_to(optimizer: Optimizer, state_dict: Mapping[str, Any], op: str) -> 
         received = f"learning rates of {len(rates) - 1} groups"
         raise ValueError(message(op, received, f"{len(held) - 1} groups"))
     checked = [None if new is None else rate(op, new) for new in rates]
-    arrays = list(_arrays(op, optimizer, state))
+    arrays = list(_arrays(op, optimizer, state, owned))
     owners: list[Any] = [optimizer, *optimizer.groups]
     changes = new_numbers(optimizer._steps, np.array(int(steps)))
     for owner, now, new in zip(owners, held, checked, strict=True):
@@ -480,13 +512,15 @@ def _rates(optimizer: Optimizer) -> list[Rate | None]:
     return [optimizer._lr, *(group.lr for group in optimizer.groups)]
 
 
-def _arrays(op: str, optimizer: Optimizer, state: Any) -> Iterable[tuple[Any, Any]]:
+def _arrays(
+    op: str, optimizer: Optimizer, state: Any, owned: Callable[[Any, str, str], Array]
+) -> Iterable[tuple[Any, Any]]:
     """Yield each slot with its new array."""
     _check_names(op, "parameters", state, optimizer.state)
     for name, slots in optimizer.state.items():
         _check_names(op, f"slots of {name!r}", state[name], slots)
         for key, leaf in slots.items():
-            array = numeric(state[name][key], op, f"{name}.{key}")
+            array = owned(state[name][key], op, f"{name}.{key}")
             if array.shape != leaf.shape:
                 received = f"shape {array.shape} for {key!r} of {name!r}"
                 raise ValueError(message(op, received, f"shape {leaf.shape}"))

@@ -164,3 +164,8 @@ def _count(op: str, name: str, value: Any) -> int:
 def _schedule(op: str, value: Rate) -> Schedule:
     checked = rate(op, value)
     return lambda step: rate_at(op, checked, step)
+
+
+def __dir__() -> list[str]:
+    """Name what is public."""
+    return sorted(__all__)

@@ -21,6 +21,7 @@ from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SC
 from tapegraph.recording.program import Key, Program, Recording, Update
 
 RECORDED_AT, NEEDS_GRADIENT = attrgetter("_seq"), attrgetter("_requires_grad")
+OPERATION = attrgetter("_op")
 # What NumPy makes of a Python number.
 DTYPES = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
@@ -38,6 +39,7 @@ class History:
     :ivar wanted: The targets that the results were computed from.
     :ivar outside: The leaves, other than the targets, that need a gradient.
     :ivar flows: To what a gradient flows: all that need one, where it is None.
+    :ivar length: How many slots the program has.
     :ivar kept: Entries and numbers may have changed since: those of then are in the recording.
     :raises RuntimeError: An entry was cleared by ``tape_reset()``, or a leaf was changed after it
         was recorded.
@@ -75,7 +77,7 @@ class History:
         self.flows: set[Any] | None = None
         self.outside: list[Any] = []
         self._since = since
-        self._length = len(found) + numbers
+        self.length = len(found) + numbers
         self._recording: Recording | None = None
         self.kept = False
         self._check(leaves)
@@ -123,7 +125,7 @@ class History:
 
     def __len__(self) -> int:
         """Return how many slots the program has."""
-        return self._length
+        return self.length
 
     @property
     def ops(self) -> list[Op]:
@@ -214,7 +216,7 @@ def entry_name(op: Op, node: Any) -> str:
     if node is None:
         return op.name
     code = getattr(node, "_code", None)
-    label = f"{op.name} '{node.name}'" if node.name else f"{op.name} of shape {node._array.shape}"
+    label = f"{op.name} {node.name!r}" if node.name else f"{op.name} of shape {node._array.shape}"
     return label if code is None else f"{label} recorded at {line_of(code, node._lasti)}"
 
 
@@ -229,7 +231,7 @@ def cleared(node: Node) -> RuntimeError:
 
 def stale(leaf: Any, reader: Node) -> RuntimeError:
     """Return the error of a leaf that was changed after an entry had read it."""
-    label = f"'{leaf.name}'" if leaf.name else f"of shape {leaf._array.shape}"
+    label = f"{leaf.name!r}" if leaf.name else f"of shape {leaf._array.shape}"
     return RuntimeError(
         f"backward: {leaf._op.name} {label} was changed after the {reader._op.name} at "
         f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "

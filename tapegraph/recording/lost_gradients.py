@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import itertools
+import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, NoReturn
 
+from tapegraph.environment import STRICT, switched
 from tapegraph.errors import (
+    LIBRARY,
+    ORIGINS,
+    USER,
     LostGradientError,
     LostGradientWarning,
     kind_of,
@@ -17,14 +23,45 @@ from tapegraph.errors import (
 from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.scopes import Setting
 
-STRICT = "TAPEGRAPH_STRICT"
+# What to write where a function wanted an array, by the longest part of its name.
+_FIXES = {
+    "": "Join results by np.stack; write np.where for an assignment to elements of an array "
+    "(z[:2] = x); or x.numpy() for numbers without a gradient.",
+    "jax": "Give JAX plain numbers, x.numpy(); its own functions differentiate JAX's arrays alone.",
+    "keras": "tg.function(f) makes a function of TensorFlow's; for plain numbers write x.numpy().",
+    "matplotlib": "Plot plain numbers: x.numpy(), and in a list of losses loss.item().",
+    "numpy": "Join tensors first, {op}(np.stack(tensors)); or give it numbers, loss.item() or "
+    "x.numpy().",
+    "numpy.full": "Write np.broadcast_to(x, shape), or x.numpy() for numbers without a gradient.",
+    "numpy.testing": "Compare plain numbers: x.numpy().",
+    "numpy.vectorize": "Write the function with NumPy's functions, which take whole tensors.",
+    "scipy": "Register it with tg.defop, or give it plain numbers: x.numpy().",
+    "scipy.integrate": "Write the method's steps in NumPy, which records them, or register the "
+    "solution with tg.defop; for plain numbers write x.numpy().",
+    "scipy.interpolate": "Write np.interp, or use that a spline is linear in its values, "
+    "CubicSpline(places, np.eye(n))(x) @ values; for plain numbers write x.numpy().",
+    "scipy.linalg": "Call np.linalg's functions (np.linalg.solve, np.linalg.cholesky), which "
+    "record, or register SciPy's with tg.defop; for plain numbers write x.numpy().",
+    "scipy.optimize": "Call tg.optim.minimize, or give SciPy numbers: lambda p: f(p).item(), with "
+    "tg.grad(f) for its jac=.",
+    "scipy.signal": "Call np.convolve or np.fft's functions, which record; for plain numbers "
+    "write x.numpy().",
+    "scipy.sparse": "Register the product or solution with tg.defop, or write a dense array; for "
+    "plain numbers write x.numpy().",
+    "scipy.special": "Call tg.special's functions (tg.special.logsumexp, tg.special.polygamma); "
+    "for plain numbers write x.numpy().",
+    "scipy.stats": "tapegraph.autograd.scipy.stats has densities that record; for plain numbers "
+    "write x.numpy().",
+    "tensorflow": "tg.function(f) makes a function of TensorFlow's; for plain numbers write "
+    "x.numpy().",
+}
 # Inside a function that a transform differentiates, as `tapegraph.grad` does.
 DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
 
 def strict() -> bool:
     """Return whether what is otherwise warned of shall be an error."""
-    return os.environ.get(STRICT, "") not in ("", "0")
+    return bool(switched(STRICT))
 
 
 def to_number(kind: str, conversion: str, read: str = "") -> None:
@@ -71,14 +108,36 @@ def raise_cause(error: ValueError) -> None:
 
 def to_array(kind: str) -> TypeError:
     """Return the error of a conversion to an array that would lose a gradient."""
+    caller = _caller(sys._getframe(1))
+    parts = caller.split(".")
+    prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    known = (fix for prefix in prefixes if (fix := _FIXES.get(prefix)))
+    fix = next(known, f"Give {parts[0]} plain numbers: x.numpy().")
     received = f"a {kind} that needs a gradient, which an array would lose"
-    fix = (
-        "Join results by np.stack, write np.where for an assignment to elements of an array "
-        "(z[:2] = x), call NumPy's or tapegraph's functions on them (tg.special.polygamma for "
-        "SciPy's, tapegraph.autograd.scipy.stats.norm for its densities), or write "
-        "x.detach().numpy() to go on without a gradient."
-    )
-    return TypeError(message("numpy.asarray", received, "plain numbers", fix))
+    op = caller or "numpy.asarray"
+    return TypeError(message(op, received, "plain numbers", fix.format(op=op)))
+
+
+def _caller(frame: FrameType | None) -> str:
+    """Return the public name of the library's function that the user called, if any did."""
+    package = name = ""
+    while frame is not None and (origin := ORIGINS[frame.f_code.co_filename]) != USER:
+        parts = str(frame.f_globals.get("__name__", "")).split(".")
+        if parts[0] == "numpy" or origin == LIBRARY:
+            code = frame.f_code
+            function = getattr(code, "co_qualname", code.co_name).partition(".")[0]
+            public = list(itertools.takewhile(_is_public, parts))
+            modules = [".".join(public[: n + 1]) for n in range(len(public))]
+            homes = (m for m in modules if hasattr(sys.modules.get(m), function))
+            home = next(homes, "")
+            if home or parts[0] != package:
+                package, name = parts[0], f"{home}.{function}" if home else modules[-1]
+        frame = frame.f_back
+    return name
+
+
+def _is_public(part: str) -> bool:
+    return not part.startswith("_") and part not in ("python", "src")  # as in TensorFlow and Keras
 
 
 def not_joined(op: str, argument: str, value: Any) -> TypeError:

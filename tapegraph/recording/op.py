@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from enum import Enum, auto
 from typing import Any, NamedTuple
+
+import numpy as np
 
 Attrs = Mapping[str, Any]
 
@@ -25,6 +28,19 @@ class Rules(NamedTuple):
     recorded: Callable[..., Any] | None = None
 
 
+class OpKind(Enum):
+    """How the elements of an operation's result depend on those of its operands."""
+
+    ELEMENTWISE = auto()  # each on those in its own place, after broadcasting
+    COMPARISON = auto()  # compares operands in their common dtype; the result is of another dtype
+    REDUCTION = auto()  # on all along some axes, which go or become of length 1
+    ALONG = auto()  # on all along some axes, which stay: a running sum, an order, a transform
+    INDEX = auto()  # on those at some places of the first operand, which further operands may give
+    CONTRACTION = auto()  # sums of products of two or more operands
+    SHAPE = auto()  # the same elements in another order or shape
+    OPAQUE = auto()  # in a way of its own
+
+
 def _no_forward(*arrays: Any, **attrs: Any) -> Any:
     raise NotImplementedError("a leaf has no forward")
 
@@ -35,10 +51,11 @@ class Op:
 
     :param name: The name in the op table; rules of every engine are found by it.
     :param forward: Arrays positional, attributes by keyword, returns the result array.
+    :param kind: How the elements of its result depend on those of its operands.
     :param saves: The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
     :param differentiable: Which of the leading inputs can carry a gradient, and none after them;
         all where not given.
-    :param promotes: NumPy converts the inputs that can carry a gradient to the dtype of the result.
+    :param promotes: NumPy converts operands before it computes: see `Op.converts`.
     :param takes_complex: It takes complex numbers.
     :param rules: Its own rules, of an operation that is not in the library's tables.
     """
@@ -46,6 +63,7 @@ class Op:
     name: str
     forward: Callable[..., Any] = _no_forward
     _: KW_ONLY
+    kind: OpKind = OpKind.OPAQUE
     saves: bool = False
     differentiable: tuple[bool, ...] | None = None
     promotes: bool = False
@@ -59,6 +77,30 @@ class Op:
             raise ValueError(f"Op: the name {self.name!r} is taken; expected a new one")
         table = OPS if self.rules is None else DEFINED
         table[self.name] = self
+
+    def converts(
+        self, operands: Sequence[Any], result: np.dtype[Any]
+    ) -> tuple[np.dtype[Any] | None, ...]:
+        """Return the dtype to which NumPy converts each operand, None where it takes it as it is.
+
+        :param operands: The dtype of each operand; of a Python number, which is weak, the number.
+        :param result: The dtype of the result.
+        """
+        if self.kind is OpKind.COMPARISON:
+            return (np.result_type(*operands),) * len(operands)
+        if self.rules is not None:  # NumPy has promoted its inexact operands among each other
+            kinds = [np.result_type(x).kind for x in operands]
+            if result.kind == "c" and "c" not in kinds:
+                result = np.empty(0, result).real.dtype
+            inexact = {"f": "f", "c": "fc"}.get(result.kind, "")
+            return tuple(
+                result if kind in inexact or not isinstance(x, np.dtype) else None
+                for x, kind in zip(operands, kinds, strict=True)
+            )
+        if not self.promotes:
+            return (None,) * len(operands)
+        carry = (True,) * len(operands) if self.differentiable is None else self.differentiable
+        return tuple(result if carries else None for carries in carry)
 
     def __repr__(self) -> str:
         return f"Op({self.name!r})"

@@ -6,8 +6,9 @@ later consumer read it, and nothing else walks a graph. A `Recording` is what on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from tapegraph import markup
 from tapegraph.errors import line_of
+from tapegraph.escapes import escaped
 from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
 from tapegraph.typed import Array
 
@@ -174,6 +176,15 @@ class Recording:
         """Return what the slot's operation saved for its gradient: its further outputs."""
         return self.nodes[slot]._saved
 
+    def converted(self, slot: int) -> tuple[np.dtype[Any] | None, ...]:
+        """Return the dtype to which NumPy converts each input of an entry, None for as it is."""
+        program = self.program
+        kinds = [
+            self.values[i] if program.ops[i] is SCALAR else program.dtypes[i]
+            for i in program.inputs[slot]
+        ]
+        return program.ops[slot].converts(kinds, program.dtypes[slot])
+
     @property
     def scalars(self) -> list[float]:
         """The values of the scalar leaves, in order."""
@@ -228,13 +239,13 @@ class Recording:
     def describe(self, slot: int) -> str:
         """Name a slot for a message: operation, name or shape, and the user's line."""
         program, name, place = self.program, self.name(slot), self.where(slot)
-        label = program.ops[slot].name + (f" '{name}'" if name else "")
+        label = program.ops[slot].name + (f" {name!r}" if name else "")
         return f"{label} of shape {program.shapes[slot]}" + (
             f" recorded at {place}" if place else ""
         )
 
     def __str__(self) -> str:
-        rows = [_HEADER, *(entry.cells() for entry in self)]
+        rows = [_HEADER, *(tuple(map(escaped, entry.cells())) for entry in self)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [map(str.ljust, row, widths) for row in rows]
         return "\n".join("  ".join(line).rstrip() for line in lines)
@@ -243,6 +254,35 @@ class Recording:
         rows = [entry.cells() for entry in self]
         title = markup.heading("Recording", f"{len(self):,} entries")
         return title + markup.html_table(rows, _HEADER)
+
+
+def between(
+    program: Program,
+    outputs: Iterable[int],
+    targets: Iterable[int],
+    inputs: Sequence[tuple[int, ...]] | None = None,
+) -> list[bool]:
+    """Return, for each slot, whether a gradient flows from an output through it to a target.
+
+    :param outputs: Where gradients start; what comes later than the last of them is left out.
+    :param targets: Where gradients end. Gradients also flow on through a target to another one.
+    :param inputs: The slots that each slot reads, where those are not the program's own.
+    """
+    inputs = program.inputs if inputs is None else inputs
+    reached, flows = set(outputs), [False] * len(inputs)
+    for target in targets:
+        flows[target] = True
+    for slot, read in enumerate(inputs):
+        if read and program.needs[slot] and not flows[slot]:
+            carries = program.ops[slot].differentiable
+            flows[slot] = any(
+                flows[i] for i in (read if carries is None else compress(read, carries))
+            )
+    for slot in range(len(inputs) - 1, -1, -1):
+        flows[slot] = flows[slot] and slot in reached
+        if flows[slot]:
+            reached.update(inputs[slot])
+    return flows
 
 
 def touches_complex(program: Program, slot: int) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any, TypeVar
+from weakref import ref
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from tapegraph.numpy_warnings import watched
 from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import as_leaf, new, next_seq, numeric
-from tapegraph.recording.op import NO_ATTRS, Op
+from tapegraph.recording.op import NO_ATTRS, Op, OpKind
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import CURRENT, current
@@ -68,6 +69,22 @@ def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
         return value if hasattr(value, "ndim") else handler(op, (value,), NO_ATTRS)
     value = operand(op, value, argument)
     return value if type(value) is cls else as_leaf(np.asarray(value))
+
+
+def is_weak(value: Any) -> bool:
+    """Return whether a value is a number of Python's, which takes the precision of what it meets.
+
+    NumPy's float64 is one by its class, and yet has a precision of its own.
+    """
+    return isinstance(value, (int, float, complex)) and not isinstance(value, np.generic)
+
+
+def of_one_dtype(op: str, values: Sequence[Any], argument: str) -> list[Any]:
+    """Return tensors; numbers of Python's take the dtype that all have together."""
+    parts = [x if is_weak(x) else tensor_like(op, x, argument) for x in values]
+    dtypes = [getattr(x, "dtype", x) for x in parts]
+    common = np.result_type(*dtypes) if dtypes else None
+    return [as_leaf(watched(op, np.asarray, x, common)) if is_weak(x) else x for x in parts]
 
 
 def beside(op: str, value: Any, argument: str, other: Any) -> Any:
@@ -121,7 +138,7 @@ def unary(
 
     Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
     """
-    op = Op(name, _wide(forward), takes_complex=takes_complex)
+    op = Op(name, _wide(forward), kind=OpKind.ELEMENTWISE, takes_complex=takes_complex)
 
     def decorate(stub: Any) -> Any:
         def record(x: Any, /) -> Any:
@@ -181,7 +198,7 @@ def binary(
 
     ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
     """
-    op = Op(name, forward, promotes=True, takes_complex=takes_complex)
+    op = Op(name, forward, kind=OpKind.ELEMENTWISE, promotes=True, takes_complex=takes_complex)
     called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:
@@ -250,11 +267,15 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
 
     Its inputs are what `operand` returns; its attributes are normalised and hashable.
     """
-    handler = foreign(inputs)
-    if handler is not None:
-        return handler(op.name, inputs, attrs)
     cls = nodes.tensor_class
-    arrays = [x._array if type(x) is cls else x for x in inputs]
+    arrays = []
+    for x in inputs:
+        if type(x) is cls:
+            arrays.append(x._array)
+        elif hasattr(type(x), "__tapegraph_apply__"):
+            return foreign(inputs)(op.name, inputs, attrs)
+        else:
+            arrays.append(x)
     if not op.takes_complex:
         for array in arrays:
             if type(array) is _ndarray and array.dtype.kind == "c":
@@ -307,7 +328,9 @@ def remember(
     tape = _tape()
     if tape is None or "asyncio" in _modules:
         tape = current()
-    tape.enter(node)
+    tape.refs.append(ref(node))
+    if len(tape.refs) > tape.limit:
+        tape.prune()
     if OTHERS:
         recorded()
     return node

@@ -119,7 +119,8 @@ WATCHING: Setting[tuple[Watcher, ...]] = Setting("tapegraph_watching", default=(
 
 def is_watched() -> bool:
     """Return whether each result is to be seen here."""
-    return any(watcher.looks for watcher in WATCHING.value())
+    watching = WATCHING.value()
+    return bool(watching) and any(watcher.looks for watcher in watching)
 
 
 # Of an operation, its arrays and attributes: the result, or None where NumPy is to compute it.

@@ -1,29 +1,31 @@
 """`save` and `load`: a tree to a file and back, into a model where wanted, all of it or nothing.
 
 A tree stands in a file as named arrays and JSON. There a dict is ``{"dict": {...}}``, a tuple
-``{"tuple": [...]}``, an array ``{"array": name}``, a NumPy scalar ``{"scalar": name}``; all else is
+``{"tuple": [...]}``, an array ``{"array": name}``, a NumPy scalar ``{"scalar": name}``, a complex
+number ``{"complex": [real, imaginary]}``, a long integer ``{"integer": "0x..."}``; all else is
 itself.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from operator import setitem
 from types import EllipsisType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.buffers import own
-from tapegraph.errors import kind_of, message, path_of
-from tapegraph.optim.optimizer import Optimizer, changes_to
-from tapegraph.pytree import named, parts_of
+from tapegraph.errors import add_note, kind_of, message, path_of
+from tapegraph.optim.optimizer import Optimizer, changes_to, state_of
+from tapegraph.pytree import mapped, named, parts_of
 from tapegraph.recording.capture_mode import check_outside
 from tapegraph.recording.changes import Change, make, new_numbers, together
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.op import CLEARED
 from tapegraph.saving import files
 from tapegraph.scalars.state import DATA
@@ -34,6 +36,10 @@ from tapegraph.typed import Array
 _KEY = "tapegraph"
 # What is looked for in a tree that is saved, or that a file is loaded into.
 _HELD = (Node, Value, np.ndarray, Optimizer)
+# How many levels a saved tree has at most: as many as Python's stack holds when the file is read.
+_DEEPEST = 100
+# The bits of an integer that Python writes in decimal and reads again, whatever its limit is.
+_DECIMAL_BITS = 2000
 
 
 def save(
@@ -44,16 +50,16 @@ def save(
     The file is written beside the target, synced and renamed: after a crash it is the old one or
     the new one. Other programs read it too, each array under its dotted path: nothing is pickled.
 
-    :param path: Ends in ``.safetensors``, which needs the extra ``io``, or in ``.npz``.
+    :param path: Ends in ``.safetensors`` or in ``.npz``.
     :param tree: Holds tensors, Values, arrays, NumPy scalars, numbers, strings, booleans and None,
         in dicts, lists and tuples. An optimizer stands for its ``state_dict()``; any other object
         for the tensors and arrays in it, by their paths (`parameters`).
     :param metadata: Text for people and other programs; ``load(path, return_metadata=True)`` gives
         it back.
     :raises TypeError: Something in the tree has no place in such a file; it is named.
-    :raises ValueError: The suffix is another, or two arrays have one path.
+    :raises ValueError: The suffix is another, two arrays have one path, a name has no place in such
+        a file, or the tree holds itself or is too deep.
     :raises OSError: The file cannot be written. It is then as it was.
-    :raises ImportError: The suffix is ``.safetensors`` and the package is missing.
     :raises RuntimeError: It is called inside a compiled step.
 
     >>> import os, tempfile
@@ -71,12 +77,12 @@ def save(
     suffix = files.suffix_of("save", name)
     given = {} if metadata is None else metadata
     pairs = given.items() if isinstance(given, Mapping) else [(given, None)]
-    if not all(isinstance(x, str) for pair in pairs for x in pair) or _KEY in given:
+    if not all(_is_text(x) for pair in pairs for x in pair) or _KEY in given:
         received = f"metadata {metadata!r}"
-        expected = f"a dict of strings to strings, without the key {_KEY!r}"
+        expected = f"a dict of strings to strings, in Unicode, without the key {_KEY!r}"
         raise TypeError(message("save", received, expected, "Write json.dumps(value)."))
     _check_is_tree("save", tree)
-    flat = _Flattened(tree, partial(files.check_dtype, suffix))
+    flat = _Flattened(tree, partial(files.check_array, suffix))
     text = {**given, _KEY: json.dumps(flat.structure)}
     write = files.write_npz if suffix == files.NPZ else files.write_safetensors
     try:
@@ -84,19 +90,20 @@ def save(
     except OSError as error:
         if error.errno is None:
             raise
-        raise type(error)(error.errno, _failed(name, error)) from error
-    except Exception as error:  # the package's own, whatever the system said
-        raise OSError(_failed(name, error)) from error
+        received = f"{name!r}, which cannot be written ({error})"
+        told = message("save", received, "a place for the file")
+        raise type(error)(error.errno, told) from error
+
+
+def _is_text(x: Any) -> bool:
+    """Return whether it is a string that UTF-8 can write: none with half a surrogate pair."""
+    return isinstance(x, str) and x == x.encode(errors="ignore").decode()
 
 
 def _check_is_tree(op: str, tree: Any) -> None:
     if isinstance(tree, (Node, Value, np.ndarray, np.generic)):
         fix = 'Write {"w": w}.'
         raise TypeError(message(op, kind_of(tree), "a dict, list, tuple or object", fix))
-
-
-def _failed(name: str, error: Exception) -> str:
-    return message("save", f"{name!r}, which cannot be written ({error})", "a place for the file")
 
 
 def load(
@@ -107,18 +114,19 @@ def load(
     Everything is checked before anything is changed: names, shapes and dtypes must be those of
     ``into``, which is then given all of the numbers.
 
-    :param path: Ends in ``.safetensors``, which needs the extra ``io``, or in ``.npz``.
+    :param path: Ends in ``.safetensors`` or in ``.npz``. bfloat16 is read as float32.
     :param into: Leaf tensors, Values, arrays and optimizers to be given the numbers of their paths.
         Every array of the file has its place here, or under a path that holds ``...``; other things
         are passed over. What stands in several places needs one of its names in the file.
     :param return_metadata: Whether to return ``(tree, metadata)``.
     :returns: Object. The tree: arrays for tensors, Values and arrays; dicts for objects and
         optimizers; and all else as it was. Of a file by another program, a dict of arrays by name.
+        With ``into`` the arrays are read-only, as the model holds the same memory.
     :raises ValueError: The file is cut off or malformed, or holds other names or shapes than
         ``into``.
-    :raises TypeError: A dtype is another than in ``into``, or a result stands there.
+    :raises TypeError: A dtype is another than in ``into``, or one that NumPy has not, such as
+        float8; or a result stands in ``into``.
     :raises OSError: There is no such file, it cannot be read, or it is a directory or a pipe.
-    :raises ImportError: The suffix is ``.safetensors`` and the package is missing.
     :raises RuntimeError: It is called inside a compiled step.
 
     >>> import os, tempfile
@@ -137,71 +145,158 @@ def load(
     name = path_of("load", path, "Write tg.load(path, into=tree).")
     suffix = files.suffix_of("load", name)
     read = files.read_npz if suffix == files.NPZ else files.read_safetensors
-    data = files.read_file(name)
-    try:
-        arrays, text = read(data)
-        structure = text.pop(_KEY, None)
-        tree = arrays if structure is None else _built(json.loads(structure), arrays)
-    except Exception as error:  # whatever the bytes make a reader stumble over
-        received = f"{name!r}, which is malformed ({type(error).__name__}: {error})"
-        raise ValueError(message("load", received, f"a whole {suffix} file")) from error
+    with files.opened(name) as file:
+        with _told(name, suffix):
+            stored, text = read(file)
+            structure = text.pop(_KEY, None)
+            tree = stored if structure is None else _built(json.loads(structure), stored)
+        places = [] if into is None else _places(name, tree, into)
+        with _told(name, suffix):
+            arrays = {part.name: part.read() for part in stored.values()}
+            tree = _replaced(tree, lambda part: arrays[part.name], files.Stored)
     if into is not None:
-        make(together(list(_changes(name, tree, into))))
+        changes = list(_changes(name, tree, places))
+        tree = _replaced(tree, _read_only, np.ndarray)
+        make(together(changes))
     return (tree, text) if return_metadata else tree
 
 
-def _changes(path: str, tree: Any, into: Any) -> Iterator[Change]:
-    """Yield what gives the numbers of a tree to a model, everything checked."""
+@contextmanager
+def _told(name: str, suffix: str) -> Iterator[None]:
+    """Tell whether the file is malformed, or what else goes wrong as it is read."""
+    try:
+        yield
+    except files.UnreadableDtype as error:
+        array, dtype = error.args
+        received = f"{name!r} with dtype {dtype} for {_some([array])}"
+        fix = "The file is whole: convert the array with the program that has written it."
+        raise TypeError(message("load", received, "a dtype that NumPy has", fix)) from error
+    except Exception as error:  # whatever the bytes make a reader stumble over
+        # A zip file that lies about its places makes the reader seek where no file can have any.
+        system = isinstance(error, OSError) and error.errno != errno.EINVAL
+        if system or isinstance(error, MemoryError):
+            add_note(error, f"load: this happened while {name!r} was read. Nothing has changed.")
+            raise
+        received = f"{name!r}, which is malformed ({type(error).__name__}: {error})"
+        raise ValueError(message("load", received, f"a whole {suffix} file")) from error
+
+
+def _replaced(tree: Any, function: Callable[[Any], Any], kind: type) -> Any:
+    """Return a tree with a function of everything in it that is of one class."""
+    return mapped(lambda part: function(part) if isinstance(part, kind) else part, tree)
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.setflags(write=False)
+    return view
+
+
+# A leaf, optimizer or `...` of `into`, and its names in the file.
+_Place: TypeAlias = tuple[Any, list[str]]
+
+
+def _places(path: str, tree: Any, into: Any) -> list[_Place]:
+    """Return where the arrays of a file, none of which is read yet, have their places."""
     found = dict(_nodes(tree))
-    arrays = {name: part for name, part in found.items() if isinstance(part, np.ndarray)}
-    places: dict[int, tuple[Any, list[str]]] = {}
-    for name, leaf in named("load", into, (*_HELD, EllipsisType)):
+    arrays = {name: part for name, part in found.items() if isinstance(part, files.Stored)}
+    named_in: dict[int, _Place] = {}
+    for name, leaf in _named("load", into, (*_HELD, EllipsisType)):
         key = id(name) if leaf is ... else id(leaf)
-        places.setdefault(key, (leaf, []))[1].append(name)
+        named_in.setdefault(key, (leaf, []))[1].append(name)
+    places: list[_Place] = []
     taken: set[int] = set()
-    for leaf, names in places.values():
+    for leaf, names in named_in.values():
         given = [name for name in names if name in found]
-        if not given and leaf is not ...:
+        if leaf is ... or isinstance(leaf, Optimizer):
+            start = "" if leaf is into else f"{names[0]}."
+            taken |= {id(array) for name, array in arrays.items() if f"{name}.".startswith(start)}
+            if leaf is ...:
+                continue
+        if not given:
             if not _is_leaf(leaf):  # an object may keep what it has computed
                 continue
             raise ValueError(_other(path, f"no {names[0]!r}", "one that has it"))
-        if leaf is ... or isinstance(leaf, Optimizer):
-            start = f"{names[0]}." if names[0] else ""
-            taken |= {id(array) for name, array in arrays.items() if f"{name}.".startswith(start)}
-            if leaf is not ...:
-                op = f"load: {path!r}: {type(leaf).__name__}"
-                yield from changes_to(leaf, found[given[0]], op)
-            continue
-        taken |= {id(found[name]) for name in given}
-        yield from _filled(path, leaf, given, [np.asarray(found[name]) for name in given])
+        if not isinstance(leaf, Optimizer):
+            for name in given:
+                _check_fits(path, leaf, name, found[name])
+            taken |= {id(found[name]) for name in given}
+        places.append((leaf, given))
     unknown = [name for name, array in arrays.items() if id(array) not in taken]
     if unknown:
         fix = 'Write {"model": model, "optimizer": ...} to leave a part of a file alone.'
-        expected = "those of `into` alone"
-        raise ValueError(_other(path, ", ".join(map(repr, unknown)), expected, fix))
+        raise ValueError(_other(path, _some(unknown), "those of `into` alone", fix))
+    return places
 
 
-def _filled(path: str, leaf: Any, names: list[str], arrays: list[Any]) -> list[Change]:
-    """Return what gives a tensor, Value or array new numbers."""
-    name, array = names[0], arrays[0]
-    if any(other.tobytes() != array.tobytes() for other in arrays[1:]):
-        received = f"different numbers for {' and '.join(map(repr, names))}"
-        raise ValueError(_other(path, received, "the same, as they are one tensor here"))
+def _check_fits(path: str, leaf: Any, name: str, found: Any) -> None:
+    """Check that what a file has for a tensor, Value or array has its shape and dtype."""
     if not _is_leaf(leaf):
         fix = "Load into what it was computed from."
         raise TypeError(message("load", f"a result at {name!r}", "leaves in `into`", fix))
     held = _numbers_of(leaf)
+    array = found if isinstance(found, files.Stored) else np.asarray(found)
     if array.shape != held.shape:
         raise ValueError(_other(path, f"shape {array.shape} for {name!r}", f"shape {held.shape}"))
-    if array.dtype != held.dtype:
+    if array.dtype != held.dtype.newbyteorder("="):
         raise TypeError(_other(path, f"dtype {array.dtype} for {name!r}", f"dtype {held.dtype}"))
-    if isinstance(leaf, Value):
-        return [partial(setattr, leaf, DATA, float(array))]
-    if isinstance(leaf, Node):
-        return new_numbers(leaf, own(array))
-    if not leaf.flags.writeable:
+    if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
         raise ValueError(message("load", f"a read-only array at {name!r}", "one to be filled"))
-    return [partial(setitem, leaf, ..., array)]
+
+
+def _changes(path: str, tree: Any, places: list[_Place]) -> Iterator[Change]:
+    """Yield what gives the numbers of a tree to a model."""
+    found = dict(_nodes(tree))
+    kept = _Kept()
+    for leaf, names in places:
+        first = found[names[0]]
+        if isinstance(leaf, Optimizer):
+            yield from changes_to(leaf, first, f"load: {path!r}: {type(leaf).__name__}", kept.own)
+            continue
+        for other in names[1:]:
+            if not _same_bytes(np.asarray(first), np.asarray(found[other])):
+                received = f"different numbers for {names[0]!r} and {other!r}"
+                raise ValueError(_other(path, received, "the same, as they are one tensor here"))
+        if isinstance(leaf, Value):
+            yield partial(setattr, leaf, DATA, float(first))
+        elif isinstance(leaf, Node):
+            yield from new_numbers(leaf, kept.own(first, "load", names[0]))
+        else:
+            yield partial(setitem, leaf, ..., first)
+
+
+class _Kept:
+    """The arrays of a file that tensors keep: each by one tensor, and copies by the others."""
+
+    def __init__(self) -> None:
+        self._ids: set[int] = set()
+
+    def own(self, data: Any, op: str, argument: str) -> Array:
+        """Return an array that no other tensor has."""
+        if not isinstance(data, np.ndarray) or id(data) in self._ids:
+            return numeric(data, op, argument)
+        self._ids.add(id(data))
+        return data
+
+
+def _same_bytes(a: Array, b: Array) -> bool:
+    return a is b or np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
+
+
+def _named(op: str, value: Any, held: tuple[type, ...], path: str = "") -> list[tuple[str, Any]]:
+    """Return what something holds of some classes, by path (`named`)."""
+    try:
+        return named(op, value, held)
+    except RecursionError:
+        where = f" at {path!r}" if path else ""
+        received = f"{type(value).__name__}{where}, nested deeper than Python's stack"
+        raise ValueError(message(op, received, "fewer levels")) from None
+
+
+def _some(names: Iterable[str]) -> str:
+    """Return names as text, the first of many."""
+    shown = [repr(name) if len(name) <= 200 else f"{name[:200]!r}..." for name in names]
+    return ", ".join(shown if len(shown) <= 10 else [*shown[:10], f"and {len(shown) - 10} more"])
 
 
 def _other(path: str, received: str, expected: str, fix: str = "") -> str:
@@ -220,33 +315,50 @@ class _Flattened:
     def __init__(self, tree: Any, check: Callable[[str, Any], None]) -> None:
         self._check = check
         self._names: dict[int, tuple[str, Any]] = {}  # and the array, so that no other gets its id
+        self._around: set[int] = set()  # the ids of what is being looked into
         self.arrays: files.NamedArrays = {}
-        self.structure = self._of(tree, "")
+        self.structure = self._of(tree, None)
 
-    def _of(self, value: Any, name: str) -> Any:
+    def _of(self, value: Any, name: str | None) -> Any:
         if isinstance(value, Optimizer):
-            return self._of(value.state_dict(), name)
+            return self._of(state_of(value), name)
         if isinstance(value, (Node, Value, np.ndarray)):
-            return {"array": self._array(value, name)}
+            return {"array": self._array(value, name or "")}
         if isinstance(value, np.generic):
-            return {"scalar": self._array(value, name)}
-        if value is None or isinstance(value, (str, int, float)):
+            return {"scalar": self._array(value, name or "")}
+        if value is None or isinstance(value, (str, float)):
             return value
+        if isinstance(value, int):
+            return {"integer": hex(value)} if value.bit_length() > _DECIMAL_BITS else value
+        if isinstance(value, complex):
+            return {"complex": [value.real, value.imag]}
+        if id(value) in self._around or len(self._around) >= _DEEPEST:
+            holds_itself = id(value) in self._around
+            received = "which holds itself" if holds_itself else f"{_DEEPEST} levels down"
+            received = f"a {type(value).__name__} at {_some([name or ''])}, {received}"
+            fix = "Save the part that is wanted, or flatten it."
+            raise ValueError(message("save", received, "a tree of fewer levels", fix))
+        self._around.add(id(value))
+        parts = self._parts(value, name)
+        self._around.remove(id(value))
+        return parts
+
+    def _parts(self, value: Any, name: str | None) -> Any:
         parts = parts_of(value) or ()
         if isinstance(value, (list, tuple)):
             row = [self._of(part, _join(name, key)) for key, part in parts]
             return {"tuple": row} if isinstance(value, tuple) else row
         if not isinstance(value, Mapping):  # an object, by the paths inside
-            found = named("save", value, _HELD) if parts else []
+            found = _named("save", value, _HELD, name or "") if parts else []
             parts = [(key, leaf) for key, leaf in found if _is_leaf(leaf)]
             if not parts:
                 expected = "tensors, arrays, numbers, strings, and what holds them"
-                received = f"{kind_of(value)} at {name!r}"
+                received = f"{kind_of(value)} at {name or ''!r}"
                 raise TypeError(message("save", received, expected))
         made = {}
         for key, part in parts:
             if not isinstance(key, str):
-                received = f"{key!r} as a name in {name!r}"
+                received = f"{key!r} as a name in {name or ''!r}"
                 raise TypeError(message("save", received, "names that are strings"))
             made[key] = self._of(part, _join(name, key))
         return {"dict": made}
@@ -254,16 +366,14 @@ class _Flattened:
     def _array(self, value: Any, name: str) -> str:
         if id(value) in self._names:
             return self._names[id(value)][0]
-        if name in self.arrays or name in ("", files.TEXT) or "\0" in name:
+        if name in self.arrays or name == files.TEXT or "\0" in name or not _is_text(name):
             received = f"a second {name!r}" if name in self.arrays else f"an array named {name!r}"
             raise ValueError(message("save", received, "a path of its own", "Rename its key."))
         if isinstance(value, np.ma.MaskedArray):
             received = f"a masked array at {name!r}, whose mask would be dropped"
             raise TypeError(message("save", received, "an array without a mask"))
-        array = _numbers_of(value)
+        array = self.arrays[name] = _numbers_of(value)
         self._check(name, array.dtype)
-        # The writer of safetensors takes any memory for C-ordered.
-        self.arrays[name] = array.astype(array.dtype.newbyteorder("<"), order="C", copy=False)
         self._names[id(value)] = name, value
         return name
 
@@ -281,38 +391,46 @@ def _numbers_of(leaf: Any) -> Array:
     return np.asarray(held.data if isinstance(held, Value) else held)
 
 
-def _built(structure: Any, arrays: files.NamedArrays) -> Any:
+def _built(structure: Any, stored: dict[str, files.Stored]) -> Any:
     """Return the tree again, or raise where structure and arrays do not belong together."""
-    missing = set(arrays)
-    tree = _part(structure, arrays, missing)
+    missing = set(stored)
+    tree = _part(structure, stored, missing)
     if missing:
-        raise ValueError(f"it has no place for {sorted(missing)}")
+        raise ValueError(f"it has no place for {_some(sorted(missing))}")
     return tree
 
 
-def _part(node: Any, arrays: files.NamedArrays, missing: set[str]) -> Any:
+def _part(node: Any, stored: dict[str, files.Stored], missing: set[str]) -> Any:
     if isinstance(node, list):
-        return [_part(part, arrays, missing) for part in node]
+        return [_part(part, stored, missing) for part in node]
     if not isinstance(node, dict):
         return node
     ((kind, held),) = node.items()
     if kind == "dict":
-        return {key: _part(part, arrays, missing) for key, part in held.items()}
+        return {key: _part(part, stored, missing) for key, part in held.items()}
     if kind == "tuple":
-        return tuple(_part(part, arrays, missing) for part in held)
+        return tuple(_part(part, stored, missing) for part in held)
+    if kind == "complex":
+        return complex(*held)
+    if kind == "integer":
+        return int(held, 16)
     if kind not in ("array", "scalar"):
         raise ValueError(f"{kind!r} is no kind of structure")
     missing.discard(held)
-    return arrays[held] if kind == "array" else arrays[held][()]
+    if kind == "array":
+        return stored[held]
+    if stored[held].shape:
+        raise ValueError(f"{held!r} is no scalar")
+    return stored[held].read()[()]
 
 
-def _nodes(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _nodes(tree: Any, name: str | None = None) -> Iterator[tuple[str, Any]]:
     """Yield everything in a loaded tree by its path, dicts and lists too."""
-    yield name, tree
+    yield name or "", tree
     if isinstance(tree, (dict, list, tuple)):
         for key, part in parts_of(tree) or ():
             yield from _nodes(part, _join(name, key))
 
 
-def _join(name: str, key: Any) -> str:
-    return f"{name}.{key}" if name else str(key)
+def _join(name: str | None, key: Any) -> str:
+    return str(key) if name is None else f"{name}.{key}"

@@ -1,23 +1,28 @@
 """Files: named arrays and text in two formats, each file the old one or the new one, whole.
 
-Neither format holds a pickle.
+Neither format holds a pickle. Both are written and read array by array: no step takes more memory
+than the array at hand.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import math
 import os
+import re
 import stat
 import zipfile
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from tapegraph.arrays.buffers import aligned_empty
 from tapegraph.errors import message
 from tapegraph.typed import Array
 
@@ -27,41 +32,83 @@ Metadata: TypeAlias = dict[str, str]
 SAFETENSORS, NPZ = ".safetensors", ".npz"
 # The name that the text has among the arrays, in either format.
 TEXT = "__metadata__"
-# By the format's own rules.
+# In bytes: the longest name that a zip file has room for, and the longest header of safetensors.
+_LONGEST_NAME = 65_535
 _LARGEST_HEADER = 100_000_000
-_NUMBERS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
-_SAFETENSORS_DTYPES = {"bool", "float16", "float32", "float64", "complex64", *_NUMBERS}
+# How many bytes are written, read or checked at once.
+_WRITTEN, _READ = 1 << 24, 1 << 20
+# The words of safetensors for the dtypes that NumPy has.
+_WORDS = {"bool": "BOOL", "complex64": "C64"}
+_WORDS |= {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)}
+_WORDS |= {f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)}
+_WORDS |= {f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)}
+_DTYPES = {word: np.dtype(name).newbyteorder("<") for name, word in _WORDS.items()}
+# Read as float32, of whose bytes it is the upper half.
+_BFLOAT16 = "BF16"
+_DTYPES[_BFLOAT16] = np.dtype("<u2")
+# Those of a byte and less, which NumPy has not.
+_NARROW = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0"}
+_NARROW |= {"F6_E2M3", "F6_E3M2", "F4"}
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """An array in an open file.
+
+    :ivar shape, dtype: Those of the array that is read, whose dtype is native.
+    :ivar read: Returns the array in memory of its own, or raises.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    read: Callable[[], Array]
+
+
+class UnreadableDtype(TypeError):
+    """An array of a whole file has a dtype that NumPy has not: its name, and the dtype's."""
 
 
 def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
     """Let ``fill`` write a file beside the target; sync it, and only then give it the name.
 
-    A link leads to the target; the target's mode stays.
+    A link leads to the target; the target's mode stays, and its owner where the system permits it.
     """
-    mode = None
-    try:
-        found = os.stat(path).st_mode
-        if not stat.S_ISREG(found):
-            raise OSError(message(op, f"{path!r}, {_kind(found)}", "the path of a file"))
-        mode = stat.S_IMODE(found)
-    except FileNotFoundError:
-        pass
+    found = None
+    with suppress(FileNotFoundError):
+        found = os.stat(path)
+    if found is not None and not stat.S_ISREG(found.st_mode):
+        raise OSError(message(op, f"{path!r}, {_kind(found.st_mode)}", "the path of a file"))
     target = os.path.realpath(path)
     beside = os.path.join(os.path.dirname(target), f".tapegraph-{os.urandom(8).hex()}.tmp")
     made = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
-        mode = stat.S_IMODE(os.fstat(made).st_mode) if mode is None else mode
+        mode = os.fstat(made).st_mode
+        if found is not None:
+            mode = found.st_mode
+            _give_to(made, found.st_uid, found.st_gid)
         os.close(made)
         fill(beside)
         with open(beside, "rb+") as file:
             os.fsync(file.fileno())
-        os.chmod(beside, mode)
+        os.chmod(beside, stat.S_IMODE(mode))
         os.replace(beside, target)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(beside)
         raise
     _sync_directory(os.path.dirname(target))
+
+
+def _give_to(file: int, user: int, group: int) -> None:
+    """Give a file another owner and group, where the system permits it: root may, others seldom."""
+    if not hasattr(os, "fchown"):  # as on Windows
+        return
+    now = os.fstat(file)
+    for is_other, pair in ((user != now.st_uid, (user, -1)), (group != now.st_gid, (-1, group))):
+        if is_other:
+            with suppress(OSError):
+                os.fchown(file, *pair)
 
 
 def _sync_directory(path: str) -> None:
@@ -75,8 +122,9 @@ def _sync_directory(path: str) -> None:
     os.close(directory)
 
 
-def read_file(path: str) -> bytes:
-    """Return what a file holds; what is no regular file is refused, without waiting for it."""
+@contextmanager
+def opened(path: str) -> Iterator[io.BufferedReader]:
+    """Open a file to read; what is no regular file is refused, without waiting for it."""
     flags: Any = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
     try:
@@ -84,7 +132,7 @@ def read_file(path: str) -> bytes:
         if not stat.S_ISREG(mode):
             raise OSError(message("load", f"{path!r}, {_kind(mode)}", "a file"))
         with open(descriptor, "rb", closefd=False) as file:
-            return file.read()
+            yield file
     finally:
         os.close(descriptor)
 
@@ -97,40 +145,208 @@ def _kind(mode: int) -> str:
 
 
 def suffix_of(op: str, path: str) -> str:
-    """Return which format a path asks for, one that can be written and read here."""
-    if path.endswith(SAFETENSORS):
-        package(op)
-        return SAFETENSORS
-    if path.endswith(NPZ):
-        return NPZ
+    """Return which format a path asks for."""
+    for suffix in (SAFETENSORS, NPZ):
+        if path.lower().endswith(suffix):
+            return suffix
     raise ValueError(message(op, f"path {path!r}", "one that ends in .safetensors or .npz"))
 
 
-def check_dtype(suffix: str, name: str, dtype: np.dtype[Any]) -> None:
+def check_array(suffix: str, name: str, dtype: np.dtype[Any]) -> None:
     """Refuse an array that the format has no place for."""
     if dtype.kind not in "biufc":
         expected = "numbers (bool, integer, float or complex)"
         raise TypeError(message("save", f"dtype {dtype} for {name!r}", expected))
-    if suffix == SAFETENSORS and dtype.name not in _SAFETENSORS_DTYPES:
+    if suffix == SAFETENSORS and dtype.name not in _WORDS:
         received = f"dtype {dtype} for {name!r}, which safetensors has not"
         fix = "Save as .npz, or convert it."
         raise TypeError(message("save", received, "a dtype of up to 64 bits a number", fix))
+    length = len(f"{name}.npy".encode())
+    if suffix == NPZ and length > _LONGEST_NAME:
+        received = f"a name of {length - 4} bytes, {name[:40]!r}..."
+        expected = f"one of at most {_LONGEST_NAME - 4} bytes, as zip files hold"
+        raise ValueError(message("save", received, expected, "Rename its key."))
 
 
-def package(op: str) -> Any:
-    """Return the module that writes and reads safetensors."""
-    try:
-        return importlib.import_module("safetensors.numpy")
-    except ImportError:
-        fix = 'Install it: pip install "tapegraph[io]"; or use the suffix .npz.'
-        received = "a .safetensors file in an environment without safetensors"
-        raise ImportError(message(op, received, "the package safetensors", fix)) from None
+# Safetensors: eight bytes that say how long the header is, the header in JSON, and the numbers. We
+# write and read that ourselves, and leave the package `safetensors` to the tests, which exchange
+# files with it: where memory is short it ends the process instead of raising MemoryError; it wants
+# all arrays in C order at once, which copies each that is not; it maps a file into memory to read
+# it, and each array beside that; of two arrays of one name it drops one; and it has no bfloat16.
 
 
 def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
-    """Write arrays, each in C order."""
-    with open(path, "wb") as file:  # the package's own writing leaves files of its own behind
-        file.write(package("save").save(arrays, text))
+    """Write arrays and text; as in the package, the wider dtypes come first, so all are aligned."""
+    ordered = sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0]))
+    header: dict[str, Any] = {TEXT: text}
+    end = 0
+    for name, array in ordered:
+        start, end = end, end + array.nbytes
+        word = _WORDS[array.dtype.name]
+        header[name] = {"dtype": word, "shape": [*array.shape], "data_offsets": [start, end]}
+    encoded = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)
+    if len(encoded) > _LARGEST_HEADER:
+        received = f"names and structure of {len(encoded)} bytes"
+        expected = f"at most {_LARGEST_HEADER}, as safetensors hold"
+        raise ValueError(message("save", received, expected, "Save as .npz."))
+    with open(path, "wb") as file:
+        file.write(len(encoded).to_bytes(8, "little") + encoded)
+        for _, array in ordered:
+            for part in _parts(array):
+                file.write(part)
+
+
+def _parts(array: Array) -> Iterable[Any]:
+    """Return the numbers of an array in parts: little-endian, in C order, copied if need be."""
+    contiguous: Any = [["readonly", "contig"]]
+    return np.nditer(
+        [array],
+        flags=["external_loop", "buffered", "zerosize_ok"],
+        op_flags=contiguous,
+        op_dtypes=[array.dtype.newbyteorder("<")],
+        order="C",
+        casting="equiv",
+        buffersize=_WRITTEN // array.itemsize,
+    )
+
+
+def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
+    """Return the arrays that a file holds, and its text; raise where it is malformed."""
+    size = os.fstat(file.fileno()).st_size - 8
+    length = int.from_bytes(file.read(8), "little")
+    if length > min(size, _LARGEST_HEADER):
+        raise ValueError(f"its header of {length} bytes is too large, or the file is cut off")
+    header = file.read(length).decode()
+    entries, at = _object(header, 0, _entry)
+    if at < len(header):
+        raise ValueError(f"its header goes on behind its end: {header[at : at + 20]!r}")
+    text = entries.pop(TEXT, {})
+    stored, end = {}, 0
+    for name, entry in sorted(entries.items(), key=lambda pair: pair[1]["data_offsets"]):
+        word, shape = entry["dtype"], entry["shape"]
+        if word in _NARROW:
+            raise UnreadableDtype(name, word)
+        dtype = _DTYPES[word]
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise ValueError(f"{_shown(name)} has the shape {_shown(shape)}")
+        start, end = end, end + math.prod(shape) * dtype.itemsize
+        if entry["data_offsets"] != [start, end]:
+            place = _shown(entry["data_offsets"])
+            raise ValueError(f"{_shown(name)} stands at {place}, and must at {[start, end]}")
+        kind = np.dtype(np.float32) if word == _BFLOAT16 else _native(dtype)
+        read = partial(_read_safetensors, file, 8 + length + start, name, tuple(shape), word)
+        stored[name] = Stored(name, tuple(shape), kind, read)
+    if end != size - length:
+        raise ValueError(f"its numbers take {size - length} bytes, and must take {end}")
+    return stored, text
+
+
+def _read_safetensors(
+    file: io.BufferedReader, start: int, name: str, shape: tuple[int, ...], word: str
+) -> Array:
+    file.seek(start)
+    if word == _BFLOAT16:
+        array = aligned_empty(shape, np.dtype(np.float32))
+        flat = array.reshape(-1).view(np.uint32)
+        for first in range(0, flat.size, _READ):
+            part = np.empty(min(_READ, flat.size - first), _DTYPES[word])
+            _fill(part, file.readinto)
+            np.left_shift(part, 16, out=flat[first : first + part.size], dtype=np.uint32)
+        return array
+    stored = aligned_empty(shape, _DTYPES[word])
+    _fill(stored, file.readinto)
+    if word == "BOOL" and stored.size and stored.view(np.uint8).max() > 1:
+        raise ValueError(f"{_shown(name)} is of dtype BOOL and holds more than 0 and 1")
+    return _as_native(stored)
+
+
+def _fill(array: Array, read: Callable[[Any], Any]) -> None:
+    """Fill an array with the next bytes of a file."""
+    flat: Any = array.reshape(-1).view(np.uint8)
+    rest = memoryview(flat)
+    while rest:
+        count = read(rest[:_READ])
+        if not count:
+            raise ValueError(f"it is cut off {len(rest)} bytes before the end of an array")
+        rest = rest[count:]
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in this machine's byte order: NumPy's own instance, which is the fastest."""
+    return dtype if dtype.names else np.dtype(dtype.newbyteorder("=").str)
+
+
+def _as_native(array: Array) -> Array:
+    if not array.dtype.isnative and not array.dtype.names:
+        array.byteswap(inplace=True)
+    return array.view(_native(array.dtype))
+
+
+# JSON's own spaces, and one of the marks between its names and values.
+_SPACE = "[ \t\n\r]*"
+_MARK = re.compile(f"{_SPACE}([{{}}:,]){_SPACE}")
+_decode = json.JSONDecoder().raw_decode
+# How many characters the values of an array's entry have at most; those of 64 axes have 1,400.
+_ENTRY = 4096
+
+
+def _object(
+    text: str, at: int, value: Callable[[str, int, str], tuple[Any, int]]
+) -> tuple[dict[str, Any], int]:
+    """Return a JSON object and the place where it ends, refused at the first name that comes twice.
+
+    `json.loads` keeps every pair until the object ends, whether or not their names differ.
+
+    :param value: Returns the value that stands at a place, and the place where it ends.
+    """
+    found: dict[str, Any] = {}
+    mark, at = _mark(text, at, "{")
+    if text.startswith("}", at):
+        mark, at = _mark(text, at, "}")
+    while mark in "{,":
+        name, at = _decode(text, at)
+        if not isinstance(name, str):
+            raise ValueError(f"its header has {_shown(name)} for a name")
+        if name in found:
+            raise ValueError(f"{_shown(name)} is there twice")
+        _, at = _mark(text, at, ":")
+        found[name], at = value(text, at, name)
+        mark, at = _mark(text, at, ",}")
+    return found, at
+
+
+def _mark(text: str, at: int, expected: str) -> tuple[str, int]:
+    found = _MARK.match(text, at)
+    if found is None or found[1] not in expected:
+        raise ValueError(f"its header has {text[at : at + 20]!r} for one of {expected!r}")
+    return found[1], found.end()
+
+
+def _entry(text: str, at: int, name: str) -> tuple[Any, int]:
+    """Return what a header says of an array, or its text."""
+    return _object(text, at, _text if name == TEXT else _detail)
+
+
+def _text(text: str, at: int, name: str) -> tuple[str, int]:
+    value, end = _decode(text, at)
+    if not isinstance(value, str):
+        raise ValueError(f"its text has {_shown(value)} for {_shown(name)}")
+    return value, end
+
+
+def _detail(text: str, at: int, name: str) -> tuple[Any, int]:
+    value, end = _decode(text[at : at + _ENTRY])
+    return value, at + end
+
+
+def _shown(value: Any) -> str:
+    """Return what a file holds as a part of a message, however much it is."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+# NPZ
 
 
 def write_npz(path: str, arrays: NamedArrays, text: Metadata) -> None:
@@ -142,58 +358,108 @@ def write_npz(path: str, arrays: NamedArrays, text: Metadata) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def read_safetensors(data: bytes) -> tuple[NamedArrays, Metadata]:
-    """Return arrays and text, or raise: the package looks at all but names that come twice."""
-    header = _header(data)
-    arrays = package("load").load(data)
-    for name, array in arrays.items():
-        if array.dtype == bool and array.size and array.view(np.uint8).max() > 1:
-            raise ValueError(f"{name!r} is of dtype BOOL and holds more than 0 and 1")
-    return arrays, header.get(TEXT, {})
+def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
+    """Return the arrays that a file holds, and its text; raise where it is malformed."""
+    archive = _Archive(file)
+    end = 0
+    for info in sorted(archive.infolist(), key=attrgetter("header_offset")):
+        if info.header_offset < end:  # or a small file could hold the same bytes a thousand times
+            raise ValueError(f"{_shown(info.filename)} overlaps with another array")
+        end = info.header_offset + info.compress_size
+    if end > os.fstat(file.fileno()).st_size:
+        raise ValueError("its directory speaks of places behind its end")
+    stored = _Once()
+    for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        stored[name] = _member(archive, name, info)
+    return _arrays_and_text(stored)
 
 
-def _header(data: bytes) -> Any:
-    length = int.from_bytes(data[:8], "little")
-    if len(data) < 8 or length > min(len(data) - 8, _LARGEST_HEADER):
-        raise ValueError(f"its header of {length} bytes is too large, or the file is cut off")
-    return json.loads(data[8 : 8 + length], object_pairs_hook=_once)
+class _Archive(zipfile.ZipFile):
+    """A zip file that is refused at the first name that comes twice.
+
+    The base would go through all names, and keep the last of the same.
+    """
+
+    @property
+    def NameToInfo(self) -> dict[str, zipfile.ZipInfo]:  # noqa: N802 - the base's name
+        return self._members
+
+    @NameToInfo.setter
+    def NameToInfo(self, members: dict[str, zipfile.ZipInfo]) -> None:  # noqa: N802
+        self._members = _Once(members)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} is there twice")
-    return found
+class _Once(dict[str, Any]):
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name in self:
+            raise ValueError(f"{_shown(name)} is there twice")
+        super().__setitem__(name, value)
 
 
-def read_npz(data: bytes) -> tuple[NamedArrays, Metadata]:
-    """Return arrays and text, or raise."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = _once([(info.filename, info) for info in archive.infolist()])
-        arrays = {
-            name.removesuffix(".npy"): _member(archive, name, info)
-            for name, info in members.items()
-        }
-    text = arrays.pop(TEXT, None)
-    return arrays, {} if text is None else json.loads(text.tobytes())
+# The largest factor by which deflating makes bytes fewer: 258 of them become two bits.
+_DEFLATED = 1032
+# As many bytes as hold every header of a .npy file that NumPy reads.
+_NPY_HEADER = 12_000
 
 
-def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Array:
-    """Return an array, whose header is looked at before any memory is taken."""
+def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Stored:
+    """Return an array of a zip file; its header is looked at, and no memory taken."""
+    factor = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATED}.get(info.compress_type)
+    if factor is None:
+        raise ValueError(f"{_shown(name)} is compressed in a way that numpy.savez has not")
+    if info.file_size > factor * info.compress_size:
+        raise ValueError(f"{_shown(name)} cannot hold as much as it says, {info.file_size} bytes")
     with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
+        start = io.BytesIO(member.read(_NPY_HEADER))
+    version = np.lib.format.read_magic(start)
+    try:
         if version == (1, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_1_0(member)
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(start)
         elif version == (2, 0):
-            shape, fortran, dtype = np.lib.format.read_array_header_2_0(member)
+            shape, fortran, dtype = np.lib.format.read_array_header_2_0(start)
         else:
-            raise ValueError(f"{name!r} is of version {version} of the .npy format")
-        if dtype.hasobject:
-            raise ValueError(f"{name!r} holds pickled objects, which could run any code")
-        size = math.prod(shape) * dtype.itemsize
-        content = bytearray(member.read())  # to its end, where its checksum is compared
-    if min(shape, default=0) < 0 or len(content) != size:
-        raise ValueError(f"{name!r} holds {len(content)} bytes, and says {size}")
-    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+            raise ValueError(f"{_shown(name)} is of version {version} of the .npy format")
+    except MemoryError:  # what Python's parser raises for a text of a few kB with too many brackets
+        raise ValueError(f"the header of {_shown(name)} is no literal") from None
+    if dtype.hasobject:
+        raise ValueError(f"{_shown(name)} holds pickled objects, which could run any code")
+    size = math.prod(shape) * dtype.itemsize
+    held = info.file_size - start.tell()
+    if min(shape, default=0) < 0 or held != size:
+        raise ValueError(f"{_shown(name)} holds {held} bytes, and says {size}")
+    read = partial(_read_member, archive, info, start.tell(), shape, fortran, dtype)
+    return Stored(name, shape, _native(dtype), read)
+
+
+def _read_member(
+    archive: zipfile.ZipFile,
+    info: zipfile.ZipInfo,
+    start: int,
+    shape: tuple[int, ...],
+    fortran: bool,
+    dtype: np.dtype[Any],
+) -> Array:
+    stored = aligned_empty(shape[::-1] if fortran else shape, dtype)
+    member: Any
+    with archive.open(info) as member:  # which compares the checksum at the end
+        member.read(start)
+        _fill(stored, member.readinto)
+    array = _as_native(stored)
+    if not fortran:
+        return array
+    ordered = aligned_empty(shape, array.dtype)
+    ordered[...] = array.T
+    return ordered
+
+
+def _arrays_and_text(stored: dict[str, Stored]) -> tuple[dict[str, Stored], Metadata]:
+    """Part the text from the arrays, unless it is another program's array of that name."""
+    text = None
+    member = stored.get(TEXT)
+    if member is not None and member.dtype == np.uint8 and sum(member.shape) <= _LARGEST_HEADER:
+        with suppress(ValueError, RecursionError):
+            text = json.loads(member.read().tobytes())
+    if not isinstance(text, dict) or not all(isinstance(x, str) for x in text.values()):
+        return dict(stored), {}
+    return {name: array for name, array in stored.items() if name != TEXT}, text

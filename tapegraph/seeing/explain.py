@@ -9,6 +9,7 @@ from tapegraph.engines import registry
 from tapegraph.engines.auto import COMPILED, KNOWN, advice, capital, choice, costs
 from tapegraph.engines.backend import get_backend
 from tapegraph.errors import kind_of, message
+from tapegraph.escapes import escaped
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.linearize import History, entry_name
 from tapegraph.recording.node import Node
@@ -56,10 +57,13 @@ def explain(y: Tensor | Value | Any) -> str:
     refused: dict[str, str] = {}
     for name in registry.rivals():
         try:
-            registry.engine(name).check_history(history)
+            rival = registry.engine(name)
+            why = rival.unavailable() or rival.refusal(history)
         except Exception as error:
             raise_interrupt(error)
-            refused[name] = str(error)
+            why = str(error) or type(error).__name__
+        if why is not None:
+            refused[name] = str(why)
     engine, reason, tuner = _engine(history, refused)
     lines = [
         _origin(y, history),
@@ -68,7 +72,7 @@ def explain(y: Tensor | Value | Any) -> str:
         advice(refused, tuner),
         f"{capital(COMPILED)}.",
     ]
-    return "\n".join(lines)
+    return "\n".join(map(escaped, lines))
 
 
 def _origin(y: Any, history: History) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from tapegraph import markup
 from tapegraph.engines import registry
 from tapegraph.errors import user_line
+from tapegraph.escapes import escaped
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import Watched, Watcher
@@ -330,7 +331,7 @@ class _Log(Watcher):
 def _rows(whole: float, spent: Sequence[Spent]) -> Iterator[tuple[str, ...]]:
     rest = spent[_ROWS:]
     for name, seconds, calls in spent[:_ROWS]:
-        yield _seconds(seconds), _percent(seconds, whole), str(calls), _shown(name)
+        yield _seconds(seconds), _percent(seconds, whole), str(calls), escaped(_shown(name))
     if rest:
         seconds, calls = sum(s.seconds for s in rest), sum(s.calls for s in rest)
         yield _seconds(seconds), _percent(seconds, whole), str(calls), f"{len(rest)} more"

@@ -95,6 +95,18 @@ def _comparison(name: str, ufunc: np.ufunc) -> Callable[[Any, object], npt.NDArr
     return compare
 
 
+def formatted(x: Any, array: Any, spec: str) -> str:
+    """Format the only element of an array, or the text of it where the spec is one of texts."""
+    if spec and array.size == 1:
+        return format(array.item(), spec)
+    try:
+        return format(str(x), spec)
+    except ValueError:
+        received = f"{spec!r} for a {type(x).__name__} of shape {x.shape}"
+        fix = "Write np.array2string(x, precision=2), or format an element: x[0]."
+        raise TypeError(message("format", received, "one element", fix)) from None
+
+
 class ArrayMethods(OtherLibraries):
     """The face that `Tensor` and `Dual` share: each recorded operation by its operator or method.
 
@@ -208,6 +220,16 @@ class ArrayMethods(OtherLibraries):
         """Zeros of the array's shape."""
         return elementwise.imag(self)
 
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return self.dtype.itemsize  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements."""
+        return self.size * self.itemsize  # type: ignore[attr-defined, no-any-return]
+
     @overload
     def transpose(self, axes: Sequence[SupportsIndex] | None, /) -> Self: ...
     @overload
@@ -294,6 +316,8 @@ class ArrayMethods(OtherLibraries):
         """Round to a number of decimals; see `tapegraph.round`."""
         return elementwise.round(self, decimals)
 
+    conj = _method(elementwise.conj)
+    conjugate = conj
     sin = _method(elementwise.sin)
     cos = _method(elementwise.cos)
     tan = _method(elementwise.tan)

@@ -109,9 +109,14 @@ def defop(
     for rule in vjp if isinstance(vjp, tuple) else (vjp,):
         if rule is not None or not isinstance(vjp, tuple):
             check_callable("defop", rule, "vjp")
-    for argument, rule in (("jvp", jvp), ("lowering", lowering)):
+            takes.check_taken_by(rule, "vjp", ("g", "y"))
+    for argument, rule, before in (
+        ("jvp", jvp, ("tangents", "y")),
+        ("lowering", lowering, ()),
+    ):
         if rule is not None:
             check_callable("defop", rule, argument)
+            takes.check_taken_by(rule, argument, before)
     flows = tuple(rule is not None for rule in vjp) if isinstance(vjp, tuple) else None
     if flows is not None and takes.arrays is not None and len(flows) != takes.arrays:
         received = f"{len(flows)} rules in vjp for {title}"
@@ -191,6 +196,24 @@ class _Parameters:
             else:
                 count += 1
         self.arrays = None if variadic else count
+
+    def check_taken_by(self, rule: Any, argument: str, before: tuple[str, ...]) -> None:
+        """Refuse a rule that cannot be called with the forward's arguments after its own."""
+        if self.arrays is None or self.attrs is None:
+            return
+        try:
+            signature = inspect.signature(rule)
+        except (TypeError, ValueError):  # written in C without one
+            return
+        names = ["x"] if self.arrays == 1 else [f"x{i + 1}" for i in range(self.arrays)]
+        names = [*before, *names]
+        try:
+            signature.bind(*names, **self.attrs)
+        except TypeError as error:
+            received = f"{argument}{signature} for {self.name!r}"
+            options = f", *, {', '.join(self.attrs)}" if self.attrs else ""
+            expected = f"{argument}({', '.join(names)}{options})"
+            raise TypeError(message("defop", received, expected, f"({error}.)")) from None
 
     def matched(self, arrays: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
         """Return all attributes, in one order, or raise for arguments that do not fit."""

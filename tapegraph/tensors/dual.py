@@ -21,7 +21,7 @@ from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.watchers import WATCHING, unwatched
-from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.tensors.array_methods import ArrayMethods, formatted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array, Operand
@@ -114,9 +114,9 @@ class Dual(ArrayMethods):
         """True: a derivative flows through every dual."""
         return True
 
-    def item(self) -> float:
-        """Return the only element of the value as a Python number."""
-        return self.detach().item()
+    def item(self, *index: Any) -> float:
+        """Return an element of the value as a Python number; see `Tensor.item`."""
+        return self.detach().item(*index)
 
     def numpy(self) -> Array:
         """Return the value as an ordinary array of its own memory."""
@@ -143,7 +143,7 @@ class Dual(ArrayMethods):
         return f"Dual({_text(self.primal)}, tangent={_text(self.tangent)})"
 
     def __format__(self, spec: str) -> str:
-        return format(self.item() if spec and self.size == 1 else str(self), spec)
+        return formatted(self, self.data, spec)
 
     if not TYPE_CHECKING:  # type checkers are to refuse these too
 

@@ -127,7 +127,7 @@ def _base(view: Array) -> Any:
 
 
 def _check_writable(owner: Node, view: Array) -> None:
-    label = f"'{owner.name}'" if owner.name else f"of shape {owner._array.shape}"
+    label = f"{owner.name!r}" if owner.name else f"of shape {owner._array.shape}"
     if owner._inputs or owner._op is CLEARED:
         received = f"a write to the result {label} of {owner._op.name}"
         fix = "Change a copy: tensor.data.copy()."

@@ -16,6 +16,7 @@ from tapegraph.differentiation import stored
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import message, user_frame, warn
 from tapegraph.ops import elementwise, linalg
+from tapegraph.other_names import translating
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.capture_mode import captured_by, settled
 from tapegraph.recording.node import Node, as_leaf, mark_changed, numeric
@@ -24,7 +25,7 @@ from tapegraph.recording.record import keep_parts
 from tapegraph.recording.remote import put_array, restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
-from tapegraph.tensors.array_methods import ArrayMethods, Operator
+from tapegraph.tensors.array_methods import ArrayMethods, Operator, formatted
 from tapegraph.tensors.captured import CapturedTensor
 from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike
@@ -148,11 +149,15 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return dict(self._attrs)
 
     @captured_by(CapturedTensor.item)
-    def item(self) -> float:
-        """Return the only element as a Python number.
+    def item(self, *index: Any) -> float:
+        """Return an element as a Python number.
 
-        :raises ValueError: There is not exactly one element.
+        :param index: Where it is, as `numpy.ndarray.item` takes it; without it there is one only.
+        :raises ValueError: There is not exactly one element, and no index.
+        :raises IndexError: No element is there.
         """
+        if index:
+            return self._array.item(*index)  # type: ignore[no-any-return]
         if self._array.size != 1:
             raise self._not_one("item")
         return self._array.item()  # type: ignore[no-any-return]
@@ -283,6 +288,15 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     # Conversions
 
+    def __dlpack__(self, **options: Any) -> Any:
+        """Export a copy of a constant; what needs a gradient is refused, as it would lose it."""
+        array: Any = np.asarray(self)
+        return array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[Any, Any]:
+        """Return the device of NumPy's arrays."""
+        return np.empty(0).__dlpack_device__()
+
     # Of any element type, as NumPy's stubs would take `array * tensor` with numbers for their own.
     @captured_by(CapturedTensor.array)
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
@@ -349,7 +363,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @captured_by(CapturedTensor.format)
     def __format__(self, spec: str) -> str:
-        return format(self._array.item() if spec and self.size == 1 else str(self), spec)
+        return formatted(self, self._array, spec)
 
     @captured_by(CapturedTensor.reduce)
     def __reduce__(self) -> Any:
@@ -392,6 +406,7 @@ class RemoteTensor(Tensor, remote=True):
 RemoteTensor.__name__ = "Tensor"  # which is what it is to its user
 
 
+@translating
 def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Make a differentiable leaf from a copy of ``data``.
 
@@ -433,6 +448,7 @@ def _as_parameter(node: Tensor, frame: FrameType) -> None:
     tape.add_param(node)
 
 
+@translating
 def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     """Make a constant from a copy of ``data``.
 

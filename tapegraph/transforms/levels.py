@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.buffers import own
 from tapegraph.compiling.compiled import derivative_function
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
@@ -46,6 +47,11 @@ class Lifted:
     def __init__(self, op: str, value: Any, path: str) -> None:
         self.value = value
         self.targets: list[Any] = []
+        if type(value) is np.ndarray and value.dtype.char in "df":  # as most are
+            self.given = [value]
+            self.inside = alias(as_leaf(own(value)), own=True)
+            self.targets.append(self.inside)
+            return
         if not isinstance(value, (dict, list, tuple)):
             self.given = [value]
             self.inside = self._point(lifted(op, value, path), value)
@@ -158,7 +164,8 @@ class recording:
 
     def __enter__(self) -> None:
         try:
-            if not RECORDING.value():  # in a scope every operation asks
+            # In a scope every operation asks.
+            if RECORDING.entered.get() and not RECORDING.value():
                 RECORDING.enter(self, True)
             DIFFERENTIATING.enter(self, True)
         except BaseException:  # a signal's, which came between the two
@@ -174,7 +181,8 @@ class recording:
         try:
             DIFFERENTIATING.leave(self)
         finally:
-            RECORDING.leave(self)
+            if RECORDING.entered.get():
+                RECORDING.leave(self)
 
 
 def derivative_of(

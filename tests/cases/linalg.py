@@ -436,14 +436,14 @@ def _systems() -> Iterator[Case]:
         yield Case("solve", label, run, (invertible(2, 2),), (np.array([[2.0, 1.0], [0.5, 3.0]]),))
     for a, b in (((4, 2), (4,)), ((4, 2), (4, 3)), ((2, 3), (2,)), ((2, 2), (2, 1))):
         yield Case(
-            "pinv",
+            "lstsq",
             f"lstsq-{a}-{b}",
             lambda a, b: linalg.lstsq(a, b)[0],
             (spread(*a), anywhere(*b)),
             reference=lambda a, b: np.linalg.lstsq(a, b)[0],
         )
     yield Case(
-        "pinv",
+        "lstsq",
         "lstsq-residuals",
         lambda a, b: linalg.lstsq(a, b)[1],
         (spread(4, 2), anywhere(4, 2)),

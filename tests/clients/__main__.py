@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only",
         action="append",
-        choices=[client.name for client in CLIENTS],
+        choices=[client.label for client in CLIENTS],
         help="run this client; may be given several times (default: all)",
     )
     parser.add_argument(
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.write and options.only:
         parser.error("--write needs all clients; leave --only away")
-    chosen = [client for client in CLIENTS if client.name in (options.only or client.name)]
+    chosen = [client for client in CLIENTS if client.label in (options.only or client.label)]
     say = progress()
     try:
         environment = Environment(options.cache, say)
@@ -107,7 +107,7 @@ def table(found: Sequence[Comparison]) -> str:
         "|---|---|---|---|---|",
     ]
     for one in found:
-        name = f"{one.client.name} {one.client.version}"
+        name = f"{one.client.label} {one.client.version}"
         numbers = f"{one.passing} | {len(one.complex_ones)} | {one.passed} | {one.percent:.1f}"
         lines.append(f"| {name} | {numbers} |")
     return "\n".join(lines)
@@ -116,12 +116,12 @@ def table(found: Sequence[Comparison]) -> str:
 def notes(found: Sequence[Comparison], versions: dict[str, str]) -> str:
     """Return what a reader of the table should know."""
     used = ", ".join(f"{title} {versions[title.lower()]}" for title in ("NumPy", "SciPy"))
-    told = [f"- {one.client.name}: {one.client.note}." for one in found if one.client.note]
+    told = [f"- {one.client.label}: {one.client.note}." for one in found if one.client.note]
     lines = [f"With {used}. A test is complex if it differentiates a complex value.", "", *told]
     missing = [
-        f"- {one.client.name}, `{start.rpartition('::')[2]}`: {why}."
+        f"- {one.client.label}, `{start.rpartition('::')[2]}`: {why}."
         for one in found
-        for start, why in KNOWN.get(one.client.name, {}).items()
+        for start, why in KNOWN.get(one.client.label, {}).items()
         if any(test.startswith(start) for test in one.failures)
     ]
     if missing:
@@ -133,23 +133,23 @@ def failures(found: Sequence[Comparison]) -> str:
     """Return each failing test with the first line of why."""
     lines = [""]
     for one in found:
-        lines += [f"{one.client.name}: {test}\n    {why}" for test, why in one.failures.items()]
-        lines.append(f"{one.client.name}: {one.entries} entries were recorded")
+        lines += [f"{one.client.label}: {test}\n    {why}" for test, why in one.failures.items()]
+        lines.append(f"{one.client.label}: {one.entries} entries were recorded")
     return "\n".join(lines)
 
 
 def surprising(one: Comparison) -> list[str]:
     """Return a line for each test that fails unexpectedly, or passes so."""
     lines = [
-        f"{one.client.name}: {test} fails: {why}"
+        f"{one.client.label}: {test} fails: {why}"
         for test, why in one.failures.items()
-        if known(one.client.name, test) is None
+        if known(one.client.label, test) is None
     ]
     passing = [test for test in one.wanted if test not in one.failures]
-    for start in KNOWN.get(one.client.name, {}):
+    for start in KNOWN.get(one.client.label, {}):
         failed = any(test.startswith(start) for test in one.failures)
         if not failed and any(test.startswith(start) for test in passing):
-            lines.append(f"{one.client.name}: {start} passes; take it out of suites.py")
+            lines.append(f"{one.client.label}: {start} passes; take it out of suites.py")
     return lines
 
 

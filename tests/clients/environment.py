@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tarfile
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .suites import REQUIREMENTS, Client
@@ -37,13 +37,15 @@ class Environment:
             self._pip("install", *REQUIREMENTS)
 
     def add(self, client: Client) -> Path:
-        """Install a client from its source distribution; return the folder of its tests."""
-        source = self._source(client)
-        suite = self.folder / "suites" / client.name
-        if not suite.exists():
+        """Install a client, unless it came with the environment; return the folder of its tests."""
+        suite = self.folder / "suites" / client.label
+        if client.wheel:
+            suite.mkdir(parents=True, exist_ok=True)
+        elif not suite.exists():
+            source = self._source(client)
             self._say(f"{client.name} {client.version}: installing it")
             self._pip("install", "--no-deps", str(source))
-            _unpack_tests(source, suite)
+            _unpack_tests(source, suite, client.folders)
         if client.own:
             shutil.copytree(OWN, suite / OWN.name, dirs_exist_ok=True)
         return suite
@@ -79,13 +81,13 @@ class Environment:
         return ran.stdout
 
 
-def _unpack_tests(source: Path, suite: Path) -> None:
-    """Unpack the folder ``tests`` of a source distribution, if it has one."""
+def _unpack_tests(source: Path, suite: Path, folders: Sequence[str] = ("tests",)) -> None:
+    """Unpack the folders of tests of a source distribution, if it has them."""
     suite.mkdir(parents=True)
     with tarfile.open(source) as archive:
         for member in archive.getmembers():
             inside = member.name.partition("/")[2]
-            if inside.startswith("tests/") and member.isfile():
+            if inside.partition("/")[0] in folders and member.isfile():
                 file = archive.extractfile(member)
                 assert file is not None
                 target = suite / inside

@@ -58,7 +58,7 @@ def compare(
     passing = [test for test, (outcome, _) in theirs["tests"].items() if outcome == "passed"]
     wanted = passing
     if not wanted:
-        raise RuntimeError(f"{client.name}: no test passes with autograd itself")
+        raise RuntimeError(f"{client.label}: no test passes with autograd itself")
     failures = {}
     for test in wanted:
         outcome, why = ours["tests"].get(test, ("missing", "it was not collected"))
@@ -99,16 +99,16 @@ def run(
             printed.append(line)
             if line.rstrip().endswith("%]"):
                 share = line.rpartition("[")[2].rstrip().rstrip("]").strip()
-                say(f"{client.name} with {library}: {share}")
+                say(f"{client.label} with {library}: {share}")
     if not report.exists():
         tail = "".join(printed[-30:])
-        raise RuntimeError(f"{client.name} with {library}: pytest broke off\n{tail}")
+        raise RuntimeError(f"{client.label} with {library}: pytest broke off\n{tail}")
     found: dict[str, Any] = json.loads(report.read_text())
     if found["broken"]:
-        raise RuntimeError(f"{client.name} with {library}: {found['broken']}")
+        raise RuntimeError(f"{client.label} with {library}: {found['broken']}")
     passed = sum(outcome == "passed" for outcome, _ in found["tests"].values())
     seconds = time.monotonic() - start
-    say(f"{client.name} with {library}: {passed} of {len(found['tests'])} pass, {seconds:.0f} s")
+    say(f"{client.label} with {library}: {passed} of {len(found['tests'])} pass, {seconds:.0f} s")
     return found
 
 

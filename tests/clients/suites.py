@@ -8,7 +8,10 @@ from typing import NamedTuple
 class Client(NamedTuple):
     """A package whose tests are run with autograd, and with the drop-in in its place.
 
-    :ivar name, version: Str of the source distribution.
+    :ivar name, version: Str of the distribution.
+    :ivar title: What the table calls it, where that is not the name.
+    :ivar wheel: It comes from its wheel, with `REQUIREMENTS`; there are no tests to unpack.
+    :ivar folders: What is unpacked of the source distribution.
     :ivar tests: What pytest is given, in the folder that holds the package's ``tests``.
     :ivar ignored: Files of tests that are not run; the note says why.
     :ivar conftest: Its own ``conftest.py`` is loaded; the note says why not.
@@ -23,6 +26,14 @@ class Client(NamedTuple):
     conftest: bool = True
     own: bool = False
     note: str = ""
+    title: str = ""
+    wheel: bool = False
+    folders: tuple[str, ...] = ("tests",)
+
+    @property
+    def label(self) -> str:
+        """What it is called, here and in the table."""
+        return self.title or self.name
 
 
 CLIENTS = (
@@ -30,6 +41,18 @@ CLIENTS = (
         "autograd",
         "1.9.1",
         ignored=("tests/profiling.py",),
+    ),
+    Client(
+        "autograd",
+        "1.9.1",
+        tests=("own/autograd_examples.py",),
+        own=True,
+        title="autograd's examples",
+        folders=("examples",),
+        note=(
+            "those that download nothing, with four steps of their optimizers "
+            "(`tests/clients/own`): what they find and print is what they do with autograd"
+        ),
     ),
     Client(
         "autograd-gamma",
@@ -65,6 +88,20 @@ CLIENTS = (
             "its class's name in full"
         ),
     ),
+    Client(
+        "PennyLane",
+        "0.45.1",
+        tests=("own/pennylane_checks.py",),
+        own=True,
+        wheel=True,
+        note=(
+            "(quantum circuits) programs of our own (`tests/clients/own`), held against what they "
+            "give with autograd: circuits by parameter shifts, adjoints, backpropagation, "
+            "differences and Hadamard tests, second derivatives, optimizers and classical "
+            "gradients. Two more of them fail with autograd 1.9, which PennyLane does not allow "
+            "yet, and not with the drop-in"
+        ),
+    ),
     Client("mici", "0.4.1", tests=("tests/test_autodiff.py",), note="its tests of derivatives"),
     Client(
         "pymanopt",
@@ -90,17 +127,31 @@ CLIENTS = (
         ),
     ),
     Client("reliability", "0.9.0"),
+    Client(
+        "tidy3d",
+        "2.12.1",
+        tests=("own/tidy3d_checks.py",),
+        own=True,
+        wheel=True,
+        note=(
+            "(photonics) programs of our own (`tests/clients/own`), held against what they give "
+            "with autograd: its plugin for inverse design, and models with traced parameters"
+        ),
+    ),
 )
 
-# What the tests need besides the clients.
+# What the tests need besides the clients, and the clients that come from their wheels: of these
+# first, for PennyLane asks for an older autograd.
 REQUIREMENTS = (
     "matplotlib",
     "mplcursors",
     "multiprocess",
     "numpy",
     "pandas",
+    "pennylane==0.45.1",
     "pytest",
     "scipy",
+    "tidy3d==2.12.1",
     "xarray",
 )
 
@@ -129,6 +180,20 @@ KNOWN = {
         ),
         "tests/test_wrappers.py::test_wrapped_name_and_docs": (
             "compares the first words of a docstring"
+        ),
+    },
+    "autograd's examples": {
+        "own/autograd_examples.py::test_example[dot_graph]": (
+            "a tracer of its own, with a subclass of `Node`"
+        ),
+        "own/autograd_examples.py::test_example[print_trace]": (
+            "a tracer of its own, with a subclass of `Node`"
+        ),
+    },
+    "tidy3d": {
+        "own/tidy3d_checks.py::test_a_dispersive_medium": (
+            "it gives a traced pole to NumPy's own `np.array`, which makes an array of objects of "
+            "autograd's box; here that is an error"
         ),
     },
     "reliability": {

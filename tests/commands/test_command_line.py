@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import json
+import os
+import re
+import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +16,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.__main__ import main
 from tapegraph.commands import machine, styled
+from tapegraph.environment import switched
 
 MODEL = """
 import numpy as np
@@ -52,6 +57,72 @@ def test_info_for_machines_and_for_people(capsys):
     assert all(f"{topic:<11} {text}" in lines for topic, text in facts.items())
 
 
+@pytest.mark.thorough  # TensorFlow takes seconds to import
+def test_info_imports_tensorflow_where_that_is_asked_for(run_python):
+    program = """
+        import sys
+        from tapegraph.__main__ import main
+        from tapegraph.commands import machine
+
+        main(["info", "--json"])
+        print("tensorflow" in sys.modules)
+        machine.facts(load=True)
+        print("tensorflow" in sys.modules)
+    """
+    done = run_python(program)
+    facts, before, after = done.stdout.splitlines()
+    found = json.loads(facts)
+    if importlib.util.find_spec("tensorflow"):
+        assert re.fullmatch(r"\d+\.\d+\.\S+, not imported here", found["tensorflow"])
+        assert "and TensorFlow for what measures faster" in found["backend"]
+        assert "tapegraph info --load" in found["devices"]
+        assert (before, after) == ("False", "True")
+    else:
+        assert found["tensorflow"].startswith("not used: TensorFlow is not installed")
+        assert found["devices"] == "CPU (NumPy)"
+
+
+def test_the_version(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"tapegraph {tg.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("TAPEGRAPH_BACKEND", "x", "one of 'auto', 'tensorflow', 'native'"),
+        ("TAPEGRAPH_FORWARD", "x", "one of 'numpy', 'tensorflow'"),
+        ("TAPEGRAPH_XLA", "true", "'1', '0' or 'auto'"),
+        ("TAPEGRAPH_STRICT", "false", "'1' or '0'"),
+    ],
+)
+def test_a_wrong_variable_is_one_line_of_the_command(variable, value, expected):
+    done = subprocess.run(
+        [sys.executable, "-m", "tapegraph", "info"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, variable: value},
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"tapegraph: {variable}: received {value!r}; expected {expected}\n"
+
+
+@pytest.mark.parametrize("variable", ["TAPEGRAPH_STRICT", "TAPEGRAPH_COMPILE"])
+def test_a_switch_that_is_neither_on_nor_off_is_refused(variable, monkeypatch):
+    for value, state in (("1", True), ("0", False), ("", None)):
+        monkeypatch.setenv(variable, value)
+        assert switched(variable) is state
+    monkeypatch.setenv(variable, "no")
+    reads = {  # each reads one of them
+        "TAPEGRAPH_STRICT": lambda: float(tg.param(1.0) * 2.0),
+        "TAPEGRAPH_COMPILE": lambda: tg.compile(lambda x: x * 2.0)(1.0),
+    }
+    with pytest.raises(ValueError, match=rf"^{variable}: received 'no'; expected '1' or '0'$"):
+        reads[variable]()
+
+
 def test_functions_for_machines(capsys):
     status, rows = printed(capsys, "functions")
     assert status == 0
@@ -65,7 +136,7 @@ def test_a_function_is_drawn(capsys, model):
     path = model.parent / "loss.svg"
     assert main(["draw", target, "--out", str(path), "--theme", "dark"]) == 0
     assert capsys.readouterr().out == f"{path}\n"
-    assert path.read_text().startswith("<svg") and "@media" not in path.read_text()
+    assert path.read_text().startswith("<svg") and "<style" not in path.read_text()
     status, known = printed(capsys, "draw", target)
     assert (status, known["boxes"], known["title"], known["path"]) == (0, 4, "result of sum", None)
 
@@ -88,6 +159,8 @@ def test_a_compiled_step_and_a_variable_are_drawn_by_name(capsys, model, monkeyp
         ("{}:los", "has no 'los'; it has loss, step, wrong"),
         ("nowhere.py:loss", "there is no file nowhere.py"),
         ("nowhere:loss", "there is no module nowhere"),
+        (".nowhere:loss", "there is no module .nowhere"),
+        ("no.where:loss", "there is no module no.where"),
         ("{}:wrong", "received float 3.0; expected a tensor"),
     ],
 )
@@ -97,6 +170,31 @@ def test_mistakes_are_one_line(capsys, model, target, message):
     assert out == "" and message in err and len(err.splitlines()) == 1
 
 
+def test_a_path_that_cannot_be_written_is_one_line(capsys, model):
+    assert main(["draw", f"{model}:loss", "--out", str(model.parent / "none" / "x.svg")]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and "No such file or directory" in err and len(err.splitlines()) == 1
+
+
+def test_an_error_of_the_users_has_a_traceback_that_begins_there(capsys, model):
+    model.write_text(f"{MODEL}\ndef loss():\n    raise ValueError('mine')\n")
+    assert main(["draw", f"{model}:loss"]) == 2
+    out, err = capsys.readouterr()
+    lines = err.splitlines()
+    assert out == "" and lines[0].startswith("Traceback") and lines[-1] == "ValueError: mine"
+    assert lines[1].startswith(f'  File "{model}", line ') and "__main__.py" not in err
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+def test_any_stdout_will_do(model):
+    command = f"exec '{sys.executable}' -m tapegraph draw '{model}:loss'"
+    for how, out in (("PYTHONIOENCODING=ascii {}", rb"sin  (2,)"), ("{} >&-", b"")):
+        done = subprocess.run(["sh", "-c", how.format(command)], capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"") and out in done.stdout
+    done = subprocess.run(f"{command} | head -n 1", shell=True, capture_output=True)
+    assert (done.stderr, done.stdout) == (b"", b"result of sum\n")
+
+
 def test_what_is_timed(capsys):
     status, found = printed(capsys, "bench", "--seconds", "0.05")
     assert status == 0 and "tanh" in found["workload"]
@@ -104,8 +202,9 @@ def test_what_is_timed(capsys):
     assert {("eager", "native"), ("compiled", "native")} <= ways.keys()
     assert all(1e-6 < seconds < 5 for seconds in ways.values())
     assert machine.Timed("compiled", "native", 0.001).row(0.004)[2:] == ("1.000", "4.0 times")
-    assert main(["bench", "--seconds", "0"]) == 2
-    assert "expected a positive number" in capsys.readouterr().err
+    for seconds in ("0", "inf", "nan"):
+        assert main(["bench", "--seconds", seconds]) == 2
+        assert "expected a positive number" in capsys.readouterr().err
 
 
 def test_parity_compares_both_engines(capsys):

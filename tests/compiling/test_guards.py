@@ -606,7 +606,7 @@ def test_of_a_large_container_some_entries_are_seen():
     def f():
         return held
 
-    view, _ = look(f)
+    view = look(f)
     assert len(view.key) < 2 * MOST_ENTRIES
     held[0] = -1.0
     assert not view.holds()
@@ -615,7 +615,7 @@ def test_of_a_large_container_some_entries_are_seen():
 def test_objects_that_refer_to_each_other_are_seen_once():
     a, b = Layer(), Layer()
     a.extra, b.extra = b, a
-    view, _ = look(lambda: a.extra.extra.rate)
+    view = look(lambda: a.extra.extra.rate)
     assert view.holds()
     b.rate = 3.0
     assert not view.holds()
@@ -777,7 +777,7 @@ def test_guards_of_twenty_parameters_are_cheap():
         optimizer.step()
         return loss
 
-    view, _ = look(step)
+    view = look(step)
     assert min(timeit.repeat(view.holds, number=200, repeat=20)) / 200 < 30e-6
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph import progress
+from tapegraph.environment import PROGRESS
 
 
 class Terminal(io.StringIO):
@@ -27,7 +28,7 @@ def stderr(monkeypatch):
         monkeypatch.setattr("sys.stderr", stream)
         return stream
 
-    monkeypatch.delenv(progress._VARIABLE, raising=False)
+    monkeypatch.delenv(PROGRESS, raising=False)
     monkeypatch.setattr(progress, "PATIENCE", 0.05)
     return put
 
@@ -70,7 +71,7 @@ def test_an_error_ends_the_line_too(stderr):
     [("", io.StringIO, False), ("1", io.StringIO, True), ("0", Terminal, False)],
 )
 def test_where_it_is_shown(stderr, monkeypatch, wish, make, shown):
-    monkeypatch.setenv(progress._VARIABLE, wish)
+    monkeypatch.setenv(PROGRESS, wish)
     stream = stderr(make())
     with progress.announce("compiling f"):
         time.sleep(0.3)
@@ -136,7 +137,7 @@ def test_a_real_terminal_shows_it():
     code = "import time; from tapegraph import progress; progress.PATIENCE = 0.1\n"
     code += "with progress.announce('compiling f'): time.sleep(0.5)"
     ours, theirs = pty.openpty()
-    env = {k: v for k, v in os.environ.items() if k != progress._VARIABLE}
+    env = {k: v for k, v in os.environ.items() if k != PROGRESS}
     subprocess.run([sys.executable, "-c", code], stderr=theirs, env=env, check=True)
     os.close(theirs)
     assert os.read(ours, 1000).startswith(b"tapegraph: compiling f ... 0.")

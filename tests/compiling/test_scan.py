@@ -674,3 +674,11 @@ def test_memory_does_not_grow_with_the_length_beyond_arguments_and_results():
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
     assert peaks[1] < peaks[0] + 300_000  # 190 draws more are 6 MB
+
+
+def test_an_iterable_is_told_to_be_stacked():
+    step = tg.compile(lambda x: x * 2.0)
+    with pytest.raises(TypeError, match=r"scan: received .*iterator for args\[0\], .* np\.stack"):
+        step.scan(iter([np.ones(2), np.ones(2)]))
+    with pytest.raises(ValueError, match="scan: received no array; .* Pass length=n"):
+        step.scan(2.0)

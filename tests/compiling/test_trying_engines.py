@@ -6,6 +6,7 @@ what runs and compiles advances; then what real steps make of it.
 
 from __future__ import annotations
 
+import itertools
 import random
 from itertools import accumulate
 
@@ -159,6 +160,7 @@ class Imagined(Engine):
         self.clock = clock
         self.imported = False
         self.load_takes, self.compile_takes, self.run_takes = 3.0, 1.0, 0.01
+        self.slow_at_first = 0  # runs, each a second long, that look for the faster variant
 
     def run(self, recording, seeds):
         raise AssertionError("no step is run so")
@@ -190,9 +192,11 @@ class Borrowed:
         return False
 
     def run(self, values, changes=None):
-        clock = self.engine.clock
-        clock.ran.append(self.engine.name)
-        clock.seconds += self.engine.run_takes
+        clock, engine = self.engine.clock, self.engine
+        clock.runs_in(engine.name)
+        self.trying = engine.slow_at_first > 0
+        clock.seconds += 1.0 if self.trying else engine.run_takes
+        engine.slow_at_first -= 1
         return clock.run(self.plan, values)
 
 
@@ -201,11 +205,17 @@ def clock(monkeypatch):
     """A clock that plans advance: by the imagined engine's time, or natively by ``native``."""
 
     class Fake:
-        seconds, native, run = 0.0, 0.1, staticmethod(Plan.run)
+        seconds, native, move, run = 0.0, 0.1, 0.0, staticmethod(Plan.run)
 
         def __init__(self):
             self.ran: list[str] = []
             self.plans: dict[int, Plan] = {}
+
+        def runs_in(self, name):
+            """Move the state there, where another engine ran before."""
+            if self.ran and self.ran[-1] != name:
+                self.seconds += self.move
+            self.ran.append(name)
 
     fake = Fake()
     init = Plan.__init__
@@ -215,7 +225,7 @@ def clock(monkeypatch):
         fake.plans[id(recording)] = plan
 
     def timed(plan, values, changes=None):
-        fake.ran.append("native")
+        fake.runs_in("native")
         fake.seconds += fake.native
         return fake.run(plan, values)
 
@@ -289,9 +299,53 @@ def test_a_slower_engine_is_left_again(clock, engine, slower):
     step, _ = descent()
     for _ in range(100):
         step(X)
-    assert clock.ran.count("imagined") == 1 + TRIALS
+    # The run that compiles is no measurement, nor is the one after coming back to it.
+    came_back = int(slower > clock.native)  # it was left in between, for as long as it did not pay
+    assert clock.ran.count("imagined") == 1 + came_back + TRIALS
     assert clock.ran[-1] == "native"
     assert "took 100 ms, against" in tg.last_backward().reason
+
+
+@pytest.mark.parametrize("runs", [(0.1, 0.08), (0.08, 0.1)])
+def test_a_run_that_moved_the_state_is_no_measurement(clock, engine, runs):
+    """A move takes as long as fifty runs: it counts against changing, and not as an engine's time.
+
+    What is slower is measured again less often, so that moving costs no more than its part.
+    """
+    clock.native, engine.run_takes = runs
+    clock.move = 5.0
+    step, _ = descent()
+    for _ in range(3000):
+        step(X)
+    best = "native" if runs[0] < runs[1] else "imagined"
+    assert clock.ran[-1] == best
+    text = step.explain()
+    assert f"The native engine takes {1e3 * runs[0]:.3g} ms, by " in text
+    assert f"The imagined engine takes {1e3 * runs[1]:.3g} ms, by " in text
+    assert "takes inf" not in text
+    changes = sum(a != b for a, b in itertools.pairwise(clock.ran))
+    runs_alone = sum(runs[name == "imagined"] for name in clock.ran)
+    assert clock.seconds == pytest.approx(runs_alone + 4.0 + 5.0 * changes)
+    assert changes <= 5  # to try it, to time both again, and to come back from one look
+    paid = step_account(step).paid
+    assert paid >= 4.0 + 5.0 * changes  # and so nothing is tried before that is earned
+
+
+def step_account(step):
+    """Return what one step's tuner has spent and paid."""
+    (entry,) = (entry for entry in step._entries if entry.programs is not None)
+    return entry.programs._structure.tuner.account
+
+
+def test_runs_on_trial_of_an_engines_variants_are_no_measurement(clock, engine):
+    """The engine looks for its faster variant meanwhile: what counts is what it ends with."""
+    engine.slow_at_first = 12
+    engine.run_takes = 0.05
+    step, _ = descent()
+    for _ in range(200):
+        step(X)
+    assert clock.ran[-1] == "imagined"
+    assert "The imagined engine takes 50 ms, by" in step.explain()
 
 
 def test_an_import_that_took_longer_than_foreseen_is_earned_before_more_is_tried(clock, engine):

@@ -359,10 +359,9 @@ def test_a_bug_keeps_its_traceback_in_the_report(choosy):
 def alone(monkeypatch):
     """Whether TensorFlow is installed must not matter."""
 
-    def refuse(self, program):
-        raise EngineDeclined("not now")
-
-    monkeypatch.setattr(type(registry.engine("tensorflow")), "check", refuse)
+    tensorflow = registry.engine("tensorflow")
+    monkeypatch.setattr(tensorflow, "unavailable", lambda: None)
+    monkeypatch.setattr(tensorflow, "refusal", lambda history: "not now")
     tg.set_backend("auto")
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import os
+import signal
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ from tests.quick import thinned
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
 )
-INSTALL = 'pip install "tapegraph[tensorflow]"'
+INSTALL = 'pip install "tensorflow>=2.18"'
 
 
 def example() -> tuple[list[tg.Tensor], tg.Tensor]:
@@ -318,6 +319,7 @@ def with_tensorflow(monkeypatch):
     """Let the policy believe that TensorFlow is there; these tapes never get to it."""
     monkeypatch.setattr(runtime, "_module", runtime._module or SimpleNamespace())
     monkeypatch.setattr(runtime, "_reason", None)
+    monkeypatch.setattr(runtime, "_found", True)
 
 
 @pytest.mark.parametrize("name", GAPS)
@@ -334,6 +336,22 @@ def test_an_unlowered_operation_runs_the_whole_tape_natively(
         assert x.grad.shape == x.shape
         assert len(said) == (backend == "tensorflow" and attempt == 0)
         assert all(f": {name} " in message for message in said)
+
+
+def test_nobody_looks_for_signal_handlers_where_an_engine_was_to_decline(
+    with_tensorflow, monkeypatch
+):
+    """An expected refusal is no failure: nothing is raised and no handler could have raised it."""
+    monkeypatch.setattr(signal, "getsignal", lambda number: pytest.fail("it was looked for"))
+    monkeypatch.setattr(auto, "KNOWN", auto._Known())
+    x = tg.param(IMAGE)
+    with tg.use_backend("auto"):
+        for refused in (None, runtime.NOT_INSTALLED):
+            monkeypatch.setattr(runtime, "_reason", refused)
+            step = tg.compile(lambda: tg.sum(x * 2.0))
+            for _ in range(4):
+                tg.sum(tg.avg_pool2d(x * 2.0, 2)).backward()
+                step()
 
 
 @pytest.mark.parametrize("name", GAPS)
@@ -471,6 +489,12 @@ BROKEN = {
     "old": '__version__ = "2.3.0"',
     "new": '__version__ = "9.0.0"',
     "empty": "",
+    "SystemExit": "raise SystemExit(3)",
+    "RuntimeError": """
+__version__ = "2.20.0"
+def __getattr__(name):
+    raise RuntimeError(f"lazy {name}")
+""",
 }
 
 
@@ -507,7 +531,7 @@ def test_a_broken_tensorflow_leaves_tapegraph_working(name, run_python, tmp_path
 
 @pytest.mark.parametrize("name", thinned(BROKEN, 3))
 def test_info_says_why_a_broken_tensorflow_is_not_used(name, run_python, tmp_path):
-    program = "from tapegraph.__main__ import main; main(['info'])"
+    program = "from tapegraph.__main__ import main; main(['info', '--load'])"
     done = run_python(program, **stub(tmp_path, BROKEN[name]))
     assert reason_of(name) in done.stdout
     assert "engine in force: native" in done.stdout

@@ -489,7 +489,11 @@ DIFFERENT = {
     ),
     "counts": (
         lambda rank: tg.SGD([tg.param(1.0) for _ in range(1 + rank)], 0.1),
-        r"on rank 1, and .* on rank 0; expected the same on every rank",
+        r"2 parameters on rank 1, and 1 parameter on rank 0; expected the same on every rank",
+    ),
+    "fewer": (
+        lambda rank: tg.Adam({name: tg.param(1.0) for name in "abc"[: 3 - rank]}),
+        r"received 2 parameters on rank 1, and 3 parameters on rank 0; expected",
     ),
 }
 
@@ -566,7 +570,7 @@ class WithoutLibrary:
 @pytest.mark.parametrize("mpi4py", [None, WithoutLibrary()])
 def test_without_mpi_it_says_what_to_install(monkeypatch, mpi4py):
     monkeypatch.setitem(sys.modules, "mpi4py", mpi4py)
-    with pytest.raises(ImportError, match=r"pip install \"tapegraph\[distributed\]\""):
+    with pytest.raises(ImportError, match=r"pip install mpi4py mpich"):
         tg.distributed.DataParallel(tg.SGD([tg.param(1.0)], 0.1))
 
 
@@ -597,6 +601,34 @@ def test_an_uncaught_exception_aborts_after_its_traceback(capsys):
         sys.excepthook(ValueError, error, error.__traceback__)
     said = capsys.readouterr().err
     assert said.index("ValueError: of this rank") < said.index("abort 1")
+
+
+def test_a_hook_that_is_set_later_runs_before_the_abort(capsys):
+    class Job(Comm):
+        def Abort(self, status):
+            print("abort", status, file=sys.stderr)
+
+    def work(comm):
+        w = tg.param(1.0)
+        parallel = tg.distributed.DataParallel(tg.SGD([w], 0.1), Job(comm.job, comm.rank))
+        comm.job.barrier.wait()
+        if comm.rank == 0:
+            before = sys.excepthook
+
+            def report(*error):
+                before(*error)
+                print("reported", file=sys.stderr)
+
+            sys.excepthook = report
+        comm.job.barrier.wait()
+        (w * 2.0).backward()
+        parallel.step()
+
+    results(work)
+    sys.excepthook(ValueError, ValueError("of this rank"), None)
+    said = capsys.readouterr().err
+    assert said.index("of this rank") < said.index("reported") < said.index("abort 1")
+    assert said.count("reported") == said.count("of this rank") == 1
 
 
 def test_anomaly_on_one_rank_averages_as_often_as_the_others_do():

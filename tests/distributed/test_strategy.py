@@ -311,7 +311,7 @@ def test_other_strategies_are_refused():
 
 @pytest.mark.skipif(TENSORFLOW, reason="TensorFlow is here")
 def test_without_tensorflow_it_says_what_to_install():
-    with pytest.raises(RuntimeError, match=r"pip install \"tapegraph\[tensorflow\]\""):
+    with pytest.raises(RuntimeError, match=r"pip install \"tensorflow>=2\.18\""):
         tg.compile(lambda x: x, strategy=lambda: None)
 
 

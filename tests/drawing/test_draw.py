@@ -16,6 +16,7 @@ import pytest
 from geometry import check, links
 
 import tapegraph as tg
+from tapegraph.drawing import layout
 from tapegraph.drawing.scene import DARK, INK, KINDS, LIGHT
 
 HERE = Path(__file__).parent
@@ -161,6 +162,15 @@ def test_a_loop_is_drawn_once_with_how_often(times):
     again = [edge.ends[1].members[0] for edge in drawing._scene.edges if edge.again]
     assert sorted(vertices[i].op for i in again) == ["add", "mul"]
     check(drawing)
+
+
+def test_the_result_of_a_loop_is_marked():
+    x = tg.param(np.ones((3, 4)), name="x")
+    for _ in range(40):
+        x = x * 0.5 + tg.tanh(x)
+    drawing = tg.draw(x, boxes=8)
+    assert frames(drawing) == ["× 40"]
+    assert [box.lines[0].text for box in drawing._scene.boxes if box.is_result] == ["add"]
 
 
 def test_a_round_begins_where_the_least_goes_on_to_the_next():
@@ -313,6 +323,23 @@ def random_graph(seed: int):
     return sum(pool[-3:], start=pool[-1] * 1.0)
 
 
+def test_edges_of_any_length_take_a_bounded_number_of_lanes(monkeypatch):
+    rng = np.random.default_rng(0)
+    values = [tg.param(1.0)]
+    for _ in range(50):  # each reads one from anywhere before it
+        values.append(values[-1] + tg.sin(values[rng.integers(len(values))]))
+
+    def drawn():
+        drawing = tg.draw(values[-1], boxes=1000)
+        return sum(len(edge.points) // 2 - 2 for edge in drawing._scene.edges), drawing.boxes
+
+    lanes, boxes = drawn()
+    assert lanes > 500 and boxes == 101
+    monkeypatch.setattr(layout, "_MOST_LANES", 500)
+    fewer, left = drawn()
+    assert 0 < fewer <= 500 and 24 <= left < boxes
+
+
 def test_random_graphs_are_legible(thorough):
     for seed in range(400 if thorough else 10):
         for boxes in (4, 24, 200):
@@ -372,6 +399,28 @@ def test_a_step_is_drawn_in_regions():
     assert np.array_equal(w.numpy(), before)
 
 
+def test_a_steps_state_is_no_constant_and_its_own_name_no_function():
+    params = [tg.param(np.full(shape, 0.5), name=f"w{len(shape)}") for shape in ((2, 2), (2,), ())]
+    optimizer = tg.SGD(params, lr=0.1, momentum=0.9)
+
+    @tg.compile
+    def train(x):
+        loss = tg.mean((tg.tanh(x @ params[0] + params[1]) * params[2]) ** 2)
+        optimizer.zero_grad()
+        loss.backward()
+        tg.clip_grad_norm(params, 1.0)
+        optimizer.step()
+        return loss
+
+    with tg.use_backend("native"):
+        for _ in range(4):
+            train(np.ones((3, 2)))
+    drawing = tg.draw(train, boxes=60)
+    assert "train" not in by_title(drawing)
+    lines = [line for found in by_title(drawing).values() for line in found]
+    assert {"mul(0.9, state)", "add(state, 1)"} <= set(lines)
+
+
 def test_a_forward_alone_has_no_regions():
     f = tg.compile(lambda x: tg.sin(x) * 2.0)
     f(np.ones(3))
@@ -397,10 +446,10 @@ def test_svg_is_well_formed_and_escaped():
     assert any(t.startswith('a<b> & "c"') for t in written)
     assert len(list(root.iter(f"{SVG}g"))) == drawing.boxes
     # Its rules are for itself alone, and it refers to nothing outside.
-    rules = root.find(f"{SVG}style").text.partition("@media")[0]
-    selectors = re.findall(r"[^{}]+(?= \{)", rules)
+    rules = root.find(f"{SVG}style").text
+    selectors = re.findall(r"[^{}]+(?= \{)", re.sub(r"@media [^{]+\{", "", rules))
     assert len(selectors) > 10
-    assert all(one.strip().startswith(".tapegraph ") for one in selectors)
+    assert all(f"{one.strip()} ".startswith(".tapegraph ") for one in selectors)
     assert "href" not in text and "url(" not in text
 
 
@@ -410,7 +459,16 @@ def test_light_and_dark():
     assert (
         "prefers-color-scheme: dark" in both and LIGHT["ground"] in both and DARK["ground"] in both
     )
-    assert "@media" not in light + dark
+    # No style sheet, which some that draw SVG pass over: each shape has its colours.
+    for text in (light, dark, both):
+        root = ET.fromstring(text)
+        assert (root.find(f"{SVG}style") is not None) == (text is both)
+        assert "style" not in root.attrib  # where a height of none is an empty picture
+        tags = {f"{SVG}{name}" for name in ("rect", "text", "path")}
+        shapes = [x for x in root.iter() if x.tag in tags]
+        theme = DARK if text is dark else LIGHT
+        assert len(shapes) > 8 and {x.attrib["fill"] for x in shapes} <= {"none", *theme.values()}
+    assert re.sub("<style>.*</style>\n", "", both) == light
     assert DARK["ground"] in dark and DARK["ground"] not in light
     with pytest.raises(ValueError, match=r"draw: received theme='blue'; expected 'light', 'dark'"):
         drawing.svg("blue")
@@ -499,6 +557,15 @@ def test_dot_says_the_same():
     assert label == r"q\"\\n\n= 1"
 
 
+def test_png_of_names_that_no_font_has(tmp_path):
+    pytest.importorskip("matplotlib")
+    drawing = tg.draw(tg.sin(tg.param(1.0, name="\u2e80 ü")) * 2.0)
+    drawing.save(tmp_path / "x.png")  # where a warning is an error
+    with_one = tmp_path / "other.png"
+    tg.draw(tg.sin(tg.param(1.0, name="重み"))).save(with_one)
+    assert with_one.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
 def test_png_is_as_large_as_is_asked_for(tmp_path):
     image = pytest.importorskip("matplotlib.image")
     drawing = tg.draw(looped(4) * tg.param(1.0, name="$a_b$"), boxes=8)
@@ -528,7 +595,7 @@ def test_files_by_their_ending(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"scale=0; expected a positive number"):
         drawing.save(tmp_path / "graph.png", scale=0)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "tapegraph\[draw\]"; \.svg and'):
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "matplotlib>=3\.10\.7"; \.svg and'):
         drawing.save(tmp_path / "graph.png")
     assert not (tmp_path / "graph.png").exists()
 

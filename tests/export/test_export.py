@@ -224,6 +224,17 @@ def test_names_with_dots_and_slashes_are_kept(tmp_path):
     assert list(model.parameters) == ["dense/kernel:0"]
 
 
+def test_parameters_may_have_any_name(tmp_path):
+    names = ["θ", "_w", "^x", "<...>", "-", "__call__", "日本"]
+    params = [tg.param(float(i), name=name) for i, name in enumerate(names)]
+    model = loaded(lambda x: tg.sum(x) * sum(params), tmp_path, X)
+    assert list(model.parameters) == names
+    assert [v.numpy() for v in model.parameters.values()] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    found = model.signatures["value_and_gradients"](x=tf.constant(X + 1.0))
+    assert sorted(found) == sorted(["loss", *(f"gradient_{name}" for name in names)])
+    assert found["loss"].numpy() == pytest.approx(21.0 * (X + 1.0).sum())
+
+
 def test_parameters_without_names_are_counted(tmp_path):
     w, b = tg.param([1.0, 2.0]), tg.param(3.0, name="b")
     model = loaded(lambda x: tg.mean((x @ w + b) ** 2), tmp_path, X, params=[w, b])
@@ -380,6 +391,40 @@ def test_a_function_that_always_fails_raises_its_own_error(tmp_path):
 def test_examples_without_a_batch_are_refused(examples, tmp_path):
     with pytest.raises(ValueError, match="expected a batch of one or more.*batch=False"):
         tg.export(lambda x: x, tmp_path, *examples)
+
+
+def named(*names):
+    """A function whose arguments have these names."""
+    return eval(f"lambda {', '.join(names)}: {' + '.join(names)}")
+
+
+@pytest.mark.parametrize("names", [["θ"], ["_x"], ["self"], ["x", "X"]])
+def test_names_of_arguments_that_no_signature_takes_are_refused(names, tmp_path):
+    message = r"^export: received .*named .*; expected .*tg\.export\(lambda x: f\(x\), path, x\)"
+    with pytest.raises(ValueError, match=message):
+        tg.export(named(*names), tmp_path / "model", *[X] * len(names))
+    assert not (tmp_path / "model").exists()
+    loaded(lambda *args: named(*names)(*args), tmp_path, *[X] * len(names))
+
+
+def test_a_path_that_no_folder_can_have_is_refused(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("mine")
+    with pytest.raises(OSError, match=r"export: received '.*file' .*; expected a folder"):
+        tg.export(lambda x: x @ W, path, X)
+    assert path.read_text() == "mine"
+
+
+def test_many_exports_and_functions_are_no_retracing(tmp_path, caplog):
+    for i in range(6):
+        scale = tg.param(float(i), name="scale")
+        # Each function has code of its own, as those that a program writes down have.
+        f = eval(compile("lambda x, by=2.0: x * by * scale", f"{i}.py", "eval"), {"scale": scale})
+        model = loaded(f, tmp_path / str(i), X)
+        np.testing.assert_allclose(model(X)["output"], X * 2.0 * i)
+        np.testing.assert_allclose(tg.function(f)(X), X * 2.0 * i)
+        np.testing.assert_allclose(tg.function(f)(x=tf.constant(X)), X * 2.0 * i)
+    assert "retracing" not in caplog.text
 
 
 def test_no_examples_are_refused(tmp_path):

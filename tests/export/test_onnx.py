@@ -94,6 +94,56 @@ def test_a_pooled_window_of_infinities_is_the_lowest_number(tmp_path):
         compare(case, tmp_path, np.float32)
 
 
+# By the type of what they give for integers: wrapped around, compared, rounded, or floats.
+WHOLE = {
+    "add": lambda x, y: x + y,
+    "mul": lambda x, y: x * y,
+    "square": lambda x, y: x**2,
+    "floor_divide": lambda x, y: x // y,
+    "mod": lambda x, y: x % y,
+    "maximum": lambda x, y: np.maximum(x, y),
+    "where": lambda x, y: np.where(x > y, x, y),
+    "relu": lambda x, y: tg.relu(x),
+    "sum": lambda x, y: np.sum(x, axis=1),
+    "prod": lambda x, y: np.prod(x, axis=1),
+    "max": lambda x, y: np.max(x, axis=1),
+    "cumsum": lambda x, y: np.cumsum(x, axis=1),
+    "sort": lambda x, y: np.sort(x, axis=1),
+    "matmul": lambda x, y: x @ y.T,
+    "einsum": lambda x, y: np.einsum("ij,kj->ik", x, y),
+    "floor": lambda x, y: np.floor(x),
+    "trunc": lambda x, y: np.trunc(x),
+    "round": lambda x, y: np.round(x),
+    "tril": lambda x, y: np.tril(x),
+    "mean": lambda x, y: np.mean(x, axis=1),
+    "sin": lambda x, y: np.sin(x),
+    "softmax": lambda x, y: tg.softmax(x),
+}
+OTHER_INTEGERS = ("bool", "int8", "int16", "uint8", "uint16", "uint32", "uint64")
+THROUGH_FLOATS = {"square", "sum", "prod"}
+NOT_OF_UINT64 = {"square", "where", "relu", "max", "sort", "trunc"}
+
+
+@pytest.mark.parametrize("name", thinned(WHOLE, 8))
+def test_integers_and_booleans_give_the_eager_numbers(name, tmp_path):
+    f = WHOLE[name]
+    for dtype in ("int32", "int64", *OTHER_INTEGERS):
+        limits = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        x = np.array([[limits[1], 3, limits[0]], [100, 7, limits[1]]], np.dtype(dtype))
+        y = np.array([[1, 2, 4], [3, 1, 2]], dtype)
+        if name in THROUGH_FLOATS and np.dtype(dtype).itemsize > 2:
+            x = np.clip(x, 0, 50_000).astype(dtype)  # whose squares are whole in float64
+        if name in NOT_OF_UINT64 and dtype == "uint64":
+            with pytest.raises(NotImplementedError, match=rf"{Path(__file__).name}:\d+.*uint64"):
+                tg.export(f, tmp_path / "model.onnx", x, y)
+            continue
+        with np.errstate(all="ignore"):
+            wanted = f(tg.tensor(x), tg.tensor(y)).numpy()
+            (found,) = Loaded(f, tmp_path, x, y, batch=False)(x, y).values()
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape), dtype
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6, err_msg=dtype)
+
+
 @pytest.mark.parametrize("f", [np.max, np.min, np.argmax, np.argmin])
 def test_a_nan_is_the_extreme_and_its_place(f, tmp_path):
     x = np.float32([[1.0, np.nan, 3.0], [np.nan, -np.inf, np.nan], [3.0, 2.0, 3.0]])
@@ -273,6 +323,7 @@ def test_names_of_the_user_are_not_taken_by_nodes(tmp_path):
             "arctan of shape .*: onnxruntime has Atan for float32 alone",
         ),
         (lambda x: tg.abs(x * 1j), NotImplementedError, "mul of shape .* none for its dtype"),
+        (lambda x: {"": x @ W}, ValueError, "an output named ''; expected a name"),
         (lambda W: W @ globals()["W"], ValueError, "'W' as the name of two inputs, parameters"),
         (lambda x: {"x": x @ W}, ValueError, "'x' as the name of two .*the key of the output"),
     ],
@@ -288,8 +339,21 @@ def test_what_is_refused_leaves_the_file_as_it_was(f, error, says, tmp_path):
     assert [(x.name, x.read_bytes()) for x in tmp_path.iterdir()] == [("model.onnx", b"before")]
 
 
+def test_what_no_file_can_hold_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("tapegraph.exporting.onnx.LARGEST", 30)  # W and a table are of 32 bytes
+    table = tg.param(np.ones((2, 2), np.float32), name="table")
+    with pytest.raises(ValueError, match="^export: received parameters and constants of more than"):
+        tg.export(lambda x: x @ W @ table, tmp_path / "model.onnx", X)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_ending_in_capitals_is_one(tmp_path):
+    tg.export(lambda x: x @ W, tmp_path / "MODEL.ONNX", X)
+    assert onnx.load(tmp_path / "MODEL.ONNX").graph.output[0].name == "output"
+
+
 def test_the_package_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(ImportError, match=r"^export: .* without onnx; .*tapegraph\[onnx\]"):
+    with pytest.raises(ImportError, match=r"^export: .* without onnx; .*onnx>=1\.17"):
         tg.export(lambda x: x @ W, tmp_path / "model.onnx", X)
     assert list(tmp_path.iterdir()) == []

@@ -19,7 +19,7 @@ COMPLEX = {name for name, row in LOWERINGS.items() if row.complex is not None}
 
 # What runs natively: NumPy's vectors and TensorFlow's differ by a phase, and some have no node.
 NATIVE = {
-    *("convolve", "cumprod", "eig", "eigh", "erf", "erfc", "pinv", "qr", "svd"),
+    *("convolve", "cumprod", "eig", "eigh", "erf", "erfc", "lstsq", "pinv", "qr", "svd"),
 }
 
 

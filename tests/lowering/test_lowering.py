@@ -253,7 +253,7 @@ def test_lower_without_tensorflow_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(runtime, "_module", None)
     monkeypatch.setattr(runtime, "_reason", None)
     monkeypatch.setitem(__import__("sys").modules, "tensorflow", None)
-    with pytest.raises(Unavailable, match=re.escape('pip install "tapegraph[tensorflow]"')):
+    with pytest.raises(Unavailable, match=re.escape('pip install "tensorflow>=2.18"')):
         lower(matrix() * 2.0)
 
 

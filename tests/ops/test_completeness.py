@@ -11,13 +11,14 @@ import tapegraph as tg
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.fallback import VJPS
 from tapegraph.lowering import GAPS, LOWERINGS
-from tapegraph.ops import index, special
+from tapegraph.ops import elementwise, index, special
 from tapegraph.recording.numpy_functions import COUNTERPARTS, PLAIN
 from tapegraph.recording.op import OPS
 from tests.cases import CASES, COMPLEX_CASES, WITHOUT_GRADIENT
 
 # Operations that users reach by indexing, or by another name.
 UNNAMED = {
+    "from_parts": elementwise.from_parts,
     "getitem": index.getitem,
     "index": index.getitem,
     "scatter": index.scatter,

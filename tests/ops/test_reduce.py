@@ -170,8 +170,8 @@ def test_median_of_nothing():
 
 @pytest.mark.parametrize("function, whole", [(np.quantile, 1.0), (np.percentile, 100.0)])
 def test_quantiles(function, whole):
-    # Before 2.3 NumPy divided a float32 percentage in float32.
-    single = [np.float32(0.4)] if np.lib.NumpyVersion(np.__version__) >= "2.3.0" else []
+    # Before 2.4 NumPy divided a float32 percentage in the precision of the array.
+    single = [np.float32(0.4)] if np.lib.NumpyVersion(np.__version__) >= "2.4.0" else []
     for q in (0, 0.3, 1.0, [0.2, 0.5], np.array([[0.1], [0.9]]), *single):
         q = np.multiply(q, whole) if isinstance(q, (list, np.ndarray)) else type(q)(q * whole)
         for options in ({}, {"axis": 0}, {"axis": (0, 1)}, {"axis": 1, "keepdims": True}):
@@ -311,10 +311,15 @@ def test_running_products_with_zeros_of_any_length(length, backend):
         (lambda x: np.max(x[:0]), ValueError, ["max", "(0, 4)", "at least one element"]),
         (lambda x: np.min(x[:, :0], axis=1), ValueError, ["min", "(3, 0)"]),
         (lambda x: np.ptp(x[:0]), ValueError, ["(0, 4)"]),
-        (lambda x: np.max(x, initial=0.0), TypeError, ["numpy.max", "initial=0.0"]),
-        (lambda x: np.max(x, where=X > 0), TypeError, ["numpy.max", "where="]),
-        (lambda x: np.prod(x, dtype=np.float32), TypeError, ["numpy.prod", "dtype="]),
-        (lambda x: np.cumsum(x, dtype=np.float32), TypeError, ["numpy.cumsum", "dtype="]),
+        (lambda x: np.max(x, where=X > 0), ValueError, ["max", "where=", "initial="]),
+        (lambda x: np.sum(x, where=X), TypeError, ["sum", "float64", "'where'", "bools"]),
+        (lambda x: np.sum(x, where=[[True]] * 4), ValueError, ["sum", "'where'", "(4, 1)"]),
+        (lambda x: np.sum(x, initial=[1.0, 2.0]), ValueError, ["sum", "'initial'", "(2,)"]),
+        (lambda x: np.var(x, ddof=1, correction=1), ValueError, ["var", "ddof=1", "correction=1"]),
+        (lambda x: np.std(x, mean=np.zeros((2, 2))), ValueError, ["std", "'mean'", "(2, 2)"]),
+        (lambda x: np.sum(x, axis=True), TypeError, ["sum", "axis=True"]),
+        (lambda x: np.nanprod(x, dtype=np.float32), TypeError, ["numpy.nanprod"]),
+        (lambda x: np.nansum(x, dtype=np.float32), TypeError, ["numpy.nansum", "dtype="]),
         (lambda x: np.max(x, out=np.zeros(())), TypeError, ["numpy.max", "out="]),
         (lambda x: np.cumsum(x, out=np.zeros(12)), TypeError, ["numpy.cumsum", "out="]),
         (lambda x: np.median(x, overwrite_input=True), TypeError, ["overwrite_input=True"]),

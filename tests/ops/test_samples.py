@@ -141,7 +141,6 @@ def test_counts_are_plain():
 REFUSED = {
     "num=-1": lambda: tg.linspace(0.0, 1.0, -1),
     "indexing='yx'": lambda: tg.meshgrid(X[0], indexing="yx"),
-    r"p of shape \(2, 2\)": lambda: tg.polyval(X, 1.0),
     r"fp of shape \(3,\)": lambda: tg.interp(X, KNOTS, VALUES[1:]),
     "period=0": lambda: tg.interp(X, KNOTS, VALUES, period=0),
     "edge_order=3": lambda: tg.gradient(FIELD, edge_order=3),

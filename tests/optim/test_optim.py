@@ -204,3 +204,28 @@ def test_a_frozen_parameter_is_told_to_be_a_constant():
     )
     with pytest.raises(TypeError, match=words):
         tg.SGD([frozen], lr=0.1)
+
+
+def test_it_shows_its_options():
+    w, b = tg.param([1.0]), tg.param([2.0])
+    assert repr(tg.Adam([w, b], lr=0.01)) == (
+        "Adam(2 parameters, lr=0.01, betas=(0.9, 0.999), eps=1e-08, amsgrad=False)"
+    )
+    groups = [{"params": [w], "weight_decay": 0.5}, {"params": [b], "lr": 0.2}]
+    text = repr(tg.SGD(groups, lr=tg.optim.schedules.constant(0.1), momentum=0.9))
+    assert text.startswith("SGD(2 parameters, 2 groups, lr=constant") and "momentum=0.9" in text
+    assert "weight_decay=0.5" in text
+
+    class Half(tg.Optimizer):
+        def update(self, p, g, state, lr):
+            return p - 0.5 * g, {}
+
+    assert repr(Half([w], lr=1.0)) == "Half(1 parameter, lr=1.0)"
+
+
+def test_it_is_shown_in_a_captured_step_and_before_it_is_whole():
+    w = tg.param([1.0])
+    optimizer = tg.SGD([w], lr=0.1)
+    step = tg.compile(lambda x: (x * 2.0, repr(optimizer)))
+    assert step(np.ones(1))[1].startswith("SGD(1 parameter, lr=0.1")
+    assert repr(object.__new__(tg.SGD)) == "SGD(0 parameters, lr=None)"

@@ -208,7 +208,7 @@ CASES = {
     "item": (lambda x, v: x.item(), ValueError, "item:", "(2, 3)", "one element"),
     "bool": (lambda x, v: bool(x), ValueError, "bool:", "(2, 3)", "one element"),
     "float": (lambda x, v: float(x), ValueError, "(2, 3)", "one element"),
-    "asarray": (lambda x, v: np.asarray(x), TypeError, ".detach().numpy()"),
+    "asarray": (lambda x, v: np.asarray(x), TypeError, "x.numpy()"),
     "setitem": (lambda x, v: x.__setitem__(0, 1.0), TypeError, "setitem:", "tg.where"),
     "assign to a result": (lambda x, v: (x * 1.0).assign(1.0), RuntimeError, "assign:", "mul"),
     "write to a result": (lambda x, v: (x * 1.0).data.__setitem__(0, 1.0), ValueError, "data:", "mul"),

@@ -127,7 +127,7 @@ WARNED = {
     ),
     "select": (
         lambda: np.select([np.array([True, False])], [tg.param(X32)], 1e300),
-        "overflow encountered in where",
+        "overflow encountered in select",
     ),
     "pad": (lambda: np.pad(tg.param(X32), 1, constant_values=1e300), "overflow encountered in pad"),
 }

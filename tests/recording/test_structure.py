@@ -37,7 +37,7 @@ OTHER_DATA = {
 }
 # Whose result has another shape for other data, in NumPy too.
 BY_NATURE = {
-    "pinv-lstsq-residuals": "no residuals are given of a matrix that has not its full rank",
+    "lstsq-lstsq-residuals": "no residuals are given of a matrix that has not its full rank",
 }
 # What LAPACK and NumPy refuse to compute of some of the data above.
 REFUSALS = (np.linalg.LinAlgError, ZeroDivisionError)

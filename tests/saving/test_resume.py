@@ -18,8 +18,7 @@ import tapegraph as tg
 from tests.saving.test_checkpoints import SUFFIXES
 
 # Both with --thorough: what is asked here hangs on how a file is replaced, not on what is in it.
-ONE_OF_THEM = [pytest.param(*SUFFIXES[0].values, marks=[*SUFFIXES[0].marks, pytest.mark.thorough])]
-ONE_OF_THEM += SUFFIXES[1:]
+ONE_OF_THEM = [pytest.param(SUFFIXES[0], marks=pytest.mark.thorough), *SUFFIXES[1:]]
 
 ROOT = Path(__file__).parents[2]
 

@@ -118,3 +118,13 @@ def test_a_traceback_shows_the_plans_line():
             step(np.array([9.0, 9.0]))
     shown = "".join(traceback.format_exception(caught.value))
     assert "<tapegraph plan" in shown and "= refuse_in_a_plan(" in shown
+
+
+def test_a_step_that_ran_under_another_backend_says_so():
+    step = tg.compile(lambda x: x * 2.0)
+    with tg.use_backend("native"):
+        for _ in range(3):
+            step(np.ones(2))
+    with tg.use_backend("auto"):
+        text = step.explain()
+    assert "ran in native: the backend was native" in text and "The backend is 'auto'" in text

@@ -684,3 +684,38 @@ def test_a_complex_gradient_between_real_numbers_is_refused(name):
     y = f(tg.param(W))
     with tg.use_backend("native"), pytest.raises(TypeError, match="complex.*input 0 from vjp"):
         y.backward()
+
+
+# -- rules that cannot be called ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rules", "expected"),
+    [
+        ({"vjp": lambda g, y, x, res: g}, r"vjp\(g, y, x, res\) for .* expected vjp\(g, y, x, \*"),
+        ({"vjp": lambda g, x: g}, r"expected vjp\(g, y, x, \*, rate\)"),
+        ({"vjp": lambda g, y, x: g}, r"unexpected keyword argument 'rate'"),
+        ({"vjp": (lambda g, y: g,)}, r"vjp\(g, y\) for"),
+        (
+            {"vjp": lambda g, y, x, *, rate: g, "jvp": lambda t, x, *, rate: t},
+            r"expected jvp\(tangents, y, x, \*, rate\)",
+        ),
+        (
+            {"vjp": lambda g, y, x, *, rate: g, "lowering": lambda x: x},
+            r"expected lowering\(x, \*, rate\)",
+        ),
+    ],
+)
+def test_a_rule_of_other_arguments_is_refused_when_it_is_registered(name, rules, expected):
+    with pytest.raises(TypeError, match=rf"^defop: received .*{expected}"):
+        tg.defop(lambda x, *, rate=1.0: x * rate, name=name, **rules)
+    assert name not in DEFINED
+
+
+def test_rules_may_take_more_than_they_are_given(name):
+    made = tg.defop(
+        lambda x, *, rate=1.0: x * rate, name=name, vjp=lambda g, *rest, extra=0, **options: g * 2.0
+    )
+    x = tg.param([1.0])
+    made(x, rate=2.0).sum().backward()
+    np.testing.assert_array_equal(x.grad, [2.0])

@@ -4,12 +4,13 @@ import copy
 import inspect
 import pickle
 import re
+from operator import attrgetter
 
 import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.other_names import AT_THE_TOP, KEYWORDS, ON_TENSORS, Elsewhere
+from tapegraph.other_names import AT_RANDOM, AT_THE_TOP, KEYWORDS, ON_TENSORS, Elsewhere
 from tests.quick import in_one
 
 X = tg.param([[1.0, 2.0], [3.0, 4.0]], name="x")
@@ -85,7 +86,7 @@ def test_attributes_that_there_are_take_no_longer():
     [
         (
             lambda: tg.sum(X, dim=0),
-            "sum: received dim=0; .* a, axis, keepdims. Did you mean",
+            "sum: received dim=0; .* a, axis, keepdims, dtype, .*Did you mean",
         ),
         (lambda: tg.sum(X, 0, keepdim=True), "Did you mean keepdims=True"),
         (lambda: tg.softmax(X, dim=-1), "softmax: received dim=-1; .* Did you mean axis=-1"),
@@ -113,10 +114,54 @@ def test_other_errors_of_a_call_are_its_own():
 def test_functions_stay_what_they_were():
     assert tg.sum.__name__ == "sum" and tg.concat is tg.concatenate
     assert pickle.loads(pickle.dumps(tg.sum)) is tg.sum
-    assert list(inspect.signature(tg.sum).parameters) == ["a", "axis", "keepdims"]
+    assert list(inspect.signature(tg.sum).parameters) == [
+        "a",
+        "axis",
+        "keepdims",
+        "dtype",
+        "initial",
+        "where",
+    ]
     assert tg.amax is tg.max
     for ours in KEYWORDS.values():
         assert any(
             ours in inspect.signature(getattr(tg, name)).parameters
             for name in ("sum", "transpose", "var", "max_pool2d", "scaled_dot_product_attention")
         )
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: tg.tensor([1.0], requires_grad=True), r"tensor: .*Write tg\.param\(data\)"),
+        (lambda: tg.param([1.0], requires_grad=True), r"param: .*Write tg\.param\(data\)"),
+        (lambda: tg.tensor([1.0], device="cpu"), r"tensor: .*Leave it out"),
+        (lambda: tg.compile(abs, static_argnums=0), r"compile: .*ints, bools and strings"),
+        (lambda: tg.compile(static_argnames="n"), r"compile: .*ints, bools and strings"),
+        (lambda: tg.compile(abs, donate_argnums=(0,)), r"compile: .*Leave it out"),
+    ],
+)
+def test_options_of_other_libraries(call, text):
+    with pytest.raises(TypeError, match=text) as caught:
+        call()
+    assert __file__ in str(caught.value)
+
+
+@in_one("name", AT_RANDOM)
+def test_a_name_of_random_functions_says_what_to_write(name):
+    with pytest.raises(AttributeError, match=re.escape(f"Did you mean {AT_RANDOM[name]}?")):
+        getattr(tg.random, name)
+
+
+def test_what_is_to_be_written_of_random_functions_exists():
+    for ours in AT_RANDOM.values():
+        for name in re.findall(r"\btg\.random\.(\w+)", ours):
+            assert name in tg.random.__all__
+    with pytest.raises(AttributeError, match=r"^module 'tapegraph\.random' has no .* 'nor'$"):
+        tg.random.nor  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["random", "data", "optim", "optim.schedules", "special", "fft"])
+def test_completion_shows_public_names_alone(name):
+    module = attrgetter(name)(tg)
+    assert dir(module) == sorted(module.__all__)

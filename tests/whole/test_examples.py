@@ -2,13 +2,16 @@
 
 import contextlib
 import contextvars
+import http.client
 import importlib.util
 import io
+import json
 import os
 import re
 import runpy
 import subprocess
 import sys
+import threading
 import warnings
 from pathlib import Path
 
@@ -269,6 +272,65 @@ def test_what_is_served_gives_the_eager_answers(run_here):
     assert float(apart) < 1e-5
 
 
+@pytest.fixture
+def served(tmp_path):
+    """Connections to the example's server of a model, in a thread of this process."""
+    tf = pytest.importorskip("tensorflow")
+    w = tg.param(np.array([[2.0], [1.0]]), name="w")
+    tg.export(
+        lambda x, places: {"y": x @ w, "places": places + 1}, tmp_path, np.ones((3, 2)), [0] * 3
+    )
+    names = runpy.run_path(str(SCRIPTS / "_server.py"))
+    handler = names["handler"](tf.saved_model.load(str(tmp_path)))
+    with names["ThreadingHTTPServer"](("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield lambda: http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=20)
+        server.shutdown()
+        thread.join()
+
+
+def asked(there, body, **head):
+    there.request("POST", "/v1/models/any:predict", body, head)
+    response = there.getresponse()
+    assert response.headers["Content-Type"] == "application/json"
+    return response.status, json.loads(response.read(), parse_constant=pytest.fail)
+
+
+@pytest.mark.skipif(not TENSORFLOW, reason="TensorFlow is not here")
+def test_the_server_answers_whatever_it_is_sent(served):
+    def inputs(x, places):
+        return f'{{"inputs": {{"x": {x}, "places": {places}}}}}'
+
+    with contextlib.closing(served()) as there:  # one connection, which lives on
+        good = {"outputs": {"y": [[4.0]], "places": [1]}}
+        assert asked(there, inputs("[[1, 2]]", "[0]")) == (200, good)
+        assert asked(there, inputs("[]", "[]")) == (200, {"outputs": {"y": [], "places": []}})
+        status, answer = asked(there, inputs("[[NaN, 0], [1e400, 0], [1, 0]]", "[0, 0, 0]"))
+        assert (status, answer["outputs"]["y"]) == (200, [[None], [None], [2.0]])
+        for wrong in (
+            "[" * 100_000,
+            inputs(f"[[{'9' * 400}, 0]]", "[0]"),
+            inputs("[[1, 2]]", f"[{'9' * 400}]"),
+            inputs("[[1, 2]]", f"[{'9' * 5000}]"),
+            inputs("[[1, 2]]", "[0.5]"),
+            inputs("[[1, 2, 3]]", "[0]"),
+            inputs("[[1, 2], [3]]", "[0, 0]"),
+            "[]",
+            "\xff",
+        ):
+            status, answer = asked(there, wrong)
+            assert status == 400 and answer["error"]
+        assert asked(there, inputs("[[1, 2]]", "[0]")) == (200, good)
+    for length in ("-1", "many", str(1 << 40)):
+        with contextlib.closing(served()) as there:
+            there.putrequest("POST", "/")
+            there.putheader("Content-Length", length)
+            there.endheaders()
+            response = there.getresponse()
+            assert response.status == 400 and "error" in json.loads(response.read())
+
+
 @pytest.mark.skipif(TENSORFLOW, reason="TensorFlow is here")
 def test_serving_without_tensorflow_is_one_clear_line(tmp_path):
     out = run(SCRIPTS / f"{SERVES}.py", "--quick", cwd=tmp_path, status=1)
@@ -374,6 +436,6 @@ def test_a_missing_extra_is_one_clear_line(missing, tmp_path):
     (tmp_path / f"{missing}.py").write_text(f"raise ModuleNotFoundError(name={missing!r})")
     out = run(ROOT / "examples" / "digits.py", "--quick", cwd=tmp_path, status=1)
     assert f"needs {missing}" in out
-    assert 'pip install "tapegraph[examples]"' in out
+    assert 'pip install ".[examples]"' in out
     assert "Traceback" not in out
     assert "training" not in out  # said before any work is done

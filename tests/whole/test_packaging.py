@@ -180,6 +180,8 @@ def inside(name: str, packages: tuple[str, ...]) -> bool:
 # The rooms of the core, from the ground up: each knows those before it alone.
 ROOMS = (
     "checkout",
+    "environment",
+    "escapes",
     "errors",
     "other_names",
     "interrupts",
@@ -320,6 +322,7 @@ OF_EACH_ROOM = {
     *("EAGER", "LAST_ATTRS", "ENGINE", "gradients", "jacobian", "export", "function"),
     "permuted",
     *("divide", "log", "power", "relu", "sigmoid"),  # of Python's floats
+    *("array", "to_numpy"),  # which other libraries look for
 }
 
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from operator import methodcaller
 from typing import Any, ClassVar
 
 import numpy as np
 
-from tapegraph.autograd.boxes import TENSORS
+from tapegraph.autograd.boxes import TENSORS, ValueBox, box_class, isbox
+from tapegraph.autograd.tracer import called, entry_of
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, mapped, matched, replaced
+
+
+def _of_own(f: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a method of a space be one operation where values of a class of one's own are traced."""
+    entry = entry_of(f.__name__)
+
+    @functools.wraps(f)
+    def run(space: Any, *elements: Any) -> Any:
+        if any(box_class(x) for x in elements) and any(map(isbox, elements)):
+            return called(run, f, entry, (space, *elements), {})
+        return f(space, *elements)
+
+    return run
 
 
 class VSpace:
@@ -43,22 +58,27 @@ class VSpace:
         """Return an element of normally distributed coordinates, from NumPy's global generator."""
         raise self._undefined("randn")
 
+    @_of_own
     def add(self, x_prev: Any, x_new: Any) -> Any:
         """Return the sum of two elements."""
         return self._add(x_prev, x_new)
 
+    @_of_own
     def mut_add(self, x_prev: Any, x_new: Any) -> Any:
         """Return the sum of two elements, of which the first may be None for zero."""
         return x_new if x_prev is None else self._add(x_prev, x_new)
 
+    @_of_own
     def scalar_mul(self, x: Any, a: Any) -> Any:
         """Return an element times a number."""
         return self._scalar_mul(x, a)
 
+    @_of_own
     def inner_prod(self, x: Any, y: Any) -> Any:
         """Return the inner product of two elements."""
         return self._inner_prod(x, y)
 
+    @_of_own
     def covector(self, x: Any) -> Any:
         """Return the covector of an element: for real numbers, the element."""
         return self._covector(x)
@@ -224,6 +244,8 @@ def vspace(value: Any) -> Any:
     maker = VSpace.mappings.get(type(value))
     if maker is not None:
         return maker(value)
+    if isinstance(value, ValueBox):
+        return vspace(value._value)
     if isinstance(value, (dict, list, tuple)):
         return ContainerVSpace(value)
     if isinstance(value, (*TENSORS, np.ndarray, np.number, float, complex)):

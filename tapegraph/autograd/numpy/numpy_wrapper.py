@@ -29,7 +29,7 @@ from tapegraph.ops import shape as _shape
 from tapegraph.ops.index import scatter
 from tapegraph.pytree import mapped
 from tapegraph.recording.capture_mode import capturing
-from tapegraph.recording.numpy_functions import COUNTERPARTS
+from tapegraph.recording.numpy_functions import COUNTERPARTS, OF_ONE
 from tapegraph.recording.record import tensor_like
 from tapegraph.tensors.tensor import Tensor
 
@@ -85,6 +85,8 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
             kinds = set(map(type, args))
             if Tensor in kinds and kinds <= _PLAIN:  # what NumPy's dispatch would come to
                 if call not in primitive_vjps and call not in primitive_jvps:
+                    if len(args) == 1 and function in OF_ONE:
+                        return OF_ONE[function](*args)
                     return COUNTERPARTS[function](*args)
         if several:
             args = tuple(map(_listed, args))

@@ -1,0 +1,38 @@
+"""Environment variables that are switches, and the wrong_value of what a variable cannot be."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+STRICT, COMPILE, PROGRESS = "TAPEGRAPH_STRICT", "TAPEGRAPH_COMPILE", "TAPEGRAPH_PROGRESS"
+
+
+def switched(variable: str) -> bool | None:
+    """Return whether a variable is ``1`` or ``0``; None where it is not set, or empty.
+
+    :raises ValueError: It is something else.
+    """
+    text = os.environ.get(variable, "")
+    if text not in ("", "0", "1"):
+        raise wrong_value(variable, text, "'1' or '0'")
+    return text == "1" if text else None
+
+
+def wrong_value(variable: str, received: object, expected: str) -> ValueError:
+    """Return the error of a variable; the command line ends with it, in one line."""
+    text = f"{variable}: received {received!r}; expected {expected}"
+    if _is_command():  # where nobody can catch it: the package is imported first
+        sys.stderr.write(f"tapegraph: {text}\n")
+        raise SystemExit(2)
+    return ValueError(text)
+
+
+def _is_command() -> bool:
+    started = sys.orig_argv
+    by_name = os.path.basename(getattr(sys, "argv", [""])[0]) in ("tapegraph", "tapegraph.exe")
+    return by_name or ("-m", "tapegraph") in zip(started, started[1:], strict=False)
+
+
+for _variable in (STRICT, COMPILE, PROGRESS):
+    switched(_variable)

@@ -1,0 +1,81 @@
+"""Names of NumPy's that libraries ask of this module which choose functions by an array's class.
+
+autoray does: it looks for a function in the module of the class. What the functions of NumPy record
+themselves goes by tapegraph's own names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from tapegraph.ops.shape import stack
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.record import tensor_like
+from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.tensor import tensor as constant
+from tapegraph.typed import Array
+
+__all__ = ["argsort", "array", "complex", "eye", "to_numpy"]
+
+_RECORDED = (Tensor, Dual)
+argsort: Callable[..., npt.NDArray[np.intp]] = np.argsort
+
+
+def array(object: Any, dtype: npt.DTypeLike | None = None) -> Any:
+    """Return an array as a tensor, in which a gradient flows to the tensors it is made of.
+
+    :param object: Numbers, arrays and tensors, also in lists and tuples.
+    :param dtype: That of the result; what comes out of the parts where not given.
+    :raises TypeError: A part is not numeric.
+
+    >>> x = tg.param(3.0)
+    >>> tg.grad(lambda x: tg.sum(tg.array([x, 2.0 * x])))(x.item())
+    3.0
+    """
+    if _holds_recorded(object):
+        found = _joined(object)
+        return found if dtype is None else found.astype(dtype)
+    return constant(object) if dtype is None else constant(np.asarray(object, dtype))
+
+
+def _holds_recorded(x: Any) -> bool:
+    return isinstance(x, _RECORDED) or (
+        isinstance(x, (list, tuple)) and any(map(_holds_recorded, x))
+    )
+
+
+def _joined(x: Any) -> Any:
+    return stack([_joined(part) for part in x]) if isinstance(x, (list, tuple)) else x
+
+
+def eye(N: int, M: int | None = None, k: int = 0, dtype: npt.DTypeLike | None = None) -> Tensor:
+    """Return a constant tensor with ones on a diagonal, as `numpy.eye`.
+
+    >>> tg.eye(2).data
+    array([[1., 0.],
+           [0., 1.]])
+    """
+    return cast("Tensor", as_leaf(np.eye(N, M, k, np.float64 if dtype is None else dtype)))
+
+
+def complex(real: Any, imag: Any) -> Any:
+    """Return ``real + 1j * imag``.
+
+    >>> tg.complex(tg.tensor([1.0]), [2.0]).data
+    array([1.+2.j])
+    """
+    return tensor_like("complex", real, "real") + 1j * tensor_like("complex", imag, "imag")
+
+
+def to_numpy(x: Any) -> Array:
+    """Return the numbers of a tensor, or of anything else, as an array without its history.
+
+    >>> tg.to_numpy(tg.param([1.0, 2.0]))
+    array([1., 2.])
+    """
+    return x.numpy() if isinstance(x, _RECORDED) else np.asarray(x)

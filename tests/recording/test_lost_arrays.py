@@ -1,0 +1,171 @@
+"""A tensor that would become an array is refused with what its caller's caller is to write."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+
+W = tg.param([1.0, 2.0, 3.0])
+LOSSES = [tg.sum(W), tg.sum(W * W)]
+
+
+def of_scipy(module, name, call):
+    return lambda: call(getattr(pytest.importorskip(f"scipy.{module}"), name))
+
+
+def plotted(values):
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    Figure().subplots().plot(values)
+
+
+CALLERS = {
+    "array": (lambda: np.array(LOSSES), ["numpy.asarray: ", "np.stack", "z[:2] = x", "x.numpy()"]),
+    "mean": (lambda: np.mean(LOSSES), ["numpy.mean: ", "numpy.mean(np.stack(tensors))", "item()"]),
+    "testing": (
+        lambda: np.testing.assert_allclose(W, np.ones(3)),
+        ["numpy.testing.assert_allclose: ", "Compare plain numbers: x.numpy()"],
+    ),
+    "vectorize": (lambda: np.vectorize(abs)(W), ["numpy.vec" * (sys.version_info >= (3, 11))]),
+    "integrate": (
+        of_scipy("integrate", "solve_ivp", lambda f: f(lambda t, y: -W[:1] * y, (0, 1), [1.0])),
+        ["scipy.integrate.solve_ivp: ", "steps in NumPy", "tg.defop"],
+    ),
+    "cholesky": (
+        of_scipy("linalg", "cho_solve", lambda f: f((np.eye(3), True), W)),
+        ["scipy.linalg.cho_solve: ", "np.linalg.solve"],
+    ),
+    "spline": (
+        of_scipy("interpolate", "CubicSpline", lambda f: f(np.arange(3.0), W)),
+        ["scipy.interpolate", "CubicSpline(places, np.eye(n))(x) @ values"],
+    ),
+    "logsumexp": (
+        of_scipy("special", "logsumexp", lambda f: f(W)),
+        ["scipy.special.logsumexp: ", "tg.special.logsumexp"],
+    ),
+    "sparse": (
+        of_scipy("sparse", "eye", lambda eye: eye(3).tocsr() @ W),
+        ["scipy.sparse", "tg.defop"],
+    ),
+    "tensorflow": (
+        lambda: pytest.importorskip("tensorflow").constant(W),
+        ["tensorflow.constant: ", "tg.function(f)"],
+    ),
+    "plot": (lambda: plotted(LOSSES), ["matplotlib", "Plot plain numbers", "loss.item()"]),
+}
+
+
+@pytest.mark.filterwarnings("ignore:float.*:tapegraph.LostGradientWarning")
+@pytest.mark.parametrize("caller", CALLERS)
+def test_the_message_says_what_its_caller_is_to_write(caller):
+    call, words = CALLERS[caller]
+    with pytest.raises(TypeError) as caught:
+        call()
+    text = str(caught.value)
+    assert all(word in text for word in words), text
+    assert "needs a gradient, which an array would lose" in text
+    assert len(text.partition(" (at ")[0]) < 330
+    assert __file__ in text.partition(" (at ")[2]
+
+
+def test_a_library_that_is_not_known_is_named(tmp_path):
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    (package / "charts.py").write_text("import numpy as np\ndef bar(x):\n    np.asarray(x)\n")
+    code = "import charts, tapegraph as tg\ncharts.bar(tg.param([1.0]))\n"
+    paths = [str(package), *sys.path]
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+        capture_output=True,
+        text=True,
+    )
+    assert "TypeError: charts.bar: received" in done.stderr
+    assert "Give charts plain numbers: x.numpy()." in done.stderr
+
+
+def test_what_the_messages_say_to_write_works():
+    np.testing.assert_allclose(np.mean(np.stack(LOSSES)).item(), (6.0 + 14.0) / 2)
+    np.testing.assert_array_equal(W.numpy(), [1.0, 2.0, 3.0])
+    interpolate = pytest.importorskip("scipy.interpolate")
+    places, at = np.arange(5.0), np.array([0.5, 2.25])
+    values = tg.param(np.sin(places))
+    ours = interpolate.CubicSpline(places, np.eye(5))(at) @ values
+    theirs = interpolate.CubicSpline(places, np.sin(places))(at)
+    np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-12)
+
+
+def test_functions_without_a_gradient_run_on_constants(tmp_path):
+    c = tg.tensor([3.0, 1.0, 3.0])
+    np.testing.assert_array_equal(np.unique(c), [1.0, 3.0])
+    windows = np.lib.stride_tricks.sliding_window_view(c, 2)
+    np.testing.assert_array_equal(windows, [[3.0, 1.0], [1.0, 3.0]])
+    np.save(tmp_path / "c.npy", c)
+    np.testing.assert_array_equal(np.load(tmp_path / "c.npy"), [3.0, 1.0, 3.0])
+    np.savez(tmp_path / "c.npz", c=c)
+    np.testing.assert_array_equal(np.load(tmp_path / "c.npz")["c"], [3.0, 1.0, 3.0])
+    np.testing.assert_allclose(c, [3.0, 1.0, 3.0])  # NumPy's tests take them as arrays
+    with tg.no_grad():
+        np.testing.assert_array_equal(np.unique(W * 0.0), [0.0])
+
+
+def test_they_never_write_into_a_constant():
+    c = tg.tensor([3.0, 1.0])
+    with pytest.raises(TypeError, match=r"numpy\.copyto: received a tensor, which does not change"):
+        np.copyto(c, [0.0, 0.0])
+    np.apply_along_axis(lambda row: row.fill(0.0), 0, c)
+    np.testing.assert_array_equal(c.numpy(), [3.0, 1.0])
+
+
+def test_what_needs_a_gradient_is_refused_inside_lists_too():
+    with pytest.raises(TypeError, match=r"numpy\.unique: received a tensor, for which it has no"):
+        np.unique(W)
+    with pytest.raises(TypeError, match=r"numpy\.apply_over_axes"):
+        np.apply_over_axes(np.unique, W, [0])
+    with pytest.raises(TypeError, match=r"numpy\.unique"):
+        tg.grad(lambda x: tg.sum(x) * len(np.unique(x)))(np.ones(2))
+
+
+def test_a_compiled_step_refuses_them_as_before():
+    step = tg.compile(lambda x: tg.sum(x) * len(np.unique(x)))
+    with pytest.raises(TypeError, match=r"numpy\.unique"):
+        step(np.ones(2))
+
+
+@pytest.mark.parametrize("name", ["log1p", "expm1", "cbrt"])
+def test_scipys_names_of_numpys_functions(name):
+    special = pytest.importorskip("scipy.special")
+    x = tg.param([0.25, 0.5])
+    y = getattr(special, name)(x)
+    np.testing.assert_allclose(y.numpy(), getattr(np, name)([0.25, 0.5]), rtol=1e-15)
+    tg.sum(y).backward()
+    slopes = {
+        "log1p": 1 / np.array([1.25, 1.5]),
+        "expm1": np.exp([0.25, 0.5]),
+        "cbrt": np.array([0.25, 0.5]) ** (-2 / 3) / 3,
+    }
+    np.testing.assert_allclose(x.grad, slopes[name], rtol=1e-14)
+
+
+NEAREST = {
+    "exp10": lambda x, y: 10.0**x,
+    "rel_entr": lambda x, y: tg.special.xlogy(x, x / y),
+    "kl_div": lambda x, y: tg.special.xlogy(x, x / y) - x + y,
+    "ndtri": lambda x, y: np.sqrt(2) * tg.special.erfinv(2 * x - 1),
+}
+
+
+@pytest.mark.parametrize("name", NEAREST)
+def test_the_nearest_to_scipys_is_the_same(name):
+    special = pytest.importorskip("scipy.special")
+    x, y = np.array([0.25, 0.75]), np.array([0.5, 0.125])
+    function = getattr(special, name)
+    theirs = function(*(x, y)[: function.nin])
+    np.testing.assert_allclose(NEAREST[name](tg.param(x), y).numpy(), theirs, rtol=1e-12)
+    with pytest.raises(TypeError, match=rf"scipy\.special\.{name}: .* Write .*"):
+        function(*(tg.param(x), y)[: function.nin])
