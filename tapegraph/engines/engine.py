@@ -210,12 +210,12 @@ class Engine(ABC):
 
         :raises EngineDeclined: It does not run it, or cannot be used here.
         """
-        unavailable = self.unavailable()
-        if unavailable is not None:
-            raise unavailable
         refusal = self.refusal(history)
         if refusal is not None:
             raise EngineDeclined(refusal)
+        unavailable = self.unavailable()
+        if unavailable is not None:
+            raise unavailable
         self.load()
 
     def check_whole(self, program: Program) -> None:

@@ -33,9 +33,13 @@ def stepped(case, compiles):
     return [np.asarray(loss.detach().data)] + [np.asarray(g) for g in grads if g is not None]
 
 
-@each_operation(COMPLEX_CASES)
+# Without lstsq, whose rank is a number, which raises (tests/recording/test_capture.py).
+STEPS = [case for case in COMPLEX_CASES if case.op != "lstsq"]
+
+
+@each_operation(STEPS)
 def test_a_compiled_case_is_the_eager_one_to_the_bit(op, thorough):
-    cases = COMPLEX_CASES if thorough else a_few_each(COMPLEX_CASES, most=2)
+    cases = STEPS if thorough else a_few_each(STEPS, most=2)
     check_each(op, cases, compiled_is_the_eager_one)
 
 

@@ -214,10 +214,11 @@ def test_abandoned_scopes_leave_nothing_behind():
 def test_an_engine_that_refuses_keeps_no_program_alive(no_collector, monkeypatch):
     """Its error holds the frames that it went through."""
 
-    def refuse(program):
+    def refuse(history):
         raise EngineDeclined("not today")
 
-    monkeypatch.setattr(registry.engine("tensorflow"), "check", refuse)
+    monkeypatch.setattr(registry.engine("tensorflow"), "unavailable", lambda: None)
+    monkeypatch.setattr(registry.engine("tensorflow"), "refusal", refuse)
     x = tg.param([1.0, 2.0])
     with tg.use_backend("auto"):
         y = tg.sum(x * x)

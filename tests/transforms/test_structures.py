@@ -175,11 +175,21 @@ CALLS = {
 }
 
 
+# As autograd: an array of the right length is the tuple, and None the cotangent of nothing.
+TAKEN = {
+    ("make_vjp", "array for tuple"): {"w": (11.0, 3.0), "b": 3.0},
+    ("make_vjp", "None for tuple"): {"w": (9.0, 0.0), "b": 3.0},
+}
+
+
 @in_one("call", CALLS)
 @in_one("other", OTHERS)
 def test_another_structure_is_refused_with_both_spelled_out(call, other):
     run, argument, of = CALLS[call]
     given, spelled, place = OTHERS[other]
+    if (call, other) in TAKEN:
+        assert run(given) == TAKEN[call, other]
+        return
     with pytest.raises(ValueError, match="structure") as caught:
         run(given)
     message = str(caught.value)

@@ -86,15 +86,15 @@ def _note_complex_values():
 
 
 def _count_entries():
-    from tapegraph.recording.tape import Tape
+    from tapegraph.recording import record
 
-    enter = Tape.enter
+    remember = record.remember
 
-    def counting(self, node):
+    def counting(*entry):
         ENTRIES[0] += 1
-        enter(self, node)
+        return remember(*entry)
 
-    Tape.enter = counting
+    record.remember = counting
 
 
 def _why(report):
