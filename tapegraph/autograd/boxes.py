@@ -143,7 +143,9 @@ def fitted(given: Any, form: Any) -> Any:
     if not isinstance(given, (list, tuple)) or len(given) != len(form):
         return given
     parts = list(map(fitted, given, form))
-    return type(given)(*parts) if hasattr(given, "_fields") else parts
+    if hasattr(given, "_fields"):
+        return type(given)(*parts)
+    return tuple(parts) if isinstance(given, tuple) else parts
 
 
 class OfTraced(type):
