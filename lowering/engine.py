@@ -22,7 +22,7 @@ from tapegraph.lowering.runtime import (
     tensorflow,
     unavailable,
 )
-from tapegraph.recording.linearize import OPERATION, History
+from tapegraph.recording.linearize import OP_OF, History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
@@ -59,7 +59,7 @@ class TensorFlow(Engine):
 
     def refusal(self, history: History) -> str | None:
         """Return which operation has no lowering."""
-        return gap_among(map(OPERATION, reversed(history.entries)))
+        return gap_among(map(OP_OF, reversed(history.entries)))
 
     def load(self) -> None:
         """Import TensorFlow."""

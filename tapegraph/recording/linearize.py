@@ -21,7 +21,7 @@ from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SC
 from tapegraph.recording.program import Key, Program, Recording, Update
 
 RECORDED_AT, NEEDS_GRADIENT = attrgetter("_seq"), attrgetter("_requires_grad")
-OPERATION = attrgetter("_op")
+OP_OF = attrgetter("_op")
 # What NumPy makes of a Python number.
 DTYPES = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
