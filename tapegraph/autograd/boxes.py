@@ -21,8 +21,10 @@ import numpy as np
 from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import kind_of, message, warn
 from tapegraph.ops.elementwise import conj
+from tapegraph.ops.shape import RESHAPE
 from tapegraph.pytree import leaves, mapped, replaced
 from tapegraph.recording.capture_mode import forbid_read, is_captured
+from tapegraph.recording.linearize import RECORDED_AT
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
@@ -97,7 +99,7 @@ def settled(x: Any) -> Any:
     """Return what a transform gives: plain, unless something can still flow through it.
 
     What was recorded for a level that has ended is no reason to stay a tensor; a `tapegraph.param`
-    that it depends on is.
+    that it depends on is, and a box of a trace that goes on.
     """
     if isinstance(x, ValueBox):
         return x if settled(x._entry) is x._entry else getval(x)
@@ -105,10 +107,14 @@ def settled(x: Any) -> Any:
         return number(x)
     if is_captured(x):
         return x
-    reads_parameter = (node._op is PARAM for node in _ancestors(x))
-    if x.requires_grad and (DIFFERENTIATING.value() or any(reads_parameter)):
+    if x.requires_grad and (DIFFERENTIATING.value() or any(map(_is_start, _ancestors(x)))):
         return x
     return getval(x)
+
+
+def _is_start(x: Any) -> bool:
+    """Return whether gradients can end at a tensor still: a parameter, or a box."""
+    return x._op is PARAM or (x._op is BOX and x._saved._level <= trace_stack.top)
 
 
 def _ancestors(x: Any) -> Iterator[Any]:
@@ -374,7 +380,10 @@ def gradient_of(x: Any, target: Any) -> Any:
 
 
 class Node:
-    """A place in a graph: a `VJPNode` or a `JVPNode`. Of a subclass no box can be made."""
+    """A place in a graph: a `VJPNode`, a `JVPNode`, or what `trace` makes of a subclass.
+
+    No box can be made of a subclass.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         name = type(self).__name__
@@ -526,7 +535,14 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
 
 
 def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
-    """Return a function's value at a point, and its node: None, with a warning, of a constant."""
+    """Return a function's value at a point, and its node: None, with a warning, of a constant.
+
+    A start node of a class of one's own, a subclass of `Node`, gets nodes of that class, made in
+    the order of the tape once the function has run.
+    """
+    if not isinstance(start_node, (VJPNode, JVPNode)):
+        end, last = trace(VJPNode.new_root(), fun, x)
+        return end, None if last is None else _retold(last, start_node)
     with trace_stack.new_trace() as level:
         end = fun(new_box(x, level, start_node))
     if type(end) is Dual:
@@ -536,6 +552,39 @@ def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any
         return _after(opened(value), start_node), end._node
     warn(f"{INDEPENDENT}: trace gives no node", UserWarning)
     return end, None
+
+
+def _retold(last: VJPNode, start: Node) -> Node:
+    """Return a node of the start's class for a traced value, made as autograd makes them.
+
+    ``Node(value, fun, args, kwargs, parent_argnums, parents)`` is called for each entry that leads
+    from the start to the value; ``fun`` is NumPy's function of its name.
+    """
+    nodes: dict[Any, Any] = {}
+    last_root = _root(last)
+    for x in sorted(_ancestors(last._held), key=RECORDED_AT):
+        parents = {i: nodes[part] for i, part in enumerate(x._inputs) if part in nodes}
+        if x._op is BOX and x._saved is last_root:
+            nodes[x] = start
+        elif x._op is RESHAPE and parents and parents[0] and x.shape == x._inputs[0].shape:
+            nodes[x] = parents[0]  # the same value, in another place on the tape
+        elif parents:
+            args = tuple(number(getattr(part, "_array", part)) for part in x._inputs)
+            given = number(x._array), _function_of(x._op), args, dict(x._attrs)
+            nodes[x] = type(start)(*given, [*parents], [*parents.values()])
+    return nodes[last._held]
+
+
+def _function_of(op: Op) -> Callable[..., Any]:
+    """Return NumPy's function of an operation's name, or one that runs the operation."""
+    if hasattr(np, op.name):
+        return getattr(np, op.name)  # type: ignore[no-any-return]
+
+    def function(*arrays: Any, **attrs: Any) -> Any:
+        return op.forward(*arrays, **attrs)
+
+    function.__name__ = op.name
+    return function
 
 
 def _root(node: VJPNode) -> VJPNode | None:

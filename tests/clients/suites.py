@@ -182,14 +182,6 @@ KNOWN = {
             "compares the first words of a docstring"
         ),
     },
-    "autograd's examples": {
-        "own/autograd_examples.py::test_example[dot_graph]": (
-            "a tracer of its own, with a subclass of `Node`"
-        ),
-        "own/autograd_examples.py::test_example[print_trace]": (
-            "a tracer of its own, with a subclass of `Node`"
-        ),
-    },
     "tidy3d": {
         "own/tidy3d_checks.py::test_a_dispersive_medium": (
             "it gives a traced pole to NumPy's own `np.array`, which makes an array of objects of "

@@ -266,3 +266,35 @@ def test_core_hands_on_what_autograds_does():
         assert getattr(core, name) is getattr(tracer, name)
     for name in ("func", "subval", "toposort"):
         assert getattr(core, name) is getattr(util, name)
+
+
+class Line(Node):
+    """A line of text for each operation, as autograd's own example writes it."""
+
+    def __init__(self, value, fun, args, kwargs, parent_argnums, parents):
+        self.lines = parents[0].lines
+        args = list(args)
+        for i, parent in zip(parent_argnums, parents, strict=True):
+            args[i] = parent.name
+        self.name = "xyzuvw"[len(self.lines)]
+        self.lines.append(
+            f"{self.name} = {fun.__name__}({', '.join(map(str, args))}) = {value:.3f}"
+        )
+
+    def initialize_root(self, x):
+        self.name, self.lines = "x", [f"x = {x}"]
+
+
+def test_a_tracer_of_ones_own():
+    def f(x):
+        return np.sin(x + x) - 0.5
+
+    value, end = trace(Line.new_root(1.0), f, 1.0)
+    assert value == f(1.0)
+    lines = ["x = 1.0", "y = add(x, x) = 2.000", "z = sin(y) = 0.909", "u = sub(z, 0.5) = 0.409"]
+    assert end.lines == lines
+    value, end = trace(Line.new_root(1.0), grad(f), 1.0)
+    assert value == pytest.approx(2.0 * numpy.cos(2.0))
+    assert end.lines[1:3] == ["y = add(x, x) = 2.000", "z = cos(y) = -0.416"]
+    with pytest.warns(UserWarning, match="independent"):
+        assert trace(Line.new_root(1.0), lambda x: 2.0, 1.0) == (2.0, None)
