@@ -542,7 +542,7 @@ def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any
     """
     if not isinstance(start_node, (VJPNode, JVPNode)):
         end, last = trace(VJPNode.new_root(), fun, x)
-        return end, None if last is None else _retold(last, start_node)
+        return end, None if last is None else _as_own_nodes(last, start_node)
     with trace_stack.new_trace() as level:
         end = fun(new_box(x, level, start_node))
     if type(end) is Dual:
@@ -554,19 +554,19 @@ def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any
     return end, None
 
 
-def _retold(last: VJPNode, start: Node) -> Node:
+def _as_own_nodes(last: VJPNode, start: Node) -> Node:
     """Return a node of the start's class for a traced value, made as autograd makes them.
 
     ``Node(value, fun, args, kwargs, parent_argnums, parents)`` is called for each entry that leads
     from the start to the value; ``fun`` is NumPy's function of its name.
     """
-    nodes: dict[Any, Any] = {}
+    nodes: dict[Any, Node] = {}
     last_root = _root(last)
     for x in sorted(_ancestors(last._held), key=RECORDED_AT):
         parents = {i: nodes[part] for i, part in enumerate(x._inputs) if part in nodes}
         if x._op is BOX and x._saved is last_root:
             nodes[x] = start
-        elif x._op is RESHAPE and parents and parents[0] and x.shape == x._inputs[0].shape:
+        elif x._op is RESHAPE and parents and x.shape == x._inputs[0].shape:
             nodes[x] = parents[0]  # the same value, in another place on the tape
         elif parents:
             args = tuple(number(getattr(part, "_array", part)) for part in x._inputs)
