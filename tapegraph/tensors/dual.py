@@ -7,7 +7,7 @@ that level, so nested derivatives never mix.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class Dual(ArrayMethods):
         """True: a derivative flows through every dual."""
         return True
 
-    def item(self, *index: Any) -> float:
+    def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
         """Return an element of the value as a Python number; see `Tensor.item`."""
         return self.detach().item(*index)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -149,7 +149,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return dict(self._attrs)
 
     @captured_by(CapturedTensor.item)
-    def item(self, *index: Any) -> float:
+    def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
         """Return an element as a Python number.
 
         :param index: Where it is, as `numpy.ndarray.item` takes it; without it there is one only.
@@ -157,7 +157,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         :raises IndexError: No element is there.
         """
         if index:
-            return self._array.item(*index)  # type: ignore[no-any-return]
+            return self._array.item(*index)  # type: ignore[arg-type, no-any-return]
         if self._array.size != 1:
             raise self._not_one("item")
         return self._array.item()  # type: ignore[no-any-return]
