@@ -88,7 +88,7 @@ def check_quick_run(tmp_path, names, *options):
                 assert 0 < low <= ratio["median"] <= high
             else:
                 module = peers.PEERS[name].module
-                assert f'{name} left out: {module} is not installed: pip install "tap' in out
+                assert f'{name} left out: {module} is not installed: pip install ".[' in out
 
 
 def test_quick_run_of_two_processes_of_ours_and_a_peer(tmp_path):
