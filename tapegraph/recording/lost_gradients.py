@@ -125,7 +125,10 @@ def _caller(frame: FrameType | None) -> str:
         parts = str(frame.f_globals.get("__name__", "")).split(".")
         if parts[0] == "numpy" or origin == LIBRARY:
             code = frame.f_code
-            function = getattr(code, "co_qualname", code.co_name).partition(".")[0]
+            function = getattr(code, "co_qualname", "").partition(".")[0]
+            if not function:  # Python 3.10
+                of_method = code.co_varnames[: code.co_argcount][:1] == ("self",)
+                function = type(frame.f_locals["self"]).__name__ if of_method else code.co_name
             public = list(itertools.takewhile(_is_public, parts))
             modules = [".".join(public[: n + 1]) for n in range(len(public))]
             homes = (m for m in modules if hasattr(sys.modules.get(m), function))
