@@ -78,6 +78,7 @@ DIFFERENT = (
         "fd",
         "np.linalg.eig np.linalg.eigvals",
         "the results' dtype does not hang on the numbers: they are always complex",
+        before="2.5",
     ),
     Different(
         "dtype",
@@ -291,6 +292,11 @@ def test_infinities_are_refused_where_lapack_looks_for_ever(name):
 
 def test_singular_values_beside_infinities_are_numpys():
     x = np.array([[-np.inf, 1.0, -1.25], [3.0, 0.5, -0.1], [np.inf, -np.inf, 0.5]])
-    y = tg.svdvals(tg.param(x))
-    np.testing.assert_array_equal(y.data, np.linalg.svdvals(x))
+    try:
+        wanted = np.linalg.svdvals(x)
+    except np.linalg.LinAlgError:  # as with some builds of LAPACK
+        with pytest.raises(np.linalg.LinAlgError):
+            tg.svdvals(tg.param(x))
+        return
+    np.testing.assert_array_equal(tg.svdvals(tg.param(x)).data, wanted)
     assert np.isnan(tg.norm(tg.param(x), "nuc").item())
