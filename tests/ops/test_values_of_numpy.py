@@ -78,7 +78,7 @@ DIFFERENT = (
         "fd",
         "np.linalg.eig np.linalg.eigvals",
         "the results' dtype does not hang on the numbers: they are always complex",
-        before="2.5",
+        before="2.5.0",
     ),
     Different(
         "dtype",
