@@ -250,6 +250,14 @@ def _fmin(a: Any, b: Any) -> Any:
     return raw.SelectV2(condition=(a <= b) | raw.IsNan(x=b), t=a, e=b)
 
 
+def _clip(out: Any, x: Any, low: Any, high: Any) -> Any:
+    if not x.dtype.is_floating:
+        return raw.Minimum(x=raw.Maximum(x=x, y=low), y=high)
+    # By comparisons, in which XLA loses no NaN.
+    raised = raw.SelectV2(condition=(x > low) | raw.IsNan(x=x), t=x, e=low)
+    return raw.SelectV2(condition=(raised < high) | raw.IsNan(x=raised), t=raised, e=high)
+
+
 def _trunc(out: Any, x: Any) -> Any:
     return raw.Sign(x=x) * raw.Floor(x=raw.Abs(x=x))
 
@@ -353,6 +361,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "minimum": _choice(lambda a, b: raw.Minimum(x=a, y=b)),
     "fmax": _choice(_fmax),
     "fmin": _choice(_fmin),
+    "clip": Row(by_slopes("clip", _clip), xla=True),
     "sign": lambda out, x: raw.Sign(x=x),
     "floor": lambda out, x: raw.Floor(x=x),
     "ceil": lambda out, x: raw.Ceil(x=x),

@@ -161,6 +161,18 @@ def _not_nan(g: Any, over: Any, under: Any, mine: Any, other: Any) -> Any:
     return _chosen(g, over | (~mine_is_nan & other_is_nan), under | (mine_is_nan & ~other_is_nan))
 
 
+def _beyond(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """Return where the lower bound takes the place of a number, and where the upper one does."""
+    under = (x < low) | np.isnan(low)
+    over = (np.where(under, low, x) > high) | np.isnan(high)
+    return under & ~over, over
+
+
+def _within(g: Any, x: Any, low: Any, high: Any) -> Any:
+    under, over = _beyond(x, low, high)
+    return np.where(under | over, 0.0, g)
+
+
 def _quotient(y: Any, a: Any, b: Any) -> Any:
     """``-floor(a / b)``; rounding ``a / b`` first could make it one too many."""
     return np.where(np.isinf(b) & np.isfinite(a), y != a, np.rint((y - a) / b))
@@ -265,6 +277,11 @@ SLOPES: Slopes = {
     "fmin": (
         Linear(lambda g, y, a, b: _not_nan(g, a < b, a > b, a, b)),
         Linear(lambda g, y, a, b: _not_nan(g, b < a, b > a, b, a)),
+    ),
+    "clip": (
+        Linear(lambda g, y, *operands: _within(g, *operands)),
+        Linear(lambda g, y, *operands: np.where(_beyond(*operands)[0], g, 0.0)),
+        Linear(lambda g, y, *operands: np.where(_beyond(*operands)[1], g, 0.0)),
     ),
     "sign": (FLAT,),
     "floor": (FLAT,),

@@ -241,6 +241,11 @@ def _floor_divide(out: Wire, a: Wire, b: Wire) -> Wire:
     return b.equal(0.0).where(a / b, low + (parts - low > 0.5).to(a.dtype))
 
 
+def _clip(out: Wire, x: Wire, low: Wire, high: Wire) -> Wire:
+    raised = ((x > low) | x.is_nan()).where(x, low)
+    return ((raised < high) | raised.is_nan()).where(raised, high)
+
+
 def _round(out: Wire, x: Wire, *, decimals: int) -> Wire:
     if x.dtype.kind != "f":
         if decimals >= 0:
@@ -400,6 +405,7 @@ ROWS: dict[str, Rule] = {
     "fmin": lambda out, a, b: ((a <= b) | b.is_nan()).where(a, b),
     "trunc": lambda out, x: x.node("Sign") * _whole("Floor")(out, x.node("Abs")),
     "astype": lambda out, x, *, dtype: x.to(np.dtype(dtype)),
+    "clip": _clip,
     "where": lambda out, cond, a, b: cond.to(bool).where(a, b),
     "not_equal": lambda out, a, b: ~a.equal(b),
     "isnan": lambda out, x: x.is_nan(),

@@ -16,8 +16,7 @@ from tapegraph.arrays.axes import int_tuple
 from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording import node as nodes
-from tapegraph.recording.capture_mode import capturing, is_captured
+from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
 from tapegraph.recording.op import Op, OpKind
@@ -705,6 +704,13 @@ def _check_broadcast(op: str, *operands: Any) -> None:
         raise ValueError(message(op, f"shapes {received}", expected, fix)) from None
 
 
+def _clip(x: Any, low: Any, high: Any) -> Any:
+    return watched("clip", np.clip, x, low, high)
+
+
+CLIP = Op("clip", _clip, kind=OpKind.ELEMENTWISE, promotes=True)
+
+
 @implements(np.clip)
 def clip(
     a: Kind | ArrayLike,
@@ -724,30 +730,21 @@ def clip(
     x = operand("clip", a, "a")
     low = _bound("a_min", a_min, "min", min)
     high = _bound("a_max", a_max, "max", max)
-    if is_complex(*[v for v in (x, low, high) if v is not None]):
-        raise real_only("clip")
-    if not (type(low) in _WEAK and type(high) in _WEAK):
-        _check_broadcast("clip", *[v for v in (x, low, high) if v is not None])
-    for bound, is_beyond in ((low, operator.lt), (high, operator.gt)):
-        if bound is None:
-            continue
-        if type(x) is nodes.tensor_class and type(bound) in _WEAK and capturing() is None:
-            x = apply(WHERE, (as_leaf(_beyond(is_beyond, x._array, bound)), bound, x))
-        else:
-            x = where(watched("clip", is_beyond, x, bound) | (bound != bound), bound, x)
-    return tensor_like("clip", x)
-
-
-_WEAK = (float, int, bool, type(None))  # a bound of them has no shape
-
-
-def _beyond(is_beyond: Any, x: Array, bound: Any) -> Array:
-    """Return where elements are replaced by a number: by NaN, all of them."""
+    if low is None and high is None:
+        return tensor_like("clip", x)
+    if low is None or high is None:  # then that of the dtype, which limits nothing
+        given = (x, low if high is None else high)
+        dtype = np.result_type(*(getattr(v, "dtype", v) for v in given))
+        ends: Any = (-math.inf, math.inf)
+        if dtype.kind not in "fc":
+            limits = np.iinfo(dtype)
+            ends = limits.min, limits.max
+        low, high = ends[0] if low is None else low, ends[1] if high is None else high
     try:
-        mask: Array = np.asarray(is_beyond(x, bound))
-    except RuntimeWarning:
-        mask = np.asarray(watched("clip", is_beyond, x, bound))
-    return mask if bound == bound else np.ones_like(mask)
+        return apply(CLIP, (x, low, high))
+    except ValueError:
+        _check_broadcast("clip", x, low, high)
+        raise
 
 
 def _bound(name: str, value: Any, other_name: str, other: Any) -> Any:
