@@ -27,6 +27,7 @@ from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
+from tapegraph.recording.record import outputs_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
 
 
@@ -70,6 +71,10 @@ class Tensors(Arrays):
     def operand(self, slot: int) -> Any:
         node = self.recording.nodes[slot]
         return self.recording.values[slot] if node is None else node
+
+    def result(self, slot: int) -> Any:
+        y = self.operand(slot)
+        return outputs_of(y) if self.program.ops[slot].several else y
 
     def fitted(self, slot: int, part: Any) -> Any:
         part = as_tensor(part)

@@ -25,7 +25,7 @@ from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording import node as nodes
 from tapegraph.recording.linearize import DTYPES, History, entry_name
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import PART, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import AskStrong, Watcher
 from tapegraph.typed import Array
@@ -94,6 +94,11 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
         if node in wanted:
             cotangents[node] = g
         op, inputs, y, attrs = node._op, node._inputs, node._array, node._attrs
+        if op is PART:
+            (whole,), index = inputs, attrs["output"]
+            outputs = cotangents.setdefault(whole, [None] * len(whole._array))
+            outputs[index] = g if outputs[index] is None else outputs[index] + g
+            continue
         row: Any = VJPS.get(op.name) or own_row(op, node)
         if len(inputs) == 1 and type(row) is not Joint and not op.saves:  # it needs the gradient
             (x,) = inputs
@@ -169,6 +174,11 @@ class Arrays:
             if slot not in held or not program.inputs[slot] or not program.needs[slot]:
                 continue
             g = held[slot] if slot in wanted else held.pop(slot)
+            if program.ops[slot] is PART:
+                (whole,), index = program.inputs[slot], program.attrs[slot]["output"]
+                outputs = held.setdefault(whole, [None] * len(program.dtypes[whole]))
+                outputs[index] = g if outputs[index] is None else self.plus(outputs[index], g)
+                continue
             self._by = slot
             for watcher in self._watchers:
                 watcher.sweeps(self.recording, slot)
@@ -192,7 +202,11 @@ class Arrays:
         needed = [program.needs[i] for i in slots]
         if self.takes_saved(program.ops[slot]):
             attrs = {**attrs, "saved": self.saved(slot)}
-        given = (self.cotangent(slot, g), self.result(slot), *map(self.operand, slots))
+        if program.ops[slot].several:
+            g = [None if part is None else self.cotangent(slot, part) for part in g]
+        else:
+            g = self.cotangent(slot, g)
+        given = (g, self.result(slot), *map(self.operand, slots))
         if isinstance(row, Joint):
             found = self.called(slot, row, (needed, *given), attrs)
             pairs = zip(slots, needed, found)  # noqa: B905
@@ -249,6 +263,10 @@ class Arrays:
         if part.shape != shape:
             part = unbroadcast(part, shape)
         return part if part.dtype == dtype else in_dtype(part, dtype)
+
+    def plus(self, g: Any, h: Any) -> Any:
+        """Return the sum of two cotangents, neither of which is written into."""
+        return g + h
 
     def total(self, slot: int, held: Any, part: Any) -> Any:
         """Return the sum of two gradients of a slot."""

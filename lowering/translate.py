@@ -106,6 +106,8 @@ def emit_entry(
     if last:
         out, rule, attrs = emitted_last(op.name, out, rule, attrs)
     result = rule(out, *operands, **attrs)
+    if op.several:
+        return result
     shape = known(out.shape)
     if None in shape and result.shape.is_compatible_with(shape):
         result.set_shape(shape)

@@ -27,7 +27,7 @@ from tapegraph.fallback.sweep import (
     strong_gradients,
     unbroadcast,
 )
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op
+from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op, Outputs
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
@@ -125,13 +125,19 @@ class Compiler:
             out = run_on_tracers(self.builder, op.forward, given, attrs)
         except Untraceable:
             call = Instr(op.forward, given, attrs, op.name, may_raise=True, opaque=opaque)
-            if op.saves:
+            if op.several:
+                several = range(len(program.dtypes[slot]))
+                out = self.builder.emit_all(call, tuple(f"{hint}_{i}" for i in several))
+            elif op.saves:
                 out = self.builder.emit_all(call, (hint, f"{_SAVED}{slot}"))
             else:
                 out = self.builder.emit(call, hint)
         if op.saves:
             out, self.saved[slot] = out
-        self.of[slot] = _named(self.builder.array(out), hint)
+        if op.several:
+            self.of[slot] = tuple(map(self.builder.array, out))
+        else:
+            self.of[slot] = _named(self.builder.array(out), hint)
 
     def _apart(self, slots: tuple[int, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return operands in memory of their own where they are that when run eagerly.
@@ -236,6 +242,9 @@ class _Variables(Arrays):
         if isinstance(g.value, RowSparse):
             return self.builder.emit(Instr(conjugated, (g,)))
         return self.builder.emit(Instr(np.conjugate, (g,), takes_out=True, elementwise=True))
+
+    def plus(self, g: Var, h: Var) -> Var:
+        return self.builder.emit(Instr(np.add, (g, h), takes_out=True, elementwise=True))
 
     def total(self, slot: int, held: Var, part: Var) -> Var:
         if isinstance(held.value, RowSparse) or isinstance(part.value, RowSparse):
@@ -362,7 +371,7 @@ def interpret(program: Program, leaves: Mapping[int, Any], end: int | None = Non
             out = op.forward(*(values[i] for i in inputs), **program.attrs[slot])
             if op.saves:
                 out, saved[slot] = out
-            values[slot] = np.asarray(out)
+            values[slot] = Outputs(map(np.asarray, out)) if op.several else np.asarray(out)
     return run
 
 

@@ -179,8 +179,7 @@ def _cofactors(a: Any) -> Any:
 
 
 def _slogdet(out: Any, a: Any) -> Any:
-    sign, logarithm = raw.LogMatrixDeterminant(input=a)
-    return raw.Pack(values=[sign, logarithm], axis=len(out.shape) - 1)
+    return tuple(raw.LogMatrixDeterminant(input=a))
 
 
 def _complex_slogdet(out: Any, a: Any) -> Any:
@@ -189,14 +188,13 @@ def _complex_slogdet(out: Any, a: Any) -> Any:
     def lowered(a: Any) -> Any:
         sign, logarithm = raw.LogMatrixDeterminant(input=a)
 
-        def gradient(g: Any) -> Any:
+        def gradient(by_sign: Any, by_logarithm: Any) -> Any:
             # With w = tr(inv(a) da) the logarithm moves by Re w, and the sign by i sign Im w.
-            by_sign = tf.math.imag(tf.math.conj(g[..., 0]) * sign)
-            factor = tf.complex(tf.math.real(g[..., 1]), -by_sign)
+            turned = tf.math.imag(tf.math.conj(by_sign) * sign)
+            factor = tf.complex(by_logarithm, -turned)
             return factor[..., None, None] * raw.MatrixInverse(input=a, adjoint=True)
 
-        whole = raw.Cast(x=tf.math.real(logarithm), DstT=a.dtype)
-        return raw.Pack(values=[sign, whole], axis=len(out.shape) - 1), gradient
+        return (sign, tf.math.real(logarithm)), gradient
 
     return own_gradient(lowered, a)
 

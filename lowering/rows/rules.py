@@ -287,7 +287,7 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
     def lowered(*xs: Any) -> Any:
         y, gradient = compute(*xs)
         # That of what is gathered from comes as IndexedSlices.
-        return y, lambda g: gradient(tf.convert_to_tensor(g))
+        return y, lambda *gs: gradient(*map(tf.convert_to_tensor, gs))
 
     return tf.custom_gradient(lowered)(*operands)
 

@@ -254,10 +254,8 @@ def signed_minors(a: Any) -> Any:
 def _slogdet(t: Any, y: Any, a: Any) -> Any:
     slope = reduce.sum(mul_strong(t, matrix_transpose(linalg.inv(a))), axis=(-2, -1))
     if slope.dtype.kind == "c":
-        turned = mul_strong(y[..., 0], elementwise.imag(slope) * 1j)
-        return shape.stack([turned, elementwise.real(slope) * (1 + 0j)], -1)
-    # Beside the logarithm's tangent stands the sign's, which is zero.
-    return mul_strong(slope[..., None], as_leaf(np.array([0.0, 1.0], a.dtype)))
+        return mul_strong(y[0], elementwise.imag(slope) * 1j), elementwise.real(slope)
+    return None, slope
 
 
 def _cholesky(t: Any, y: Any, a: Any) -> Any:
@@ -274,16 +272,13 @@ def _eigvalsh(t: Any, y: Any, a: Any) -> Any:
 
 
 def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
-    n = a.shape[-1]
-    rows, values = y[..., :n], elementwise.real(y[..., n])
-    inner = matmul(elementwise.conj(rows), matmul(t, matrix_transpose(rows)))
-    # d v_i = sum over j of v_j inner[j, i] / (w_i - w_j), and the vectors are rows here.
+    values, vectors = y
+    inner = matmul(adjoint(vectors), matmul(t, vectors))
+    # d v_i = sum over j of v_j inner[j, i] / (w_i - w_j)
     turned = _known(
         div_strong(_off_diagonal(inner), gaps(values)), linalg.equal_pairs(value(values)), t
     )
-    return shape.concat(
-        [matmul(matrix_transpose(turned), rows), diagonal(inner, 0, -2, -1)[..., None]], -1
-    )
+    return elementwise.real(diagonal(inner, 0, -2, -1)), matmul(vectors, turned)
 
 
 def _known(terms: Any, undefined: Any, t: Any) -> Any:
@@ -303,20 +298,17 @@ def gaps(values: Any) -> Any:
 
 
 def _eig(t: Any, y: Any, a: Any) -> Any:
-    n = a.shape[-1]
-    rows, values = y[..., :n], y[..., n]
-    v = matrix_transpose(rows)
+    values, v = y
     moved = linalg.solve(v, matmul(t * (1 + 0j), v))
     turned = div_strong(_off_diagonal(moved), gaps(values))
     turned = _known(turned, linalg.equal_pairs(value(values)), t)
     longer = elementwise.real(diagonal(matmul(matmul(adjoint(v), v), turned), 0, -2, -1))
     dv = matmul(v, turned) - mul_strong(v, longer[..., None, :])
-    return shape.concat([matrix_transpose(dv), diagonal(moved, 0, -2, -1)[..., None]], -1)
+    return diagonal(moved, 0, -2, -1), dv
 
 
 def _qr(t: Any, y: Any, a: Any) -> Any:
-    m, n = a.shape[-2:]
-    q, r = y[..., :m, :], matrix_transpose(y[..., m:, :])
+    (q, r), n = y, a.shape[-1]
     right = matrix_transpose(linalg.solve(matrix_transpose(r), matrix_transpose(t)))
     inner = matmul(adjoint(q), right)
     eye = as_leaf(np.eye(n, dtype=a.dtype))
@@ -325,8 +317,7 @@ def _qr(t: Any, y: Any, a: Any) -> Any:
     if inner.dtype.kind == "c":
         turned = turned + mul_strong(elementwise.imag(inner), eye) * 1j
     dq = right - matmul(q, inner) + matmul(q, turned)
-    dr = matmul(inner - turned, r)
-    return shape.concat([dq, matrix_transpose(dr)], -2)
+    return dq, matmul(inner - turned, r)
 
 
 def _svdvals(t: Any, y: Any, x: Any) -> Any:
@@ -336,7 +327,7 @@ def _svdvals(t: Any, y: Any, x: Any) -> Any:
 
 def _svd(t: Any, y: Any, x: Any) -> Any:
     m, n = x.shape[-2:]
-    u, s, vh = linalg.parts_of_svd(y, m)
+    u, s, vh = y
     right = matmul(t, adjoint(vh))
     left = matmul(adjoint(u), t)
     inner = matmul(adjoint(u), right)
@@ -359,7 +350,7 @@ def _svd(t: Any, y: Any, x: Any) -> Any:
     if n > m:
         outside = div_strong(left - matmul(inner, vh), column)
         dvh = dvh + _known(outside, zeros[..., None], t)
-    return shape.concat([matrix_transpose(du), diagonal(inner, 0, -2, -1)[..., None], dvh], axis=-1)
+    return du, elementwise.real(diagonal(inner, 0, -2, -1)), dvh
 
 
 def _pinv(t: Any, y: Any, a: Any, *, rcond: float) -> Any:

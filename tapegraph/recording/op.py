@@ -53,6 +53,7 @@ class Op:
     :param forward: Arrays positional, attributes by keyword, returns the result array.
     :param kind: How the elements of its result depend on those of its operands.
     :param saves: The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
+    :param several: The forward returns a tuple: the result is `Outputs`, each read by a `PART`.
     :param differentiable: Which of the leading inputs can carry a gradient, and none after them;
         all where not given.
     :param promotes: NumPy converts operands before it computes: see `Op.converts`.
@@ -65,6 +66,7 @@ class Op:
     _: KW_ONLY
     kind: OpKind = OpKind.OPAQUE
     saves: bool = False
+    several: bool = False
     differentiable: tuple[bool, ...] | None = None
     promotes: bool = False
     takes_complex: bool = False
@@ -115,6 +117,24 @@ PARAM = Op("param")
 CONSTANT = Op("constant")
 SCALAR = Op("scalar")
 CLEARED = Op("cleared")
+
+
+class Outputs(tuple[np.ndarray[Any, Any], ...]):
+    """The value of an entry with several outputs; its type is a record of theirs."""
+
+    __slots__ = ()
+    shape = ()
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtypes of the outputs, as fields."""
+        return np.dtype([("", x.dtype) for x in self])
+
+
+# Reads one of several outputs. The cotangent of an entry that has them is a list of those of its
+# outputs, with None for one that nothing has reached.
+PART = Op("part")
+PART.forward = lambda outputs, *, output: outputs[output]
 # What a backward gives inside a capture: of its first input with respect to its second,
 # for the cotangent that is the third, or ones. Engines differentiate; it has no forward of its own.
 GRADIENT = Op("gradient")

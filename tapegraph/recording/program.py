@@ -51,15 +51,19 @@ class Entry(NamedTuple):
     value: Any
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text; of a scalar, its value stands where attributes do."""
+        """Return the row as text; of a scalar, its value stands where attributes do.
+
+        An entry with several outputs has a dtype for each; the shapes stand with its parts.
+        """
         attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
+        several = [str(dtype) for dtype, *_ in (self.dtype.fields or {}).values()]
         return (
             f"%{self.slot}",
             self.op,
             " ".join(f"%{i}" for i in self.inputs),
             repr(self.value) if self.op == SCALAR.name else attrs,
-            str(self.shape),
-            str(self.dtype),
+            "" if several else str(self.shape),
+            ", ".join(several) or str(self.dtype),
             "yes" if self.requires_grad else "",
             self.name or "",
             self.where,
@@ -287,8 +291,8 @@ def between(
 
 def touches_complex(program: Program, slot: int) -> bool:
     """Return whether an operation takes or gives complex numbers."""
-    kinds = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
-    return any(dtype is not None and dtype.kind == "c" for dtype in kinds)
+    dtypes = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
+    return any(code[1] == "c" for dtype in dtypes for _, code in dtype.descr)
 
 
 def identity(value: Any) -> Any:

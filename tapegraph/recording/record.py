@@ -20,7 +20,7 @@ from tapegraph.numpy_warnings import watched
 from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import as_leaf, new, next_seq, numeric
-from tapegraph.recording.op import NO_ATTRS, Op, OpKind
+from tapegraph.recording.op import NO_ATTRS, PART, Op, OpKind, Outputs
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import CURRENT, current
@@ -263,7 +263,7 @@ def binary(
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> Any:
-    """Run an operation, and record it if a gradient can flow.
+    """Run an operation, and record it if a gradient can flow; return several outputs as a tuple.
 
     Its inputs are what `operand` returns; its attributes are normalised and hashable.
     """
@@ -287,7 +287,9 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     saved = None
     if op.saves:
         out, saved = out
-    if type(out) is not _ndarray:
+    if op.several:
+        out = Outputs(map(np.asarray, out))
+    elif type(out) is not _ndarray:
         out = np.asarray(out)
     flows = op.differentiable
     needed = False
@@ -297,12 +299,23 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
             break
     if not needed or (_scopes() and not _recording()):
         # A view of a leaf would change with the leaf, and nothing would remember that it did.
-        out = out if out.base is None else out.copy("K")
+        if not op.several and out.base is not None:
+            out = out.copy("K")
         return _without_gradient(cls, op, out, inputs, attrs)
     node = remember(cls, op, out, inputs, attrs)
     if op.saves:
         node._saved = saved
-    return node
+    return outputs_of(node) if op.several else node
+
+
+def outputs_of(node: Any) -> tuple[Any, ...]:
+    """Return the outputs of an entry that has several, as tensors."""
+    parts = []
+    for index, array in enumerate(node._array):
+        part = remember(nodes.tensor_class, PART, array, (node,), {"output": index})
+        part._requires_grad = node._requires_grad and array.dtype.kind in "fc"
+        parts.append(part)
+    return tuple(parts)
 
 
 def remember(
@@ -341,10 +354,10 @@ def _without_gradient(
 ) -> Any:
     """Return a result as a constant; as an entry in a captured step with it."""
     if not capture_mode.is_captured(*inputs):
-        return as_leaf(out)
+        return tuple(map(as_leaf, out)) if op.several else as_leaf(out)
     node = remember(cls, op, out, inputs, attrs)
     node._requires_grad = False
-    return node
+    return outputs_of(node) if op.several else node
 
 
 def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:

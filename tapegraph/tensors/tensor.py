@@ -20,7 +20,7 @@ from tapegraph.other_names import translating
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.capture_mode import captured_by, settled
 from tapegraph.recording.node import Node, as_leaf, mark_changed, numeric
-from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
+from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, PART, Attrs
 from tapegraph.recording.record import keep_parts
 from tapegraph.recording.remote import put_array, restore
 from tapegraph.recording.scopes import RECORDING
@@ -136,17 +136,17 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def op(self) -> str:
         """The name of the operation that made it; ``"param"`` or ``"constant"`` for a leaf."""
-        return self._op.name
+        return self._inputs[0].op if self._op is PART else self._op.name
 
     @property
     def inputs(self) -> tuple[Tensor | float, ...]:
         """The tensors and Python numbers it was computed from."""
-        return self._inputs
+        return self._inputs[0].inputs if self._op is PART else self._inputs
 
     @property
     def attrs(self) -> Attrs:
         """The operation's attributes."""
-        return dict(self._attrs)
+        return self._inputs[0].attrs if self._op is PART else dict(self._attrs)
 
     @captured_by(CapturedTensor.item)
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:

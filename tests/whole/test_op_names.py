@@ -37,7 +37,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/autograd/scipy/signal.py": ({"convolve"}, "the name of a function of SciPy's"),
     **{
         f"tapegraph/scalars/{name}.py": (None, "the scalar engine's own operations, as vectors")
-        for name in ("arithmetic", "datum", "recorder")
+        for name in ("arithmetic", "datum", "numbers", "recorder")
     },
     "tapegraph/tensors/value.py": (None, "the scalar engine's own operations are called alike"),
     "tapegraph/recording/numpy_functions.py": (
