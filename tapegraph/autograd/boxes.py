@@ -28,8 +28,7 @@ from tapegraph.recording.linearize import RECORDED_AT
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
-from tapegraph.recording.record import remember
-from tapegraph.recording.scopes import Setting
+from tapegraph.recording.scopes import RECORDER, Setting
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
@@ -609,9 +608,7 @@ def _after(x: Any, root: Node) -> Any:
 
 
 def _entered(op: Op, x: Any, root: Node | None) -> Any:
-    entry = remember(Tensor, op, x._array.copy("K"), (x,), NO_ATTRS)
-    entry._saved = root
-    return entry
+    return RECORDER.get().entry(op, x._array.copy("K"), (x,), NO_ATTRS, True, root)
 
 
 def _begun(x: Any, path: str, trace: int, node: VJPNode, as_array: bool = False) -> Any:

@@ -12,7 +12,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import Token
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
@@ -22,16 +21,16 @@ import numpy as np
 
 from tapegraph.errors import line_of, message
 from tapegraph.recording import node as nodes
-from tapegraph.recording.capture_mode import CAPTURE, ConcretizationError, forbid_read
+from tapegraph.recording.capture_mode import CAPTURE, ConcretizationError, forbid_read, is_float
 from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import linearize, stale
 from tapegraph.recording.node import Node, as_leaf, mark_changed, next_seq, numeric
-from tapegraph.recording.op import CONSTANT, INPUT, OPS
+from tapegraph.recording.op import CONSTANT, INPUT, OPS, Op
 from tapegraph.recording.program import Recording
-from tapegraph.recording.record import remember
+from tapegraph.recording.recorder import Recorder
 from tapegraph.recording.remote import offload
-from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.tape import clear, current
+from tapegraph.recording.scopes import RECORDER, RECORDING
+from tapegraph.recording.tape import Tape, clear, current
 from tapegraph.typed import Array
 
 
@@ -59,7 +58,7 @@ class RunDependent(ABC):
 ZEROED, MAYBE_ZEROED = object(), object()
 
 
-class Capture:
+class Capture(Recorder):
     """A scope in which every operation that depends on an input or on state is recorded.
 
     State is every tensor from before the scope, and its gradient. What happens inside happens
@@ -82,10 +81,10 @@ class Capture:
     """
 
     def __init__(self, undo: Undo | None = None) -> None:
+        super().__init__(current())
         self.undo: Undo = deque() if undo is None else undo
         self.start = next_seq()
         self.frame: FrameType | None = None
-        self._tokens: list[Token[Any]] = []
         self.readings: list[tuple[Node, Callable[[], Any]]] = []
         self.steps: Counter[int] = Counter()
         self.gradients: dict[int, tuple[Node, Any]] = {}
@@ -107,19 +106,56 @@ class Capture:
 
     def __enter__(self) -> Capture:
         # An interrupt may fall into `__exit__`, and so may one into a scope that is left inside.
-        for variable in (CAPTURE, RECORDING.entered):
+        for variable in (CAPTURE, RECORDER, RECORDING.entered):
             self.undo.appendleft(partial(variable.set, variable.get()))
         self.frame = sys._getframe(1)
-        self._tokens.append(CAPTURE.set(self))
+        self._outer = RECORDER.get(), CAPTURE.get()
+        CAPTURE.set(self)
+        RECORDER.set(self)
         RECORDING.enter(self, RECORDING.value())  # what looks for scopes is to find one
         return self
 
     def __exit__(self, kind: Any, *exception: object) -> None:
         self.frame = None
         RECORDING.leave(self)
-        CAPTURE.reset(self._tokens.pop())
+        RECORDER.set(self._outer[0].where_gradients_flow(RECORDING.value()))
+        CAPTURE.set(self._outer[1])
         if kind is not None:
             make(together(self.undo))
+
+    def on(self, tape: Tape) -> Capture:
+        """Record on another tape."""
+        self.tape = tape
+        return self
+
+    def where_gradients_flow(self, flows: bool) -> Capture:
+        """Return the recorder of a scope inside: this one, which asks."""
+        return self
+
+    def result(
+        self,
+        op: Op,
+        out: Array,
+        inputs: tuple[Any, ...],
+        attrs: dict[str, Any],
+        needed: bool,
+        saved: Any = None,
+    ) -> Any:
+        """Return an operation's result: an entry if it depends on an input or on state."""
+        flows = needed and RECORDING.value()
+        if not flows and not self.records(*inputs):
+            return super().result(op, out, inputs, attrs, False)
+        out = out if flows or out.base is None else out.copy("K")
+        node = super().result(op, out, inputs, attrs, True, saved if flows else None)
+        node._requires_grad = flows
+        return node
+
+    def records(self, *values: Any) -> bool:
+        """Return whether one of the values, or of those in lists and tuples, is of the program."""
+        return any(
+            self.records(*x) if isinstance(x, (list, tuple)) else is_float(x) or self.depends(x)
+            for x in values
+        )
 
     # Leaves
 
@@ -213,7 +249,7 @@ class Capture:
 
     def _stands_for(self, leaf: Node, value: Node) -> None:
         attrs = {"shape": value._array.shape}
-        node = remember(nodes.tensor_class, OPS["reshape"], value._array, (value,), attrs)
+        node = self.entry(OPS["reshape"], value._array, (value,), attrs, True)
         node._requires_grad = leaf._requires_grad
         version = Version(leaf, node, value)
         self._versions.setdefault(id(leaf), []).append(version)

@@ -29,7 +29,7 @@ from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM, Op
 from tapegraph.recording.program import Recording, between
-from tapegraph.recording.record import keep_parts, remember
+from tapegraph.recording.record import keep_parts
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, ArrayLike
@@ -239,7 +239,7 @@ def ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
 def record_derivative(capture: Capture, op: Op, array: Array, inputs: tuple[Any, ...]) -> Any:
     """Return an entry of the program for a derivative of the first input by the second."""
     capture.differentiated_by(inputs[1])
-    entry = remember(type(inputs[0]), op, array, inputs, NO_ATTRS)
+    entry = capture.entry(op, array, inputs, NO_ATTRS, True)
     entry._requires_grad = False
     return entry
 

@@ -27,7 +27,7 @@ from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars import arithmetic
 from tapegraph.scalars.datum import Datum
-from tapegraph.scalars.recorder import Recorder, current_recorder
+from tapegraph.scalars.recorder import NumberRecorder, current_recorder
 from tapegraph.scalars.state import DATA, GRAD
 
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
@@ -647,7 +647,7 @@ def _number_inside(value: Value, data: object, number: float | None) -> float | 
     return recorder.number(i)
 
 
-def _index(recorder: Recorder, data: Any, number: float | None) -> int | None:
+def _index(recorder: NumberRecorder, data: Any, number: float | None) -> int | None:
     """Return which number of the program something is: a float or Datum, an array of one."""
     if number is not None:
         return recorder.constant(number)

@@ -24,8 +24,7 @@ from tapegraph.recording import capture_mode
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
-from tapegraph.recording.record import remember
-from tapegraph.recording.scopes import RECORDING, Scope
+from tapegraph.recording.scopes import RECORDER, RECORDING, Scope
 from tapegraph.tensors.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -92,8 +91,7 @@ class _Segment:
         if not outs or not any(x._requires_grad for x in inputs):
             ended = (x.detach() if isinstance(x, Tensor) else x for x in results)
             return replaced(form, ended)
-        packed = remember(Tensor, CHECKPOINT, _packed(outs), inputs, NO_ATTRS)
-        packed._saved = self
+        packed = RECORDER.get().entry(CHECKPOINT, _packed(outs), inputs, NO_ATTRS, True, self)
         parts = dict(zip(map(id, outs), _unpacked(packed, outs), strict=True))
         return replaced(form, (parts.get(id(x), x) for x in results))
 

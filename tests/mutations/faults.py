@@ -1258,8 +1258,8 @@ FAULTS = (
         "scopes",
         "tasks-share-their-parents-tape",
         "tapegraph/recording/tape.py",
-        "if tape is None or tape.task is not task:",
-        "if tape is None:",
+        "if recorder.tape.task is not running_task():",
+        "if recorder.tape is None:",
         "tests/recording/test_concurrency.py",
     ),
     Fault(
@@ -1412,7 +1412,7 @@ FAULTS = (
     Fault(
         "errors",
         "entries-name-the-functions-first-line",
-        "tapegraph/recording/record.py",
+        "tapegraph/recording/recorder.py",
         "node._lasti = frame.f_lasti",
         "node._lasti = -1",
         "tests/recording/test_errors.py tests/recording/test_tape.py",
