@@ -22,6 +22,7 @@ from tapegraph.recording.op import NO_ATTRS, Op, OpKind
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.watchers import OTHERS, computed
+from tapegraph.typed import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ndarray = np.ndarray
@@ -105,6 +106,12 @@ def keep_parts(op: str, what: str, given: np.dtype[Any], wanted: np.dtype[Any]) 
     if given.kind == "c" and wanted.kind != "c":
         received = f"{what} of dtype {given} for {wanted}, which would drop the imaginary part"
         raise TypeError(message(op, received, "real numbers", "Take its .real."))
+
+
+def as_dtype(op: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array in another dtype, which drops no imaginary part."""
+    keep_parts(op, "data", array.dtype, dtype)
+    return array.astype(dtype, copy=False)
 
 
 def foreign(values: tuple[Any, ...]) -> Any:

@@ -31,6 +31,7 @@ class Unbegun:
 
 # What records here: operations, tensors and transforms call it and do not ask which it is.
 RECORDER: ContextVar[Any] = ContextVar("tapegraph_recorder", default=Unbegun())  # noqa: B039 - it is never changed
+recorder = RECORDER.get
 
 
 class Setting(Generic[T]):

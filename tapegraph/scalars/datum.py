@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from tapegraph.errors import message
-from tapegraph.recording.capture_mode import ConcretizationError
+from tapegraph.errors import ConcretizationError, message
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import OPS
 from tapegraph.recording.record import ELEMENTWISE, apply

@@ -14,12 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import line_of, message, user_frame
-from tapegraph.recording.capture_mode import ConcretizationError, capturing
+from tapegraph.errors import ConcretizationError, line_of, message, user_frame
 from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
-from tapegraph.recording.scopes import RECORDER
+from tapegraph.recording.scopes import RECORDER, recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import CodePlace, Numbers
@@ -416,5 +415,5 @@ def recorder_of(capture: Any) -> NumberRecorder:
 
 def current_recorder() -> NumberRecorder | None:
     """Return what records the numbers of the capture that goes on here; None outside of one."""
-    capture = capturing()
+    capture = recorder().capture
     return None if capture is None else recorder_of(capture)

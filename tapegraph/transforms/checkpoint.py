@@ -20,11 +20,10 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import check_callable, message
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, mapped, matched, replaced
-from tapegraph.recording import capture_mode
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
-from tapegraph.recording.scopes import RECORDER, RECORDING, Scope
+from tapegraph.recording.scopes import RECORDER, RECORDING, Scope, recorder
 from tapegraph.tensors.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -58,7 +57,7 @@ def checkpoint(f: F) -> F:
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         given = [x for _, x in leaves((args, kwargs))]
         foreign = any(hasattr(type(x), "__tapegraph_apply__") for x in given)
-        if foreign or not RECORDING.value() or capture_mode.capturing() is not None:
+        if foreign or not RECORDING.value() or recorder().capture is not None:
             return f(*args, **kwargs)
         return _Segment(f, (args, kwargs)).first()
 
