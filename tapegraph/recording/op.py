@@ -124,6 +124,7 @@ class Outputs(tuple[np.ndarray[Any, Any], ...]):
 
     __slots__ = ()
     shape = ()
+    base = None
 
     @property
     def dtype(self) -> np.dtype[Any]:
