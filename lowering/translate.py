@@ -104,7 +104,7 @@ def emit_entry(
     operands = _operands(recording, slot, tensors)
     rule = _rule(program, slot, strong_zero=strong_zero, whole=whole)
     if last:
-        out, rule, attrs = emitted_last(op.name, out, rule, attrs)
+        out, rule, attrs = emitted_last(op, out, rule, attrs)
     result = rule(out, *operands, **attrs)
     if op.several:
         return result

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rows.rules import TO_FIRST, Row, Rule, ints, permuted, raw, reshaped
-from tapegraph.recording.op import Attrs
+from tapegraph.lowering.rows.rules import Row, Rule, ints, permuted, raw, reshaped
 
 
 def _concat(out: Any, *parts: Any, axis: int) -> Any:
@@ -29,8 +28,4 @@ LOWERINGS: dict[str, Row | Rule] = {
 # What eager kernels compute forwards of, with the shape of the result.
 EAGER: dict[str, Callable[..., tuple[int, ...]]] = {
     "transpose": lambda x, *, axes: tuple(x[axis] for axis in axes),
-}
-# The attributes for images channels last.
-LAST_ATTRS: dict[str, Callable[[Attrs], Attrs]] = {
-    "concat": lambda attrs: {**attrs, "axis": TO_FIRST[attrs["axis"]]},
 }

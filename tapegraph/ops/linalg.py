@@ -674,11 +674,6 @@ def _det(x: Array) -> Any:
     return watched("det", np.linalg.det, x)
 
 
-def _eigh(x: Array, *, uplo: Literal["L", "U"]) -> Any:
-    # The triangles are equal, but LAPACK's choice of the vectors' signs depends on which it reads.
-    return np.linalg.eigh(x, uplo)
-
-
 def _eig(x: Array) -> Any:
     dtype = np.result_type(x.dtype, np.complex64)
     return [part.astype(dtype, copy=False) for part in np.linalg.eig(x)]
@@ -739,7 +734,8 @@ DET = Op("det", _det, takes_complex=True)
 SLOGDET = Op("slogdet", np.linalg.slogdet, several=True, takes_complex=True)
 CHOLESKY = Op("cholesky", np.linalg.cholesky, takes_complex=True)
 EIGVALSH = Op("eigvalsh", np.linalg.eigh, saves=True, takes_complex=True)
-EIGH = Op("eigh", _eigh, several=True, takes_complex=True)
+# The triangles are equal, but LAPACK's choice of the vectors' signs depends on which it reads.
+EIGH = Op("eigh", lambda x, *, uplo: np.linalg.eigh(x, uplo), several=True, takes_complex=True)
 EIG = Op("eig", _eig, several=True, takes_complex=True)
 QR = Op("qr", np.linalg.qr, several=True, takes_complex=True)
 SVDVALS = Op("svdvals", _svdvals, saves=True, takes_complex=True)
