@@ -53,6 +53,13 @@ def _batch_matmul(out: Any, a: Any, b: Any) -> Any:
     return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
 
 
+def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    (*before, rows, inner), (*stacked, other, columns) = a, b  # a ValueError for a vector
+    if inner != other:
+        raise ValueError
+    return (*np.broadcast_shapes(tuple(before), tuple(stacked)), rows, columns)
+
+
 def product_keeping_zeros(rule: Rule) -> Rule:
     """Return the rule of a product of matrices in which a cotangent's zeros absorb."""
 
@@ -306,11 +313,14 @@ def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
     return selected(y == 0.0, x, signs * (raw.Abs(x=x) / divisor) ** (ord - 1.0))
 
 
+def _product(rule: Rule) -> Row:
+    strong_zero = product_keeping_zeros(rule)
+    return Row(rule, xla=True, complex=True, strong_zero=strong_zero, shape=_product_shape)
+
+
 LOWERINGS: dict[str, Row | Rule] = {
-    "matmul": Row(_matmul, xla=True, complex=True, strong_zero=product_keeping_zeros(_matmul)),
-    "batch_matmul": Row(
-        _batch_matmul, xla=True, complex=True, strong_zero=product_keeping_zeros(_batch_matmul)
-    ),
+    "matmul": _product(_matmul),
+    "batch_matmul": _product(_batch_matmul),
     "einsum": Row(_einsum, complex=True, strong_zero=_einsum_keeping_zeros),
     "inv": Row(lambda out, a: raw.MatrixInverse(input=a, adjoint=False), complex=True),
     "solve": Row(_solve, complex=True),
@@ -322,18 +332,4 @@ LOWERINGS: dict[str, Row | Rule] = {
     "pinv": _pinv,
     "lstsq": _lstsq,
     "norm": _norm,
-}
-
-
-def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    (*before, rows, inner), (*stacked, other, columns) = a, b  # a ValueError for a vector
-    if inner != other:
-        raise ValueError
-    return (*np.broadcast_shapes(tuple(before), tuple(stacked)), rows, columns)
-
-
-# What eager kernels compute forwards of, with the shape of the result.
-EAGER: dict[str, Callable[..., tuple[int, ...]]] = {
-    "matmul": _product_shape,
-    "batch_matmul": _product_shape,
 }

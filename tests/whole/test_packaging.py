@@ -319,7 +319,7 @@ def test_a_checkout_makes_two_sibling_folders_importable_and_nothing_else(run_py
 # derivative.
 OF_EACH_ROOM = {
     *("Rule", "Row", "VJPS", "RECORDED", "LOWERINGS"),
-    *("EAGER", "ENGINE", "gradients", "jacobian", "export", "function"),
+    *("ENGINE", "gradients", "jacobian", "export", "function"),
     "permuted",
     *("divide", "log", "power", "relu", "sigmoid"),  # of Python's floats
     *("array", "to_numpy"),  # which other libraries look for
