@@ -95,10 +95,9 @@ def _strong_product(a: Any, b: Any, *, cotangent_first: bool) -> Any:
 
 
 def _einsum(out: Any, *operands: Any, spec: str) -> Any:
-    inputs = [cast_to(x, out.dtype) for x in operands]
-    if len(inputs) == 2:
-        return raw.Einsum(inputs=inputs, equation=spec)
-    return tensorflow().einsum(spec, *inputs, optimize="greedy")  # one node a pair
+    if len(operands) == 2:
+        return raw.Einsum(inputs=operands, equation=spec)
+    return tensorflow().einsum(spec, *operands, optimize="greedy")  # one node a pair
 
 
 def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
@@ -118,10 +117,10 @@ def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
                 product = lined_up(g, output, labels)
                 for j, x in enumerate(xs):
                     if j != i:
-                        factor = lined_up(cast_to(x, g.dtype), terms[j], labels)
+                        factor = lined_up(x, terms[j], labels)
                         product = raw.MulNoNan(x=factor, y=product)
                 summed = reduced("Sum", product, range(len(term), len(labels)))
-                grads.append(cast_to(summed, xs[i].dtype))
+                grads.append(summed)
             return grads
 
         return _einsum(out, *xs, spec=spec), gradient
@@ -130,10 +129,8 @@ def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
 
 
 def _solve(out: Any, a: Any, b: Any) -> Any:
-    # NumPy converts integers, and MatrixSolve does not broadcast.
-    left, right = (
-        repeated_to(cast_to(x, out.dtype), (*out.shape[:-2], *shape_of(x)[-2:])) for x in (a, b)
-    )
+    # MatrixSolve does not broadcast.
+    left, right = (repeated_to(x, (*out.shape[:-2], *shape_of(x)[-2:])) for x in (a, b))
     return raw.MatrixSolve(matrix=left, rhs=right, adjoint=False)
 
 
@@ -267,7 +264,7 @@ def _lstsq(out: Any, a: Any, b: Any, *, rcond: float) -> Any:
 
         return y, gradient
 
-    return own_gradient(lowered, *(cast_to(x, out.dtype) for x in (a, b)))
+    return own_gradient(lowered, a, b)
 
 
 def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:

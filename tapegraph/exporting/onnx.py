@@ -257,7 +257,7 @@ def _round(out: Wire, x: Wire, *, decimals: int) -> Wire:
 
 
 def _reduced(kind: str) -> Rule:
-    return lambda out, x, *, axis, keepdims: x.to(out.dtype).over(kind, axis, keepdims)
+    return lambda out, x, *, axis, keepdims: x.over(kind, axis, keepdims)
 
 
 def _some(x: Wire, axis: Iterable[int], keepdims: bool = True) -> Wire:
@@ -359,7 +359,7 @@ def _roll(out: Wire, x: Wire, *, shift: tuple[Any, ...], axis: tuple[int, ...]) 
 def _einsum(out: Wire, *operands: Wire, spec: str) -> Wire:
     if any(0 in x.shape for x in operands):  # of which onnxruntime 1.23 crashes
         return out.like(0).node("Expand", out.graph.ints(out.shape))
-    return out.graph.node("Einsum", *(x.to(out.dtype) for x in operands), equation=spec)
+    return out.graph.node("Einsum", *operands, equation=spec)
 
 
 def _pool(kind: str) -> Rule:
@@ -421,9 +421,7 @@ ROWS: dict[str, Rule] = {
     "argmax": _place("ArgMax"),
     "argmin": _place("ArgMin"),
     "softmax": lambda out, x, *, axis: x.node("Softmax", axis=axis),
-    "cumsum": lambda out, x, *, axis: x.to(out.dtype).node(
-        "CumSum", out.graph.constant(axis, np.int64)
-    ),
+    "cumsum": lambda out, x, *, axis: x.node("CumSum", out.graph.constant(axis, np.int64)),
     "transpose": lambda out, x, *, axes: x.node("Transpose", perm=axes) if axes else x,
     "reshape": lambda out, x, *, shape: x.reshaped(shape),
     "broadcast_to": lambda out, x, *, shape: x.node("Expand", out.graph.ints(shape)),
@@ -433,8 +431,8 @@ ROWS: dict[str, Rule] = {
     ),
     "gather": lambda out, x, places, *, axis: x.node("Gather", places.to(np.int64), axis=axis),
     "argpartition": lambda out, x, *, kth, axis: _argsort(out, x, axis=axis),
-    "conv2d": lambda out, x, k, *, stride, pad, dilation: x.to(out.dtype).node(
-        "Conv", k.to(out.dtype), strides=stride, pads=(*pad, *pad), dilations=dilation
+    "conv2d": lambda out, x, k, *, stride, pad, dilation: x.node(
+        "Conv", k, strides=stride, pads=(*pad, *pad), dilations=dilation
     ),
     "max_pool2d": _pool("MaxPool"),
     "avg_pool2d": _pool("AveragePool"),
@@ -542,14 +540,11 @@ def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | N
 def _operands(graph: OnnxGraph, recorded: FreeFunction, slot: int, wires: list[Any]) -> list[Wire]:
     """Return an entry's inputs, in the dtype to which NumPy converts them."""
     program, recording = recorded.program, recorded.recording
-    op, wanted = program.ops[slot], program.dtypes[slot]
+    wanted = program.dtypes[slot]
     converted, operands = recording.converted(slot), []
-    data = op.differentiable or (op.differentiable is None,) * len(converted)
-    for position, (i, dtype) in enumerate(zip(program.inputs[slot], converted, strict=True)):
+    for i, dtype in zip(program.inputs[slot], converted, strict=True):
         wire = wires[i]
         if wire is None:
             wire = graph.constant(recording.values[i], dtype or wanted)
-        if wanted.kind == "f" and wire.dtype.kind != "f" and any(data[position:][:1]):
-            dtype = wanted
         operands.append(wire if dtype is None else wire.to(dtype))
     return operands

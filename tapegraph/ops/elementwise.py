@@ -704,11 +704,20 @@ def _check_broadcast(op: str, *operands: Any) -> None:
         raise ValueError(message(op, f"shapes {received}", expected, fix)) from None
 
 
+def limits_of(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return what no number of a dtype is below, and above."""
+    if dtype.kind in "fc":
+        return -math.inf, math.inf
+    if dtype.kind == "b":
+        return 0, 1
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
+
 def _clip(x: Any, low: Any, high: Any) -> Any:
     return watched("clip", np.clip, x, low, high)
 
 
-CLIP = Op("clip", _clip, kind=OpKind.ELEMENTWISE, promotes=True)
+CLIP = Op("clip", _clip, kind=OpKind.ELEMENTWISE)
 
 
 @implements(np.clip)
@@ -735,11 +744,8 @@ def clip(
     if low is None or high is None:  # then that of the dtype, which limits nothing
         given = (x, low if high is None else high)
         dtype = np.result_type(*(getattr(v, "dtype", v) for v in given))
-        ends: Any = (-math.inf, math.inf)
-        if dtype.kind not in "fc":
-            limits = np.iinfo(dtype)
-            ends = limits.min, limits.max
-        low, high = ends[0] if low is None else low, ends[1] if high is None else high
+        least, most = limits_of(dtype)
+        low, high = least if low is None else low, most if high is None else high
     try:
         return apply(CLIP, (x, low, high))
     except ValueError:
@@ -1192,7 +1198,6 @@ WHERE = Op(
     chosen,
     kind=OpKind.ELEMENTWISE,
     differentiable=(False, True, True),
-    promotes=True,
     takes_complex=True,
 )
 

@@ -86,10 +86,8 @@ def _batch_matmul(a: Array, b: Array) -> Any:
     return np.matmul(a, b)
 
 
-MATMUL = Op("matmul", np.matmul, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True)
-BATCH_MATMUL = Op(
-    "batch_matmul", _batch_matmul, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True
-)
+MATMUL = Op("matmul", np.matmul, kind=OpKind.CONTRACTION, takes_complex=True)
+BATCH_MATMUL = Op("batch_matmul", _batch_matmul, kind=OpKind.CONTRACTION, takes_complex=True)
 
 
 @implements(np.matmul, np.linalg.matmul)
@@ -727,7 +725,7 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
-CONVOLVE = Op("convolve", np.convolve, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True)
+CONVOLVE = Op("convolve", np.convolve, kind=OpKind.CONTRACTION, takes_complex=True)
 INV = Op("inv", np.linalg.inv, takes_complex=True)
 SOLVE = Op("solve", solved, takes_complex=True)
 DET = Op("det", _det, takes_complex=True)

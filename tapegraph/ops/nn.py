@@ -190,12 +190,12 @@ def _mse_loss(prediction: Array, target: Array) -> Any:
     return np.dot(flat, flat) / flat.size, residual
 
 
-LAYER_NORM = Op("layer_norm", _layer_norm, saves=True)
+LAYER_NORM = Op("layer_norm", _layer_norm, saves=True, promotes=False)
 CONV2D = Op("conv2d", _conv2d, saves=True)
 MAX_POOL2D = Op("max_pool2d", _max_pool2d)
 AVG_POOL2D = Op("avg_pool2d", _avg_pool2d)
-SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True)
-MSE_LOSS = Op("mse_loss", _mse_loss, saves=True, promotes=True)
+SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True, promotes=False)
+MSE_LOSS = Op("mse_loss", _mse_loss, saves=True)
 
 
 def layer_norm(

@@ -84,8 +84,8 @@ class Program:
     :param wanted: The slots whose gradients are asked for: parameters and retained results.
     :param updates: The state that a run changes.
 
-    An operation may save something for its gradient: further outputs of the same slot, which a
-    recording holds beside its values.
+    An operation may save something for its gradient, which a recording holds beside its values. An
+    entry with several outputs has a record of their dtypes, and no shape.
     """
 
     ops: list[Op]
@@ -177,7 +177,7 @@ class Recording:
     nodes: list[Any]
 
     def saved(self, slot: int) -> Any:
-        """Return what the slot's operation saved for its gradient: its further outputs."""
+        """Return what the slot's operation saved for its gradient."""
         return self.nodes[slot]._saved
 
     def converted(self, slot: int) -> tuple[np.dtype[Any] | None, ...]:

@@ -193,7 +193,7 @@ def binary(
 
     ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
     """
-    op = Op(name, forward, kind=OpKind.ELEMENTWISE, promotes=True, takes_complex=takes_complex)
+    op = Op(name, forward, kind=OpKind.ELEMENTWISE, takes_complex=takes_complex)
     called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:

@@ -69,4 +69,7 @@ def test_operands_are_compared_in_their_common_dtype():
     assert OPS["less"].converts([single, 2.0], np.dtype(bool)) == (single, single)
     assert OPS["add"].converts([single, integer], double) == (double, double)
     assert OPS["where"].converts([np.dtype(bool), single, 0.0], single) == (None, single, single)
-    assert OPS["sum"].converts([single], single) == (None,)
+    assert OPS["sum"].converts([np.dtype(bool)], integer) == (integer,)
+    assert OPS["gather"].converts([single, integer], single) == (single, None)
+    assert OPS["abs"].converts([np.dtype("c8")], single) == (None,)
+    assert OPS["rfft"].converts([single], np.dtype("c8")) == (None,)
