@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegraph.errors import line_of, message, user_frame
 from tapegraph.recording import node as nodes
-from tapegraph.recording.capture_mode import ConcretizationError, capturing
+from tapegraph.recording.capture_mode import ConcretizationError, capturing, is_float
 from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
@@ -34,6 +34,11 @@ CHOSEN.forward = lambda vector, positions: vector.take(positions.array)
 COPIED.forward = np.copy
 for _op in (NUMBERS, CHOSEN, COPIED):
     _op.differentiable = ()
+
+
+# What Python's floats do: a division by zero raises, where a Value's is infinite.
+_PYTHON = {name: name for name in ("add", "sub", "mul", "neg", "abs")}
+_PYTHON.update(truediv="python_div", pow="python_pow")
 
 
 class Positions:
@@ -79,7 +84,7 @@ class Recorder:
     """
 
     def __init__(self, capture: Any) -> None:
-        self._capture = capture
+        self.capture = capture
         self._kinds: list[str] = []
         self._args: list[tuple[int, ...]] = []
         self._data: list[float] = []
@@ -111,7 +116,7 @@ class Recorder:
     def element(self, tensor: Any, position: int = 0) -> int:
         """Return a number of a tensor, which carries no gradient."""
         number = float(tensor._array.reshape(-1)[position])
-        if not self._capture.depends(tensor):
+        if not self.capture.depends(tensor):
             return self.constant(number)
         source, places = self._source(tensor)
         i = self._enter(GIVEN, (), number)
@@ -120,15 +125,15 @@ class Recorder:
 
     def _source(self, tensor: Any) -> tuple[Any, Array]:
         """Return what a tensor was picked from by indices, and the places of its numbers there."""
-        if self._capture.may_change(tensor):  # before this is run
+        if self.capture.may_change(tensor):  # before this is run
             copied = _entry(COPIED, tensor._array.copy(), (tensor,))
             return copied, _places(copied)
         if id(tensor) not in self._sources:
             found = tensor, _places(tensor)
             if tensor._op is OPS["getitem"]:
                 source, *keys = tensor._inputs
-                fixed = not any(self._capture.depends(key) for key in keys)
-                if fixed and not self._capture.may_change(source):
+                fixed = not any(self.capture.depends(key) for key in keys)
+                if fixed and not self.capture.may_change(source):
                     source, places = self._source(source)
                     arrays = [key._array for key in keys]
                     places = tensor._op.forward(places, *arrays, **tensor._attrs)
@@ -155,6 +160,32 @@ class Recorder:
     def _op(self, kind: str, *args: int) -> int:
         data = SCALAR_OPS[kind].number(*[self._data[a] for a in args])
         return self._enter(kind, args, data)
+
+    def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
+        """Compute with numbers as Python does; None where one of them is no number."""
+        places = [self._place_of(x) for x in operands]
+        args = tuple(i for i in places if i is not None)
+        if len(args) < len(places):
+            return None
+        if name not in _PYTHON:
+            fix = "Return it and read it outside, or compute with Values."
+            received = self.origin(next(filter(self.stays, args)))
+            raise ConcretizationError(message(name, received, "arithmetic with it", fix))
+        kind = _PYTHON[name]
+        return self.computed(kind, args, SCALAR_OPS[kind].number(*[self._data[i] for i in args]))
+
+    def _place_of(self, x: Any) -> int | None:
+        if is_float(x):
+            return x.place if x.source is self else self.element(x.tensor())  # type: ignore[no-any-return]
+        return self.constant(float(x)) if isinstance(x, (float, int)) else None
+
+    def leaf(self, i: int, dtype: Any) -> Any:
+        """Return a number as a tensor."""
+        return self.tensor([i])[0].astype(dtype)
+
+    def may_be_read(self, i: int) -> bool:
+        """Return whether a number of the program may become a plain one."""
+        return False
 
     def stays(self, i: int) -> bool:
         """Return whether a number has to stay in the program: it differs from run to run."""
@@ -199,7 +230,7 @@ class Recorder:
             self._held.append(x)
             node = isinstance(x, Node)
             before = old_numbers(x) if node else partial(setattr, x, name, getattr(x, name))
-            self._capture.undo.appendleft(before)
+            self.capture.undo.appendleft(before)
         if isinstance(x, Node):
             x._array = np.array(self._data[i])
             mark_changed(x)

@@ -26,9 +26,9 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars import arithmetic
-from tapegraph.scalars.datum import Datum
 from tapegraph.scalars.recorder import Recorder, current_recorder
 from tapegraph.scalars.state import DATA, GRAD
+from tapegraph.tensors.run_float import RunFloat
 
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
@@ -648,23 +648,23 @@ def _number_inside(value: Value, data: object, number: float | None) -> float | 
 
 
 def _index(recorder: Recorder, data: Any, number: float | None) -> int | None:
-    """Return which number of the program something is: a float or Datum, an array of one."""
+    """Return which number of the program something is: a float, an array of one."""
     if number is not None:
         return recorder.constant(number)
-    if isinstance(data, Datum):
-        return data.index
+    if type(data) is RunFloat and data.source is recorder:
+        return data.place
     if not _belongs(data):
         return None
     return recorder.element(data if isinstance(data, Node) else data.detach())
 
 
 def _read(value: Value, name: str) -> Any:
-    """Return the number of a Value or of its gradient: in a captured program, as a Datum."""
+    """Return the number of a Value or of its gradient: in a captured program, as a `RunFloat`."""
     recorder = current_recorder()
     if recorder is None:
         return getattr(value, name)
     i = recorder.index(value, name)
-    return Datum(recorder, i) if recorder.stays(i) else recorder.number(i)
+    return RunFloat(recorder, i) if recorder.stays(i) else recorder.number(i)
 
 
 def _write(value: Value, name: str, data: object) -> None:

@@ -37,7 +37,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/autograd/scipy/signal.py": ({"convolve"}, "the name of a function of SciPy's"),
     **{
         f"tapegraph/scalars/{name}.py": (None, "the scalar engine's own operations, as vectors")
-        for name in ("arithmetic", "datum", "recorder")
+        for name in ("arithmetic", "recorder")
     },
     "tapegraph/tensors/value.py": (None, "the scalar engine's own operations are called alike"),
     "tapegraph/recording/numpy_functions.py": (
@@ -59,11 +59,8 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         "distributions, of which some are called alike",
     ),
     **{
-        f"tapegraph/compiling/{name}.py": (
-            None,
-            "Python's own operators, of which some are called alike",
-        )
-        for name in ("float_arithmetic", "inputs")
+        f"tapegraph/{name}.py": (None, "Python's own operators, of which some are called alike")
+        for name in ("compiling/float_arithmetic", "tensors/run_float")
     },
     "fallback/plan/tracer.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
