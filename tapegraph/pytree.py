@@ -95,30 +95,28 @@ def _slots(kind: type) -> tuple[str, ...] | None:
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
-def replaced(value: Any, content: Iterator[Any]) -> Any:
-    """Return a structure of the same form that holds something else, in order.
-
-    >>> replaced({"w": (1.0, 2.0), "b": 3.0}, iter("xyz"))
-    {'w': ('x', 'y'), 'b': 'z'}
-    """
+def mapped(function: Callable[[Any], Any], value: Any) -> Any:
+    """Return a structure of the same form with a function of everything that it holds."""
     if isinstance(value, dict):
-        parts = {key: replaced(part, content) for key, part in value.items()}
+        parts = {key: mapped(function, part) for key, part in value.items()}
         if type(value) is dict:
             return parts
         made = copy.copy(value)  # what a class of the user's takes to be made is not known
         made.update(parts)
         return made
     if isinstance(value, (list, tuple)):
-        found = [replaced(part, content) for part in value]
+        found = [mapped(function, part) for part in value]
         return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
-    return next(content)
+    return function(value)
 
 
-def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return a structure of the same form with a function of everything that it holds."""
-    if not isinstance(value, (dict, list, tuple)):
-        return function(value)
-    return replaced(value, (function(leaf) for _, leaf in leaves(value)))
+def replaced(value: Any, content: Iterator[Any]) -> Any:
+    """Return a structure of the same form that holds something else, in order.
+
+    >>> replaced({"w": (1.0, 2.0), "b": 3.0}, iter("xyz"))
+    {'w': ('x', 'y'), 'b': 'z'}
+    """
+    return mapped(lambda _: next(content), value)
 
 
 def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[tuple[str, Any]]:

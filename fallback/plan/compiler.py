@@ -15,9 +15,9 @@ from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.plan.codegen import Source
-from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck, Var, live
+from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.memory import by_lifetime
-from tapegraph.fallback.plan.tracer import Untraceable, run_on_tracers
+from tapegraph.fallback.plan.tracer import Constant, Feed, Untraceable, Var
 from tapegraph.fallback.rules import Joint
 from tapegraph.fallback.sweep import (
     Arrays,
@@ -58,13 +58,13 @@ class Compiler(Interpreter):
     def compile(self) -> Source:
         """Return the plan."""
         program, values = self.program, self.recording.values
-        feeds = {slot: Feed(values[slot], hint=f"{_VALUE}{slot}") for slot in program.fed}
+        feeds = {slot: Feed(self.builder, values[slot], f"{_VALUE}{slot}") for slot in program.fed}
         self.run({**self.numbers, **feeds})
         outputs = [self.values[slot] for slot in program.outputs]
         updates = [self.values[update.slot] for update in program.updates]
         results = [*outputs, *updates]
         instrs = by_lifetime(live(self.builder.instrs, results), results)
-        return Source(instrs, list(feeds.values()), outputs, updates)
+        return Source(self.builder, instrs, list(feeds.values()), outputs, updates)
 
     def operation(self, slot: int) -> Var | None:
         """Compile an operation; of the update of a table by rows only the last part is one."""
@@ -123,7 +123,7 @@ class Compiler(Interpreter):
         try:
             if opaque:
                 raise Untraceable("a user's own function")
-            out = run_on_tracers(self.builder, op.forward, given, attrs)
+            out = self.builder.trace(op.forward, given, attrs)
         except Untraceable:
             call = Instr(op.forward, given, attrs, op.name, may_raise=True, opaque=opaque)
             if op.saves:
@@ -200,7 +200,7 @@ class _Variables(Arrays):
         rule, opaque = rule.rule if joint else rule, joint and op.rules is not None
         if not opaque:
             try:
-                return run_on_tracers(self.builder, rule, given, dict(attrs))
+                return self.builder.trace(rule, given, dict(attrs))
             except Untraceable:
                 pass
         name = f"{op.name}_vjp{'' if joint else place}"
@@ -228,7 +228,7 @@ class _Variables(Arrays):
             part = self._dense(part)
         shape, dtype = self.program.shapes[slot], self.program.dtypes[slot]
         if part.value.shape != shape or part.value.dtype != dtype:
-            part = run_on_tracers(self.builder, _fitted, (part, shape, dtype), {})
+            part = self.builder.trace(_fitted, (part, shape, dtype), {})
         return part
 
     def conjugated(self, g: Var) -> Var:

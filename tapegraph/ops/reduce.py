@@ -90,7 +90,7 @@ def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 def softmax_of(x: Array, axis: int) -> Array:
     """Softmax of an array along one axis, with the maximum subtracted."""
     shifted: Array = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
-    np.exp(shifted, out=shifted)
+    shifted = np.exp(shifted, out=shifted)
     shifted /= shifted.sum(axis=axis, keepdims=True)
     return shifted
 
