@@ -14,7 +14,7 @@ import numpy as np
 from tapegraph.capture.capture import Capture
 from tapegraph.compiling.arguments import LeafSpec
 from tapegraph.compiling.float_arithmetic import FloatArithmetic, FloatProgram
-from tapegraph.differentiation import stored
+from tapegraph.recording import stored
 from tapegraph.recording.node import Node
 from tapegraph.tensors.run_float import RunFloat
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import message
+from tapegraph.capture.capture import BY_VALUE
+from tapegraph.errors import ConcretizationError, message
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import numpy_functions
-from tapegraph.recording.capture_mode import BY_VALUE, ConcretizationError, capturing
 from tapegraph.recording.op import OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import AskReal
 from tapegraph.tensors.array_methods import ArrayMethods
 
@@ -31,7 +32,7 @@ class RunFloat(ArrayMethods):
     met by code outside the capture, in another thread: there it is a float.
 
     :param source: What gives and computes such numbers: the `Inputs` of a captured call, or the
-        `Recorder` of what its Values compute.
+        `NumberRecorder` of what its Values compute.
     :param place: Its place in the source.
     """
 
@@ -85,7 +86,7 @@ class RunFloat(ArrayMethods):
     @property
     def is_outside(self) -> bool:
         """Whether it is met outside of its capture, where it is a plain number."""
-        return capturing() is not self.source.capture
+        return recorder() is not self.source.capture
 
     @property
     def may_be_read(self) -> bool:

@@ -46,7 +46,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     ),
     "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
     "tapegraph/differentiation/slopes.py": (None, "the slopes of every family"),
-    "tapegraph/capture/capture.py": ({"reshape"}, "what a new value of a leaf is recorded as"),
+    "tapegraph/capture/capture.py": ({"detach", "reshape"}, "what new values are recorded as"),
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
     "tapegraph/optim/update_rules.py": ({"mean"}, "a slot's name"),
     "tapegraph/other_names.py": (None, "names of other libraries, of which some are called alike"),
