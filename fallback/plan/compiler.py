@@ -19,14 +19,7 @@ from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Constant, Feed, Untraceable, Var
 from tapegraph.fallback.rules import Joint
-from tapegraph.fallback.sweep import (
-    Arrays,
-    conjugated,
-    gradients,
-    in_dtype,
-    strong_gradients,
-    unbroadcast,
-)
+from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import ALL_REDUCE, JACOBIAN
 from tapegraph.recording.program import Program, Recording, between
@@ -88,7 +81,7 @@ class Compiler(Interpreter):
         key = self.program.backward_of(slot)
         if self.program.ops[slot] is not JACOBIAN:
             backward = Backward(self.program, key, self._may_stay_rows(key))
-            return _Variables(self, backward).gradients()
+            return _PlanSweep(self, backward).gradients()
         backward = Backward(self.program, key)
         rows = JacobianRows(self.numbers, backward)
         given = (*(self.values[i] for i in rows.reads), *(self.saved[i] for i in rows.saves))
@@ -152,7 +145,7 @@ class Compiler(Interpreter):
         return tuple(found)
 
 
-class _Variables(Arrays):
+class _PlanSweep(Arrays):
     """The sweep of one backward, and its arithmetic: what the rules call is noted."""
 
     def __init__(self, compiler: Compiler, backward: Backward) -> None:
@@ -226,17 +219,12 @@ class _Variables(Arrays):
             if not self.program.inputs[slot]:
                 return part
             part = self._dense(part)
-        shape, dtype = self.program.shapes[slot], self.program.dtypes[slot]
-        if part.value.shape != shape or part.value.dtype != dtype:
-            part = self.builder.trace(_fitted, (part, shape, dtype), {})
-        return part
+        return super().fitted(slot, part)  # type: ignore[no-any-return]
 
     def conjugated(self, g: Var) -> Var:
-        if g.value.dtype.kind != "c":
-            return g
-        if isinstance(g.value, RowSparse):
+        if isinstance(g.value, RowSparse) and g.dtype.kind == "c":
             return self.builder.emit(Instr(conjugated, (g,)))
-        return self.builder.emit(Instr(np.conjugate, (g,), takes_out=True, elementwise=True))
+        return super().conjugated(g)  # type: ignore[no-any-return]
 
     def total(self, slot: int, held: Var, part: Var) -> Var:
         if isinstance(held.value, RowSparse) or isinstance(part.value, RowSparse):
@@ -259,11 +247,6 @@ class _Variables(Arrays):
 
     def _dense(self, rows: Var) -> Var:
         return self.builder.emit(Instr("dense", (rows,)))
-
-
-def _fitted(g: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    g = unbroadcast(g, shape)
-    return g if g.dtype == dtype else in_dtype(g, dtype)
 
 
 def _named(var: Var, hint: str) -> Var:
