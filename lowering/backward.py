@@ -196,7 +196,7 @@ class CacheInfo(NamedTuple):
     limit: int
 
 
-class _Entry:
+class _CachedGraph:
     """The graph of one structure, and which of its scalars have been seen to change."""
 
     __slots__ = ("bits", "compiled", "lock", "varying", "wiring")
@@ -210,7 +210,7 @@ class _Entry:
 
 
 _lock = Lock()
-_entries: OrderedDict[Key, _Entry] = OrderedDict()
+_entries: OrderedDict[Key, _CachedGraph] = OrderedDict()
 _info = CacheInfo(0, 0, 0, 0, 0, limit=128)
 
 
@@ -218,7 +218,7 @@ def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
     """Return a structure's graph and, where it had to be compiled now, the seconds that took."""
     key = recording.program.key
     with _lock():
-        entry = _entries.setdefault(key, _Entry())
+        entry = _entries.setdefault(key, _CachedGraph())
         _entries.move_to_end(key)
         _shrink()
     try:
@@ -233,7 +233,7 @@ def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
     return found, found.seconds if is_new else None
 
 
-def _compiled(entry: _Entry, recording: Recording) -> tuple[BackwardGraph, bool]:
+def _compiled(entry: _CachedGraph, recording: Recording) -> tuple[BackwardGraph, bool]:
     """Return the entry's graph, and whether it had to be compiled now."""
     program, scalars = recording.program, recording.scalars
     bits = scalar_bits(scalars)

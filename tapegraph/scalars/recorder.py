@@ -58,7 +58,7 @@ class Positions:
         return f"{self.array.size} positions"
 
 
-class _Segment:
+class _Stretch:
     """The numbers of one `NUMBERS` entry: those before ``stop`` that no earlier entry computes."""
 
     def __init__(self, stop: int, node: Any, asked: list[int]) -> None:
@@ -99,7 +99,7 @@ class NumberRecorder:
         self._sources: dict[int, tuple[Any, Array]] = {}
         self._slopes: dict[int, tuple[int, ...]] = {}
         self._written: dict[tuple[int, str], tuple[Any, str]] = {}
-        self._segments: list[_Segment] = []
+        self._segments: list[_Stretch] = []
         self.state = ScalarState()
         self._leaf = capture.reading(self.state.read, np.float64)
 
@@ -295,7 +295,7 @@ class NumberRecorder:
     def tensor(self, numbers: Sequence[int]) -> Any:
         """Return numbers as a vector, an entry of the program."""
         node = _entry(NUMBERS, np.zeros(0), ())
-        segment = _Segment(len(self._kinds), node, list(dict.fromkeys(numbers)))
+        segment = _Stretch(len(self._kinds), node, list(dict.fromkeys(numbers)))
         self._segments.append(segment)
         array = np.array([self._data[i] for i in numbers], np.float64)
         positions = Positions([segment.position[i] for i in numbers])
