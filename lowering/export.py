@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,10 @@ from tapegraph.exporting.recorded import (
     ParameterNames,
     Places,
     output_names,
-    retyped,
 )
 from tapegraph.lowering.rows.rules import NotLowered, Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import Translator, row_of
+from tapegraph.lowering.translate import Translator
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT, OpKind
 from tapegraph.recording.program import Recording
@@ -62,7 +62,6 @@ class Function:
 
     def __init__(self, recorded: FreeFunction, variables: Variables) -> None:
         self.recorded = recorded
-        _check_nodes(recorded.op, recorded.recording)
         # Each is made in the order of reading.
         made = {slot: variables.of(param) for slot, param in recorded.parameters.items()}
         self._state = {slot: made[slot] for slot in made if made[slot] is not None}
@@ -90,7 +89,7 @@ class _FreeTranslator(Translator):
     def __init__(self, recorded: FreeFunction, batch: Any, *, strong_zero: bool) -> None:
         p, known = recorded.program, recorded.recording
         attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
-        program = retyped(p, attrs, [_sized(shape, batch) for shape in p.shapes])
+        program = replace(p, attrs=attrs, shapes=[_sized(shape, batch) for shape in p.shapes])
         recording = Recording(program, known.values, known.nodes)
         super().__init__(recording, strong_zero=strong_zero, whole=True)
         self._recorded = recorded
@@ -99,15 +98,20 @@ class _FreeTranslator(Translator):
     def operation(self, slot: int) -> Any:
         """Emit an operation; where the recording lets no gradient through, none flows here."""
         tf, program, op = tensorflow(), self.program, self.program.ops[slot]
+        asked, entry = self._recorded.op, self._recorded.recording.describe(slot)
         try:
             result = super().operation(slot)
+        except NotLowered as error:
+            expected = "operations with a node in TensorFlow"
+            fix = "An operation of your own takes one with tg.defop(lowering=)."
+            raise NotLowered(message(asked, f"{entry}: {error}", expected, fix)) from None
         except (TypeError, ValueError) as error:
             if self._batch is None:
                 raise
             expected = "an operation that TensorFlow has for it"
-            received = f"{self._recorded.recording.describe(slot)}, for batches of any size"
             fix = f"Pass batch=False. ({type(error).__name__}: {error})"
-            raise NotLowered(message(self._recorded.op, received, expected, fix)) from error
+            received = f"{entry}, for batches of any size"
+            raise NotLowered(message(asked, received, expected, fix)) from error
         if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
             result = result if op.kind is OpKind.COMPARISON else tf.stop_gradient(result)
         return result
@@ -180,21 +184,6 @@ def _plain(shape: list[int], dtype: Any) -> Array:
             rows = np.arange(min(shape[-2:]))
             array[..., rows, rows] = 1.0
     return array
-
-
-def _check_nodes(op: str, recording: Recording) -> None:
-    """Refuse an operation without a node in TensorFlow, at its line."""
-    program = recording.program
-    for slot, kind in enumerate(program.ops):
-        if program.inputs[slot]:
-            try:
-                row_of(kind, whole=True)
-            except NotLowered as error:
-                received = f"{recording.describe(slot)}: {error}"
-                fix = "An operation of your own takes one with tg.defop(lowering=)."
-                raise NotLowered(
-                    message(op, received, "operations with a node in TensorFlow", fix)
-                ) from None
 
 
 # SavedModels
