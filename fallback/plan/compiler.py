@@ -17,7 +17,7 @@ from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.memory import by_lifetime
-from tapegraph.fallback.plan.tracer import Constant, Feed, Untraceable, Var
+from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import Joint
 from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
 from tapegraph.recording.interpreter import Interpreter
@@ -113,16 +113,8 @@ class Compiler(Interpreter):
         if op.name not in ELEMENTWISE:
             given = self._apart(self.program.inputs[slot], given)
         opaque = op.rules is not None or op is ALL_REDUCE
-        try:
-            if opaque:
-                raise Untraceable("a user's own function")
-            out = self.builder.trace(op.forward, given, attrs)
-        except Untraceable:
-            call = Instr(op.forward, given, attrs, op.name, may_raise=True, opaque=opaque)
-            if op.saves:
-                out = self.builder.emit_all(call, (hint, f"{_SAVED}{slot}"))
-            else:
-                out = self.builder.emit(call, hint)
+        hints = (hint, f"{_SAVED}{slot}") if op.saves else (hint,)
+        out = self.builder.computed(op.forward, given, attrs, op.name, opaque, hints)
         if op.saves:
             out, self.saved[slot] = out
         return _named(self.builder.array(out), hint)
@@ -191,17 +183,11 @@ class _PlanSweep(Arrays):
         """Compile a rule; return its result, or of a joint rule its results."""
         op, joint = self.program.ops[slot], place is None
         rule, opaque = rule.rule if joint else rule, joint and op.rules is not None
-        if not opaque:
-            try:
-                return self.builder.trace(rule, given, dict(attrs))
-            except Untraceable:
-                pass
         name = f"{op.name}_vjp{'' if joint else place}"
-        call = Instr(rule, given, dict(attrs), name, may_raise=True, opaque=opaque)
-        whole = self.builder.emit(call)
-        if not isinstance(whole.value, (tuple, list)):
-            return whole
-        return self.compiler.items(whole)
+        found = self.builder.computed(rule, given, dict(attrs), name, opaque)
+        if isinstance(found, Var) and isinstance(found.value, (tuple, list)):
+            return self.compiler.items(found)
+        return found
 
     def saved(self, slot: int) -> Any:
         return self.compiler.saved[slot]

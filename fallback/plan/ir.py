@@ -100,28 +100,36 @@ class Builder:
             var = self._constants[id(value)] = Constant(self, value, hint="c")
         return var
 
-    def trace(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    def computed(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        opaque: bool,
+        hints: tuple[str, ...] = ("t",),
     ) -> Any:
-        """Run array code on values of the plan, and return what it gives.
+        """Return what a function gives: by the calls that it makes, or by a call of its own.
 
-        Raise `Untraceable`, with nothing noted, where the code does more with an array than can be
-        written down.
+        That is where it does more with an array than can be written down, where the calls give
+        other bits, and where it is ``opaque``: a user's own.
         """
-        mark = len(self.instrs)
-        self._fixed = {id(var) for var in vars_in((args, kwargs))}
-        self._gone = set()
-        try:
-            found = mapped(self._result, function(*args, **kwargs))
-            if not _same(concrete(found), function(*concrete(args), **concrete(kwargs))):
-                raise Untraceable("other numbers")
-        except Exception as error:
-            raise_interrupt(error)
+        if not opaque:
+            mark = len(self.instrs)
+            self._fixed = {id(var) for var in vars_in((args, kwargs))}
+            self._gone = set()
+            try:
+                found = mapped(self._result, function(*args, **kwargs))
+                if _same(concrete(found), function(*concrete(args), **concrete(kwargs))):
+                    return found
+            except Exception as error:
+                raise_interrupt(error)
             for instr in self.instrs[mark:]:
                 del self._seen[instr.key]
             del self.instrs[mark:]
-            raise Untraceable(str(error)) from error
-        return found
+        call = Instr(function, args, kwargs, name, may_raise=True, opaque=opaque)
+        found = self.emit_all(call, hints)
+        return found if len(hints) > 1 else found[0]
 
     def _result(self, x: Any) -> Any:
         if isinstance(x, (np.ndarray, np.generic)):
