@@ -16,7 +16,7 @@ from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import Setting, recorder
-from tapegraph.scalars.recorder import current_recorder
+from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -46,10 +46,11 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
 def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
     """Return the gradient of each parameter, as `gradient_of` does; of Values too, as tensors."""
     values = [p for p in params if isinstance(p, Value)]
-    recorder = current_recorder() if values else None
-    if recorder is None:
+    capture = recorder().capture
+    if not values or capture is None:
         return [gradient_of(p, rows=rows) for p in params]
-    found = iter(recorder.tensors([[recorder.index(p, GRAD)] for p in values], ()))
+    numbers = recorder_of(capture)
+    found = iter(numbers.tensors([[numbers.index(p, GRAD)] for p in values], ()))
     return [next(found) if isinstance(p, Value) else gradient_of(p, rows=rows) for p in params]
 
 
