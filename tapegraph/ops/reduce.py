@@ -42,7 +42,6 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
-from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, ArrayLike, Axes, Kind, Operand
 
 __all__ = [
@@ -574,11 +573,7 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
     total = sum(choose_by(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
     kind = real_dtype(total.dtype) if total.dtype.kind in "fc" else np.float64
-    return (
-        total,
-        count.astype(kind) if recorder().records(count) else np.asarray(count, kind),
-        missing,
-    )
+    return total, count.astype(kind), missing
 
 
 def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
