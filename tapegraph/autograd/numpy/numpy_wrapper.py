@@ -119,12 +119,6 @@ def wrapped_names(module: ModuleType) -> dict[str, Any]:
     return names | {name: wrapped(function) for name, function in functions.items()}
 
 
-def publish(module: ModuleType, namespace: dict[str, Any]) -> None:
-    """Give a module of ours the names of one of NumPy's, of which the public are wrapped."""
-    names = wrapped_names(module)
-    namespace.update(names, __all__=sorted(names), __getattr__=functools.partial(getattr, module))
-
-
 def _listed(x: Any) -> Any:
     """Return an iterable of arrays as a list: NumPy wants a sequence, and looks at it twice."""
     if isinstance(x, (list, tuple, str, np.ndarray, *TENSORS)) or not isinstance(x, Iterable):
