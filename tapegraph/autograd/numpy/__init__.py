@@ -13,7 +13,7 @@ from tapegraph.autograd.util import submodule
 
 if TYPE_CHECKING:
     # What type checkers are told of a name is what NumPy tells of it.
-    from numpy import *  # type: ignore[no-redef]
+    from numpy import *
     from numpy import fft as fft
     from numpy import linalg as linalg
     from numpy import random as random
