@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.buffers import is_shared, own
+from tapegraph.arrays.buffers import is_shared, own, read_only
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import stored
 from tapegraph.recording.capture_mode import capturing
@@ -49,7 +49,7 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
     if rows and isinstance(held, RowSparse):
         return held.added_up()
     grad = stored.read(p)
-    return None if grad is None else _read_only(stored.fitting("optim", p, grad))
+    return None if grad is None else read_only(stored.fitting("optim", p, grad))
 
 
 def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
@@ -74,7 +74,7 @@ def replace_gradient(p: Leaf, grad: Any) -> None:
 
 def data_of(p: Leaf) -> Array:
     """Return a parameter's or a slot's numbers, which the caller must not change."""
-    return _read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
+    return read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
 
 
 def rows_set(p: Any, rows: Array, values: Array) -> list[Change]:
@@ -98,12 +98,6 @@ def fresh(array: Any, taken: set[int]) -> Array:
 def slot(array: Any) -> Tensor:
     """Make a constant that holds a part of an optimizer's state."""
     return as_leaf(own(array))  # type: ignore[no-any-return]
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 def real_and_imaginary(z: Any) -> Any:

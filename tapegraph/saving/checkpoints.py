@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tapegraph.arrays.buffers import read_only
 from tapegraph.errors import add_note, kind_of, message, path_of
 from tapegraph.optim.optimizer import Optimizer, changes_to, state_of
 from tapegraph.pytree import mapped, named, parts_of
@@ -156,7 +157,7 @@ def load(
             tree = _replaced(tree, lambda part: arrays[part.name], files.Stored)
     if into is not None:
         changes = list(_changes(name, tree, places))
-        tree = _replaced(tree, _read_only, np.ndarray)
+        tree = _replaced(tree, read_only, np.ndarray)
         make(together(changes))
     return (tree, text) if return_metadata else tree
 
@@ -184,12 +185,6 @@ def _told(name: str, suffix: str) -> Iterator[None]:
 def _replaced(tree: Any, function: Callable[[Any], Any], kind: type) -> Any:
     """Return a tree with a function of everything in it that is of one class."""
     return mapped(lambda part: function(part) if isinstance(part, kind) else part, tree)
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 # A leaf, optimizer or `...` of `into`, and its names in the file.

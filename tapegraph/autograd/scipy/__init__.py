@@ -14,7 +14,7 @@ from tapegraph.autograd.core import defjvp, defvjp
 from tapegraph.autograd.numpy.numpy_vjps import unbroadcast_f
 from tapegraph.autograd.numpy.numpy_wrapper import wrapped
 from tapegraph.autograd.tracer import primitive
-from tapegraph.errors import message
+from tapegraph.errors import scipy_module
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,12 +28,7 @@ def __getattr__(name: str) -> Any:
 def of_scipy(module: str, name: str) -> Any:
     """Return what SciPy's module, or distribution, has by a name; raise where SciPy is missing."""
     package, *inside = module.split(".")
-    try:
-        found: Any = importlib.import_module(f"scipy.{package}")
-    except ImportError:
-        fix = "Install it: pip install scipy."
-        missing = "a call in an environment without SciPy"
-        raise ImportError(message(f"scipy.{module}.{name}", missing, "SciPy", fix)) from None
+    found = scipy_module(package, f"scipy.{module}.{name}")
     for part in (*inside, name):
         found = getattr(found, part)
     return found
