@@ -142,10 +142,8 @@ def scipy_module(name: str, op: str, requirement: str = "scipy") -> Any:
     try:
         return importlib.import_module(f"scipy.{name}")
     except ImportError:
-        received, fix = (
-            "a call in an environment without SciPy",
-            f"Install it: pip install {requirement}.",
-        )
+        received = "a call in an environment without SciPy"
+        fix = f"Install it: pip install {requirement}."
         raise ImportError(message(op, received, "SciPy", fix)) from None
 
 

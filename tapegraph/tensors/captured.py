@@ -11,12 +11,7 @@ from tapegraph.capture.capture import Capture
 from tapegraph.errors import message
 from tapegraph.interrupts import in_handler
 from tapegraph.ops.elementwise import DETACH
-from tapegraph.recording.capture_mode import (
-    ConcretizationError,
-    forbid_read,
-    is_captured,
-    settled,
-)
+from tapegraph.recording.capture_mode import ConcretizationError, forbid_read, is_captured, settled
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.remote import restore

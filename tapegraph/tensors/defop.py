@@ -111,10 +111,7 @@ def defop(
         if rule is not None or not isinstance(vjp, tuple):
             check_callable("defop", rule, "vjp")
             takes.check_taken_by(rule, "vjp", ("g", "y"))
-    for argument, rule, before in (
-        ("jvp", jvp, ("tangents", "y")),
-        ("lowering", lowering, ()),
-    ):
+    for argument, rule, before in (("jvp", jvp, ("tangents", "y")), ("lowering", lowering, ())):
         if rule is not None:
             check_callable("defop", rule, argument)
             takes.check_taken_by(rule, argument, before)
