@@ -193,12 +193,10 @@ def make_jvp_reversemode(fun: Callable[..., Any], x: Any) -> Callable[[Any], Any
     return core.make_vjp(vjp, vspace(value).zeros())[0]
 
 
-def _half_square(x: Any) -> Any:
-    return 0.5 * np.sum(x**2, axis=-1)
-
-
 def make_ggnvp(
-    f: Callable[..., Any], g: Callable[[Any], Any] = _half_square, f_argnum: int = 0
+    f: Callable[..., Any],
+    g: Callable[[Any], Any] = lambda x: 0.5 * np.sum(x**2, axis=-1),
+    f_argnum: int = 0,
 ) -> Callable[..., Callable[[Any], Any]]:
     """Return what gives, at a point, the function that multiplies by the Gauss-Newton matrix.
 

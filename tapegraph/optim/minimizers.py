@@ -126,15 +126,11 @@ def _check_derivatives(hess: Any, options: Mapping[str, Any]) -> None:
 def _check_used(method: str, **restrictions: Any) -> None:
     """Refuse bounds and constraints for a method that would go on without them."""
     for argument, given in restrictions.items():
-        if _is_given(given) and method in _UNRESTRICTED[argument]:
+        empty = isinstance(given, (tuple, list)) and not given
+        if given is not None and not empty and method in _UNRESTRICTED[argument]:
             fix = 'Write method="SLSQP" or "trust-constr".'
             received = f"{argument} for {method.upper()}, which has no use for them"
             raise ValueError(message("minimize", received, "a method that keeps to them", fix))
-
-
-def _is_given(restriction: Any) -> bool:
-    empty = isinstance(restriction, (tuple, list)) and not restriction
-    return restriction is not None and not empty
 
 
 class _Objective:

@@ -222,10 +222,6 @@ def _convert(x: Any, dtype: Any, *, copy: bool = True) -> Any:
     return x.astype(dtype, copy=copy)
 
 
-def _isscalar(element: Any) -> bool:
-    return bool(np.isscalar(getval(element)))
-
-
 class ByIndex:
     """`r_` or `c_` of tensors: NumPy joins positions, and elements are taken at what it gives."""
 
@@ -295,7 +291,7 @@ RECORDINGS: dict[Any, Callable[..., Any]] = {
     np.full: _full,
     np.full_like: _full_like,
     np.histogram: _histogram,
-    np.isscalar: _isscalar,
+    np.isscalar: lambda element: bool(np.isscalar(getval(element))),
     np.real_if_close: _real_if_close,
 }
 
