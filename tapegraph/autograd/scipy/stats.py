@@ -23,9 +23,9 @@ from tapegraph.autograd.util import submodule
 from tapegraph.errors import message, user_line
 from tapegraph.ops.special import betaln, gammaln, log_ndtr, ndtr, xlog1py, xlogy
 from tapegraph.pytree import mapped
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.numpy_functions import peek
 from tapegraph.recording.record import tensor_like
+from tapegraph.recording.scopes import recorder
 
 __all__ = ["beta", "chi2", "dirichlet", "gamma", "multivariate_normal", "norm", "poisson", "t"]
 
@@ -93,7 +93,7 @@ def inside(
 
 def _everywhere(condition: Any) -> bool:
     """Return whether a condition holds for all elements; of captured ones, False."""
-    return not is_captured(condition) and bool(np.all(condition))
+    return not recorder().records(condition) and bool(np.all(condition))
 
 
 def array_of(x: Any) -> Any:
