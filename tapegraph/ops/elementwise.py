@@ -1179,22 +1179,11 @@ def _predicate(name: str, function: Any) -> None:
     without_gradient(function)(record)
 
 
-for _function in (
-    np.equal,
-    np.not_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
-    np.logical_and,
-    np.logical_or,
-    np.logical_xor,
-    np.logical_not,
-    np.isnan,
-    np.isinf,
-    np.isfinite,
-    np.signbit,
-):
+_PREDICATES = (
+    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.logical_and,
+    np.logical_or, np.logical_xor, np.logical_not, np.isnan, np.isinf, np.isfinite, np.signbit,
+)  # fmt: skip
+for _function in _PREDICATES:
     _predicate(_function.__name__, _function)
 
 
