@@ -38,15 +38,7 @@ else:
     )
     _random = {name: getattr(_np.random, name) for name in _np.random.__all__}
     random = submodule(f"{__name__}.random", _random, partial(getattr, _np.random))
-    __all__ = [
-        *numpy_wrapper.__all__,
-        "fft",
-        "linalg",
-        "numpy_vjps",
-        "numpy_vspaces",
-        "numpy_wrapper",
-        "random",
-    ]
+    __all__ = [*numpy_wrapper.__all__, "fft", "linalg", "numpy_vjps", "numpy_vspaces", "random"]
 
     def __getattr__(name: str) -> object:
         """Return what else NumPy has by a name, as it is: modules, and names of one release."""
