@@ -887,23 +887,18 @@ def _silu(x: Value) -> Value:
     return x * x.sigmoid()
 
 
+_OPERATORS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "truediv",
+    "pow": "pow",
+    "neg": "neg",
+}
+_METHODS = "sin cos tan exp log sqrt tanh sigmoid relu abs".split()
 _SCALAR_OPS: dict[str, Callable[..., Value]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "pow": operator.pow,
-    "neg": operator.neg,
-    "sin": Value.sin,
-    "cos": Value.cos,
-    "tan": Value.tan,
-    "exp": Value.exp,
-    "log": Value.log,
-    "sqrt": Value.sqrt,
-    "tanh": Value.tanh,
-    "sigmoid": Value.sigmoid,
-    "relu": Value.relu,
-    "abs": Value.abs,
+    **{name: getattr(operator, word) for name, word in _OPERATORS.items()},
+    **{name: getattr(Value, name) for name in _METHODS},
     "gelu": _gelu,
     "silu": _silu,
 }
