@@ -19,7 +19,7 @@ from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import OPS, Op
-from tapegraph.recording.scopes import RECORDER, recorder
+from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import CodePlace, Numbers
@@ -443,9 +443,3 @@ def recorder_of(capture: Any) -> NumberRecorder:
     if capture.numbers is None:
         capture.numbers = NumberRecorder(capture)
     return capture.numbers  # type: ignore[no-any-return]
-
-
-def current_recorder() -> NumberRecorder | None:
-    """Return what records the numbers of the capture that goes on here; None outside of one."""
-    capture = recorder().capture
-    return None if capture is None else recorder_of(capture)

@@ -54,7 +54,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         None,
         "what to write where a result is not finite",
     ),
-    "tapegraph/autograd/scipy/stats/__init__.py": (
+    "tapegraph/autograd/scipy/stats.py": (
         {"beta", "gamma", "norm"},
         "distributions, of which some are called alike",
     ),
