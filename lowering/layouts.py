@@ -18,7 +18,7 @@ from tapegraph.lowering.rows.rules import (
     reordered,
     reshaped,
 )
-from tapegraph.recording.op import Attrs, Op, OpKind
+from tapegraph.recording.op import GRADIENT, Attrs, Op, OpKind
 from tapegraph.recording.program import Program
 
 RANK = len(TO_LAST)
@@ -58,11 +58,8 @@ class LaidOut:
         return self._first[slot]
 
     def __setitem__(self, slot: int, tensor: Any) -> None:
-        self._first[slot] = tensor
-
-    def put(self, slot: int, tensor: Any, *, last: bool) -> None:
-        """Take the tensor of a slot, of images maybe channels last."""
-        if last and len(self._program.shapes[slot]) == RANK:
+        """Take the tensor of a slot, of images as the slot `runs_last` or not."""
+        if len(self._program.shapes[slot]) == RANK and self.runs_last(slot):
             self._last[slot] = tensor
             self._made_last.add(slot)
         else:
@@ -77,9 +74,13 @@ class LaidOut:
         return self._last[slot] if slot in self._made_last else self._first[slot]
 
     def runs_last(self, slot: int) -> bool:
-        """Return whether an operation is to be emitted channels last."""
-        program, (first, *rest) = self._program, self._program.inputs[slot]
-        op = program.ops[slot]
+        """Return whether an entry is to be emitted channels last; a gradient as what it is of."""
+        program, inputs = self._program, self._program.inputs[slot]
+        if not inputs:
+            return False
+        (first, *rest), op = inputs, program.ops[slot]
+        if op is GRADIENT:
+            return rest[0] in self._made_last
         if op.name in nn.LAST_LOWERINGS:
             return first not in rest  # the image is no kernel
         if op.name in elementwise.LOWERINGS:

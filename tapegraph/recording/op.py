@@ -104,8 +104,10 @@ class Op:
             )
         carry = iter(repeat(True) if self.differentiable is None else self.differentiable)
         return tuple(
-            result if next(carry, False) and (kind != "c" or result.kind == "c") else None
-            for kind in kinds
+            result
+            if next(carry, False) and x != result and (kind != "c" or result.kind == "c")
+            else None
+            for x, kind in zip(operands, kinds, strict=True)
         )
 
     def __repr__(self) -> str:
