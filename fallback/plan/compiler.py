@@ -22,10 +22,9 @@ from tapegraph.fallback.rules import Joint
 from tapegraph.fallback.sweep import (
     Arrays,
     conjugated,
+    fitted,
     gradients,
-    in_dtype,
     strong_gradients,
-    unbroadcast,
 )
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.program import Program, Recording, between
@@ -227,7 +226,7 @@ class _Variables(Arrays):
             part = self._dense(part)
         shape, dtype = self.program.shapes[slot], self.program.dtypes[slot]
         if part.value.shape != shape or part.value.dtype != dtype:
-            part = run_on_tracers(self.builder, _fitted, (part, shape, dtype), {})
+            part = run_on_tracers(self.builder, fitted, (part, shape, dtype), {})
         return part
 
     def conjugated(self, g: Var) -> Var:
@@ -258,11 +257,6 @@ class _Variables(Arrays):
 
     def _dense(self, rows: Var) -> Var:
         return self.builder.emit(Instr("dense", (rows,)))
-
-
-def _fitted(g: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    g = unbroadcast(g, shape)
-    return g if g.dtype == dtype else in_dtype(g, dtype)
 
 
 def _named(var: Var, hint: str) -> Var:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.jvps import by_elements, gaps, norm_slope, signed_minors
+from tapegraph.differentiation.jvps import by_elements, gaps
 from tapegraph.fallback.rules import Joint, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
+from tapegraph.ops.index import getitem
 from tapegraph.ops.linalg import (
     EIGH,
     adjoint,
@@ -22,6 +23,8 @@ from tapegraph.ops.linalg import (
     terms_of,
     zeros_among,
 )
+from tapegraph.recording.capture_mode import is_captured
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import detached as plain_array
 from tapegraph.recording.record import apply
 from tapegraph.typed import Array
@@ -323,7 +326,20 @@ def _lstsq(needs: list[bool], g: Any, y: Any, a: Any, b: Any, *, rcond: float) -
 def _norm(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
     if not keepdims:
         g, y = np.expand_dims(g, axis), np.expand_dims(y, axis)
-    return g * norm_slope(x, y, axis, ord)
+    return g * _norm_slope(x, y, axis, ord)
+
+
+def _norm_slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
+    """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
+    if ord == 1:
+        return np.sign(x)
+    if math.isinf(ord):
+        ties = np.abs(x) == y
+        return np.sign(x) * ties / ties.sum(axis=axis, keepdims=True).astype(x.dtype)
+    divisor = np.where(y == 0, np.ones((), y.dtype), y)
+    if ord == 2:
+        return x / divisor
+    return np.where(y == 0, x, np.sign(x) * (np.abs(x) / divisor) ** (ord - 1))
 
 
 # On Tensors
@@ -334,10 +350,22 @@ def _einsum_recorded(needs: list[bool], g: Any, y: Any, *arrays: Any, spec: str)
 
 
 def _det_recorded(g: Any, y: Any, a: Any) -> Any:
-    # Without elements NumPy 2.0 knows no rank.
-    if a.size == 0 or np.all(np.linalg.matrix_rank(plain_array(a)) == a.shape[-1]):
+    # Without elements NumPy 2.0 knows no rank, and in a capture nobody knows it of later runs.
+    regular = not a.size or (
+        not is_captured(a) and np.all(np.linalg.matrix_rank(plain_array(a)) == a.shape[-1])
+    )
+    if regular:
         return (g * y)[..., None, None] * flipped(np.linalg.inv(a))
-    return g[..., None, None] * signed_minors(a)
+    return g[..., None, None] * _signed_minors(a)
+
+
+def _signed_minors(a: Any) -> Any:
+    """Return the determinants of all minors, with their signs: cofactors of singular matrices."""
+    n = a.shape[-1]
+    others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
+    minors = getitem(a, (Ellipsis, others[:, None, :, None], others[None, :, None, :]))
+    signs = (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
+    return np.linalg.det(minors) * as_leaf(signs.astype(a.dtype))
 
 
 def _slogdet_recorded(g: Any, y: Any, a: Any) -> Any:
