@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.jvps import by_elements, gaps
+from tapegraph.differentiation.jvps import gaps
+from tapegraph.differentiation.products import contract as strong_contract
 from tapegraph.fallback.rules import Joint, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
 from tapegraph.ops.index import getitem
@@ -87,8 +88,7 @@ def _contract(spec: str, g: Any, *arrays: Array) -> Any:
     out = contract(spec, np.asarray(g), *arrays)
     if not isinstance(g, StrongZero) or np.isfinite(out).all():
         return out
-    # Element by element the cotangent's zeros absorb what they meet.
-    return by_elements(spec, (g, *arrays), lambda factors: math.prod(factors[1:], start=factors[0]))
+    return strong_contract(spec, (to_ndarray(g), *arrays), 0, (True, False))
 
 
 def _convolved(g: Any, y: Array, other: Any) -> Any:

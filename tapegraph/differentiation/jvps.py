@@ -14,13 +14,14 @@ zero cotangent absorbs what it meets on its way; here either factor may be that 
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tapegraph.differentiation.products import contract, over, times
+from tapegraph.differentiation.products import matmul as strong_matmul
 from tapegraph.differentiation.slopes import FLAT, SLOPES, Divisor, Linear, Slope
 from tapegraph.ops import elementwise, fft, index, linalg, nn, reduce, shape
 from tapegraph.ops.linalg import (
@@ -28,10 +29,8 @@ from tapegraph.ops.linalg import (
     EINSUM,
     MATMUL,
     adjoint,
-    aligned,
     diagonal,
     matmul,
-    terms_of,
 )
 from tapegraph.ops.shape import matrix_transpose
 from tapegraph.recording.capture_mode import is_captured
@@ -84,23 +83,13 @@ def linear_in_first(op: Op) -> Rule:
 def mul_strong(t: Any, factor: Any) -> Any:
     """Multiply a tangent by a local derivative; a zero of either absorbs inf and nan."""
     out = elementwise.mul(t, factor)
-    if looks_finite(out):
-        return out
-    return elementwise.mul(
-        _without(t, _not_finite(t), _zero(factor), 0.0),
-        _without(factor, _not_finite(factor), _zero(t), 0.0),
-    )
+    return out if looks_finite(out) else times(t, factor)
 
 
 def div_strong(t: Any, divisor: Any) -> Any:
     """Divide a tangent; its zeros absorb 1/0 and nan, and 1/inf absorbs its inf and nan."""
     out = elementwise.div(t, divisor)
-    if looks_finite(out):
-        return out
-    return elementwise.div(
-        _without(t, _not_finite(t), np.isinf(numbers(divisor)), 0.0),
-        _without(divisor, _not_finite(divisor) | _zero(divisor), _zero(t), 1.0),
-    )
+    return out if looks_finite(out) else over(t, divisor)
 
 
 def looks_finite(x: Any) -> bool:
@@ -111,66 +100,30 @@ def looks_finite(x: Any) -> bool:
     return is_captured(under(x)) or bool(np.isfinite(numbers(x)).all())
 
 
-def _not_finite(x: Any) -> Any:
-    return ~np.isfinite(numbers(x))
-
-
-def _zero(x: Any) -> Any:
-    return numbers(x) == 0
-
-
-def _without(x: Any, singular: Any, absorbed: Any, neutral: float) -> Any:
-    """Put a neutral number where ``x`` is singular and is absorbed by what it meets."""
-    mask = singular & absorbed
-    return elementwise.where(mask, neutral, x) if mask.any() else x
-
-
 def _softmax(t: Any, y: Any, x: Any, *, axis: int) -> Any:
     weighted = mul_strong(t, y)
     return weighted - mul_strong(reduce.sum(weighted, axis=axis, keepdims=True), y)
 
 
 def _bilinear(op: Op) -> Rule:
+    def product(a: Any, b: Any) -> Any:
+        out = apply(op, (a, b))
+        return out if looks_finite(out) else strong_matmul(a, b)
+
     return per_input(
-        lambda t, y, a, b: _product(op, y, t, b),
-        lambda t, y, a, b: _product(op, y, a, t),
+        lambda t, y, a, b: product(t, b),
+        lambda t, y, a, b: product(a, t),
     )
-
-
-def _product(op: Op, y: Any, a: Any, b: Any) -> Any:
-    """Multiply a tangent and a matrix so that a zero adds nothing, whatever it is paired with."""
-    out = apply(op, (a, b))
-    if looks_finite(out) or (looks_finite(a) and looks_finite(b)):
-        return out
-    left = a[..., :, :, None] if a.ndim > 1 else a[None, :, None]
-    right = b[..., None, :, :] if b.ndim > 1 else b[None, :, None]
-    return shape.reshape(reduce.sum(mul_strong(left, right), axis=-2), y.shape)
 
 
 def _einsum(tangents: tuple[Any, ...], y: Any, *operands: Any, spec: str) -> Any:
     total = None
     for i, t in enumerate(tangents):
         if t is not None:
-            total = added(total, _contracted(spec, i, (*operands[:i], t, *operands[i + 1 :])))
+            given = (*operands[:i], t, *operands[i + 1 :])
+            out = apply(EINSUM, given, {"spec": spec})
+            total = added(total, out if looks_finite(out) else contract(spec, given, i))
     return total
-
-
-def _contracted(spec: str, place: int, operands: tuple[Any, ...]) -> Any:
-    """Contract with a tangent in one place, whose zeros add nothing."""
-    out = apply(EINSUM, operands, {"spec": spec})
-    if looks_finite(out) or all(map(looks_finite, operands)):
-        return out
-    return by_elements(
-        spec, operands, lambda factors: functools.reduce(mul_strong, factors, factors.pop(place))
-    )
-
-
-def by_elements(spec: str, operands: Iterable[Any], product: Callable[[list[Any]], Any]) -> Any:
-    """Contract with a product of one's own, of factors that broadcast."""
-    terms, output = terms_of(spec)
-    labels = output + "".join(sorted(set("".join(terms)) - set(output)))
-    factors = [aligned(x, term, labels) for x, term in zip(operands, terms, strict=True)]
-    return product(factors).sum(axis=tuple(range(len(output), len(labels))))
 
 
 def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:

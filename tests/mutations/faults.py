@@ -332,17 +332,17 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-zeros-are-not-strong",
-        "fallback/strong_zero.py",
-        "np.logical_or(g != 0, abs(x) > 0)",
-        "np.logical_or(g == g, abs(x) > 0)",
+        "tapegraph/differentiation/products.py",
+        "_tamed(b, _divides, a != 0, math.inf)",
+        "_tamed(b, _divides, a == a, math.inf)",
         f"{SLOPES} -k strong_zeros",
     ),
     Fault(
         "vjp",
         "recorded-zeros-hide-what-is-finite",
-        "fallback/strong_zero.py",
-        "np.logical_or(g != 0, np.isfinite(x))",
-        "np.logical_and(g != 0, x == x)",
+        "tapegraph/differentiation/products.py",
+        "keep = np.logical_or(counts, tame)",
+        "keep = np.logical_and(counts, x == x)",
         f"{SLOPES} -k zero_cotangent",
     ),
     # ------------------------------------------------------------------ sweep
@@ -397,9 +397,9 @@ FAULTS = (
     Fault(
         "sweep",
         "complex-zeros-not-by-part",
-        "fallback/strong_zero.py",
-        "                if ufunc is np.multiply:",
-        "                if ufunc is np.power:",
+        "tapegraph/differentiation/products.py",
+        "return _by_parts(times, a, b, absorbs)",
+        "pass",
         f"{COMPLEX} -k part_by_part",
     ),
     Fault(
@@ -520,8 +520,8 @@ FAULTS = (
         "jvp",
         "zero-tangent-absorbs-nothing",
         "tapegraph/differentiation/jvps.py",
-        "_without(factor, _not_finite(factor), _zero(t), 0.0),",
-        "factor,",
+        "return out if looks_finite(out) else times(t, factor)",
+        "return out",
         f"{FORWARD} -k zero",
     ),
     Fault(
@@ -1889,9 +1889,8 @@ FAULTS = (
     Fault(
         "compile",
         "numbers-of-a-rule-become-float64",
-        "fallback/strong_zero.py",
-        '    if not is_captured(x) and np.isfinite(getattr(x, "_array", x)).all():\n'
-        "        return x\n",
+        "tapegraph/differentiation/products.py",
+        "    if _everywhere(tame):\n        return x\n",
         "",
         f"{HAZARDS} -k float32",
     ),
