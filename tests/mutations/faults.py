@@ -498,7 +498,7 @@ FAULTS = (
         "fallback/recorded_sweep.py",
         "recorded_gradients(region.recording, [conj(t)], TangentTensors)",
         "recorded_gradients(region.recording, [t], TangentTensors)",
-        f"{FORWARD} -k captured",
+        f"{COMPLEX} -k tangent",
     ),
     Fault(
         "jvp",
