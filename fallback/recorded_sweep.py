@@ -24,10 +24,10 @@ from tapegraph.fallback.strong_zero import StrongTensor, as_tensor
 from tapegraph.fallback.sweep import Arrays, fitted
 from tapegraph.ops.elementwise import conj, real
 from tapegraph.ops.shape import alias
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
 from tapegraph.tensors.dual import Dual, dual_of
 from tapegraph.tensors.dual import parts as parts_of
@@ -48,7 +48,7 @@ def recorded_gradients(
         if watchers:
             with unwatched():
                 return strong(recording, watchers).swept(seeds)
-        if is_captured(*recording.nodes):
+        if recorder().records(*recording.nodes):
             return strong(recording).swept(seeds)
         grads = Tensors(recording).swept(seeds)
         if any(np.isnan(g._array).any() for g in grads):

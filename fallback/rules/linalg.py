@@ -24,10 +24,10 @@ from tapegraph.ops.linalg import (
     terms_of,
     zeros_among,
 )
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array
 
 
@@ -251,7 +251,7 @@ def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
     ``divisor`` is not zero.
     """
     undefined = np.broadcast_to(undefined, terms.shape)
-    if not (is_captured(undefined) or undefined.any()):
+    if not (recorder().records(undefined) or undefined.any()):
         return terms / divisor
     # Of sqrt(t * t) the derivative at 0 is infinity times 0.
     zeros = np.sqrt(np.where(undefined, terms * terms, terms.dtype.type(1)))
@@ -352,7 +352,7 @@ def _einsum_recorded(needs: list[bool], g: Any, y: Any, *arrays: Any, spec: str)
 def _det_recorded(g: Any, y: Any, a: Any) -> Any:
     # Without elements NumPy 2.0 knows no rank, and in a capture nobody knows it of later runs.
     regular = not a.size or (
-        not is_captured(a) and np.all(np.linalg.matrix_rank(numbers(a)) == a.shape[-1])
+        not recorder().records(a) and np.all(np.linalg.matrix_rank(numbers(a)) == a.shape[-1])
     )
     if regular:
         return (g * y)[..., None, None] * flipped(np.linalg.inv(a))

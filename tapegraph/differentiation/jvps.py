@@ -33,11 +33,11 @@ from tapegraph.ops.linalg import (
     matmul,
 )
 from tapegraph.ops.shape import matrix_transpose
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import numbers, under
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
+from tapegraph.recording.scopes import recorder
 
 Rule = Callable[..., Any]
 
@@ -97,7 +97,7 @@ def looks_finite(x: Any) -> bool:
 
     In a captured program nobody can: there 0 * inf is the NaN that it is.
     """
-    return is_captured(under(x)) or bool(np.isfinite(numbers(x)).all())
+    return recorder().records(under(x)) or bool(np.isfinite(numbers(x)).all())
 
 
 def _softmax(t: Any, y: Any, x: Any, *, axis: int) -> Any:
