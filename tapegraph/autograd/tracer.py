@@ -285,9 +285,7 @@ class _Call:
             packed = np.concatenate([a.ravel() for a in flat])
         else:
             return self._form
-        node = remember(Tensor, entry, packed, self.inputs, NO_ATTRS)
-        node._saved = self
-        return self._unpacked(node)
+        return self._unpacked(remember(Tensor, entry, packed, self.inputs, NO_ATTRS, self))
 
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, inputs: Any) -> list[Any]:
         """Return the cotangent of each input, None where there is none."""
@@ -355,11 +353,12 @@ class _Call:
 
         An argument of any class may hold the traced values of another one.
         """
-        given = set(map(id, self.inputs))
-        pending, seen = [tensor_of(x)], set()
+        seen = {id(getattr(x, "_entry", None) or x) for x in self.inputs}
+        pending = [tensor_of(x)]
         while pending:
             node = pending.pop()
-            if id(node) in given or id(node) in seen or not isbox(node):
+            node = getattr(node, "_entry", None) or node
+            if id(node) in seen or not getattr(node, "_requires_grad", type(node) is Dual):
                 continue
             seen.add(id(node))
             if type(node) is Dual or node._seq <= self._start:

@@ -24,14 +24,15 @@ from tapegraph.errors import line_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording.capture_mode import CAPTURE, ConcretizationError, forbid_read
 from tapegraph.recording.changes import Undo, make, old_numbers, together
-from tapegraph.recording.linearize import linearize, stale
-from tapegraph.recording.node import Node, as_leaf, mark_changed, next_seq, numeric
+from tapegraph.recording.linearize import linearize
+from tapegraph.recording.node import Node, as_leaf, kept, mark_changed, next_seq, numeric
 from tapegraph.recording.op import CONSTANT, INPUT, OPS
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import remember
 from tapegraph.recording.remote import offload
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import clear, current
+from tapegraph.recording.values import stale
 from tapegraph.typed import Array
 
 
@@ -156,6 +157,7 @@ class Capture:
         """Return whether a tensor, as it is now, comes from an input or from state."""
         if not isinstance(x, Node):
             return False
+        x = x._entry or x
         if x._op is not CONSTANT or x._seq < self.start or self.is_input(x):
             return True
         versions = self._versions.get(id(x))
@@ -163,7 +165,7 @@ class Capture:
 
     def is_state(self, x: Node) -> bool:
         """Return whether a tensor is from before the scope."""
-        return x._seq < self.start
+        return (x._entry or x)._seq < self.start
 
     def may_change(self, x: Node) -> bool:
         """Return whether a tensor may be assigned to: what reads it reads that of its time."""
@@ -195,7 +197,7 @@ class Capture:
             raise ConcretizationError(message("assign", received, "state", fix))
         self.started.setdefault(id(leaf), leaf._array)
         self.undo.appendleft(old_numbers(leaf))
-        given = self._value(value) if isinstance(value, Node) else as_leaf(array.copy())
+        given = self._value(kept(value)) if isinstance(value, Node) else as_leaf(array.copy())
         if given._array.shape != array.shape or given._array.dtype != array.dtype:
             raise NotImplementedError("assign: a capture takes values of the state's type")
         leaf._array = array
@@ -339,7 +341,7 @@ class Capture:
             self.numbers.finish()
         last = [versions[-1] for versions in self._versions.values()]
         recording = linearize(
-            [self._value(x) for x in outputs],
+            [self._value(kept(x)) for x in outputs],
             reads=self._reads,
             updates=[(leaf, value) for leaf, _, value in last if self.is_state(leaf)],
         )

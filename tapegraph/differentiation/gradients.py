@@ -17,11 +17,12 @@ from tapegraph.engines.backend import LAST
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
 from tapegraph.recording import capture_mode
-from tapegraph.recording.linearize import NEEDS_GRADIENT, History, cleared, entry_name, linearize
-from tapegraph.recording.node import Node, as_leaf, next_seq
+from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name, linearize
+from tapegraph.recording.node import Node, as_leaf, entry_of, next_seq
 from tapegraph.recording.op import CLEARED, GRADIENT, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad
+from tapegraph.recording.values import cleared
 from tapegraph.typed import Array, ArrayLike
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def gradients(
     for i, (x, grad) in enumerate(zip(targets, found, strict=True)):
         if grad is None and not allow_unused:
             fix = "Leave it out, or write allow_unused=True to get None for it."
-            received = f"xs[{i}], {entry_name(x._op, x)}, on which y does not depend"
+            entry = entry_of(x)
+            received = f"xs[{i}], {entry_name(entry._op, entry)}, on which y does not depend"
             raise RuntimeError(message("gradients", received, "what y was computed from", fix))
     return tuple(found)
 
@@ -90,6 +92,7 @@ class Region:
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
         capture = capture_mode.capturing()
+        targets = list(map(entry_of, targets))
         ends: set[Any] = set() if since is None else set(targets)
         if since is None:
             since = min((x._seq for x in targets), default=next_seq())
@@ -170,7 +173,7 @@ class Region:
         history = self._history
         if history is None or not history.wanted:
             return [None] * len(self._targets)
-        grads, report = differentiated(history, [cotangent_of(y, None) for y in history.ys])
+        grads, report = differentiated(history, [cotangent_of(y, None) for y in self._ys])
         LAST.set(report)
         return self._by_target(list(map(dense_copy, grads)))
 

@@ -13,6 +13,7 @@ import numpy as np
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.recording import node as nodes
+from tapegraph.recording.node import is_leaf, kept
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, remember, tensor_like
@@ -80,8 +81,10 @@ def alias(x: Any, own: bool = False) -> Any:
     """
     array = x._array
     if not own:  # a leaf's numbers may be changed later on
-        array = array.view() if x._inputs else array.copy("K")
-    return remember(nodes.tensor_class, RESHAPE, array, (x,), {"shape": array.shape})
+        array = array.copy("K") if is_leaf(x) else array.view()
+    result = remember(nodes.tensor_class, RESHAPE, array, (x,), {"shape": array.shape})
+    kept(result)  # a leaf may have others by the time they are read
+    return result
 
 
 @implements(np.transpose)

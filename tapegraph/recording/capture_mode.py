@@ -121,10 +121,11 @@ def check_outside(op: str, fix: str) -> None:
 
 
 def _origin(x: Any) -> str:
+    x = x._entry or x
     code = getattr(x, "_code", None)
     place = f", recorded at {line_of(code, x._lasti)}" if code is not None else ""
     label = f" {x.name!r}" if x.name else ""
     return (
-        f"the numbers of {x._op.name}{label} of shape {x._array.shape}{place}, "
+        f"the numbers of {x._op.name}{label} of shape {x.shape}{place}, "
         "in a program that is recorded to be run again with others"
     )

@@ -19,8 +19,8 @@ from tapegraph.errors import ORIGINS, USER, kind_of, message, user_frame, user_l
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
-from tapegraph.recording.node import as_leaf, new, next_seq, numeric
-from tapegraph.recording.op import NO_ATTRS, Op, OpKind
+from tapegraph.recording.node import Node, as_leaf, new, next_seq, numeric
+from tapegraph.recording.op import ALL, NO_ATTRS, Op, OpKind
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import CURRENT, current
@@ -162,13 +162,17 @@ def unary(
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
-            if not x._requires_grad or (_scopes() and not _recording()):
+            scoped, needed = _scopes(), x._requires_grad
+            if scoped or not needed:
                 if out.dtype.char == "e":
                     out = np.asarray(op.forward(x._array))
-                if _capturing() is None:
-                    return as_leaf(out)
-                return _without_gradient(cls, op, out, (x,), NO_ATTRS)
-            return remember(cls, op, out, (x,), NO_ATTRS)
+                if scoped:
+                    return _in_scope(cls, op, out, (x,), NO_ATTRS, needed)
+                return as_leaf(out)
+            entry, reads = x._entry, op.reads[0]
+            if reads & 2 and entry is not None:
+                entry._array = x._array
+            return _on_tape(cls, op, out, (entry or x,), NO_ATTRS, reads & 1)
 
         return _registered(name, forward, record, stub)
 
@@ -198,18 +202,23 @@ def binary(
 
     ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
     """
-    op = Op(name, forward, kind=OpKind.ELEMENTWISE, promotes=True, takes_complex=takes_complex)
+    op = Op(
+        name,
+        forward,
+        kind=OpKind.ELEMENTWISE,
+        promotes=True,
+        takes_complex=takes_complex,
+        reads=(ALL, ALL),
+    )
     called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:
         def record(x1: Any, x2: Any, /) -> Any:
             cls = nodes.tensor_class
             if type(x1) is cls:
-                x = x1._array
-                needed = x1._requires_grad
+                x, needs_x1, needs_x2 = x1._array, x1._requires_grad, False
                 if type(x2) is cls:
-                    y = x2._array
-                    needed = needed or x2._requires_grad
+                    y, needs_x2 = x2._array, x2._requires_grad
                 elif type(x2) is float or type(x2) is int:
                     y = x2
                 else:
@@ -221,8 +230,7 @@ def binary(
                     x2 = beside(name, x2, "x2", x1)
                     y = x2
                     if type(x2) is cls:
-                        y = x2._array
-                        needed = needed or x2._requires_grad
+                        y, needs_x2 = x2._array, x2._requires_grad
             else:
                 if type(x1) not in _PLAIN and (_wraps_arrays(x1) or _wraps_arrays(x2)):
                     return called(x1, x2)
@@ -235,9 +243,8 @@ def binary(
                     x1, x2 = operand(name, x1, "x1"), operand(name, x2, "x2")
                 if type(x1) is not cls and type(x2) is not cls:
                     x1 = as_leaf(np.asarray(x1))
-                x, needed = (x1._array, x1._requires_grad) if type(x1) is cls else (x1, False)
+                x, needs_x1 = (x1._array, x1._requires_grad) if type(x1) is cls else (x1, False)
                 y, needs_x2 = (x2._array, x2._requires_grad) if type(x2) is cls else (x2, False)
-                needed = needed or needs_x2
             try:
                 out = forward(x, y) if not OTHERS else computed(op, (x, y))
             except RuntimeWarning:
@@ -251,11 +258,23 @@ def binary(
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
-            if not needed or (_scopes() and not _recording()):
-                if _capturing() is None:
-                    return as_leaf(out)
-                return _without_gradient(cls, op, out, (x1, x2), NO_ATTRS)
-            return remember(cls, op, out, (x1, x2), NO_ATTRS)
+            if _scopes():
+                return _in_scope(cls, op, out, (x1, x2), NO_ATTRS, needs_x1 or needs_x2)
+            if needs_x1:
+                reads = op.reads[0] | op.reads[1] if needs_x2 else op.reads[0]
+            elif needs_x2:
+                reads = op.reads[1]
+            else:
+                return as_leaf(out)
+            if type(x1) is cls and x1._entry is not None:
+                x1 = x1._entry
+                if reads & 2:
+                    x1._array = x
+            if type(x2) is cls and x2._entry is not None:
+                x2 = x2._entry
+                if reads & 4:
+                    x2._array = y
+            return _on_tape(cls, op, out, (x1, x2), NO_ATTRS, reads & 1)
 
         return _registered(name, called, record, stub)
 
@@ -295,56 +314,106 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
         if type(x) is cls and x._requires_grad:
             needed = True
             break
-    if not needed or (_scopes() and not _recording()):
-        # A view of a leaf would change with the leaf, and nothing would remember that it did.
-        out = out if out.base is None else out.copy("K")
-        return _without_gradient(cls, op, out, inputs, attrs)
-    node = remember(cls, op, out, inputs, attrs)
-    if op.saves:
-        node._saved = saved
-    return node
+    if not needed or _scopes():
+        return _in_scope(cls, op, out, inputs, attrs, needed, saved)
+    return remember(cls, op, out, inputs, attrs, saved)
 
 
 def remember(
-    cls: type[Any], op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]
+    cls: type[Any],
+    op: Op,
+    out: Array,
+    inputs: tuple[Any, ...],
+    attrs: dict[str, Any],
+    saved: Any = None,
 ) -> Any:
-    """Put one entry on the tape, with the user's line, and return it as a tensor."""
-    node = new(cls)
-    node._array = out
-    node._op = op
-    node._inputs = inputs
-    node._attrs = attrs
-    node._seq = next_seq()
-    node._requires_grad = True
-    node._retains = False
+    """Put a result of tensors and numbers on the tape, and keep of it what gradients read."""
+    captured = _capturing() is not None
+    reads = ALL if captured or op.rules is not None else 0  # of a user's rule nothing is known
+    for place, x in enumerate(inputs):
+        if reads != ALL and isinstance(x, Node) and x._requires_grad:
+            reads |= op.reads[min(place, len(op.reads) - 1)]
+    entries = list(inputs)
+    for place, x in enumerate(inputs):
+        if isinstance(x, Node) and x._entry is not None:
+            entries[place] = x._entry
+            if reads >> place & 2:
+                x._entry._array = x._array
+    result = _on_tape(cls, op, out, tuple(entries), attrs, reads & 1, captured)
+    if op.saves:
+        (result._entry or result)._saved = saved
+    return result
+
+
+def _on_tape(
+    cls: type[Any],
+    op: Op,
+    out: Array,
+    inputs: tuple[Any, ...],
+    attrs: dict[str, Any],
+    keeps: int,
+    captured: bool = False,
+) -> Any:
+    """Put one entry on the tape, with the user's line, and return its tensor.
+
+    :param inputs: Entries and numbers.
+    :param keeps: Whether the entry keeps the result.
+    :param captured: Whether the tensor is to be its own entry.
+    """
+    result = new(cls)
+    result._array = out
+    result._requires_grad = True
+    if captured:
+        result._entry = None
+        entry = result
+    else:
+        result._entry = entry = new(Node)
+        entry._array = out if keeps else None
+        entry.shape = out.shape
+        entry.dtype = out.dtype
+    entry._op = op
+    entry._inputs = inputs
+    entry._attrs = attrs
+    entry._seq = next_seq()
+    entry._retains = False
     frame = _getframe(2)
     while ORIGINS[frame.f_code.co_filename] is not USER:
         if frame.f_back is None:
             frame = user_frame(_getframe(2))
             break
         frame = frame.f_back
-    node._code = frame.f_code
-    node._lasti = frame.f_lasti
+    entry._code = frame.f_code
+    entry._lasti = frame.f_lasti
     tape = _tape()
     if tape is None or "asyncio" in _modules:
         tape = current()
-    tape.refs.append(ref(node))
+    tape.refs.append(ref(entry))
     if len(tape.refs) > tape.limit:
         tape.prune()
     if OTHERS:
         recorded()
-    return node
+    return result
 
 
-def _without_gradient(
-    cls: type[Any], op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]
+def _in_scope(
+    cls: type[Any],
+    op: Op,
+    out: Array,
+    inputs: tuple[Any, ...],
+    attrs: dict[str, Any],
+    needed: bool,
+    saved: Any = None,
 ) -> Any:
-    """Return a result as a constant; as an entry in a captured step with it."""
+    """Return a result where a scope may say that it is a constant, or an entry of a program."""
+    if needed and _recording():
+        return remember(cls, op, out, inputs, attrs, saved)
+    # A view of a leaf would change with the leaf, and nothing would remember that it did.
+    out = out if out.base is None else out.copy("K")
     if not capture_mode.is_captured(*inputs):
         return as_leaf(out)
-    node = remember(cls, op, out, inputs, attrs)
-    node._requires_grad = False
-    return node
+    result = remember(cls, op, out, inputs, attrs)
+    result._requires_grad = False
+    return result
 
 
 def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:

@@ -17,7 +17,7 @@ from tapegraph.recording.capture_mode import (
     is_captured,
     settled,
 )
-from tapegraph.recording.node import Node, numeric
+from tapegraph.recording.node import Node, is_leaf, kept, numeric
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.remote import restore
 
@@ -75,7 +75,7 @@ class CapturedTensor:
     def grad(x: Any, capture: Capture, eager: Eager) -> Any:
         """Return the gradient of a leaf as a tensor."""
         if capture.has_gradient(x) and not in_handler(capture.frame):
-            return capture.gradient(x)
+            return capture.gradient(kept(x))
         return eager()
 
     def set_grad(x: Any, capture: Capture, eager: Eager, value: Any) -> None:
@@ -88,18 +88,18 @@ class CapturedTensor:
             given = tensor_like("grad", given)
             x._check_fits(given)
             given = given if given.dtype == x.dtype else given.astype(x.dtype)
-        capture.set_gradient(x, given)
+        capture.set_gradient(kept(x), given)
 
     def zero_grad(x: Any, capture: Capture, eager: Eager) -> None:
         """Set the gradient of a leaf to zero."""
         if capture.has_gradient(x):
-            capture.zero_gradient(x)
+            capture.zero_gradient(kept(x))
         else:
             eager()
 
     def retain_grad(x: Any, capture: Capture, eager: Eager) -> None:
         """Refuse to keep the gradient of a result, of which runs compute none."""
-        if x._requires_grad and x._inputs:
+        if x._requires_grad and not is_leaf(x):
             fix = "Compute from a tg.param in its place, and read the grad of that."
             received = "a result in a captured program"
             raise ConcretizationError(message("retain_grad", received, "a parameter", fix))

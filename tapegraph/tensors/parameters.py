@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, named, parts_of
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, is_leaf
 from tapegraph.recording.tape import current
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -79,14 +79,14 @@ def collected(op: str, model: object) -> Parameters:
 def is_parameter(p: Any) -> bool:
     """Return whether it is a leaf that gradients flow to."""
     if isinstance(p, Node):
-        return p._requires_grad and not p._inputs
+        return p._requires_grad and is_leaf(p)
     return isinstance(p, Value) and not p.args
 
 
 def is_result(p: Any) -> bool:
     """Return whether it was computed from a parameter."""
     if isinstance(p, Node):
-        return p._requires_grad and bool(p._inputs)
+        return p._requires_grad and not is_leaf(p)
     return isinstance(p, Value) and bool(p.args)
 
 

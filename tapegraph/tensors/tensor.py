@@ -19,12 +19,13 @@ from tapegraph.ops import elementwise, linalg
 from tapegraph.other_names import translating
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.capture_mode import captured_by, settled
-from tapegraph.recording.node import Node, as_leaf, mark_changed, numeric
-from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
+from tapegraph.recording.node import Node, as_leaf, is_leaf, mark_changed, numeric
+from tapegraph.recording.op import CONSTANT, PARAM, Attrs
 from tapegraph.recording.record import keep_parts
 from tapegraph.recording.remote import put_array, restore
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.recording.tape import current
+from tapegraph.recording.values import handle_of
 from tapegraph.tensors.array_methods import ArrayMethods, Operator, formatted
 from tapegraph.tensors.captured import CapturedTensor
 from tapegraph.tensors.guarded_data import guarded, is_whole
@@ -39,7 +40,7 @@ def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
 
     def update(self: Tensor, other: Any) -> Any:
         result = operation(self, other)
-        if self._op is not PARAM or RECORDING.value():
+        if RECORDING.value() or (self._entry or self)._op is not PARAM:
             return self._replaced_by(result)
         array = result._array
         if array.shape != self._array.shape:
@@ -65,7 +66,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     array([2., 4.])
     """
 
-    __slots__ = ()
+    __slots__ = ("_entry", "_requires_grad")
 
     # Value and kind
 
@@ -87,10 +88,11 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         A result has one only after `retain_grad`; reading it before is warned of.
         """
-        grad = stored.read(self)
-        if grad is None and self._inputs and not self._retains:
+        entry = self._entry or self
+        grad = stored.read(entry)
+        if grad is None and entry._inputs and not entry._retains:
             warn(
-                f"grad: received a result of {self._op.name}, which keeps no gradient, so it is "
+                f"grad: received a result of {entry._op.name}, which keeps no gradient, so it is "
                 "None; read the grad of the parameters it was computed from, or call "
                 "retain_grad() on it before backward(). (x += 1 makes x such a result; inside "
                 "tg.no_grad() it changes x itself.)",
@@ -101,12 +103,13 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @grad.setter
     @captured_by(CapturedTensor.set_grad)
     def grad(self, value: ArrayLike | None) -> None:
+        entry = self._entry or self
         if value is None:
-            self._grad = None
+            entry._grad = None
             return
         array = _cast("grad", numeric(value, "grad", "value"), self._array.dtype)
         self._check_fits(array)
-        self._grad = array
+        entry._grad = array
 
     def _check_fits(self, grad: Any) -> None:
         if grad.shape != self.shape:
@@ -136,17 +139,17 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def op(self) -> str:
         """The name of the operation that made it; ``"param"`` or ``"constant"`` for a leaf."""
-        return self._op.name
+        return (self._entry or self)._op.name  # type: ignore[no-any-return]
 
     @property
     def inputs(self) -> tuple[Tensor | float, ...]:
         """The tensors and Python numbers it was computed from."""
-        return self._inputs
+        return tuple(map(handle_of, (self._entry or self)._inputs))
 
     @property
     def attrs(self) -> Attrs:
         """The operation's attributes."""
-        return dict(self._attrs)
+        return dict((self._entry or self)._attrs)
 
     @captured_by(CapturedTensor.item)
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
@@ -199,8 +202,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         self._check_is_leaf("assign", "a parameter or constant", fix)
 
     def _check_is_leaf(self, op: str, expected: str, fix: str) -> None:
-        if self._inputs or self._op is CLEARED:
-            raise RuntimeError(message(op, f"a result of {self._op.name}", expected, fix))
+        if not is_leaf(self):
+            raise RuntimeError(message(op, f"a result of {self.op}", expected, fix))
 
     def _fitting(self, array: Array) -> Array:
         """Return a value as an array of the tensor's shape and dtype that nobody else holds."""
@@ -272,8 +275,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @captured_by(CapturedTensor.zero_grad)
     def zero_grad(self) -> None:
         """Set the gradient to zero where there is one."""
-        if getattr(self, "_grad", None) is not None:
-            self._grad = stored.ZERO
+        entry = self._entry or self
+        if getattr(entry, "_grad", None) is not None:
+            entry._grad = stored.ZERO
 
     @captured_by(CapturedTensor.retain_grad)
     def retain_grad(self) -> None:
@@ -284,7 +288,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if not self._requires_grad:
             received = "a tensor that needs no gradient"
             raise RuntimeError(message("retain_grad", received, "a recorded result"))
-        self._retains = True
+        (self._entry or self)._retains = True
 
     # Conversions
 
@@ -356,7 +360,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         kind = self.op if self._requires_grad else "constant"
         facts = [self.name or "", f"{self.dtype} {self.shape}", kind]
         parts = [markup.heading("Tensor", *facts), markup.array(self._array, 12)]
-        grad = stored.read(self)
+        grad = stored.read(self._entry or self)
         if grad is not None:
             parts += [markup.heading("grad"), markup.array(grad, 8)]
         return "".join(parts)
@@ -367,7 +371,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @captured_by(CapturedTensor.reduce)
     def __reduce__(self) -> Any:
-        if self._inputs or self._op is CLEARED:
+        if not is_leaf(self):
             fix = "Pickle tensor.detach()."
             raise TypeError(message("pickle", f"a result of {self.op}", "a leaf", fix))
         return _leaf, (self._array, self._op is PARAM, self.name)
@@ -401,6 +405,18 @@ class RemoteTensor(Tensor, remote=True):
 
     __slots__ = ()
     _array = property(restore, put_array)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length along each axis, which an entry knows without the numbers."""
+        return self._array.shape if self._entry is None else self._entry.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, which it knows too."""
+        return self._array.dtype if self._entry is None else self._entry.dtype
+
+    ndim, size = Node.ndim, Node.size
 
 
 RemoteTensor.__name__ = "Tensor"  # which is what it is to its user

@@ -92,8 +92,7 @@ class _Segment:
         if not outs or not any(x._requires_grad for x in inputs):
             ended = (x.detach() if isinstance(x, Tensor) else x for x in results)
             return replaced(form, ended)
-        packed = remember(Tensor, CHECKPOINT, _packed(outs), inputs, NO_ATTRS)
-        packed._saved = self
+        packed = remember(Tensor, CHECKPOINT, _packed(outs), inputs, NO_ATTRS, self)
         parts = dict(zip(map(id, outs), _unpacked(packed, outs), strict=True))
         return replaced(form, (parts.get(id(x), x) for x in results))
 
