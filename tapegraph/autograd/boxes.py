@@ -26,11 +26,11 @@ from tapegraph.pytree import leaves, mapped, replaced
 from tapegraph.recording import node as nodes
 from tapegraph.recording.capture_mode import forbid_read, is_captured
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
-from tapegraph.recording.node import as_leaf, entry_of
+from tapegraph.recording.node import as_leaf, tape_entry
 from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
 from tapegraph.recording.record import remember
 from tapegraph.recording.scopes import Setting
-from tapegraph.recording.values import RECORDED_AT, array_of, handle_of
+from tapegraph.recording.values import RECORDED_AT, handle_of, value_of
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
@@ -121,7 +121,7 @@ def _is_start(x: Any) -> bool:
 def _ancestors(x: Any) -> Iterator[Any]:
     """Yield a tensor and all that it was computed from, as far as a gradient flows."""
     seen: set[int] = set()
-    pending = [entry_of(x)]
+    pending = [tape_entry(x)]
     while pending:
         node = pending.pop()
         if id(node) not in seen and getattr(node, "_requires_grad", False):
@@ -412,7 +412,7 @@ class VJPNode(Node):
 
     @classmethod
     def _of(cls, tensor: Any) -> VJPNode:
-        entry = entry_of(tensor)
+        entry = tape_entry(tensor)
         if entry._op is BOX:
             return entry._saved  # type: ignore[no-any-return]
         node = cls.__new__(cls)
@@ -430,14 +430,14 @@ class VJPNode(Node):
         if not inputs:
             return ()
         seed = direction("vjp", g, "the cotangent", self._held)
-        since = min(entry_of(x)._seq for x in inputs)
+        since = min(tape_entry(x)._seq for x in inputs)
         region = Region([self._held], inputs, since=since)
         found = region.gradients([conj(seed)], record=seed.requires_grad)
         grads = map(gradient_of, found, inputs)
         return tuple(x if isbox(x) else settled(x) for x in grads)
 
     def _inputs(self) -> list[Any]:
-        found = () if self._is_root else entry_of(self._held)._inputs
+        found = () if self._is_root else tape_entry(self._held)._inputs
         return [handle_of(x) for x in dict.fromkeys(found) if getattr(x, "_requires_grad", False)]
 
     def __eq__(self, other: object) -> bool:
@@ -447,7 +447,7 @@ class VJPNode(Node):
         return hash(self._key())
 
     def _key(self) -> int:
-        return id(self) if self._is_root else id(entry_of(self._held))
+        return id(self) if self._is_root else id(tape_entry(self._held))
 
 
 class JVPNode(Node):
@@ -573,9 +573,9 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
             nodes[x] = parents[0]  # the same value, in another place on the tape
         elif parents:
             args = tuple(number(getattr(handle_of(part), "_array", part)) for part in x._inputs)
-            given = number(array_of(x)), _function_of(x._op), args, dict(x._attrs)
+            given = number(value_of(x)), _function_of(x._op), args, dict(x._attrs)
             nodes[x] = type(start)(*given, [*parents], [*parents.values()])
-    return nodes[entry_of(last._held)]
+    return nodes[tape_entry(last._held)]
 
 
 def _function_of(op: Op) -> Callable[..., Any]:
@@ -693,9 +693,9 @@ def _value_of(x: Any) -> Any:
 
 def reaches(x: Any, inputs: tuple[Any, ...]) -> bool:
     """Return whether a value was computed from inputs of a call, and not from what has left it."""
-    wanted = set(map(entry_of, inputs))
+    wanted = set(map(tape_entry, inputs))
     since = min(node._seq for node in wanted)
-    pending, seen = [entry_of(x)], set()
+    pending, seen = [tape_entry(x)], set()
     while pending:
         node = pending.pop()
         if node in wanted:

@@ -18,7 +18,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
 from tapegraph.recording import capture_mode
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name, linearize
-from tapegraph.recording.node import Node, as_leaf, entry_of, next_seq
+from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
 from tapegraph.recording.op import CLEARED, GRADIENT, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad
@@ -74,7 +74,7 @@ def gradients(
     for i, (x, grad) in enumerate(zip(targets, found, strict=True)):
         if grad is None and not allow_unused:
             fix = "Leave it out, or write allow_unused=True to get None for it."
-            entry = entry_of(x)
+            entry = tape_entry(x)
             received = f"xs[{i}], {entry_name(entry._op, entry)}, on which y does not depend"
             raise RuntimeError(message("gradients", received, "what y was computed from", fix))
     return tuple(found)
@@ -92,7 +92,7 @@ class Region:
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
         capture = capture_mode.capturing()
-        targets = list(map(entry_of, targets))
+        targets = [x._entry or x for x in targets]
         ends: set[Any] = set() if since is None else set(targets)
         if since is None:
             since = min((x._seq for x in targets), default=next_seq())

@@ -16,7 +16,7 @@ from tapegraph.pytree import named
 from tapegraph.recording import op as ops
 from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.linearize import linearize
-from tapegraph.recording.node import Node, entry_of
+from tapegraph.recording.node import Node, tape_entry
 from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.remote import is_remote
 from tapegraph.recording.tape import Tape
@@ -102,7 +102,7 @@ def sketch(what: Any, names: Any) -> Sketch:
         hint = "Draw its .primal." if hasattr(what, "primal") else hint
         raise TypeError(message("draw", kind_of(what), _EXPECTED, hint))
     for root in roots:
-        if entry_of(root)._op is ops.CLEARED:
+        if tape_entry(root)._op is ops.CLEARED:
             received = f"a result of shape {root.shape} that tape_reset() has cleared"
             fix = "Draw before tape_reset(), or run the forward again."
             raise RuntimeError(message("draw", received, "a recorded one", fix))
@@ -116,14 +116,14 @@ def _names(names: Any) -> dict[int, str]:
     if isinstance(names, Mapping) or not isinstance(names, (str, Node, Value)):
         found = named("draw", names, (Node, Value))
         if found or not names:
-            return {id(entry_of(x) if isinstance(x, Node) else x): n for n, x in reversed(found)}
+            return {id(tape_entry(x) if isinstance(x, Node) else x): n for n, x in reversed(found)}
     expected = "a dict of names to tensors or Values, or a model"
     raise TypeError(message("draw", f"{kind_of(names)} for 'names'", expected))
 
 
 def _text(known: Mapping[int, str], node: Any) -> str:
     """Return the name of a tensor or Value: the one given to draw, or its own."""
-    node = entry_of(node) if isinstance(node, Node) else node
+    node = tape_entry(node) if isinstance(node, Node) else node
     return known.get(id(node)) or getattr(node, "name", None) or getattr(node, "label", "") or ""
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.recording import node as nodes
-from tapegraph.recording.node import is_leaf, kept
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, remember, tensor_like
@@ -81,9 +80,9 @@ def alias(x: Any, own: bool = False) -> Any:
     """
     array = x._array
     if not own:  # a leaf's numbers may be changed later on
-        array = array.copy("K") if is_leaf(x) else array.view()
+        array = array.view() if (x._entry or x)._inputs else array.copy("K")
     result = remember(nodes.tensor_class, RESHAPE, array, (x,), {"shape": array.shape})
-    kept(result)  # a leaf may have others by the time they are read
+    (result._entry or result)._array = array  # that leaf may have others when they are read
     return result
 
 

@@ -126,7 +126,7 @@ def is_leaf(x: Any) -> bool:
     return not entry._inputs and entry._op is not CLEARED
 
 
-def entry_of(x: Any) -> Any:
+def tape_entry(x: Any) -> Any:
     """Return the entry of a tensor; an entry is its own."""
     return x._entry or x
 

@@ -19,7 +19,7 @@ from tapegraph.errors import line_of
 from tapegraph.escapes import escaped
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
-from tapegraph.recording.values import array_of
+from tapegraph.recording.values import value_of
 from tapegraph.typed import Array
 
 Key = tuple[Any, ...]
@@ -56,7 +56,7 @@ class Entry(NamedTuple):
     @property
     def value(self) -> Any:
         """The array computed when recorded, or a number."""
-        return array_of(self.held) if isinstance(self.held, Node) else self.held
+        return value_of(self.held) if isinstance(self.held, Node) else self.held
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as text; of a scalar, its value stands where attributes do."""
@@ -187,7 +187,7 @@ class Recording:
         """Return the array of a slot, computed again where it was let go, or the number."""
         value = self.values[slot]
         if isinstance(value, Node):
-            self.values[slot] = value = array_of(value)
+            self.values[slot] = value = value_of(value)
         return value
 
     def saved(self, slot: int) -> Any:

@@ -172,7 +172,7 @@ def unary(
             entry, reads = x._entry, op.reads[0]
             if reads & 2 and entry is not None:
                 entry._array = x._array
-            return _on_tape(cls, op, out, (entry or x,), NO_ATTRS, reads & 1)
+            return remember(cls, op, out, (entry or x,), NO_ATTRS, None, reads & 1)
 
         return _registered(name, forward, record, stub)
 
@@ -274,7 +274,7 @@ def binary(
                 x2 = x2._entry
                 if reads & 4:
                     x2._array = y
-            return _on_tape(cls, op, out, (x1, x2), NO_ATTRS, reads & 1)
+            return remember(cls, op, out, (x1, x2), NO_ATTRS, None, reads & 1)
 
         return _registered(name, called, record, stub)
 
@@ -326,51 +326,42 @@ def remember(
     inputs: tuple[Any, ...],
     attrs: dict[str, Any],
     saved: Any = None,
-) -> Any:
-    """Put a result of tensors and numbers on the tape, and keep of it what gradients read."""
-    captured = _capturing() is not None
-    reads = ALL if captured or op.rules is not None else 0  # of a user's rule nothing is known
-    for place, x in enumerate(inputs):
-        if reads != ALL and isinstance(x, Node) and x._requires_grad:
-            reads |= op.reads[min(place, len(op.reads) - 1)]
-    entries = list(inputs)
-    for place, x in enumerate(inputs):
-        if isinstance(x, Node) and x._entry is not None:
-            entries[place] = x._entry
-            if reads >> place & 2:
-                x._entry._array = x._array
-    result = _on_tape(cls, op, out, tuple(entries), attrs, reads & 1, captured)
-    if op.saves:
-        (result._entry or result)._saved = saved
-    return result
-
-
-def _on_tape(
-    cls: type[Any],
-    op: Op,
-    out: Array,
-    inputs: tuple[Any, ...],
-    attrs: dict[str, Any],
-    keeps: int,
-    captured: bool = False,
+    keeps: int | None = None,
 ) -> Any:
     """Put one entry on the tape, with the user's line, and return its tensor.
 
-    :param inputs: Entries and numbers.
-    :param keeps: Whether the entry keeps the result.
-    :param captured: Whether the tensor is to be its own entry.
+    What gradients read of the result and the operands is kept; in a capture everything is.
+
+    :param inputs: Tensors and numbers.
+    :param keeps: Whether the result is kept, if somebody knows: then the inputs are entries, which
+        keep what they are to keep.
     """
-    result = new(cls)
+    result = entry = new(cls)
     result._array = out
+    result._entry = None
     result._requires_grad = True
-    if captured:
-        result._entry = None
-        entry = result
-    else:
+    if keeps is not None or _capturing() is None:
         result._entry = entry = new(Node)
-        entry._array = out if keeps else None
         entry.shape = out.shape
         entry.dtype = out.dtype
+    if keeps is None:
+        reads = 0
+        if entry is result or op.rules is not None:  # of a user's rule nothing is known
+            reads = ALL
+        else:
+            for place, x in enumerate(inputs):
+                if isinstance(x, Node) and x._requires_grad:
+                    reads |= op.reads[min(place, len(op.reads) - 1)]
+        entries = []
+        for place, x in enumerate(inputs):
+            own = x._entry if isinstance(x, Node) else None
+            if own is not None and reads >> place & 2:
+                own._array = x._array
+            entries.append(x if own is None else own)
+        inputs, keeps = tuple(entries), reads & 1
+        if op.saves:
+            entry._saved = saved
+    entry._array = out if keeps else None
     entry._op = op
     entry._inputs = inputs
     entry._attrs = attrs

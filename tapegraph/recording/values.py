@@ -23,7 +23,7 @@ from tapegraph.typed import Array
 RECORDED_AT = attrgetter("_seq")
 
 
-def array_of(x: Any) -> Array:
+def value_of(x: Any) -> Array:
     """Return the numbers of an entry. Those that were let go are kept again, once computed.
 
     :raises RuntimeError: An entry was cleared, or a leaf was changed after it was recorded.
@@ -61,7 +61,7 @@ def handle_of(x: Any) -> Any:
     if type(x) is not Node:
         return x
     handle = new(nodes.tensor_class if x._array is not None else nodes.remote_class)
-    handle._held = RemoteArray(partial(array_of, x)) if x._array is None else x._array
+    handle._held = RemoteArray(partial(value_of, x)) if x._array is None else x._array
     handle._entry = x
     handle._requires_grad = True
     return handle

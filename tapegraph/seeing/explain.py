@@ -12,7 +12,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.linearize import History, entry_name
-from tapegraph.recording.node import Node, entry_of
+from tapegraph.recording.node import Node, tape_entry
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 
@@ -82,7 +82,7 @@ def _origin(y: Any, history: History) -> str:
     shown = names[:_NAMED] + [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
     shown += [f"{unnamed} without a name"] * (unnamed > 0)
     ops = list(dict.fromkeys(op.name for op in history.ops))
-    entry = entry_of(y)
+    entry = tape_entry(y)
     listed = ", ".join(ops[:_NAMED]) + (", ..." if len(ops) > _NAMED else "")
     return (
         f"{entry_name(entry._op, entry)} comes from {_count(len(history.wanted), 'parameter')}, "

@@ -11,6 +11,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, named, parts_of
 from tapegraph.recording.node import Node, is_leaf
 from tapegraph.recording.tape import current
+from tapegraph.recording.values import handle_of
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 
@@ -103,7 +104,7 @@ def zero_grad(params: object = None) -> None:
     0.0
     """
     if params is None:
-        chosen: list[Any] = current().params
+        chosen = list(map(handle_of, current().params))
     elif isinstance(params, (Node, Value)):
         chosen = [params]
     else:

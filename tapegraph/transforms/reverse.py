@@ -18,7 +18,7 @@ from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.capture_mode import capturing
-from tapegraph.recording.node import as_leaf, entry_of
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import RECORDING
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
@@ -53,7 +53,7 @@ class Pullback:
             )
         else:
             # The leaves of a level are not computed from each other.
-            since = min((entry_of(x)._seq for x in targets), default=None)
+            since = min([(x._entry or x)._seq for x in targets], default=None)
             self._region = Region([out], targets, since=since)
 
     @property
