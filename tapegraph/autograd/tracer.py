@@ -45,7 +45,7 @@ from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import tensor_like
-from tapegraph.recording.scopes import RECORDER, RECORDING, Scope
+from tapegraph.recording.scopes import RECORDING, Scope, recorder
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
 
@@ -285,7 +285,7 @@ class _Call:
             packed = np.concatenate([a.ravel() for a in flat])
         else:
             return self._form
-        node = RECORDER.get().entry(entry, packed, self.inputs, NO_ATTRS, True, self)
+        node = recorder().result(entry, packed, self.inputs, NO_ATTRS, self)
         return self._unpacked(node)
 
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, inputs: Any) -> list[Any]:
@@ -354,11 +354,12 @@ class _Call:
 
         An argument of any class may hold the traced values of another one.
         """
-        given = set(map(id, self.inputs))
-        pending, seen = [tensor_of(x)], set()
+        seen = {id(getattr(x, "_entry", None) or x) for x in self.inputs}
+        pending = [tensor_of(x)]
         while pending:
             node = pending.pop()
-            if id(node) in given or id(node) in seen or not isbox(node):
+            node = getattr(node, "_entry", None) or node
+            if id(node) in seen or not getattr(node, "_requires_grad", type(node) is Dual):
                 continue
             seen.add(id(node))
             if type(node) is Dual or node._seq <= self._start:
