@@ -19,6 +19,7 @@ from tapegraph.autograd.boxes import (
     READ_BY_RULE,
     JVPNode,
     VJPNode,
+    ancestors,
     box_class,
     element_array,
     fitted,
@@ -354,18 +355,16 @@ class _Call:
 
         An argument of any class may hold the traced values of another one.
         """
-        seen = {id(getattr(x, "_entry", None) or x) for x in self.inputs}
-        pending = [tensor_of(x)]
-        while pending:
-            node = pending.pop()
-            node = getattr(node, "_entry", None) or node
-            if id(node) in seen or not getattr(node, "_requires_grad", type(node) is Dual):
-                continue
-            seen.add(id(node))
-            if type(node) is Dual or node._seq <= self._start:
+        given = {id(getattr(x, "_entry", None) or x) for x in self.inputs}
+
+        def is_beside(node: Any) -> bool:
+            flows = getattr(node, "_requires_grad", type(node) is Dual)
+            return bool(flows) and id(node) not in given
+
+        for node in ancestors(tensor_of(x), lambda node: node._inputs if is_beside(node) else ()):
+            if is_beside(node) and (type(node) is Dual or node._seq <= self._start):
                 fix = "Pass what it is computed from as an argument."
                 raise TypeError(message(self._name, "a traced result", "a plain one", fix))
-            pending.extend(node._inputs)
 
     def _unpacked(self, packed: Any, beside: Callable[[Any], Any] | None = None) -> Any:
         """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""

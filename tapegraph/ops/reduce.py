@@ -45,31 +45,10 @@ from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, Kind, Operand
 
 __all__ = [
-    "average",
-    "cumprod",
-    "cumsum",
-    "diff",
-    "logsumexp",
-    "max",
-    "mean",
-    "median",
-    "min",
-    "nanmax",
-    "nanmean",
-    "nanmin",
-    "nanstd",
-    "nansum",
-    "nanvar",
-    "percentile",
-    "prod",
-    "ptp",
-    "quantile",
-    "softmax",
-    "std",
-    "sum",
-    "trapezoid",
-    "var",
-]
+    "average", "cumprod", "cumsum", "diff", "logsumexp", "max", "mean", "median", "min", "nanmax",
+    "nanmean", "nanmin", "nanstd", "nansum", "nanvar", "percentile", "prod", "ptp", "quantile",
+    "softmax", "std", "sum", "trapezoid", "var",
+]  # fmt: skip
 
 # NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
 add_up: Any = np.add.reduce
@@ -89,7 +68,7 @@ def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 def softmax_of(x: Array, axis: int) -> Array:
     """Softmax of an array along one axis, with the maximum subtracted."""
     shifted: Array = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
-    np.exp(shifted, out=shifted)
+    shifted = np.exp(shifted, out=shifted)
     shifted /= shifted.sum(axis=axis, keepdims=True)
     return shifted
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.buffers import is_shared, own
+from tapegraph.arrays.buffers import is_shared, own, read_only
 from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import Setting, recorder
@@ -64,7 +64,7 @@ def replace_gradient(p: Leaf, grad: Any) -> None:
 
 def data_of(p: Leaf) -> Array:
     """Return a parameter's or a slot's numbers, which the caller must not change."""
-    return _read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
+    return read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
 
 
 def rows_set(p: Any, rows: Array, values: Array) -> list[Change]:
@@ -88,12 +88,6 @@ def fresh(array: Any, taken: set[int]) -> Array:
 def slot(array: Any) -> Tensor:
     """Make a constant that holds a part of an optimizer's state."""
     return as_leaf(own(array))  # type: ignore[no-any-return]
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 def real_and_imaginary(z: Any) -> Any:

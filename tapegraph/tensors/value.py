@@ -25,9 +25,9 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars import arithmetic
-from tapegraph.scalars.datum import Datum
 from tapegraph.scalars.recorder import NumberRecorder, recorder_of
 from tapegraph.scalars.state import DATA, GRAD
+from tapegraph.tensors.run_float import RunFloat
 
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
@@ -667,18 +667,18 @@ class _Captured(_Plain):
         return self._recorder.number(i)
 
     def _index(self, data: Any, number: float | None) -> int | None:
-        """Return which number of the program something is: a float or Datum, an array of one."""
+        """Return which number of the program something is: a float, an array of one."""
         if number is not None:
             return self._recorder.constant(number)
-        if isinstance(data, Datum):
-            return data.index
+        if type(data) is RunFloat and data.source is self._recorder:
+            return data.place
         if not self.has(data):
             return None
         return self._recorder.element(data if isinstance(data, Node) else data.detach())
 
     def read(self, value: Value, name: str) -> Any:
         i = self._recorder.index(value, name)
-        return Datum(self._recorder, i) if self._recorder.stays(i) else self._recorder.number(i)
+        return RunFloat(self._recorder, i) if self._recorder.stays(i) else self._recorder.number(i)
 
     def write(self, value: Value, name: str, data: object) -> None:
         i = self._index(data, _as_float(data))
@@ -887,23 +887,18 @@ def _silu(x: Value) -> Value:
     return x * x.sigmoid()
 
 
+_OPERATORS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "truediv",
+    "pow": "pow",
+    "neg": "neg",
+}
+_METHODS = "sin cos tan exp log sqrt tanh sigmoid relu abs".split()
 _SCALAR_OPS: dict[str, Callable[..., Value]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "pow": operator.pow,
-    "neg": operator.neg,
-    "sin": Value.sin,
-    "cos": Value.cos,
-    "tan": Value.tan,
-    "exp": Value.exp,
-    "log": Value.log,
-    "sqrt": Value.sqrt,
-    "tanh": Value.tanh,
-    "sigmoid": Value.sigmoid,
-    "relu": Value.relu,
-    "abs": Value.abs,
+    **{name: getattr(operator, word) for name, word in _OPERATORS.items()},
+    **{name: getattr(Value, name) for name in _METHODS},
     "gelu": _gelu,
     "silu": _silu,
 }
