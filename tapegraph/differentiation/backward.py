@@ -15,6 +15,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse, dense_copy
 from tapegraph.capture.capture import Capture
+from tapegraph.differentiation import reads as reads  # tells operations what the tape keeps
 from tapegraph.engines import auto, registry
 from tapegraph.engines.backend import LAST, Ran, get_backend
 from tapegraph.engines.engine import Engine, Outcome
@@ -203,7 +204,7 @@ def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> N
             fix = "Compute it inside, or write tensor.detach() to go on without its gradient."
             expected = "results that were computed inside"
             raise RuntimeError(message("backward", received, expected, fix))
-    entries = [x for x, reads in zip(nodes, program.inputs, strict=True) if reads]
+    entries = [x for x, slots in zip(nodes, program.inputs, strict=True) if slots]
     warn_of_float64(y, entries[::-1], targets)
     grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
     for slot, node, grad in zip(program.wanted, targets, grads, strict=True):

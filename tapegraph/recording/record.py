@@ -292,7 +292,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
         elif hasattr(type(x), "__tapegraph_apply__"):
             return foreign(inputs)(op.name, inputs, attrs)
         else:
-            arrays.append(x)
+            arrays.append(restore(x) if type(x) is nodes.remote_class else x)
     if not op.takes_complex:
         for array in arrays:
             if type(array) is _ndarray and array.dtype.kind == "c":
