@@ -33,6 +33,19 @@ from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import Pullback
 
+# What here, and in `tracer`, has the form of autograd's own inside, and who needs it of the clients
+# that `python -m tests.clients` runs:
+#
+#   new_box, VJPNode, trace_stack                           PennyLane, autograd's examples
+#   Box.type_mappings, x._trace, boxes in containers        PennyLane
+#   x._value in a rule, what is added to ArrayBox           PennyLane, tidy3d
+#   register_notrace                                        tidy3d
+#   trace, nodes of one's own, classes of one's own         autograd's examples
+#   core.primitive's defgrad                                autograd's own tests
+#
+# No client needs backward_pass, toposort, the parents and vjp of a node, SparseObject, or new_box
+# of a JVPNode: docs/autograd.md promises them.
+
 
 class ValueBox:
     """A traced value of a class of one's own: what `Box` is to its subclasses."""
