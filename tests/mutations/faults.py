@@ -1605,9 +1605,9 @@ FAULTS = (
     Fault(
         "compile",
         "scan-that-assigns-what-does-not-stand",
-        "lowering/steps/loop.py",
-        "tf.cond(stand, lambda: self._assign(new), lambda: tf.constant(False))",
-        "self._assign(new)",
+        "lowering/steps/step_graph.py",
+        "tf.cond(stands, partial(self._assigned, new), lambda: tf.constant(False))",
+        "self._assigned(new)",
         f"{SCAN} -k nan",
         tensorflow=True,
     ),
