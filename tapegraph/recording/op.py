@@ -13,6 +13,8 @@ import numpy as np
 Attrs = Mapping[str, Any]
 
 NO_ATTRS: dict[str, Any] = {}
+# Reads of a gradient: the result and all inputs.
+ALL = -1
 
 
 class Rules(NamedTuple):
@@ -59,6 +61,8 @@ class Op:
         all where not given.
     :param promotes: It computes in the dtype of its result: see `Op.converts`.
     :param takes_complex: It takes complex numbers.
+    :param reads: What the gradient of each input reads, as bits: 1 for the result, and 2, 4, 8 ...
+        for the inputs; the last one counts for all further inputs. All where not given.
     :param rules: Its own rules, of an operation that is not in the library's tables.
     """
 
@@ -71,6 +75,7 @@ class Op:
     differentiable: tuple[bool, ...] | None = None
     promotes: bool = True
     takes_complex: bool = False
+    reads: tuple[int, ...] = (ALL,)
     rules: Rules | None = None
 
     def __post_init__(self) -> None:
@@ -140,7 +145,7 @@ class Outputs(tuple[np.ndarray[Any, Any], ...]):
 
 # Reads one of several outputs. The cotangent of an entry that has them is a list of those of its
 # outputs, with None for one that nothing has reached.
-PART = Op("part", promotes=False)
+PART = Op("part", promotes=False, reads=(0,))
 PART.forward = lambda outputs, *, output: outputs[output]
 # What a backward gives inside a capture: of its first input with respect to its second,
 # for the cotangent that is the third, or ones. Engines differentiate; it has no forward of its own.
