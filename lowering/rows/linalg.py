@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation import products
+from tapegraph.differentiation.products import strong_matmul
 from tapegraph.lowering.rows.graph_tracer import GraphTracer, tensor_of
 from tapegraph.lowering.rows.rules import (
     Row,
@@ -81,7 +81,7 @@ def _strong_product(a: Any, b: Any, absorbs: tuple[bool, bool]) -> Any:
     def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
         return GraphTracer(tensorflow().matmul(x.tensor, y.tensor), dtype)
 
-    found = products.matmul(GraphTracer(a, dtype), GraphTracer(b, dtype), absorbs, product)
+    found = strong_matmul(GraphTracer(a, dtype), GraphTracer(b, dtype), absorbs, product)
     return tensor_of(found, dtype)
 
 

@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.products import contract, over, times
-from tapegraph.differentiation.products import matmul as strong_matmul
+from tapegraph.differentiation.products import over, strong_contract, strong_matmul, times
 from tapegraph.differentiation.slopes import FLAT, SLOPES, Divisor, Linear, Slope
 from tapegraph.ops import elementwise, fft, index, linalg, nn, reduce, shape
 from tapegraph.ops.linalg import (
@@ -122,7 +121,7 @@ def _einsum(tangents: tuple[Any, ...], y: Any, *operands: Any, spec: str) -> Any
         if t is not None:
             given = (*operands[:i], t, *operands[i + 1 :])
             out = apply(EINSUM, given, {"spec": spec})
-            total = added(total, out if looks_finite(out) else contract(spec, given, i))
+            total = added(total, out if looks_finite(out) else strong_contract(spec, given, i))
     return total
 
 
