@@ -76,7 +76,7 @@ def product_keeping_zeros(rule: Rule) -> Rule:
 
 def _strong_product(a: Any, b: Any, absorbs: tuple[bool, bool]) -> Any:
     """Multiply matrices so that a zero of the cotangent adds nothing."""
-    dtype = a.dtype
+    dtype = np.dtype(a.dtype.as_numpy_dtype)
 
     def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
         return GraphTracer(tensorflow().matmul(x.tensor, y.tensor), dtype)
