@@ -28,6 +28,7 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
 from tapegraph.tensors.dual import Dual, dual_of
 from tapegraph.tensors.dual import parts as parts_of
@@ -75,7 +76,7 @@ class Tensors(Arrays):
 
     def operand(self, slot: int) -> Any:
         node = self.recording.nodes[slot]
-        return self.recording.values[slot] if node is None else node
+        return self.recording.values[slot] if node is None else handle_of(node)
 
     def fitted(self, slot: int, part: Any) -> Any:
         part = as_tensor(part)

@@ -16,11 +16,12 @@ from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
-from tapegraph.recording.linearize import NEEDS_GRADIENT, History, cleared, entry_name, linearize
-from tapegraph.recording.node import Node, as_leaf, next_seq
+from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name, linearize
+from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
 from tapegraph.recording.op import CLEARED, GRADIENT, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
+from tapegraph.recording.values import cleared
 from tapegraph.typed import Array, ArrayLike
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def gradients(
     for i, (x, grad) in enumerate(zip(targets, found, strict=True)):
         if grad is None and not allow_unused:
             fix = "Leave it out, or write allow_unused=True to get None for it."
-            received = f"xs[{i}], {entry_name(x._op, x)}, on which y does not depend"
+            entry = tape_entry(x)
+            received = f"xs[{i}], {entry_name(entry._op, entry)}, on which y does not depend"
             raise RuntimeError(message("gradients", received, "what y was computed from", fix))
     return tuple(found)
 
@@ -89,6 +91,7 @@ class Region:
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
         capture = recorder().capture
+        targets = [x._entry or x for x in targets]
         ends: set[Any] = set() if since is None else set(targets)
         if since is None:
             since = min((x._seq for x in targets), default=next_seq())
@@ -169,7 +172,7 @@ class Region:
         history = self._history
         if history is None or not history.wanted:
             return [None] * len(self._targets)
-        grads, report = differentiated(history, [cotangent_of(y, None) for y in history.ys])
+        grads, report = differentiated(history, [cotangent_of(y, None) for y in self._ys])
         LAST.set(report)
         return self._by_target(list(map(dense_copy, grads)))
 

@@ -183,7 +183,7 @@ def _without_level(x: Any) -> Any:
     """Return what a leaf of a level of reverse mode stands for."""
     if hasattr(x, "tangent"):
         return dual_of(_without_level(x.primal), x.tangent, x.tag)
-    return x._inputs[0]
+    return x.inputs[0]
 
 
 def _joined(columns: list[Any], out: Any, point: Any) -> Any:

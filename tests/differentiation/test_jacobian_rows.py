@@ -28,7 +28,7 @@ def recorded(case, dtype):
 
 def one_after_another(recording):
     (output,) = recording.program.outputs
-    y = recording.values[output]
+    y = recording.value(output)
     units = np.eye(y.size, dtype=y.dtype).reshape(-1, *y.shape)
     rows = [gradients(recording, [unit]) for unit in units]
     return [np.stack([getattr(g, "dense", lambda g=g: g)() for g in part]) for part in zip(*rows)]  # noqa: B905
