@@ -10,7 +10,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,11 +27,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import SCALAR
 from tapegraph.recording.program import Key, Program, Recording, scalar_bits
-from tapegraph.typed import Array
-
-if TYPE_CHECKING:
-    from tapegraph.tensors.tensor import Tensor
-
+from tapegraph.typed import Array, Tensor
 
 # To hand an array over takes as long as to compute so many elements of a tanh.
 LEAST_FED = 1 << 14
