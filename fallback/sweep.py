@@ -246,10 +246,7 @@ class Arrays:
             if not self.program.inputs[slot]:
                 return part
             part = part.dense()  # only a leaf's gradient stays sparse: rules take arrays
-        shape, dtype = self.program.shapes[slot], self.program.dtypes[slot]
-        if part.shape != shape:
-            part = unbroadcast(part, shape)
-        return part if part.dtype == dtype else in_dtype(part, dtype)
+        return fitted(part, self.program.shapes[slot], self.program.dtypes[slot])
 
     def total(self, slot: int, held: Any, part: Any) -> Any:
         """Return the sum of two gradients of a slot."""
@@ -320,6 +317,13 @@ def conjugated(g: Any) -> Any:
     if g.dtype.kind != "c":
         return g
     return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)
+
+
+def fitted(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+    """Return a gradient in the shape and dtype of its operand."""
+    if part.shape != shape:
+        part = unbroadcast(part, shape)
+    return part if part.dtype == dtype else in_dtype(part, dtype)
 
 
 def in_dtype(part: Any, dtype: Any) -> Any:

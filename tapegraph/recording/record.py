@@ -1,4 +1,4 @@
-"""Recording: run an operation in NumPy now, and put one entry on the tape.
+"""Recording: run an operation in NumPy now, and hand its result to the recorder.
 
 This is the hot path. `unary` and `binary` make the recording functions of the element-wise
 operations; `apply` serves every other one.
@@ -7,35 +7,27 @@ operations; `apply` serves every other one.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any, TypeVar
-from weakref import ref
 
 import numpy as np
 
-from tapegraph.errors import ORIGINS, USER, kind_of, message, user_frame, user_line
+from tapegraph.errors import kind_of, message, user_line
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
-from tapegraph.recording.node import Node, as_leaf, new, next_seq, numeric
+from tapegraph.recording import numpy_functions
+from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import ALL, NO_ATTRS, Op, OpKind
 from tapegraph.recording.remote import restore
-from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.tape import CURRENT, current
-from tapegraph.recording.watchers import OTHERS, computed, recorded
+from tapegraph.recording.scopes import RECORDER
+from tapegraph.recording.watchers import OTHERS, computed
 from tapegraph.typed import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ndarray = np.ndarray
 # Bound once: each lookup saved here is paid by every recorded operation.
-_scopes = RECORDING.entered.get
-_recording = RECORDING.value
-_capturing = capture_mode.capturing
-_tape = CURRENT.get
-_getframe = sys._getframe
-_modules = sys.modules
+_recorder = RECORDER.get
 _wraps_arrays = numpy_functions.wraps_arrays
 _SCALARS = (float, int, bool)
 _PLAIN = frozenset({*_SCALARS, _ndarray, np.float64})
@@ -116,6 +108,12 @@ def keep_parts(op: str, what: str, given: np.dtype[Any], wanted: np.dtype[Any]) 
         raise TypeError(message(op, received, "real numbers", "Take its .real."))
 
 
+def as_dtype(op: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array in another dtype, which drops no imaginary part."""
+    keep_parts(op, "data", array.dtype, dtype)
+    return array.astype(dtype, copy=False)
+
+
 def foreign(values: tuple[Any, ...]) -> Any:
     """Return the handler of the first value that brings its own arithmetic, or None.
 
@@ -162,17 +160,17 @@ def unary(
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
-            scoped, needed = _scopes(), x._requires_grad
-            if scoped or not needed:
-                if out.dtype.char == "e":
-                    out = np.asarray(op.forward(x._array))
-                if scoped:
-                    return _in_scope(cls, op, out, (x,), NO_ATTRS, needed)
-                return as_leaf(out)
-            entry, reads = x._entry, op.reads[0]
-            if reads & 2 and entry is not None:
-                entry._array = x._array
-            return remember(cls, op, out, (entry or x,), NO_ATTRS, None, reads & 1)
+            if not x._requires_grad and out.dtype.char == "e":  # of small integers
+                out = np.asarray(op.forward(x._array))
+            here = _recorder()
+            if not (x._requires_grad and here.flows):
+                return here.constant(op, out, (x,), NO_ATTRS)
+            reads = op.reads[0] | here.keeps
+            if x._entry is not None:
+                if reads & 2:
+                    x._entry._array = x._array
+                x = x._entry
+            return here.result(op, out, (x,), NO_ATTRS, None, reads)
 
         return _registered(name, forward, record, stub)
 
@@ -258,14 +256,14 @@ def binary(
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
-            if _scopes():
-                return _in_scope(cls, op, out, (x1, x2), NO_ATTRS, needs_x1 or needs_x2)
+            here = _recorder()
+            if not ((needs_x1 or needs_x2) and here.flows):
+                return here.constant(op, out, (x1, x2), NO_ATTRS)
+            reads = here.keeps
             if needs_x1:
-                reads = op.reads[0] | op.reads[1] if needs_x2 else op.reads[0]
-            elif needs_x2:
-                reads = op.reads[1]
-            else:
-                return as_leaf(out)
+                reads |= op.reads[0]
+            if needs_x2:
+                reads |= op.reads[1]
             if type(x1) is cls and x1._entry is not None:
                 x1 = x1._entry
                 if reads & 2:
@@ -274,7 +272,7 @@ def binary(
                 x2 = x2._entry
                 if reads & 4:
                     x2._array = y
-            return remember(cls, op, out, (x1, x2), NO_ATTRS, None, reads & 1)
+            return here.result(op, out, (x1, x2), NO_ATTRS, None, reads)
 
         return _registered(name, called, record, stub)
 
@@ -308,103 +306,13 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
         out, saved = out
     if type(out) is not _ndarray:
         out = np.asarray(out)
-    flows = op.differentiable
-    needed = False
+    here, flows = _recorder(), op.differentiable
     for x in inputs if flows is None else compress(inputs, flows):
         if type(x) is cls and x._requires_grad:
-            needed = True
+            if here.flows:
+                return here.result(op, out, inputs, attrs, saved)
             break
-    if not needed or _scopes():
-        return _in_scope(cls, op, out, inputs, attrs, needed, saved)
-    return remember(cls, op, out, inputs, attrs, saved)
-
-
-def remember(
-    cls: type[Any],
-    op: Op,
-    out: Array,
-    inputs: tuple[Any, ...],
-    attrs: dict[str, Any],
-    saved: Any = None,
-    keeps: int | None = None,
-) -> Any:
-    """Put one entry on the tape, with the user's line, and return its tensor.
-
-    What gradients read of the result and the operands is kept; in a capture everything is.
-
-    :param inputs: Tensors and numbers.
-    :param keeps: Whether the result is kept, if somebody knows: then the inputs are entries, which
-        keep what they are to keep.
-    """
-    result = entry = new(cls)
-    result._array = out
-    result._entry = None
-    result._requires_grad = True
-    if keeps is not None or _capturing() is None:
-        result._entry = entry = new(Node)
-        entry.shape = out.shape
-        entry.dtype = out.dtype
-    if keeps is None:
-        reads = 0
-        if entry is result or op.rules is not None:  # of a user's rule nothing is known
-            reads = ALL
-        else:
-            for place, x in enumerate(inputs):
-                if isinstance(x, Node) and x._requires_grad:
-                    reads |= op.reads[min(place, len(op.reads) - 1)]
-        entries = []
-        for place, x in enumerate(inputs):
-            own = x._entry if isinstance(x, Node) else None
-            if own is not None and reads >> place & 2:
-                own._array = x._array
-            entries.append(x if own is None else own)
-        inputs, keeps = tuple(entries), reads & 1
-        if op.saves:
-            entry._saved = saved
-    entry._array = out if keeps else None
-    entry._op = op
-    entry._inputs = inputs
-    entry._attrs = attrs
-    entry._seq = next_seq()
-    entry._retains = False
-    frame = _getframe(2)
-    while ORIGINS[frame.f_code.co_filename] is not USER:
-        if frame.f_back is None:
-            frame = user_frame(_getframe(2))
-            break
-        frame = frame.f_back
-    entry._code = frame.f_code
-    entry._lasti = frame.f_lasti
-    tape = _tape()
-    if tape is None or "asyncio" in _modules:
-        tape = current()
-    tape.refs.append(ref(entry))
-    if len(tape.refs) > tape.limit:
-        tape.prune()
-    if OTHERS:
-        recorded()
-    return result
-
-
-def _in_scope(
-    cls: type[Any],
-    op: Op,
-    out: Array,
-    inputs: tuple[Any, ...],
-    attrs: dict[str, Any],
-    needed: bool,
-    saved: Any = None,
-) -> Any:
-    """Return a result where a scope may say that it is a constant, or an entry of a program."""
-    if needed and _recording():
-        return remember(cls, op, out, inputs, attrs, saved)
-    # A view of a leaf would change with the leaf, and nothing would remember that it did.
-    out = out if out.base is None else out.copy("K")
-    if not capture_mode.is_captured(*inputs):
-        return as_leaf(out)
-    result = remember(cls, op, out, inputs, attrs)
-    result._requires_grad = False
-    return result
+    return here.constant(op, out, inputs, attrs)
 
 
 def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:

@@ -86,15 +86,15 @@ def _note_complex_values():
 
 
 def _count_entries():
-    from tapegraph.recording import record
+    from tapegraph.recording.recorder import Recorder
 
-    remember = record.remember
+    result = Recorder.result
 
-    def counting(*entry):
+    def counting(recorder, *entry):
         ENTRIES[0] += 1
-        return remember(*entry)
+        return result(recorder, *entry)
 
-    record.remember = counting
+    Recorder.result = counting
 
 
 def _why(report):
