@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.jvps import gaps
-from tapegraph.differentiation.products import contract as strong_contract
+from tapegraph.differentiation.products import strong_contract
 from tapegraph.fallback.rules import Joint, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
 from tapegraph.ops.index import getitem

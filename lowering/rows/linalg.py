@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation import products
+from tapegraph.differentiation.products import strong_matmul
 from tapegraph.lowering.rows.graph_tracer import GraphTracer, tensor_of
 from tapegraph.lowering.rows.rules import (
     Row,
@@ -83,12 +83,12 @@ def product_keeping_zeros(rule: Rule) -> Rule:
 
 def _strong_product(a: Any, b: Any, absorbs: tuple[bool, bool]) -> Any:
     """Multiply matrices so that a zero of the cotangent adds nothing."""
-    dtype = a.dtype
+    dtype = np.dtype(a.dtype.as_numpy_dtype)
 
     def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
         return GraphTracer(tensorflow().matmul(x.tensor, y.tensor), dtype)
 
-    found = products.matmul(GraphTracer(a, dtype), GraphTracer(b, dtype), absorbs, product)
+    found = strong_matmul(GraphTracer(a, dtype), GraphTracer(b, dtype), absorbs, product)
     return tensor_of(found, dtype)
 
 

@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.products import contract, over, times
-from tapegraph.differentiation.products import matmul as strong_matmul
-from tapegraph.differentiation.slopes import FLAT, SLOPES, Divisor, Linear, Slope
+from tapegraph.differentiation.products import over, strong_contract, strong_matmul, times
+from tapegraph.differentiation.slopes import FLAT, SLOPES, Slope, rule_of
 from tapegraph.ops import elementwise, fft, index, linalg, nn, reduce, shape
 from tapegraph.ops.linalg import (
     BATCH_MATMUL,
@@ -65,13 +64,7 @@ def _rule(slope: Slope) -> Rule:
     """Return the rule for the tangent of one input of an element-wise operation."""
     if slope is None or slope is FLAT:
         return lambda t, y, *inputs, **attrs: None
-    if isinstance(slope, Linear):
-        return slope.of
-    if isinstance(slope, Divisor):
-        of = slope.of
-        return lambda t, y, *inputs, **attrs: div_strong(t, of(y, *inputs, **attrs))
-    factor = slope
-    return lambda t, y, *inputs, **attrs: mul_strong(t, factor(y, *inputs, **attrs))
+    return rule_of(slope, mul_strong, div_strong)
 
 
 def linear_in_first(op: Op) -> Rule:
@@ -121,7 +114,7 @@ def _einsum(tangents: tuple[Any, ...], y: Any, *operands: Any, spec: str) -> Any
         if t is not None:
             given = (*operands[:i], t, *operands[i + 1 :])
             out = apply(EINSUM, given, {"spec": spec})
-            total = added(total, out if looks_finite(out) else contract(spec, given, i))
+            total = added(total, out if looks_finite(out) else strong_contract(spec, given, i))
     return total
 
 

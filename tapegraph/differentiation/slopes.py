@@ -15,6 +15,7 @@ for what NumPy has not. Conditions are ``np.where`` over comparisons of the oper
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -54,6 +55,25 @@ class Linear(NamedTuple):
 
 Slope: TypeAlias = "Callable[..., Any] | Divisor | Linear | None"
 Slopes: TypeAlias = dict[str, tuple[Slope, ...]]
+
+
+def rule_of(
+    slope: Slope,
+    times: Callable[[Any, Any], Any] = operator.mul,
+    over: Callable[[Any, Any], Any] = operator.truediv,
+) -> Callable[..., Any]:
+    """Return the rule by which a slope passes a cotangent or a tangent on.
+
+    :param times, over: The products of the arithmetic that the rule is for.
+    """
+    if isinstance(slope, Linear):
+        return slope.of
+    if isinstance(slope, Divisor):
+        divisor = slope.of
+        return lambda g, y, *inputs, **attrs: over(g, divisor(y, *inputs, **attrs))
+    factor: Any = slope
+    return lambda g, y, *inputs, **attrs: times(g, factor(y, *inputs, **attrs))
+
 
 SAME = Linear(lambda g, y, *inputs: g)
 NEGATED = Linear(lambda g, y, *inputs: -g)

@@ -1055,14 +1055,15 @@ def imag(val: Operand) -> Tensor:
     return _imag(x) if is_complex(x) else _filled("imag", x, 0, None, None, "val")
 
 
-def _from_parts(x1: Array, x2: Array) -> Any:
+def complex_of(x1: Array, x2: Array) -> Any:
+    """Return the complex numbers of real and imaginary parts."""
     shape = np.broadcast_shapes(np.shape(x1), np.shape(x2))
     out = np.empty(shape, np.result_type(x1, x2, np.complex64))
     out.real, out.imag = x1, x2
     return out
 
 
-@binary("from_parts", _from_parts, takes_complex=True)
+@binary("from_parts", complex_of, takes_complex=True)
 def from_parts(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Return ``x1 + i x2`` of real numbers, NaN and infinities too, which ``1j * x2`` would mix.
 

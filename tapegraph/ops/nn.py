@@ -23,13 +23,8 @@ from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, Kind, Shape
 
 __all__ = [
-    "avg_pool2d",
-    "conv1d",
-    "conv2d",
-    "conv_transpose2d",
-    "layer_norm",
-    "max_pool2d",
-]
+    "avg_pool2d", "conv1d", "conv2d", "conv_transpose2d", "layer_norm", "max_pool2d",
+]  # fmt: skip
 
 Pair = tuple[int, int]
 

@@ -318,7 +318,8 @@ def numbers(value: Any) -> Any:
     In a captured step it is the tensor itself, without its gradient: NumPy's
     functions on it are recorded then.
     """
-    value = under(value)
+    if hasattr(value, "primal"):
+        value = under(value)
     if recorder().records(value):
         return value.detach() if value.requires_grad else value
     return detached(value)

@@ -67,6 +67,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
     "tapegraph/exporting/onnx.py": (None, "the nodes of ONNX, by operation"),
     "lowering/rows/rules.py": (None, "the list of gaps, read before the families are imported"),
+    "fallback/batching/jacobian.py": (None, "operations whose rules run row by row"),
     "fallback/strong_zero.py": (None, "the strong zeros of Tensors, by operation"),
     "lowering/steps/agreement.py": (None, "what XLA rewrites, loses or clamps, by operation"),
 }
