@@ -73,9 +73,9 @@ class _Anomaly(Watcher):
     looks = True
 
     def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
-        result = np.asarray(result)
-        if result.dtype.kind in "fc" and not is_finite(result):
-            _look(op.name, arrays, result)
+        for part in map(np.asarray, result if op.several else (result,)):
+            if part.dtype.kind in "fc" and not is_finite(part):
+                _look(op.name, arrays, part)
 
     def number(self, op: str, operands: Sequence[Any], result: float) -> None:
         if not isfinite(result):
@@ -190,6 +190,8 @@ def _parts(x: Any) -> list[Array]:
         return []
     if hasattr(x, "primal"):
         return [*_parts(x.primal), *_parts(x.tangent)]
+    if isinstance(x, tuple):
+        return [array for part in x for array in _parts(part)]
     return [np.asarray(getattr(x, "_array", x))]
 
 
