@@ -23,7 +23,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "transpose": Row(lambda out, x, *, axes: permuted(x, axes), xla=True, complex=True),
     "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True, complex=True),
     "concat": Row(_concat, xla=True, complex=True),
-    "broadcast_to": Row(_broadcast_to, complex=True),
+    "broadcast_to": Row(_broadcast_to, xla=True, complex=True),
 }
 
 # What eager kernels compute forwards of, with the shape of the result.
