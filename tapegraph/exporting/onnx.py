@@ -522,7 +522,9 @@ class _Emission(Interpreter):
             raise NotImplementedError(message("export", received, expected, fix)) from None
         return Wire(graph, found.to(out.dtype).name, out.dtype, out.shape)
 
-    derivatives = operation  # which has no nodes for them
+    def derivatives(self, slot: int) -> dict[int, Wire]:
+        """Refuse gradients, as an operation without nodes."""
+        return {slot: self.operation(slot)}
 
     def operands(self, slot: int) -> list[Wire]:
         """Return an entry's inputs as NumPy converts them; data of a result of floats is floats."""
