@@ -29,7 +29,7 @@ from tapegraph.engines.backend import (
     use_backend,
     use_forward,
 )
-from tapegraph.errors import LostGradientWarning
+from tapegraph.errors import ConcretizationError, LostGradientWarning
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import fft, special
 from tapegraph.ops import index as _index
@@ -62,7 +62,6 @@ from tapegraph.optim import (
     clip_grad_value,
 )
 from tapegraph.other_names import missing as _missing
-from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
@@ -98,72 +97,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ConcretizationError",
-    "TraceMismatchError",
-    "compile",
-    "compile_disabled",
-    "Drawing",
-    "draw",
-    "Dual",
-    "LostGradientWarning",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Lion",
-    "Optimizer",
-    "RMSprop",
-    "SGD",
-    "clip_grad_norm",
-    "clip_grad_value",
-    "optim",
-    "Tensor",
-    "Value",
-    "amax",
-    "amin",
-    "anomaly",
-    "backward",
-    "checkpoint",
-    "data",
-    "defop",
-    "distributed",
-    "each",
-    "elementwise_grad",
-    "explain",
-    "export",
-    "fft",
-    "function",
-    "get_backend",
-    "get_forward",
-    "grad",
-    "gradients",
-    "hessian",
-    "hvp",
-    "jacobian",
-    "jvp",
-    "last_backward",
-    "load",
-    "log_softmax",
-    "no_grad",
-    "param",
-    "parameters",
-    "profile",
-    "random",
-    "save",
-    "set_backend",
-    "set_forward",
-    "softplus",
-    "special",
-    "tape",
-    "tape_reset",
-    "tensor",
-    "testing",
-    "use_backend",
-    "use_forward",
-    "value_and_grad",
-    "vjp",
-    "vsum",
-    "zero_grad",
-]
+    "ConcretizationError", "TraceMismatchError", "compile", "compile_disabled", "Drawing", "draw",
+    "Dual", "LostGradientWarning", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop",
+    "SGD", "clip_grad_norm", "clip_grad_value", "optim", "Tensor", "Value", "amax", "amin",
+    "anomaly", "backward", "checkpoint", "data", "defop", "distributed", "each",
+    "elementwise_grad", "explain", "export", "fft", "function", "get_backend", "get_forward",
+    "grad", "gradients", "hessian", "hvp", "jacobian", "jvp", "last_backward", "load",
+    "log_softmax", "no_grad", "param", "parameters", "profile", "random", "save", "set_backend",
+    "set_forward", "softplus", "special", "tape", "tape_reset", "tensor", "testing", "use_backend",
+    "use_forward", "value_and_grad", "vjp", "vsum", "zero_grad",
+]  # fmt: skip
 __all__ += _elementwise.__all__
 __all__ += _samples.__all__
 __all__ += _index.__all__
