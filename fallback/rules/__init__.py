@@ -21,7 +21,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes
+from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes, rule_of
 from tapegraph.ops import COMPOSED, rules_of_families
 from tapegraph.recording.op import Op
 
@@ -34,11 +34,10 @@ class Joint:
     A plan gives one that does not read ``y`` None, and lets go of ``y`` earlier.
     """
 
-    __slots__ = ("reads_result", "rule")
+    __slots__ = ("rule",)
 
-    def __init__(self, rule: Rule, *, reads_result: bool = True) -> None:
+    def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self.reads_result = reads_result
 
 
 Row: TypeAlias = "tuple[Rule | None, ...] | Joint"
@@ -89,9 +88,7 @@ def _rule(slope: Slope, inputs: int) -> Rule:
         if divides:
             return lambda g, y, a, b: g / of(y, a, b)
         return lambda g, y, a, b: g * of(y, a, b)
-    if divides:
-        return lambda g, y, *xs, **attrs: g / of(y, *xs, **attrs)
-    return lambda g, y, *xs, **attrs: g * of(y, *xs, **attrs)
+    return rule_of(slope)
 
 
 for _name, _table in (("VJPS", VJPS), ("RECORDED", RECORDED)):

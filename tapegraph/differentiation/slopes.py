@@ -15,6 +15,7 @@ for what NumPy has not. Conditions are ``np.where`` over comparisons of the oper
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -55,6 +56,25 @@ class Linear(NamedTuple):
 Slope: TypeAlias = "Callable[..., Any] | Divisor | Linear | None"
 Slopes: TypeAlias = dict[str, tuple[Slope, ...]]
 
+
+def rule_of(
+    slope: Slope,
+    times: Callable[[Any, Any], Any] = operator.mul,
+    over: Callable[[Any, Any], Any] = operator.truediv,
+) -> Callable[..., Any]:
+    """Return the rule by which a slope passes a cotangent or a tangent on.
+
+    :param times, over: The products of the arithmetic that the rule is for.
+    """
+    if isinstance(slope, Linear):
+        return slope.of
+    if isinstance(slope, Divisor):
+        divisor = slope.of
+        return lambda g, y, *inputs, **attrs: over(g, divisor(y, *inputs, **attrs))
+    factor: Any = slope
+    return lambda g, y, *inputs, **attrs: times(g, factor(y, *inputs, **attrs))
+
+
 SAME = Linear(lambda g, y, *inputs: g)
 NEGATED = Linear(lambda g, y, *inputs: -g)
 FLAT = Linear(lambda g, y, *inputs, **attrs: np.zeros_like(g))
@@ -75,9 +95,9 @@ def either(of_arrays: Callable[..., Any], recording: Callable[..., Any]) -> Call
     return run
 
 
-def converted(x: Any, y: Any) -> Any:
+def converted(x: Any, dtype: Any) -> Any:
     """Return an operand in the dtype of the result, as NumPy computes with it."""
-    return np.asarray(x, y.dtype) if isinstance(x, _NUMBERS) else x.astype(y.dtype, copy=False)
+    return np.asarray(x, dtype) if isinstance(x, _NUMBERS) else x.astype(dtype, copy=False)
 
 
 _logistic = either(logistic, sigmoid)
@@ -87,13 +107,13 @@ def _pow_base(y: Any, a: Any, b: Any) -> Any:
     # b * a**(b-1) is 0 * inf at 0**0; the power is constant there.
     if isinstance(b, (int, float)):
         return b * a ** (b - 1) if b else 0.0
-    b = converted(b, y)  # of small integers b - 1 can wrap around
+    b = converted(b, y.dtype)  # of small integers b - 1 can wrap around
     power = a ** (b - 1.0)
     return b * np.where((b == 0) & ~np.isfinite(power), 0.0, power)
 
 
 def _pow_exponent(y: Any, a: Any, b: Any) -> Any:
-    a = converted(a, y)
+    a = converted(a, y.dtype)
     if is_complex(y):
         return np.where(a == 0, 0.0, y * np.log(np.where(a == 0, 1.0, a)))
     return np.where(a <= 0, 0.0, y * np.log(np.where(a > 0, a, 1.0)))  # NaN stays NaN
@@ -161,6 +181,18 @@ def _not_nan(g: Any, over: Any, under: Any, mine: Any, other: Any) -> Any:
     return _chosen(g, over | (~mine_is_nan & other_is_nan), under | (mine_is_nan & ~other_is_nan))
 
 
+def _beyond(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """Return where the lower bound takes the place of a number, and where the upper one does."""
+    under = (x < low) | np.isnan(low)
+    over = (np.where(under, low, x) > high) | np.isnan(high)
+    return under & ~over, over
+
+
+def _within(g: Any, x: Any, low: Any, high: Any) -> Any:
+    under, over = _beyond(x, low, high)
+    return np.where(under | over, 0.0, g)
+
+
 def _quotient(y: Any, a: Any, b: Any) -> Any:
     """``-floor(a / b)``; rounding ``a / b`` first could make it one too many."""
     return np.where(np.isinf(b) & np.isfinite(a), y != a, np.rint((y - a) / b))
@@ -177,7 +209,7 @@ _bessel_j = either(bessel_j_of, partial(bessel, BESSEL_J))
 
 def _beta(y: Any, a: Any, b: Any) -> Any:
     """Slope of ``log |beta(a, b)|`` by ``a``."""
-    return _polygamma(0, converted(a, y)) - _polygamma(0, a + b)
+    return _polygamma(0, converted(a, y.dtype)) - _polygamma(0, a + b)
 
 
 def _log_ndtr(y: Any, x: Any) -> Any:
@@ -187,7 +219,7 @@ def _log_ndtr(y: Any, x: Any) -> Any:
 
 def _by_factor(logarithm: Any, y: Any, x: Any, inner: Any, shift: float) -> Any:
     """Slope of ``x log(shift + inner)`` by ``x``."""
-    inner = converted(inner, y)
+    inner = converted(inner, y.dtype)
     flat = (x == 0) & (inner + shift <= 0)
     return np.where(flat, 0.0, logarithm(np.where(flat, 1.0, inner)))
 
@@ -265,6 +297,11 @@ SLOPES: Slopes = {
     "fmin": (
         Linear(lambda g, y, a, b: _not_nan(g, a < b, a > b, a, b)),
         Linear(lambda g, y, a, b: _not_nan(g, b < a, b > a, b, a)),
+    ),
+    "clip": (
+        Linear(lambda g, y, x, low, high: _within(g, x, low, high)),
+        Linear(lambda g, y, x, low, high: np.where(_beyond(x, low, high)[0], g, 0.0)),
+        Linear(lambda g, y, x, low, high: np.where(_beyond(x, low, high)[1], g, 0.0)),
     ),
     "sign": (FLAT,),
     "floor": (FLAT,),

@@ -17,7 +17,9 @@ import numpy as np
 from tapegraph import markup
 from tapegraph.errors import line_of
 from tapegraph.escapes import escaped
+from tapegraph.recording.node import Node
 from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
+from tapegraph.recording.values import value_of
 from tapegraph.typed import Array
 
 Key = tuple[Any, ...]
@@ -36,7 +38,8 @@ _HEADER = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad", "name", "w
 class Entry(NamedTuple):
     """One row of a tape: an operation, the slots it reads, its attributes and its result's type.
 
-    ``where`` is the user's own ``file:line``; ``value`` is the array computed when recorded.
+    ``where`` is the user's own ``file:line``; ``value`` is the array computed when recorded, for
+    which ``held`` is the entry where it was let go.
     """
 
     slot: int
@@ -48,18 +51,27 @@ class Entry(NamedTuple):
     requires_grad: bool
     name: str | None
     where: str
-    value: Any
+    held: Any
+
+    @property
+    def value(self) -> Any:
+        """The array computed when recorded, or a number."""
+        return value_of(self.held) if isinstance(self.held, Node) else self.held
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text; of a scalar, its value stands where attributes do."""
+        """Return the row as text; of a scalar, its value stands where attributes do.
+
+        An entry with several outputs has a dtype for each; the shapes stand with its parts.
+        """
         attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
+        several = [str(dtype) for dtype, *_ in (self.dtype.fields or {}).values()]
         return (
             f"%{self.slot}",
             self.op,
             " ".join(f"%{i}" for i in self.inputs),
-            repr(self.value) if self.op == SCALAR.name else attrs,
-            str(self.shape),
-            str(self.dtype),
+            repr(self.held) if self.op == SCALAR.name else attrs,
+            "" if several else str(self.shape),
+            ", ".join(several) or str(self.dtype),
             "yes" if self.requires_grad else "",
             self.name or "",
             self.where,
@@ -80,8 +92,8 @@ class Program:
     :param wanted: The slots whose gradients are asked for: parameters and retained results.
     :param updates: The state that a run changes.
 
-    An operation may save something for its gradient: further outputs of the same slot, which a
-    recording holds beside its values.
+    An operation may save something for its gradient, which a recording holds beside its values. An
+    entry with several outputs has a record of their dtypes, and no shape.
     """
 
     ops: list[Op]
@@ -166,14 +178,24 @@ class _Origin:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Recording:
-    """A program with the values of one run, and the names and source lines of its entries."""
+    """A program with the values of one run, and the names and source lines of its entries.
+
+    :ivar values: Arrays and numbers; an entry that has let go of its array stands for it.
+    """
 
     program: Program
     values: list[Any]
     nodes: list[Any]
 
+    def value(self, slot: int) -> Any:
+        """Return the array of a slot, computed again where it was let go, or the number."""
+        value = self.values[slot]
+        if isinstance(value, Node):
+            self.values[slot] = value = value_of(value)
+        return value
+
     def saved(self, slot: int) -> Any:
-        """Return what the slot's operation saved for its gradient: its further outputs."""
+        """Return what the slot's operation saved for its gradient."""
         return self.nodes[slot]._saved
 
     def converted(self, slot: int) -> tuple[np.dtype[Any] | None, ...]:
@@ -192,7 +214,7 @@ class Recording:
 
     def seeds(self) -> list[Array]:
         """Return the outputs' values, to which cotangents are to fit."""
-        return [self.values[slot] for slot in self.program.outputs]
+        return [self.value(slot) for slot in self.program.outputs]
 
     def forget(self, kept: Collection[int]) -> None:
         """Let go of the arrays of all slots but some; of results names and lines stay."""
@@ -230,7 +252,7 @@ class Recording:
             requires_grad=program.needs[slot],
             name=self.name(slot),
             where=self.where(slot),
-            value=self.values[slot],
+            held=self.values[slot],
         )
 
     def __iter__(self) -> Iterator[Entry]:
@@ -287,8 +309,8 @@ def between(
 
 def touches_complex(program: Program, slot: int) -> bool:
     """Return whether an operation takes or gives complex numbers."""
-    kinds = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
-    return any(dtype is not None and dtype.kind == "c" for dtype in kinds)
+    dtypes = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
+    return any(code[1] == "c" for dtype in dtypes for _, code in dtype.descr)
 
 
 def identity(value: Any) -> Any:

@@ -73,9 +73,9 @@ class _Anomaly(Watcher):
     looks = True
 
     def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
-        result = np.asarray(result)
-        if result.dtype.kind in "fc" and not is_finite(result):
-            _look(op.name, arrays, result)
+        for part in map(np.asarray, result if op.several else (result,)):
+            if part.dtype.kind in "fc" and not is_finite(part):
+                _look(op.name, arrays, part)
 
     def number(self, op: str, operands: Sequence[Any], result: float) -> None:
         if not isfinite(result):
@@ -163,12 +163,12 @@ def _backward_of(
     program = recording.program
     op = program.ops[by].name
     slots = program.inputs[by]
-    operands = [np.asarray(recording.values[i]) for i in slots]
+    operands = [np.asarray(recording.value(i)) for i in slots]
     pairs = zip(slots, _names(operands), strict=True)
     names = [recording.name(i) or name for i, name in pairs]
     array = _dense(grad)
     at = _first(array)
-    shape = recording.values[by].shape
+    shape = program.shapes[by]
     what = f"a gradient by {names[slots.index(slot)]} of {_shown(array, at)}"
     if is_finite(part):
         what += ", as the sum of finite ones"
@@ -190,6 +190,8 @@ def _parts(x: Any) -> list[Array]:
         return []
     if hasattr(x, "primal"):
         return [*_parts(x.primal), *_parts(x.tangent)]
+    if isinstance(x, tuple):
+        return [array for part in x for array in _parts(part)]
     return [np.asarray(getattr(x, "_array", x))]
 
 
