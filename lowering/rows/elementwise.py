@@ -331,7 +331,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "tan": Row(by_slopes("tan", _tan), xla=True, complex=lambda out, x: raw.Tan(x=x)),
     # XLA adds the exponents of products, and takes those of logarithms as they are.
     "exp": Row(lambda out, x: raw.Exp(x=x), complex=True),
-    "log": Row(lambda out, x: raw.Log(x=x), xla=True, complex=True),
+    "log": Row(lambda out, x: raw.Log(x=x), complex=True),
     # XLA makes an absolute value of the root of a square.
     "sqrt": Row(lambda out, x: raw.Sqrt(x=x), complex=True),
     "tanh": Row(lambda out, x: raw.Tanh(x=x), xla=True, complex=True),
@@ -341,7 +341,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "gelu": Row(_gelu, xla=True),
     "silu": Row(lambda out, x: x * raw.Sigmoid(x=x), xla=True),
     "cbrt": Row(by_slopes("cbrt", _cbrt), xla=True),
-    "log1p": Row(lambda out, x: raw.Log1p(x=x), xla=True, complex=True),
+    "log1p": Row(lambda out, x: raw.Log1p(x=x), complex=True),
     "expm1": Row(by_slopes("expm1", _expm1), xla=True, complex=lambda out, x: raw.Expm1(x=x)),
     "log2": Row(lambda out, x: raw.Log(x=x) / LN2, complex=True),
     "log10": Row(lambda out, x: raw.Log(x=x) / LN10, complex=True),
