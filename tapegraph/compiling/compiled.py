@@ -32,7 +32,6 @@ from tapegraph.environment import COMPILE, switched, wrong_value
 from tapegraph.errors import add_note, kind_of, message, user_line, warn
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import Lock, raise_interrupt
-from tapegraph.other_names import translating
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording import capture_mode
@@ -686,7 +685,6 @@ def compile(
     xla: Xla | None = None,
     strategy: Any = None,
 ) -> Callable[[F], F]: ...
-@translating
 def compile(
     fn: Any = None,
     *,

@@ -11,8 +11,6 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
-from tapegraph.other_names import takes_other_keywords, translated
-
 FAMILIES = ("elementwise", "reduce", "linalg", "shape", "index", "special", "fft", "nn")
 # Functions composed of operations, which have no rules of their own.
 COMPOSITIONS = ("layers", "losses", "samples")
@@ -34,16 +32,3 @@ def rules_of_families(
             raise ValueError(f"{package}.{family}.{table}: rows that another family has: {twice}")
         rows.update(found)
     return rows
-
-
-def _translate_keywords() -> None:
-    """Let the public functions say which keyword another library's is here."""
-    for file in (*FAMILIES, *COMPOSITIONS):
-        module = importlib.import_module(f"tapegraph.ops.{file}")
-        for name in getattr(module, "__all__", ()):
-            function = getattr(module, name)
-            if takes_other_keywords(function):
-                setattr(module, name, translated(function))
-
-
-_translate_keywords()

@@ -16,7 +16,6 @@ from tapegraph.differentiation import stored
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import message, user_frame, warn
 from tapegraph.ops import elementwise, linalg
-from tapegraph.other_names import translating
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.capture_mode import captured_by, settled
 from tapegraph.recording.node import Node, as_leaf, mark_changed, numeric
@@ -406,7 +405,6 @@ class RemoteTensor(Tensor, remote=True):
 RemoteTensor.__name__ = "Tensor"  # which is what it is to its user
 
 
-@translating
 def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Make a differentiable leaf from a copy of ``data``.
 
@@ -448,7 +446,6 @@ def _as_parameter(node: Tensor, frame: FrameType) -> None:
     tape.add_param(node)
 
 
-@translating
 def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     """Make a constant from a copy of ``data``.
 
