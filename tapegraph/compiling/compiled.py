@@ -40,7 +40,7 @@ from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.watchers import WATCHING, AskReal, is_watched
+from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -426,7 +426,7 @@ class Compiled:
         entry.real = self._next_real(entry.calls)
         watchers = WATCHING.value()
         for watcher in watchers:
-            watcher.real_call_starts(self.__name__)
+            watcher.begins(COMPILING, f"capturing {self.__name__}")
         try:
             witness = Witness(self._fn, undo)
             trace, is_recorded = self._traced(witness, entry, structure, given, undo)
@@ -451,7 +451,7 @@ class Compiled:
             return result
         finally:
             for watcher in watchers:
-                watcher.real_call_ends()
+                watcher.ends()
 
     def _foresee(self, entry: _Entry, witness: Witness) -> None:
         """Look at what the code sees that a call has run, if its view did not go by that code.

@@ -39,7 +39,7 @@ from tapegraph.recording.changes import (
 )
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.remote import RemoteArray, offloaded
-from tapegraph.recording.watchers import WATCHING, AskReal, is_watched
+from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
@@ -122,9 +122,8 @@ class Programs:
 
     def _tell_compiled(self, name: str, start: float) -> None:
         for watcher in WATCHING.value():
-            watcher.compiled(
-                f"{self._name} in {registry.engine(name).title}", start, CLOCK.now() - start
-            )
+            what = f"compiling {self._name} in {registry.engine(name).title}"
+            watcher.passed(COMPILING, what, None, start, CLOCK.now() - start)
 
     def _announced(self, name: str) -> AbstractContextManager[None]:
         """Announce that it is compiled, where that takes long."""
@@ -203,7 +202,7 @@ class Programs:
         if name != registry.NATIVE:
             title = registry.engine(name).title
             for watcher in WATCHING.value():
-                watcher.ran(f"{self._name} in {title}", start, took)
+                watcher.passed(ENGINE, f"{self._name} in {title}", None, start, took)
         return took
 
     # Many runs

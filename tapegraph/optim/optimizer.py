@@ -52,7 +52,7 @@ from tapegraph.recording.changes import (
 )
 from tapegraph.recording.node import as_leaf, numeric, real_dtype
 from tapegraph.recording.scopes import no_grad
-from tapegraph.recording.watchers import WATCHING
+from tapegraph.recording.watchers import UPDATE, WATCHING
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.tensor import Tensor
@@ -272,12 +272,12 @@ class Optimizer:
     def _step(self) -> None:
         watchers = WATCHING.value()
         for watcher in watchers:
-            watcher.step_starts(self._kind)
+            watcher.begins(UPDATE, f"{self._kind}.step")
         try:
             self._take()
         finally:
             for watcher in watchers:
-                watcher.step_ends()
+                watcher.ends()
 
     def _take(self) -> None:
         changes: list[Change] = []
@@ -337,7 +337,7 @@ class Optimizer:
             rate_now = np.asarray(lr, real_dtype(old[0].dtype))
             new = self._updated(name, old[0], g, state, rate_now, group.weight_decay)
             for watcher in WATCHING.value():
-                watcher.updates(self._kind, name, g, new[0])
+                watcher.updated(self._kind, name, g, new[0])
             for leaf, array, table in zip(leaves, new, tables, strict=True):
                 if table:
                     changes += rows_set(leaf, rows, np.array(array))

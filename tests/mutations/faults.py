@@ -2854,8 +2854,8 @@ FAULTS = (
         "seeing",
         "a-gradient-on-the-way-is-not-looked-at",
         "fallback/sweep.py",
-        "        watcher.added(self.recording, self._by, slot, part, grad)\n",
-        "            pass\n",
+        "        watcher.added(self.recording, self._by, slot, part, grad, strong=False)\n",
+        "        pass\n",
         ANOMALY,
     ),
     Fault(
@@ -2885,9 +2885,9 @@ FAULTS = (
     Fault(
         "seeing",
         "a-profile-counts-a-backward-for-the-next-operation",
-        "tapegraph/seeing/profile.py",
-        'name = f"backward of {recording.program.ops[slot].name}"',
-        'name = f"backward of {recording.program.ops[slot - 1].name}"',
+        "fallback/sweep.py",
+        'watcher.begins(ENGINE, f"backward of {program.ops[slot].name}", where)',
+        'watcher.begins(ENGINE, f"backward of {program.ops[slot - 1].name}", where)',
         "tests/seeing/test_profile.py",
     ),
     Fault(
