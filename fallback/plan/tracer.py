@@ -229,8 +229,10 @@ def run_on_tracers(
         if not _same(concrete(found), want):
             raise Untraceable("other numbers")
     except Exception as error:
-        raise_interrupt(error)
         builder.forget(mark)
+        if isinstance(error, Untraceable):
+            raise
+        raise_interrupt(error)
         raise Untraceable(str(error)) from error
     return found
 

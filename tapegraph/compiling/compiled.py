@@ -265,8 +265,7 @@ class Compiled:
         """Run the program; where it refuses what was given, let a real call say why."""
         try:
             return entry.programs.run(given, undo)  # type: ignore[union-attr]
-        except (ArithmeticError, LookupError, ValueError) as error:  # what was given is at fault
-            raise_interrupt(error)
+        except (ArithmeticError, LookupError, ValueError):  # what was given is at fault
             tried: Undo = deque()
             taken_back = together(tried)
             try:

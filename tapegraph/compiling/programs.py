@@ -160,8 +160,6 @@ class Programs:
         except Exception as error:
             if written or program is self.native:
                 raise
-            if not isinstance(error, EngineDeclined):
-                raise_interrupt(error)
             # It raises an error of its own where what was given is at fault.
             result, changes = self._computed(self.native, given, read)
             failure = self._account(name, error)
