@@ -27,7 +27,7 @@ from tapegraph.fallback.sweep import (
     strong_gradients,
     unbroadcast,
 )
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op
+from tapegraph.recording.op import DERIVATIVES, JACOBIAN, Op
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
@@ -118,10 +118,10 @@ class Compiler:
         hint = f"{_VALUE}{slot}"
         if op.name not in ELEMENTWISE:
             given = self._apart(program.inputs[slot], given)
-        opaque = op.rules is not None or op is ALL_REDUCE
+        opaque = op.rules is not None  # a user's own function
         try:
             if opaque:
-                raise Untraceable("a user's own function")
+                raise Untraceable
             out = run_on_tracers(self.builder, op.forward, given, attrs)
         except Untraceable:
             call = Instr(op.forward, given, attrs, op.name, may_raise=True, opaque=opaque)
@@ -351,7 +351,7 @@ def interpret(program: Program, leaves: Mapping[int, Any], end: int | None = Non
     for slot, op in enumerate(program.ops[:end]):
         inputs = program.inputs[slot]
         if not inputs:
-            values[slot] = leaves[slot]
+            values[slot] = leaves.get(slot)  # what another part of the step computes has none
         elif op in DERIVATIVES:
             key = program.backward_of(slot)
             if key not in grads:

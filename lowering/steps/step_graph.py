@@ -32,7 +32,7 @@ from tapegraph.lowering.steps import agreement
 from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import emit_entry
 from tapegraph.recording.changes import make
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, GRADIENT, JACOBIAN, SCALAR
+from tapegraph.recording.op import DERIVATIVES, GRADIENT, JACOBIAN, SCALAR
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
@@ -229,7 +229,6 @@ class Writer:
         self._derivatives: dict[int, Any] = {}
         self._sums: list[Any] = []
         self._guards: list[Any] = []
-        self._stood: Any = True  # at the last all-reduce
         self._tensors = LaidOut(program)
         self._targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
@@ -275,9 +274,6 @@ class Writer:
                     self._differentiate(slot, y, tape)
             last = program.ops[slot] is GRADIENT and self._tensors.lies_last(target)
             self._tensors.put(slot, self._derivatives[slot], last=last)
-        elif program.ops[slot] is ALL_REDUCE:
-            with tape.stop_recording():
-                self._all_reduce(slot)
         elif program.inputs[slot]:
             self._entry(slot, tape)
         elif slot not in self._inputs:
@@ -350,23 +346,12 @@ class Writer:
             rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
         return rows
 
-    def _all_reduce(self, slot: int) -> None:
-        """Emit an average over ranks; those of a run that does not stand are told to wait."""
-        tf, program = tensorflow(), self._program
-        exchange = partial(program.ops[slot].forward, **program.attrs[slot])
-        stood, self._stood = self._stood, self._stands()
-        given = [*(self._tensors[i] for i in program.inputs[slot]), stood, self._stood]
-        result = tf.numpy_function(exchange, given, program.dtypes[slot])
-        self._tensors[slot] = tf.ensure_shape(result, program.shapes[slot])
-        with tf.control_dependencies([result]):  # nothing is assigned where it fails
-            self._guards.append(tf.identity(self._stood))
-
     def _look_at(self, gradient: Any) -> None:
         """Let a NaN in a gradient be seen: it is one of the sum, in float64."""
         self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
 
     def _stands(self) -> Any:
-        """Return whether no gradient so far holds a NaN, and XLA gives the same."""
+        """Return whether no gradient holds a NaN, and XLA gives the same."""
         tf, guards = tensorflow(), list(self._guards)
         if self._sums:
             # With XLA a sum of products that overflow may be infinite where it is no number.

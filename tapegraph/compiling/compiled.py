@@ -24,6 +24,7 @@ from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
 from tapegraph.compiling.float_arithmetic import NotReal
 from tapegraph.compiling.guards import FedPlace, View, look
+from tapegraph.compiling.parts import programs_of
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
@@ -266,6 +267,8 @@ class Compiled:
         try:
             return entry.programs.run(given, undo)  # type: ignore[union-attr]
         except (ArithmeticError, LookupError, ValueError):  # what was given is at fault
+            if entry.trace.averages:  # type: ignore[union-attr]
+                raise  # a real call would be a second average, here alone
             tried: Undo = deque()
             taken_back = together(tried)
             try:
@@ -434,7 +437,7 @@ class Compiled:
             if kept is not None and comparable and is_recorded:
                 difference = kept.differs_from(trace)
                 if difference is None and programs is None:
-                    programs = Programs(trace, self.__name__, self._xla)
+                    programs = programs_of(trace, self.__name__, self._xla)
                 elif difference is not None and entry.foreseen:
                     entry.trace = entry.programs = None
                     raise mismatch(self.__name__, difference, entry.unchecked)

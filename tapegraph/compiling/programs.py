@@ -89,7 +89,8 @@ class Programs:
         if levels:
             calls = sum(part.calls for part in levels)
             line += f"{sum(map(len, levels))} numbers of Values in {calls} calls, "
-        return line + f"made in {self.seconds:.3g} s, ran in {self.ran or 'none yet'}"
+        line += f"made in {self.seconds:.3g} s, ran in {self.ran or 'none yet'}"
+        return "; ".join([*(part.told() for part in self._trace.earlier), line])
 
     def advice(self) -> str:
         """Return why it runs where it does, what other engines cost, and what to change."""
