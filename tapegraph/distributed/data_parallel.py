@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.capture.capture import Capture
 from tapegraph.compiling.compiled import Compiled
 from tapegraph.compiling.ran import Witness
 from tapegraph.compiling.trace import Trace
@@ -34,14 +35,13 @@ from tapegraph.optim.leaves import (
     replace_gradient,
 )
 from tapegraph.optim.optimizer import Optimizer
-from tapegraph.recording.capture_mode import capturing, check_outside, settled
 from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, take_back, together
 from tapegraph.recording.changes import set_gradient as put_gradient
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import as_float, as_leaf, real_dtype
 from tapegraph.recording.op import ALL_REDUCE
-from tapegraph.recording.record import remember, tensor_like
-from tapegraph.recording.scopes import Scope, no_grad
+from tapegraph.recording.record import tensor_like
+from tapegraph.recording.scopes import Scope, no_grad, recorder
 from tapegraph.scalars.state import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -95,7 +95,7 @@ class DataParallel:
         check_every: int | None = 100,
     ) -> None:
         op = type(self).__name__
-        check_outside(op, "Make it before the first.")
+        recorder().outside(op, "Make it before the first.")
         if not isinstance(optimizer, Optimizer) or not optimizer.params:
             expected = "an optimizer with parameters, as tg.SGD"
             raise TypeError(message(op, kind_of(optimizer), expected))
@@ -141,7 +141,7 @@ class DataParallel:
 
         :raises RuntimeError: It is called inside a compiled step.
         """
-        check_outside("broadcast", "Call it between its runs.")
+        recorder().outside("broadcast", "Call it between its runs.")
         _send_out(self._comm, [leaf for _, leaf in self._shared()])
 
     def all_reduce(self, weight: float | Tensor = 1.0) -> None:
@@ -179,8 +179,8 @@ class DataParallel:
 
     def _averaged(self, weight: Any) -> list[Change]:
         """Average the gradients; return what takes that back, but for a capture."""
-        op, capture = "all_reduce", capturing()
-        weight = settled(weight, self._dtype)
+        op, capture = "all_reduce", recorder().capture
+        weight = recorder().number(weight, self._dtype)
         if not isinstance(weight, Tensor):
             weight = as_leaf(np.asarray(as_float(weight, op, "weight"), self._dtype))
         elif weight.shape != ():
@@ -190,7 +190,7 @@ class DataParallel:
         with no_grad():
             flat = self._flat(grads)
             if capture is not None:
-                mean, any_has = self._recorded(flat, weight.astype(self._dtype), has)
+                mean, any_has = self._recorded(capture, flat, weight.astype(self._dtype), has)
             else:
                 mean, any_has = self._exchange.average(flat, weight._array, has)
             parts = self._parts(mean)
@@ -211,7 +211,7 @@ class DataParallel:
             np.zeros(size, self._dtype) if g is None else _real(g).reshape(size)
             for g, size in zip(grads, self._sizes, strict=True)
         ]
-        if capturing() is None:
+        if recorder().capture is None:
             return np.concatenate(vectors, out=self._exchange.flat)
         return tensor_like("all_reduce", np.concatenate([v.astype(self._dtype) for v in vectors]))
 
@@ -224,20 +224,20 @@ class DataParallel:
         ]
 
     def _recorded(
-        self, flat: Any, weight: Any, has: tuple[bool, ...]
+        self, capture: Capture, flat: Any, weight: Any, has: tuple[bool, ...]
     ) -> tuple[Any, tuple[bool, ...]]:
         """Make the exchange, and enter it in the captured program."""
         mean, any_has = self._exchange.average(flat._array, weight._array, has)
         attrs = {"exchange": self._exchange, "has": has, "expected": any_has}
-        node = remember(Tensor, ALL_REDUCE, mean, (flat, weight), attrs)
-        node._requires_grad = False
-        return node, any_has
+        entry = capture.entry(ALL_REDUCE, mean, (flat, weight), attrs, True)
+        entry._requires_grad = False
+        return entry, any_has
 
     # What ranks share
 
     def _numbers(self) -> list[tuple[str, Array]]:
         """Return what is shared as it is at the start of a step."""
-        capture = capturing()
+        capture = recorder().capture
         started = {} if capture is None else capture.started
         return [
             (name, np.asarray(getattr(x, DATA) if isinstance(x, Value) else x._array))
@@ -329,7 +329,7 @@ class _Shared:
             if parallel.optimizer is optimizer and self.met is None:
                 parallel._stepped(1.0, optimizer._step)
                 return
-        capture = capturing()
+        capture = recorder().capture
         if capture is None or not capture.is_state(optimizer._steps):
             place = "in a call that is not compiled" if capture is None else "it was made in"
             received = f"the first step of {type(optimizer).__name__} {place}"
@@ -404,7 +404,7 @@ class OnWorkers(Compiled):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or the program that stands for it, with all workers."""
-        inside = capturing() is not None or DIFFERENTIATING.value()
+        inside = recorder().capture is not None or DIFFERENTIATING.value()
         if inside and AVERAGING.value() is not self._shared:
             received = f"a call of {self.__name__} inside another program"
             fix = "Give the outermost function the strategy."

@@ -9,10 +9,10 @@ from typing import Any, overload
 
 import numpy as np
 
+from tapegraph.capture.capture import OPERATION
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
-from tapegraph.recording.capture_mode import OPERATION, capturing
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import DEFINED, OPS, Op, Rules
 from tapegraph.recording.record import apply, is_complex, operand
@@ -267,7 +267,7 @@ def _result(
     name: str, forward: Callable[..., Any], takes_complex: bool, *arrays: Array, **attrs: Any
 ) -> Array:
     """Run a user's forward, and return its result as an array that shares no memory."""
-    token = OPERATION.set(name if capturing() is not None else None)
+    token = OPERATION.set(name)
     try:
         out = forward(*map(_read_only, arrays), **attrs)
     except ValueError as error:

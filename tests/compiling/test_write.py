@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from optional import optional
 
 import tapegraph as tg
 
-tf = pytest.importorskip("tensorflow")
+tf = optional("tensorflow")
 
 
 def new_step(*names):

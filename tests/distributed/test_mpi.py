@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 
 import pytest
+from optional import optional
 
-pytest.importorskip("mpi4py", reason="mpi4py is not here")
+optional("mpi4py", "mpi4py is not here")
 
 ROOT = Path(__file__).parents[2]
 MPIEXEC = Path(sys.executable).with_name("mpiexec")  # that of the wheel

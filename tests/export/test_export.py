@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from exported_models import attention, conv_net, embedding, kinks, mlp, mlp_loss
+from optional import optional
 
 import tapegraph as tg
 from tapegraph.testing import PARITY_TOLERANCE
 
-tf = pytest.importorskip("tensorflow")
+tf = optional("tensorflow")
 
 SIZES = (1, 9)  # of none of which it was recorded
 DTYPES = ("float64", "float32")

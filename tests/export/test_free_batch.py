@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from free_programs import PROGRAMS, RNG, W
+from optional import optional
 
 import tapegraph as tg
 from tests.quick import thinned
 
-tf = pytest.importorskip("tensorflow")
+tf = optional("tensorflow")
 
 SIZES = (1, 2, 9)  # of none of which a function is recorded
 

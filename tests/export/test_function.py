@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from optional import optional
 
 import tapegraph as tg
 
-tf = pytest.importorskip("tensorflow")
+tf = optional("tensorflow")
 
 X = np.linspace(-1.0, 1.0, 12).reshape(6, 2)
 

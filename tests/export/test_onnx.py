@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from exported_models import attention, conv_net, embedded, mlp
 from free_programs import PROGRAMS
+from optional import optional
 
 import tapegraph as tg
 from tapegraph.exporting.onnx import ROWS
@@ -19,9 +20,8 @@ from tapegraph.recording.op import OPS
 from tests.cases import CASES, WITHOUT_GRADIENT
 from tests.quick import a_few_each, check_each, each_operation, thinned
 
-onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
-runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
-runtime.set_default_logger_severity(3)  # warnings are of what it leaves out
+onnx = optional("onnx", "needs the extra onnx")
+runtime = optional("onnxruntime", "needs onnxruntime")
 
 RNG = np.random.default_rng(0)
 X = np.linspace(-1.0, 1.0, 10, dtype=np.float32).reshape(5, 2)
@@ -40,6 +40,7 @@ class Loaded:
         }
         # The nodes as they are: 1.23 and before fuse those of float64 into some that they lack.
         options = runtime.SessionOptions()
+        options.log_severity_level = 3  # warnings are of what it leaves out
         options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
         self.session = runtime.InferenceSession(path, options, ["CPUExecutionProvider"])
         self.inputs = {x.name: x.shape for x in self.session.get_inputs()}

@@ -10,11 +10,12 @@ import itertools
 
 import numpy
 import pytest
+from optional import optional
 
 from tapegraph.autograd import grad, jacobian, make_jvp, make_vjp, value_and_grad
 from tests.quick import in_one
 
-stats = pytest.importorskip("scipy.stats")
+stats = optional("scipy.stats")
 scipy = importlib.import_module("scipy")
 OLD_SCIPY = tuple(map(int, scipy.__version__.split(".")[:2])) < (1, 14)
 

@@ -7,11 +7,12 @@ import warnings
 
 import numpy as np
 import pytest
+from optional import optional
 
 import tapegraph as tg
 from tapegraph.optim import minimizers
 
-optimize = pytest.importorskip("scipy.optimize")
+optimize = optional("scipy.optimize")
 
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
 

@@ -17,13 +17,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from optional import optional
 
 import tapegraph as tg
 from tests.quick import thinned
 
-pyplot = pytest.importorskip("matplotlib.pyplot")
+pyplot = optional("matplotlib.pyplot")
 tqdm = pytest.importorskip("tqdm").tqdm
-pytest.importorskip("sklearn")
+optional("sklearn")
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "examples"

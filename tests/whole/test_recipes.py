@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from optional import optional
 
 import tapegraph as tg
 
-torch = pytest.importorskip("torch", reason="needs PyTorch to compare with")
+torch = optional("torch", "needs PyTorch to compare with")
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
 CLOSE = {"rtol": 1e-10, "atol": 1e-12}
