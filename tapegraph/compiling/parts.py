@@ -1,4 +1,4 @@
-"""A step that averages over processes, as programs before, between and after its all-reduces.
+"""A step that averages over processes, cut into programs at its all-reduces.
 
 A run computes what is to be sent, exchanges it, and goes on with the average; the last program
 writes all state. Each program runs in an engine of its own choice, and is run again by the native
@@ -9,7 +9,7 @@ exchange their numbers once.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -22,16 +22,12 @@ from tapegraph.typed import Array, Xla
 
 def programs_of(trace: Trace, name: str, xla: Xla) -> Programs:
     """Return what runs a recorded step."""
-    if not trace.averages:
-        return Programs(trace, name, xla)
-    *before, last = cut_apart(trace.recording.program)
-    earlier = [_Earlier(trace, program) for program in before]
-    return Programs(_Last(trace, last, earlier, name, xla), name, xla)
+    return Programs(_Last(trace, name, xla) if trace.averages else trace, name, xla)
 
 
 @dataclass(slots=True)
 class Computed:
-    """What a run has computed before."""
+    """What an earlier program of the run has computed."""
 
     slot: int
 
@@ -53,7 +49,7 @@ class _Part(Trace):
 
 
 class _Earlier(_Part):
-    """A program that ends in an all-reduce: it gives the arrays that are read later."""
+    """A program that ends in an all-reduce: its results are the arrays that are read later."""
 
     def __init__(self, whole: Trace, program: Program) -> None:
         super().__init__(whole, program)
@@ -73,19 +69,17 @@ class _Earlier(_Part):
 class _Last(_Part):
     """The last program, which gives the results and the new state."""
 
-    def __init__(
-        self, whole: Trace, program: Program, parts: list[_Earlier], name: str, xla: Xla
-    ) -> None:
-        super().__init__(whole, program)
+    def __init__(self, whole: Trace, name: str, xla: Xla) -> None:
         self._whole = whole.recording.program
-        self._parts = parts
-        self.earlier = [Programs(part, f"the gradients of {name}", xla) for part in parts]
+        *earlier, last = cut_apart(self._whole)
+        super().__init__(whole, last)
+        self._parts = [_Earlier(whole, program) for program in earlier]
+        self.earlier = [Programs(part, f"the gradients of {name}", xla) for part in self._parts]
 
     def read(self, given: list[Any]) -> list[Any]:
         """Return what the run reads anew, and at the end what its earlier parts have computed."""
-        computed: dict[int, Any] = {}
+        whole, computed = self._whole, dict[int, Any]()
         read = [*super().read(given), computed]
-        whole = self._whole
         for cut, part, programs in zip(_cuts(whole), self._parts, self.earlier, strict=True):
             part.found = read
             arrays = programs.run(given, deque())
@@ -102,19 +96,16 @@ def cut_apart(program: Program) -> list[Program]:
     for that through which a later part differentiates: it is computed again there.
     """
     cuts = _cuts(program)
-    ranges = [range(a + 1, b) for a, b in zip([-1, *cuts], [*cuts, len(program)], strict=True)]
-    inside = [{slot for slot in slots if program.inputs[slot]} for slots in ranges]
-    for slots in inside:
-        slots |= _differentiated(program, slots)
     wanted = [*(program.inputs[cut] for cut in cuts), (*program.outputs, *chain(*program.updates))]
-    leaves = [
-        sorted({*also, *chain(*(program.inputs[slot] for slot in slots))} - slots)
-        for slots, also in zip(inside, wanted, strict=True)
-    ]
     parts = []
-    for place, (slots, own) in enumerate(zip(inside, ranges, strict=True)):
-        later = {i for read in leaves[place + 1 :] for i in read if i in own and program.inputs[i]}
-        parts.append(_part(program, slots, leaves[place], sorted({*wanted[place], *later})))
+    for start, stop, also in zip([-1, *cuts], [*cuts, len(program)], wanted, strict=True):
+        slots = {slot for slot in range(start + 1, stop) if program.inputs[slot]}
+        slots |= _differentiated(program, slots)
+        read = {*also, *chain(*(program.inputs[slot] for slot in slots))}
+        parts.append(_part(program, slots, sorted(read - slots)))
+    for place, (part, cut) in enumerate(zip(parts, cuts, strict=False)):
+        later = {i for after in parts[place + 1 :] for i in after.leaves if part.inputs[i]}
+        part.outputs = (*program.inputs[cut], *sorted(later - {*program.inputs[cut]}))
     parts[-1].outputs, parts[-1].updates = program.outputs, program.updates
     return parts
 
@@ -126,29 +117,27 @@ def _cuts(program: Program) -> list[int]:
 def _differentiated(program: Program, slots: set[int]) -> set[int]:
     """Return what gradients flow through that are computed at these slots."""
     found: set[int] = set()
-    for key in {program.backward_of(s) for s in slots if program.ops[s] in DERIVATIVES}:
+    for key in {program.backward_of(slot) for slot in slots if program.ops[slot] in DERIVATIVES}:
         targets = {program.inputs[slot][1] for slot in program.gradients_of(key)}
-        inputs = [() if s in targets else read for s, read in enumerate(program.inputs)]
+        inputs = [() if slot in targets else read for slot, read in enumerate(program.inputs)]
         flows = between(program, key[:1], targets, inputs)
         found.update(slot for slot, flow in enumerate(flows) if flow and inputs[slot])
     return found
 
 
-def _part(program: Program, slots: set[int], leaves: list[int], outputs: list[int]) -> Program:
-    """Return the program of some slots, which reads others as leaves; the rest is nothing."""
-    known = {*slots, *leaves}
+def _part(program: Program, slots: set[int], leaves: list[int]) -> Program:
+    """Return the program of some slots and leaves; what is at the others is nothing."""
+    computed = {slot for slot in leaves if program.inputs[slot]}
+    known = {*slots, *leaves} - computed
     ops = [op if slot in known else SCALAR for slot, op in enumerate(program.ops)]
-    for slot in leaves:
-        if program.inputs[slot]:
-            ops[slot] = INPUT
-    return Program(
-        ops,
-        [read if slot in slots else () for slot, read in enumerate(program.inputs)],
-        [attrs if slot in known else NO_ATTRS for slot, attrs in enumerate(program.attrs)],
-        program.shapes,
-        program.dtypes,
-        [flows and slot in known for slot, flows in enumerate(program.needs)],
-        leaves,
-        tuple(outputs),
-        [slot for slot in program.wanted if slot in known],
+    return replace(
+        program,
+        ops=[INPUT if slot in computed else op for slot, op in enumerate(ops)],
+        inputs=[read if slot in slots else () for slot, read in enumerate(program.inputs)],
+        attrs=[attrs if slot in known else NO_ATTRS for slot, attrs in enumerate(program.attrs)],
+        needs=[flows and slot in {*slots, *leaves} for slot, flows in enumerate(program.needs)],
+        leaves=leaves,
+        outputs=(),
+        wanted=[],
+        updates=(),
     )
