@@ -377,7 +377,11 @@ class Compiled:
         if not self._averages:  # another call would be a second average, here alone
             plain = self._call_anew(witness, structure, given[:first], undo)
             self._averages = plain.averages
-            if self._averages or not self._sees_the_same(entry, given[first:]):
+            # Whether the function sees what it saw before, the very floats that are fed too.
+            same = all(p.read() is x for p, x in zip(fed, given[first:], strict=True))
+            if same and not entry.view.holds():
+                same = self._look(entry.view.known).key == entry.view.key
+            if self._averages or not same:
                 if entry.trace is None and entry.calls >= _MANY:
                     self._count_by_value((place.name for place in fed), entry)
                 return plain, False  # what it changes itself, it would change twice
@@ -415,12 +419,6 @@ class Compiled:
         take_back(undo)
         random.come_back(undo)
         return Trace(witness, structure, given, undo, fed)
-
-    def _sees_the_same(self, entry: _Entry, numbers: list[Any]) -> bool:
-        """Return whether the function sees what it saw before, the very floats that are fed too."""
-        if not all(p.read() is x for p, x in zip(entry.view.fed, numbers, strict=True)):
-            return False
-        return entry.view.holds() or self._look(entry.view.known).key == entry.view.key
 
     def _real(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call, and compare it with the recording; the second one makes the plan."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -114,6 +115,7 @@ class DataParallel:
         self._exchange = Exchange(
             op, self._comm, self._names, size, self._dtype, self._numbers, check_every
         )
+        self._met_in: Callable[[], Any] = lambda: None  # the last capture with an exchange
         end_job_on_errors(self._comm)
         check_alike(op, self._comm, list(self._described()))
         self.broadcast()
@@ -227,8 +229,9 @@ class DataParallel:
         self, capture: Capture, flat: Any, weight: Any, has: tuple[bool, ...]
     ) -> tuple[Any, tuple[bool, ...]]:
         """Make the exchange, and enter it in the captured program."""
-        mean, any_has = self._exchange.average(flat._array, weight._array, has)
-        attrs = {"exchange": self._exchange, "has": has, "expected": any_has}
+        first, self._met_in = self._met_in() is not capture, ref(capture)
+        mean, any_has = self._exchange.average(flat._array, weight._array, has, first=first)
+        attrs = {"exchange": self._exchange, "first": first, "has": has, "expected": any_has}
         entry = capture.entry(ALL_REDUCE, mean, (flat, weight), attrs, True)
         entry._requires_grad = False
         return entry, any_has

@@ -108,7 +108,7 @@ class Exchange:
     """What a rank has to do with the others at each step.
 
     :param shared: Gives what must be equal on all ranks, with names; it is compared after every
-        ``check_every`` exchanges.
+        ``check_every`` steps.
     """
 
     def __init__(
@@ -133,20 +133,29 @@ class Exchange:
         return f"<{self._comm.size} ranks>"
 
     def __call__(
-        self, flat: Array, weight: Array, *, has: tuple[bool, ...], expected: tuple[bool, ...]
+        self,
+        flat: Array,
+        weight: Array,
+        *,
+        first: bool,
+        has: tuple[bool, ...],
+        expected: tuple[bool, ...],
     ) -> Array:
         """Return the average of flat gradients in a run of a step that was recorded."""
-        mean, any_has = self.average(flat, weight, has)
+        mean, any_has = self.average(flat, weight, has, first=first)
         if any_has != expected:
             raise self._changed(any_has, expected)
         return mean
 
     def average(
-        self, flat: Array, weight: Any, has: tuple[bool, ...]
+        self, flat: Array, weight: Any, has: tuple[bool, ...], *, first: bool = True
     ) -> tuple[Array, tuple[bool, ...]]:
-        """Return the average of flat gradients, and which parameters have one on any rank."""
-        self._count += 1
-        due = self._check_every is not None and self._count % self._check_every == 0
+        """Return the average of flat gradients, and which parameters have one on any rank.
+
+        :param first: It is the first exchange of a step, before which nothing has changed.
+        """
+        self._count += first
+        due = first and self._check_every is not None and self._count % self._check_every == 0
         shared = self._shared() if due else []
         digest = _digest(shared) if due else _NO_DIGEST
         if not 0 <= weight < np.inf:
