@@ -64,9 +64,7 @@ class BatchRows(Rows):
     """
 
     def __init__(self, array: Array, order: Array | None, size: int, *, drop_last: bool) -> None:
-        self._array = array
-        self._order = order
-        self._size = size
+        self._array, self._order, self._size = array, order, size
         self._full, left = divmod(len(array), size)
         self._count = self._full + (left > 0 and not drop_last)
 
@@ -119,12 +117,10 @@ class Batches:
         size: int,
         drop_last: bool,
     ) -> None:
-        self._trees = trees
-        self._permutation = permutation
-        self._size = size
-        self._drop_last = drop_last
-        self._rows = len(next(array for _, array in pytree.leaves(trees)))
-        self._count = self._rows // size if drop_last else -(-self._rows // size)
+        self._trees, self._permutation = trees, permutation
+        self._batches = partial(BatchRows, size=size, drop_last=drop_last)
+        self._first = next(array for _, array in pytree.leaves(trees))
+        self._count = len(self._batches(self._first, None))
 
     def __len__(self) -> int:
         return self._count
@@ -135,8 +131,8 @@ class Batches:
 
     def epoch(self) -> Epoch:
         """Return the next pass, shuffled anew."""
-        order = None if self._permutation is None else self._permutation(self._rows)
-        take = partial(BatchRows, order=order, size=self._size, drop_last=self._drop_last)
+        order = None if self._permutation is None else self._permutation(len(self._first))
+        take = partial(self._batches, order=order)
         return Epoch(tuple(pytree.mapped(take, tree) for tree in self._trees))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -23,15 +23,29 @@ from tapegraph.errors import kind_of, message, warn
 from tapegraph.ops.elementwise import conj
 from tapegraph.ops.shape import RESHAPE
 from tapegraph.pytree import leaves, mapped, replaced
-from tapegraph.recording.linearize import RECORDED_AT
+from tapegraph.recording import node as nodes
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
-from tapegraph.recording.node import as_leaf
+from tapegraph.recording.node import as_leaf, tape_entry
 from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
-from tapegraph.recording.scopes import RECORDER, Setting, recorder
+from tapegraph.recording.scopes import Setting, recorder
+from tapegraph.recording.values import RECORDED_AT, handle_of, value_of
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import Pullback
+
+# What here, and in `tracer`, has the form of autograd's own inside, and who needs it of the clients
+# that `python -m tests.clients` runs:
+#
+#   new_box, VJPNode, trace_stack                           PennyLane, autograd's examples
+#   Box.type_mappings, x._trace, boxes in containers        PennyLane
+#   x._value in a rule, what is added to ArrayBox           PennyLane, tidy3d
+#   register_notrace                                        tidy3d
+#   trace, nodes of one's own, classes of one's own         autograd's examples
+#   core.primitive's defgrad                                autograd's own tests
+#
+# No client needs backward_pass, toposort, the parents and vjp of a node, SparseObject, or new_box
+# of a JVPNode: docs/autograd.md promises them.
 
 
 class ValueBox:
@@ -105,7 +119,7 @@ def settled(x: Any) -> Any:
         return number(x)
     if recorder().records(x):
         return x
-    if x.requires_grad and (DIFFERENTIATING.value() or any(map(_is_start, _ancestors(x)))):
+    if x.requires_grad and (DIFFERENTIATING.value() or any(map(_is_start, ancestors(x, _flowing)))):
         return x
     return getval(x)
 
@@ -115,16 +129,24 @@ def _is_start(x: Any) -> bool:
     return x._op is PARAM or (x._op is BOX and x._saved._level <= trace_stack.top)
 
 
-def _ancestors(x: Any) -> Iterator[Any]:
-    """Yield a tensor and all that it was computed from, as far as a gradient flows."""
-    seen: set[int] = set()
+def ancestors(x: Any, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """Yield the entry of a tensor, and of all that it was computed from, each once.
+
+    :param inputs: Gives what one was computed from, as far as is asked for.
+    """
+    x = getattr(x, "_entry", None) or x
+    found = {id(x): x}
     pending = [x]
-    while pending:
-        node = pending.pop()
-        if id(node) not in seen and getattr(node, "_requires_grad", False):
-            seen.add(id(node))
-            yield node
-            pending.extend(node._inputs)
+    for node in pending:  # grows as it goes
+        yield node
+        new = {id(part): part for part in inputs(node) if id(part) not in found}
+        found |= new
+        pending += new.values()
+
+
+def _flowing(x: Any) -> list[Any]:
+    """Return the inputs of an entry that a gradient flows to."""
+    return [part for part in x._inputs if getattr(part, "_requires_grad", False)]
 
 
 def fitted(given: Any, form: Any) -> Any:
@@ -409,8 +431,9 @@ class VJPNode(Node):
 
     @classmethod
     def _of(cls, tensor: Any) -> VJPNode:
-        if tensor._op is BOX:
-            return tensor._saved  # type: ignore[no-any-return]
+        entry = tape_entry(tensor)
+        if entry._op is BOX:
+            return entry._saved  # type: ignore[no-any-return]
         node = cls.__new__(cls)
         node._held, node._is_root = tensor, False
         return node
@@ -426,14 +449,15 @@ class VJPNode(Node):
         if not inputs:
             return ()
         seed = direction("vjp", g, "the cotangent", self._held)
-        region = Region([self._held], inputs, since=min(x._seq for x in inputs))
+        since = min(tape_entry(x)._seq for x in inputs)
+        region = Region([self._held], inputs, since=since)
         found = region.gradients([conj(seed)], record=seed.requires_grad)
         grads = map(gradient_of, found, inputs)
         return tuple(x if isbox(x) else settled(x) for x in grads)
 
     def _inputs(self) -> list[Any]:
-        found = () if self._is_root else self._held._inputs
-        return list({id(x): x for x in found if isbox(x)}.values())
+        found = () if self._is_root else tape_entry(self._held)._inputs
+        return [handle_of(x) for x in dict.fromkeys(found) if getattr(x, "_requires_grad", False)]
 
     def __eq__(self, other: object) -> bool:
         return self is other or (type(other) is VJPNode and self._key() == other._key())
@@ -442,7 +466,7 @@ class VJPNode(Node):
         return hash(self._key())
 
     def _key(self) -> int:
-        return id(self) if self._is_root else id(self._held)
+        return id(self) if self._is_root else id(tape_entry(self._held))
 
 
 class JVPNode(Node):
@@ -560,17 +584,17 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
     """
     nodes: dict[Any, Node] = {}
     last_root = _root(last)
-    for x in sorted(_ancestors(last._held), key=RECORDED_AT):
+    for x in sorted(ancestors(last._held, _flowing), key=RECORDED_AT):
         parents = {i: nodes[part] for i, part in enumerate(x._inputs) if part in nodes}
         if x._op is BOX and x._saved is last_root:
             nodes[x] = start
         elif x._op is RESHAPE and parents and x.shape == x._inputs[0].shape:
             nodes[x] = parents[0]  # the same value, in another place on the tape
         elif parents:
-            args = tuple(number(getattr(part, "_array", part)) for part in x._inputs)
-            given = number(x._array), _function_of(x._op), args, dict(x._attrs)
+            args = tuple(number(getattr(handle_of(part), "_array", part)) for part in x._inputs)
+            given = number(value_of(x)), _function_of(x._op), args, dict(x._attrs)
             nodes[x] = type(start)(*given, [*parents], [*parents.values()])
-    return nodes[last._held]
+    return nodes[tape_entry(last._held)]
 
 
 def _function_of(op: Op) -> Callable[..., Any]:
@@ -589,7 +613,7 @@ def _root(node: VJPNode) -> VJPNode | None:
     """Return the root that was made last of those that a node's value belongs to."""
     if node._is_root:
         return node
-    before = list(_ancestors(node._held))
+    before = list(ancestors(node._held, _flowing))
     ended = {x._saved for x in before if x._op is AFTER}
     open_ones = (x for x in before if x._op is BOX and x._saved not in ended)
     newest = max(open_ones, key=lambda x: x._seq, default=None)
@@ -607,7 +631,7 @@ def _after(x: Any, root: Node) -> Any:
 
 
 def _entered(op: Op, x: Any, root: Node | None) -> Any:
-    return RECORDER.get().entry(op, x._array.copy("K"), (x,), NO_ATTRS, True, root)
+    return recorder().result(op, x._array.copy("K"), (x,), NO_ATTRS, root)
 
 
 def _begun(x: Any, path: str, trace: int, node: VJPNode, as_array: bool = False) -> Any:
@@ -688,17 +712,14 @@ def _value_of(x: Any) -> Any:
 
 def reaches(x: Any, inputs: tuple[Any, ...]) -> bool:
     """Return whether a value was computed from inputs of a call, and not from what has left it."""
-    wanted, since = set(map(id, inputs)), min(node._seq for node in inputs)
-    pending, seen = [x], set()
-    while pending:
-        node = pending.pop()
-        if id(node) in wanted:
-            return True
-        if type(node) is Tensor and node._op is not AFTER and node._seq > since:
-            if id(node) not in seen:
-                seen.add(id(node))
-                pending.extend(node._inputs)
-    return False
+    entries = list(map(tape_entry, inputs))
+    wanted, since = set(map(id, entries)), min(entry._seq for entry in entries)
+
+    def before(node: Any) -> tuple[Any, ...]:
+        inside = isinstance(node, nodes.Node) and node._op is not AFTER and node._seq > since
+        return node._inputs if inside else ()
+
+    return any(id(node) in wanted for node in ancestors(x, before))
 
 
 def _identity(needs: list[bool], g: Any, y: Any, x: Any, *, saved: Any) -> list[Any]:

@@ -19,6 +19,7 @@ from tapegraph.autograd.boxes import (
     READ_BY_RULE,
     JVPNode,
     VJPNode,
+    ancestors,
     box_class,
     element_array,
     fitted,
@@ -45,7 +46,7 @@ from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import tensor_like
-from tapegraph.recording.scopes import RECORDER, RECORDING, Scope
+from tapegraph.recording.scopes import RECORDING, Scope, recorder
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
 
@@ -285,7 +286,7 @@ class _Call:
             packed = np.concatenate([a.ravel() for a in flat])
         else:
             return self._form
-        node = RECORDER.get().entry(entry, packed, self.inputs, NO_ATTRS, True, self)
+        node = recorder().result(entry, packed, self.inputs, NO_ATTRS, self)
         return self._unpacked(node)
 
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, inputs: Any) -> list[Any]:
@@ -354,17 +355,16 @@ class _Call:
 
         An argument of any class may hold the traced values of another one.
         """
-        given = set(map(id, self.inputs))
-        pending, seen = [tensor_of(x)], set()
-        while pending:
-            node = pending.pop()
-            if id(node) in given or id(node) in seen or not isbox(node):
-                continue
-            seen.add(id(node))
-            if type(node) is Dual or node._seq <= self._start:
+        given = {id(getattr(x, "_entry", None) or x) for x in self.inputs}
+
+        def is_beside(node: Any) -> bool:
+            flows = getattr(node, "_requires_grad", type(node) is Dual)
+            return bool(flows) and id(node) not in given
+
+        for node in ancestors(tensor_of(x), lambda node: node._inputs if is_beside(node) else ()):
+            if is_beside(node) and (type(node) is Dual or node._seq <= self._start):
                 fix = "Pass what it is computed from as an argument."
                 raise TypeError(message(self._name, "a traced result", "a plain one", fix))
-            pending.extend(node._inputs)
 
     def _unpacked(self, packed: Any, beside: Callable[[Any], Any] | None = None) -> Any:
         """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""

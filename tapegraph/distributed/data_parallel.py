@@ -232,7 +232,7 @@ class DataParallel:
         first, self._met_in = self._met_in() is not capture, ref(capture)
         mean, any_has = self._exchange.average(flat._array, weight._array, has, first=first)
         attrs = {"exchange": self._exchange, "first": first, "has": has, "expected": any_has}
-        entry = capture.entry(ALL_REDUCE, mean, (flat, weight), attrs, True)
+        entry = capture.result(ALL_REDUCE, mean, (flat, weight), attrs)
         entry._requires_grad = False
         return entry, any_has
 

@@ -32,3 +32,7 @@ def rules_of_families(
             raise ValueError(f"{package}.{family}.{table}: rows that another family has: {twice}")
         rows.update(found)
     return rows
+
+
+for _family in FAMILIES:  # which enters its operations in the table
+    importlib.import_module(f"tapegraph.ops.{_family}")

@@ -31,42 +31,11 @@ if TYPE_CHECKING:
     from tapegraph.typed import EighResult, EigResult, QRResult, SlogdetResult, SVDResult
 
 __all__ = [
-    "batch_matmul",
-    "cholesky",
-    "convolve",
-    "cross",
-    "det",
-    "diagonal",
-    "dot",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "einsum",
-    "inner",
-    "inv",
-    "kron",
-    "lstsq",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matvec",
-    "multi_dot",
-    "norm",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "trace",
-    "vdot",
-    "vecdot",
-    "vecmat",
-    "vector_norm",
-]
+    "batch_matmul", "cholesky", "convolve", "cross", "det", "diagonal", "dot", "eig", "eigh",
+    "eigvals", "eigvalsh", "einsum", "inner", "inv", "kron", "lstsq", "matmul", "matrix_norm",
+    "matrix_power", "matvec", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve",
+    "svd", "svdvals", "tensordot", "trace", "vdot", "vecdot", "vecmat", "vector_norm",
+]  # fmt: skip
 
 
 def stacked_rows(x: Array) -> Array:
@@ -665,7 +634,7 @@ def zeros_among(values: Array) -> Array:
 
 def _rounding(values: Array) -> Array:
     """Return how far off the values of a matrix may be, (..., 1)."""
-    largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
+    largest = np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
     bound: Array = largest * (np.finfo(values.dtype).eps * values.shape[-1])
     return bound
 

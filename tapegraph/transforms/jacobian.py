@@ -12,6 +12,7 @@ from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
+from tapegraph.recording.numpy_functions import under
 from tapegraph.tensors.dual import direction, dual_of
 from tapegraph.transforms.jvp import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
@@ -22,7 +23,6 @@ from tapegraph.transforms.levels import (
     positions,
     recording,
     result,
-    under,
 )
 from tapegraph.transforms.reverse import Gradient, Pullback, check_holomorphic
 from tapegraph.typed import Pytree
@@ -183,7 +183,7 @@ def _without_level(x: Any) -> Any:
     """Return what a leaf of a level of reverse mode stands for."""
     if hasattr(x, "tangent"):
         return dual_of(_without_level(x.primal), x.tangent, x.tag)
-    return x._inputs[0]
+    return x.inputs[0]
 
 
 def _joined(columns: list[Any], out: Any, point: Any) -> Any:
