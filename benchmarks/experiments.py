@@ -229,7 +229,7 @@ def graphs() -> Ways:
     recording, seeds = block_program()
     ways: Ways = {"native sweep": lambda: fallback.gradients(recording, seeds)}
     for name, results in {
-        "graph, results fed": results_fed(recording.program),
+        "graph, results fed": results_fed(recording),
         "graph, forward recomputed": [],
     }.items():
         graph = Graph(recording, results=results)
@@ -245,7 +245,7 @@ def background() -> Ways:
     from tapegraph.lowering.backward import Graph, results_fed
 
     recording, seeds = block_program()
-    results = results_fed(recording.program)
+    results = results_fed(recording)
     step = transformer.with_tapegraph(transformer.problem()).step
 
     def compiled() -> None:

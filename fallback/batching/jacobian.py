@@ -79,10 +79,16 @@ class BatchSweep(Arrays):
 
     def _one_by_one(self, slot: int, g: Batch) -> Iterator[tuple[int, Any]]:
         one = Arrays(self.recording)
-        for same in zip(*(one.parts(slot, row) for row in g.array), strict=True):
+        rows: Any = g.array if isinstance(g, Batch) else self._rows_of(g)
+        for same in zip(*(one.parts(slot, row) for row in rows), strict=True):
             i = same[0][0]
             shape = self.program.shapes[i]
             yield i, Batch(np.stack([unbroadcast(_dense(part), shape) for _, part in same]))
+
+    def _rows_of(self, outputs: list[Batch | None]) -> list[list[Any]]:
+        """Return the cotangents of several outputs, row by row."""
+        of_each = ([None] * self._count if g is None else g.array for g in outputs)
+        return list(map(list, zip(*of_each, strict=True)))
 
     def fitted(self, slot: int, part: Any) -> Any:
         return super().fitted(slot, repeated(part, self._count))

@@ -242,16 +242,12 @@ def _choice(compute: Callable[..., Any]) -> Rule:
     return lambda out, a, b: with_gradient(compute, gradient, a, b)
 
 
-def _fmax(a: Any, b: Any) -> Any:
-    return raw.SelectV2(condition=(a >= b) | raw.IsNan(x=b), t=a, e=b)
-
-
-def _fmin(a: Any, b: Any) -> Any:
-    return raw.SelectV2(condition=(a <= b) | raw.IsNan(x=b), t=a, e=b)
-
-
-def _trunc(out: Any, x: Any) -> Any:
-    return raw.Sign(x=x) * raw.Floor(x=raw.Abs(x=x))
+def _clip(out: Any, x: Any, low: Any, high: Any) -> Any:
+    if not x.dtype.is_floating:
+        return raw.Minimum(x=raw.Maximum(x=x, y=low), y=high)
+    # By comparisons, in which XLA loses no NaN.
+    raised = raw.SelectV2(condition=(x > low) | raw.IsNan(x=x), t=x, e=low)
+    return raw.SelectV2(condition=(raised < high) | raw.IsNan(x=raised), t=raised, e=high)
 
 
 def _rint(out: Any, x: Any) -> Any:
@@ -267,14 +263,6 @@ def _round(out: Any, x: Any, *, decimals: int) -> Any:
 
 def _where(out: Any, cond: Any, a: Any, b: Any) -> Any:
     return raw.SelectV2(condition=raw.Cast(x=cond, DstT=tensorflow().bool), t=a, e=b)
-
-
-def _equal(out: Any, a: Any, b: Any) -> Any:
-    return raw.Equal(x=a, y=b, incompatible_shape_error=True)
-
-
-def _not_equal(out: Any, a: Any, b: Any) -> Any:
-    return raw.NotEqual(x=a, y=b, incompatible_shape_error=True)
 
 
 def _signbit(out: Any, x: Any) -> Any:
@@ -351,13 +339,14 @@ LOWERINGS: dict[str, Row | Rule] = {
     "logaddexp": by_slopes("logaddexp", _logaddexp),
     "maximum": _choice(lambda a, b: raw.Maximum(x=a, y=b)),
     "minimum": _choice(lambda a, b: raw.Minimum(x=a, y=b)),
-    "fmax": _choice(_fmax),
-    "fmin": _choice(_fmin),
+    "fmax": _choice(lambda a, b: raw.SelectV2(condition=(a >= b) | raw.IsNan(x=b), t=a, e=b)),
+    "fmin": _choice(lambda a, b: raw.SelectV2(condition=(a <= b) | raw.IsNan(x=b), t=a, e=b)),
+    "clip": Row(by_slopes("clip", _clip), xla=True),
     "sign": lambda out, x: raw.Sign(x=x),
     "floor": lambda out, x: raw.Floor(x=x),
     "ceil": lambda out, x: raw.Ceil(x=x),
     "rint": Row(_rint, complex=_by_parts(_rint)),
-    "trunc": _trunc,
+    "trunc": lambda out, x: raw.Sign(x=x) * raw.Floor(x=raw.Abs(x=x)),
     "mod": by_slopes("mod", _mod),
     "floor_divide": _floor_divide,
     "astype": Row(lambda out, x, *, dtype: cast_to(x, dtype), complex=True),
@@ -369,8 +358,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "angle": Row(lambda out, x: _part("Angle", x), complex=True),
     "from_parts": Row(_from_parts, complex=True),
     "conj": Row(lambda out, x: raw.Conj(input=x), complex=True),
-    "equal": Row(_equal, complex=True),
-    "not_equal": Row(_not_equal, complex=True),
+    "equal": Row(lambda out, a, b: raw.Equal(x=a, y=b), complex=True),
+    "not_equal": Row(lambda out, a, b: raw.NotEqual(x=a, y=b), complex=True),
     "less": lambda out, a, b: raw.Less(x=a, y=b),
     "less_equal": lambda out, a, b: raw.LessEqual(x=a, y=b),
     "greater": lambda out, a, b: raw.Greater(x=a, y=b),

@@ -36,6 +36,8 @@ class Row(NamedTuple):
         gradients conjugate as ours do. Without it they run natively.
     :ivar strong_zero: The rule in which a zero cotangent absorbs what it meets, where that is
         neither the rule itself nor made of it by the slopes.
+    :ivar shape: Gives the shape of a result from those of the operands: eager kernels compute
+        forwards of it. Those of element-wise operations broadcast.
     :ivar reads_rows: Tells from the attributes whether it reads whole rows of its first input.
     """
 
@@ -43,6 +45,7 @@ class Row(NamedTuple):
     xla: bool = False
     complex: Rule | Literal[True] | None = None
     strong_zero: Rule | None = None
+    shape: Callable[..., tuple[int, ...]] | None = None
     reads_rows: Callable[..., bool] = lambda **attrs: False
 
 
@@ -287,7 +290,7 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
     def lowered(*xs: Any) -> Any:
         y, gradient = compute(*xs)
         # That of what is gathered from comes as IndexedSlices.
-        return y, lambda g: gradient(tf.convert_to_tensor(g))
+        return y, lambda *gs: gradient(*map(tf.convert_to_tensor, gs))
 
     return tf.custom_gradient(lowered)(*operands)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,11 +31,7 @@ from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import keep_parts
 from tapegraph.recording.scopes import no_grad, recorder
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING
-from tapegraph.typed import Array, ArrayLike
-
-if TYPE_CHECKING:
-    from tapegraph.tensors.tensor import Tensor
-    from tapegraph.tensors.value import Value
+from tapegraph.typed import Array, ArrayLike, Tensor, Value
 
 _ASKED = Failure("the backend is native")
 _ALONE = Failure("auto: no other engine is registered")

@@ -184,6 +184,8 @@ def _parts(x: Any) -> list[Array]:
         x = x.data
     if hasattr(x, "primal"):
         return [*_parts(x.primal), *_parts(x.tangent)]
+    if isinstance(x, tuple):
+        return [array for part in x for array in _parts(part)]
     return [np.asarray(getattr(x, "_array", x))]
 
 

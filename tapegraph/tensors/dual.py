@@ -79,7 +79,9 @@ class Dual(ArrayMethods):
             return out
         with np.errstate(all="ignore"):
             tangent = _tangent(op, rule, tuple(t for _, t in split), out, primals, attrs)
-            return out if tangent is None else dual_of(out, _spread(tangent, out), tag)
+            if op.several and tangent is not None:
+                return tuple(_dual(*pair, tag) for pair in zip(out, tangent, strict=True))
+            return _dual(out, tangent, tag)
 
     # Value and kind
 
@@ -164,6 +166,11 @@ class Dual(ArrayMethods):
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
             received, fix = "an assignment to elements of a Dual", "Use np.where or np.concatenate."
             raise TypeError(message("setitem", received, "a new dual", fix))
+
+
+def _dual(out: Any, tangent: Any, tag: int) -> Any:
+    """Return a result with its tangent, which broadcasts to it; None is zero."""
+    return out if tangent is None else dual_of(out, _spread(tangent, out), tag)
 
 
 def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:

@@ -480,8 +480,8 @@ FAULTS = (
         "jvp",
         "slopes-divide-instead",
         "tapegraph/differentiation/jvps.py",
-        "div_strong(t, of(y, *inputs, **attrs))",
-        "mul_strong(t, of(y, *inputs, **attrs))",
+        "rule_of(slope, mul_strong, div_strong)",
+        "rule_of(slope, mul_strong, mul_strong)",
         f"{FORWARD} -k log]",
     ),
     Fault(
