@@ -558,7 +558,7 @@ class Compiled:
 
         :raises RuntimeError: It has not been called three times yet.
         """
-        return str(self._latest_programs("source", "plan").native.source)
+        return "\n".join(part.native.source for part in self._latest_programs("source", "plan"))
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph of the combination of arguments that was last called, for TensorBoard.
@@ -568,12 +568,14 @@ class Compiled:
 
         :raises RuntimeError: It has not been called three times yet, or TensorFlow cannot run it.
         """
-        self._latest_programs("write", "graph").write(folder)
+        parts = self._latest_programs("write", "graph")
+        for place, part in enumerate(parts):
+            part.write(folder if len(parts) == 1 else os.path.join(folder, f"part_{place}"))
 
-    def _latest_programs(self, op: str, what: str) -> Programs:
+    def _latest_programs(self, op: str, what: str) -> list[Programs]:
         for entry in reversed(self._entries):
             if entry.programs is not None:
-                return entry.programs
+                return entry.programs.parts
         calls = max((entry.calls for entry in self._entries), default=0)
         raise RuntimeError(
             f"{op}: {self.__name__} has no {what} yet: it needs two calls with arguments alike, "
@@ -596,7 +598,8 @@ class Compiled:
                 fix = "Its next call alike is a real one too: the two are compared, and then the "
                 lines += [line + "recorded once", f"  {fix}program runs."]
             else:
-                lines += [line + entry.programs.told(), f"  {entry.programs.advice()}"]
+                told = "; ".join(part.told() for part in entry.programs.parts)
+                lines += [line + told, f"  {entry.programs.advice()}"]
         return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:

@@ -76,6 +76,11 @@ class Programs:
         self._tried_a_variant = False
 
     @property
+    def parts(self) -> list[Programs]:
+        """The programs of the step in the order in which they run, this one last."""
+        return [*self._trace.earlier, self]
+
+    @property
     def ran(self) -> str:
         """Which engine ran last, in which variant, and why the native one; ``""`` before."""
         name, program, reason = self._last
@@ -89,8 +94,7 @@ class Programs:
         if levels:
             calls = sum(part.calls for part in levels)
             line += f"{sum(map(len, levels))} numbers of Values in {calls} calls, "
-        line += f"made in {self.seconds:.3g} s, ran in {self.ran or 'none yet'}"
-        return "; ".join([*(part.told() for part in self._trace.earlier), line])
+        return line + f"made in {self.seconds:.3g} s, ran in {self.ran or 'none yet'}"
 
     def advice(self) -> str:
         """Return why it runs where it does, what other engines cost, and what to change."""

@@ -297,6 +297,7 @@ def test_a_loss_of_before_an_exchange_is_differentiated_after_it():
 
         run = tg.compile(step) if compiled else step
         losses = [[loss.item() for loss in run(1.0 + comm.rank)] for _ in range(6)]
+        assert not compiled or run.source().count("def plan") == 3
         return p.numpy(), q.numpy(), losses
 
     for got, want in zip(
