@@ -122,6 +122,8 @@ class Builder:
                 found = mapped(self._result, function(*args, **kwargs))
                 if _same(concrete(found), function(*concrete(args), **concrete(kwargs))):
                     return found
+            except Untraceable:
+                pass
             except Exception as error:
                 raise_interrupt(error)
             for instr in self.instrs[mark:]:
