@@ -104,7 +104,7 @@ class StrongTensors(Tensors):
 
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
         given, found = (getattr(x, "_array", x) for x in map(as_tensor, (part, grad)))
-        watcher.added_strongly(self.recording, self._by, slot, given, found)
+        watcher.added(self.recording, self._by, slot, given, found, strong=True)
 
 
 class TangentTensors(StrongTensors):

@@ -197,7 +197,7 @@ def _tangent(
     with unwatched():
         tangent = rule(tangents, out, *primals, **attrs)
     for watcher in watchers:
-        watcher.tangent(op, primals, tangent)
+        watcher.result(f"tangent of {op.name}", primals, tangent)
     return tangent
 
 
