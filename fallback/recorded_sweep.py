@@ -164,9 +164,9 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
     tangent = None if moved is None else _pulled_back(moved, g, t)
     if turned is not None:
         tangent = added(tangent, _pulled_back(part, g, turned))
-    if primal is None or tangent is None:
+    if tangent is None:
         return primal
-    return dual_of(primal, tangent, tag)
+    return dual_of(as_leaf(np.zeros(g.shape, g.dtype)) if primal is None else primal, tangent, tag)
 
 
 def transposed_jvp(jvp: Rule) -> Joint:

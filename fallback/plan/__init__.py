@@ -10,13 +10,13 @@ from __future__ import annotations
 import itertools
 import linecache
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 from weakref import finalize
 
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.engines.tuner import CLOCK
+from tapegraph.engines.choice import CLOCK
 from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import Compiler
 from tapegraph.numpy_warnings import quietly
@@ -41,7 +41,8 @@ class Plan:
 
     keeps_state = False
     compile_seconds = 0.0
-    variant = ""
+    note = ""
+    variants: ClassVar[dict[str, float]] = {}
 
     def __init__(self, recording: Recording) -> None:
         keep_freed_memory()
@@ -65,10 +66,6 @@ class Plan:
         exec(compile(text, file, "exec"), names)
         plan = names["plan"]
         return (lambda *a: next(plan(*a))) if self._long else plan
-
-    def try_variant(self, limit: float) -> bool:
-        """Return whether another variant was tried: there is but one."""
-        return False
 
     def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""

@@ -114,7 +114,7 @@ class Compiler(Interpreter):
         if op.name not in ELEMENTWISE:
             given = self._apart(self.program.inputs[slot], given)
         opaque = op.rules is not None
-        hints: tuple[str, ...] = (hint, f"{_SAVED}{slot}") if op.saves else (hint,)
+        hints: Any = (hint, f"{_SAVED}{slot}") if op.saves else hint
         if op.several:
             hints = tuple(f"{hint}_{i}" for i in range(len(self.program.dtypes[slot])))
         out = self.builder.computed(op.forward, given, attrs, op.name, opaque, hints)

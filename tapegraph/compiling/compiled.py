@@ -39,7 +39,7 @@ from tapegraph.recording.changes import Undo, make, take_back, together
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import restore
-from tapegraph.recording.scopes import RECORDING, recorder
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
@@ -237,7 +237,7 @@ class Compiled:
                 self._runs_in = None
 
     def _call(self, structure: Any, given: list[Any], undo: Undo) -> Any:
-        return self._called(self._entry((structure, RECORDING.value())), structure, given, undo)
+        return self._called(self._entry((structure, recorder().flows)), structure, given, undo)
 
     def _called(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
         entry.calls += 1
@@ -525,7 +525,7 @@ class Compiled:
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
         """Make the next calls of a scan: all that are alike, up to one that is to be a real one."""
         block = calls.block(results.count)
-        entry = self._entry((block.structure, RECORDING.value()))
+        entry = self._entry((block.structure, recorder().flows))
         runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)
         trace, programs = entry.trace, entry.programs
         repeats = trace is not None and trace.holds() and trace.repeats

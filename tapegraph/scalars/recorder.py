@@ -175,7 +175,7 @@ class NumberRecorder:
 
     def _place_of(self, x: Any) -> int | None:
         if is_float(x):
-            return x.place if x.source is self else self.element(x.tensor())  # type: ignore[no-any-return]
+            return x.place if x.source is self else self.element(x.tensor())
         return self.constant(float(x)) if isinstance(x, (float, int)) else None
 
     def leaf(self, i: int, dtype: Any) -> Any:

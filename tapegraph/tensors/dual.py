@@ -20,7 +20,7 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import detached, under
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
-from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import WATCHING, unwatched
 from tapegraph.tensors.array_methods import ArrayMethods, formatted
 from tapegraph.tensors.tensor import Tensor
@@ -75,7 +75,7 @@ class Dual(ArrayMethods):
         primals = tuple(primal for primal, _ in split)
         call = ELEMENTWISE.get(name)  # it explains shape errors
         out = call(*primals) if call else apply(op, primals, dict(attrs))
-        if not RECORDING.value():  # a constant, as in reverse mode
+        if not recorder().flows:  # a constant, as in reverse mode
             return out
         with np.errstate(all="ignore"):
             tangent = _tangent(op, rule, tuple(t for _, t in split), out, primals, attrs)

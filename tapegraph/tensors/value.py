@@ -34,7 +34,6 @@ Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 _new = object.__new__
 # Bound once, as every recorded operation asks: the `no_grad` blocks entered here, as a rule none.
 _entered = RECORDING.entered.get
-_recording = RECORDING.value
 
 
 def _reflected(op: str, compute: Callable[..., Value]) -> Callable[[Value, Number], Value]:
@@ -513,7 +512,7 @@ def vsum(values: Iterable[Value | Number]) -> Value:
 
 def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, ...]) -> Value:
     """Record a result inside some scope: in a captured program, or nothing at all."""
-    if not _recording():
+    if not recorder().flows:
         out = _leaf(data)
     elif op == "sum":
         out = _sum(args, data)
