@@ -66,6 +66,7 @@ from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
+from tapegraph.tensors.batched import SlowBatchingWarning
 from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.parameters import parameters, zero_grad
@@ -75,6 +76,7 @@ from tapegraph.transforms.checkpoint import checkpoint
 from tapegraph.transforms.jacobian import hessian, hvp, jacobian
 from tapegraph.transforms.jvp import jvp
 from tapegraph.transforms.reverse import elementwise_grad, grad, value_and_grad, vjp
+from tapegraph.transforms.vmap import vmap
 
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 
@@ -113,6 +115,7 @@ __all__ = [
     "Optimizer",
     "RMSprop",
     "SGD",
+    "SlowBatchingWarning",
     "clip_grad_norm",
     "clip_grad_value",
     "optim",
@@ -161,6 +164,7 @@ __all__ = [
     "use_forward",
     "value_and_grad",
     "vjp",
+    "vmap",
     "vsum",
     "zero_grad",
 ]

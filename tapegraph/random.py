@@ -19,7 +19,7 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NoReturn, SupportsIndex, cast
@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import axes
+from tapegraph.batching.levels import LEVELS, Level
 from tapegraph.errors import kind_of, message, user_frame
 from tapegraph.interrupts import Lock
 from tapegraph.other_names import missing_at_random
@@ -38,6 +39,7 @@ from tapegraph.recording.capture_mode import (
     check_outside,
 )
 from tapegraph.recording.changes import Undo
+from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import Scope, Setting
 from tapegraph.typed import Array, Shape
 
@@ -583,10 +585,33 @@ def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) 
 
     The numbers that it draws by are attributes of the leaf: programs that draw by others differ.
     """
+    levels = LEVELS.value()
+    if levels:
+        draw = _of_examples(op, draw, levels)
     take: Callable[[], Array] = partial(_new, op, draw, dtype, by)
     for block in _REPEATED.value():  # the innermost is asked first
         take = partial(block.numbers, take)
-    return take()
+    numbers: Any = take()
+    for level in levels:
+        if level.randomness == "different":
+            numbers = level.batched(
+                as_leaf(numbers) if type(numbers) is np.ndarray else numbers, level.tag
+            )
+    return numbers
+
+
+def _of_examples(op: str, draw: Callable[[], Any], levels: Sequence[Level]) -> Callable[[], Any]:
+    """Return what draws for all examples of the calls of `vmap` here, in the order of a loop."""
+    if any(level.randomness == "error" for level in levels):
+        fix = 'Write tg.vmap(f, randomness="different"), or "same" for one draw for all examples.'
+        raise RuntimeError(message(op, "a draw inside of vmap", "one outside of it", fix))
+    lengths = [level.size for level in levels if level.randomness == "different"]
+
+    def drawn() -> Any:
+        several = [draw() for _ in range(math.prod(lengths))]
+        return np.reshape(several, (*lengths, *np.shape(several[0]))) if several else draw()
+
+    return drawn
 
 
 def _new(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]) -> Array:

@@ -27,7 +27,7 @@ from tapegraph.ops.shape import (
     stack,
     swapaxes,
 )
-from tapegraph.recording.capture_mode import is_captured
+from tapegraph.recording.capture_mode import is_batched, is_captured
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.numpy_functions import (
     array_of,
@@ -614,7 +614,9 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     """Return the index with arrays as ndarrays, ``...`` written out, and every axis named."""
     parts: list[Any] = []
     for part in key:
-        if isinstance(part, Node):
+        if is_batched(part):
+            part = numbers(part)
+        elif isinstance(part, Node):
             # The places of a mask decide the shape.
             part = detached(part) if _is_mask(part) else numbers(part)
         elif hasattr(part, "__array__") and not isinstance(part, np.generic):

@@ -54,8 +54,19 @@ def captured_by(method: Callable[..., Any]) -> Callable[[F], F]:
 
 def is_captured(*values: Any) -> bool:
     """Return whether one of the values belongs to the capture that goes on here."""
+    if any(map(is_batched, values)):
+        return True
     capture = capturing()
     return capture is not None and any(_belongs(capture, value) for value in values)
+
+
+def is_batched(value: Any) -> bool:
+    """Return whether a value is one of many examples (`tapegraph.tensors.batched`)."""
+    if isinstance(value, (list, tuple)):
+        return any(map(is_batched, value))
+    if hasattr(type(value), "primal"):
+        return is_batched(value.primal)
+    return hasattr(type(value), "__tapegraph_batched__")
 
 
 def _belongs(capture: Any, value: Any) -> bool:
@@ -79,6 +90,9 @@ def forbid_read(value: Any, conversion: str, fix: str) -> None:
 
     A signal handler may: it is no part of the program.
     """
+    if is_batched(value):
+        received = "the numbers of one example of many"
+        raise ConcretizationError(message(conversion, received, "tensors", fix))
     capture = capturing()
     if capture is None:
         return

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.recording.capture_mode import capturing, forbid_read, is_captured, is_float, settled
+from tapegraph.recording.capture_mode import (
+    capturing,
+    forbid_read,
+    is_batched,
+    is_captured,
+    is_float,
+    settled,
+)
 from tapegraph.recording.node import Node
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -323,6 +330,8 @@ def _copied(value: Any) -> Any:
 
 
 def _described(value: Any) -> Any:
+    if is_batched(value):
+        return np.broadcast_to(np.zeros((), value.dtype), value.shape)
     return value._array if isinstance(value, Node) else detached(value)
 
 
@@ -363,6 +372,8 @@ def peek(value: Any) -> Any:
     """
     if isinstance(value, (list, tuple)):
         return type(value)(map(peek, value))
+    while is_batched(value):
+        value = value.inner  # the numbers of all examples
     if isinstance(value, Node):
         return value._array
     detach = getattr(value, "detach", None)
