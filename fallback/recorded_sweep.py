@@ -23,10 +23,10 @@ from tapegraph.fallback.strong_zero import StrongTensor, as_tensor
 from tapegraph.fallback.sweep import Arrays
 from tapegraph.ops.elementwise import conj, real
 from tapegraph.ops.shape import alias
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
 
 
@@ -42,7 +42,7 @@ def recorded_gradients(recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         if watchers:
             with unwatched():
                 return StrongTensors(recording, watchers).swept(seeds)
-        if is_captured(*recording.nodes):
+        if recorder().records(*recording.nodes):
             return StrongTensors(recording).swept(seeds)
         grads = Tensors(recording).swept(seeds)
         if any(np.isnan(g._array).any() for g in grads):

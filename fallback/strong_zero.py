@@ -16,9 +16,9 @@ import numpy as np
 
 from tapegraph.arrays.strong_zeros import strong_product
 from tapegraph.differentiation.jvps import by_elements
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply, operand
+from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.typed import Array
 
@@ -140,7 +140,7 @@ class StrongTensor(ArrayMethods):
             call = ELEMENTWISE.get(name)
             op = OPS.get(name) or DEFINED[name]
             out = call(*tensors) if call else apply(op, tensors, dict(attrs))
-            products = name in ("matmul", "batch_matmul", "einsum") and not is_captured(out)
+            products = name in ("matmul", "batch_matmul", "einsum") and not recorder().records(out)
             if products and not np.isfinite(out._array).all():
                 spec = attrs["spec"] if name == "einsum" else _spec(*tensors)
                 out = _contracted(spec, tensors, strong).reshape(out.shape)
@@ -194,14 +194,14 @@ def _contracted(spec: str, tensors: tuple[Any, ...], strong: list[bool]) -> Any:
 
 def _factor(g: Any, x: Any) -> Any:
     """Return a factor as it is, but 0 where it is not finite and the cotangent is 0."""
-    if not is_captured(x) and np.isfinite(getattr(x, "_array", x)).all():
+    if not recorder().records(x) and np.isfinite(getattr(x, "_array", x)).all():
         return x
     return _kept(np.logical_or(g != 0, np.isfinite(x)), x, 0.0)
 
 
 def _divisor(g: Any, x: Any) -> Any:
     """Return a divisor as it is, but infinite where it is 0 or NaN and the cotangent is 0."""
-    if not is_captured(x) and np.all(abs(getattr(x, "_array", x)) > 0):
+    if not recorder().records(x) and np.all(abs(getattr(x, "_array", x)) > 0):
         return x
     return _kept(np.logical_or(g != 0, abs(x) > 0), x, math.inf)  # no NaN is greater
 

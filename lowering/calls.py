@@ -14,22 +14,20 @@ from __future__ import annotations
 
 import _thread
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from functools import cache, partial
 from itertools import chain, starmap
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from tapegraph.arrays.buffers import ALIGNMENT, LARGE_BYTES, own
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.lowering.runtime import tensorflow, without_log
+from tapegraph.lowering.runtime import tensorflow
 from tapegraph.typed import Array
 
 _SHARED = frozenset("fdlq")
-_AS_IT_IS = nullcontext()
 T = TypeVar("T")
 
 
@@ -93,11 +91,6 @@ def to_numpy(tensor: Any) -> Array:
 
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
 GRAPPLER_LIMIT = 250
-# A function that has been called so often is called by the cheap operation, whose kernel stays for
-# good, with the graph: no more of them than this. It is not cheap where there is a branch.
-OFTEN, MOST_KEPT = 100, 64
-_BRANCHES = frozenset(("If", "StatelessIf", "While", "StatelessWhile"))
-_kept = 0
 
 
 class DirectCall:
@@ -106,9 +99,7 @@ class DirectCall:
     def __init__(self, function: Any, entries: int, *, xla: bool = False) -> None:
         self.function = function
         self.xla = xla
-        self._name = function.name
         self._captured = list(function.captured_inputs)
-        self._types = [output.dtype for output in function.outputs]
         config = tensorflow().compat.v1.ConfigProto(allow_soft_placement=True)
         rewrites = config.graph_options.rewrite_options
         rewrites.disable_meta_optimizer = entries > GRAPPLER_LIMIT
@@ -116,10 +107,6 @@ class DirectCall:
         rewrites.constant_folding = rewrites.OFF
         self._config = config.SerializeToString()
         self._is_registered = True
-        self._calls = 0
-        self._private = private()
-        if self._private is not None:
-            self._way = self._private.by_name
 
     def begin(self, feeds: list[Any]) -> Iterator[Any]:
         """Return what gives the function's outputs: taking the first one calls it.
@@ -127,44 +114,38 @@ class DirectCall:
         That is one piece of C code, in which Python handles no signal; or else, inside `apart`, it
         is in a thread where it handles none. It raises what `public` makes TensorFlow's own error.
         """
-        tensors = [*feeds, *self._captured]
-        if self._private is None:
-            call = partial(_by_public_operation, xla=self.xla)
-            given = (self.function, tensors, self._types, self._config)
-            return chain.from_iterable(starmap(call, (given,)))
-        self._calls += 1
-        if self._calls == OFTEN and not self.xla and self._may_be_kept():
-            self._way = self._private.by_operation
-        return self._way(self.function, self._name, tensors, self._types, self._config)
+        if self._is_registered:  # by now its gradients have been emitted
+            self._is_registered = False
+            _let_go(self.function.graph)
+        tensors, found = [*feeds, *self._captured], private()
+        if found is None:
+            return chain.from_iterable(starmap(self._publicly, ((feeds, tensors),)))
+        here, function = found.context(), self.function
+        here.ensure_initialized()
+        attrs = ("executor_type", "", "config_proto", self._config)
+        count = len(function.outputs)
+        given = (here._handle, here.device_name, function.name, tensors, attrs, count)
+        return chain.from_iterable(starmap(found.execute, (given,)))
 
-    def _may_be_kept(self) -> bool:
-        global _kept
-        if not _BRANCHES.isdisjoint(op.type for op in self.function.graph.get_operations()):
-            return False
-        _kept += 1
-        return _kept <= MOST_KEPT
+    def _publicly(self, feeds: list[Any], tensors: list[Any]) -> Any:
+        """Call the function by what TensorFlow documents; with XLA by its own call."""
+        if self.xla:
+            return self.function(*feeds)
+        types = [output.dtype for output in self.function.outputs]
+        return tensorflow().raw_ops.StatefulPartitionedCall(
+            args=tensors, Tout=types, f=self.function, config_proto=self._config
+        )
 
     def apart(self, fn: Callable[..., T], *args: Any) -> T:
         """Call a function that takes what `begin` gave, where no signal is handled in between."""
-        if self._private is None:
-            return away_from_signals(fn, *args)
-        return fn(*args)
+        return fn(*args) if private() is not None else away_from_signals(fn, *args)
 
     def __call__(self, feeds: list[Any]) -> list[Any]:
         """Return the function's outputs, flat."""
-        with self.quietly():
-            try:
-                return list(self.begin(feeds))
-            except Exception as error:
-                raise public(error) from None
-
-    def quietly(self) -> AbstractContextManager[None]:
-        """Return what the first call is made in, which may compile."""
-        if not self._is_registered:
-            return _AS_IT_IS
-        self._is_registered = False
-        _let_go(self.function.graph)
-        return without_log() if self.xla else _AS_IT_IS
+        try:
+            return list(self.begin(feeds))
+        except Exception as error:
+            raise public(error) from None
 
 
 def public(error: Exception) -> Exception:
@@ -188,80 +169,43 @@ def _let_go(graph: Any) -> None:
             registered.pop(operation.node_def.attr["_gradient_op_type"].s.decode(), None)
 
 
-# ------------------------------------------------------------------ what it ends in
+class Private(NamedTuple):
+    """TensorFlow's private call of a function as an op of its own name, and its errors."""
 
-_OPERATION = "StatefulPartitionedCall"
-
-
-class Private:
-    """TensorFlow's private calls: each returns an iterator whose first item calls.
-
-    A function is called as an op of its own name, whose kernel goes with the function; or by the
-    operation that calls functions, at a third of the price, whose kernel stays for good.
-    """
-
-    def __init__(self) -> None:
-        from tensorflow.python import pywrap_tfe
-        from tensorflow.python.eager import context, core
-
-        self._context = context.context
-        self._execute = pywrap_tfe.TFE_Py_Execute
-        self._fast_execute = pywrap_tfe.TFE_Py_FastPathExecute
-        self.failure = core._NotOkStatusException
-        self.public = core._status_to_exception
-
-    def by_name(
-        self, function: Any, name: Any, tensors: list[Any], types: list[Any], config: bytes
-    ) -> Iterator[Any]:
-        """Call a function as an op."""
-        here = self._context()
-        here.ensure_initialized()
-        attrs = ("executor_type", "", "config_proto", config)
-        given = (here._handle, here.device_name, name, tensors, attrs, len(types))
-        return chain.from_iterable(starmap(self._execute, (given,)))
-
-    def by_operation(
-        self, function: Any, name: Any, tensors: list[Any], types: list[Any], config: bytes
-    ) -> Iterator[Any]:
-        """Call a function by the operation; not one of XLA's, which it would not compile."""
-        here = self._context()
-        here.ensure_initialized()
-        attrs = ("Tout", types, "f", function, "config", "", "config_proto", config)
-        given = (here, _OPERATION, None, tensors, *attrs, "executor_type", "")
-        return chain.from_iterable(starmap(self._fast_execute, (given,)))
+    context: Callable[[], Any]
+    execute: Callable[..., Any]
+    failure: type[Exception]
+    public: Callable[[Exception], Exception]
 
 
 @cache
 def private() -> Private | None:
-    """Return TensorFlow's private calls, or None where they are not what they were."""
+    """Return TensorFlow's private call, or None where it is not what it was."""
     tf = tensorflow()
     try:
-        found = Private()
+        from tensorflow.python import pywrap_tfe
+        from tensorflow.python.eager import context, core
+
+        found = Private(
+            context.context,
+            pywrap_tfe.TFE_Py_Execute,
+            core._NotOkStatusException,
+            core._status_to_exception,
+        )
         with tf.init_scope():
             x = tf.constant([1.0, 2.0])
             spec = tf.TensorSpec(x.shape, x.dtype)
             traced = tf.function(lambda x: [x + 1.0, x], input_signature=[spec], autograph=False)
-            function = traced.get_concrete_function()
-            types = [x.dtype, x.dtype]
-            for call in (found.by_name, found.by_operation):
-                first, second = call(function, function.name, [x], types, b"")
-                if [*first.numpy(), *second.numpy()] != [2.0, 3.0, 1.0, 2.0]:
-                    return None
+            function, here = traced.get_concrete_function(), context.context()
+            attrs = ("executor_type", "", "config_proto", b"")
+            first, second = found.execute(
+                here._handle, here.device_name, function.name, [x], attrs, 2
+            )
+            if [*first.numpy(), *second.numpy()] == [2.0, 3.0, 1.0, 2.0]:
+                return found
     except Exception as error:  # it is nobody's promise
         raise_interrupt(error)
-        return None
-    return found
-
-
-def _by_public_operation(
-    function: Any, tensors: Sequence[Any], types: list[Any], config: bytes, *, xla: bool
-) -> Any:
-    """Call a concrete function by what TensorFlow documents; with XLA it is its own call."""
-    if xla:
-        given = len(tensors) - len(function.captured_inputs)
-        return function(*tensors[:given])
-    operation = getattr(tensorflow().raw_ops, _OPERATION)
-    return operation(args=list(tensors), Tout=types, f=function, config_proto=config)
+    return None
 
 
 def away_from_signals(fn: Callable[..., T], *args: Any) -> T:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from operator import attrgetter
 from typing import Any
 
@@ -46,6 +44,8 @@ _module: Any = None
 _reason: str | None = None
 _found = False
 _refusal: type[Unavailable] = Unavailable
+_LEVEL, _FATAL_ONLY = "TF_CPP_MIN_LOG_LEVEL", "3"
+_level_set = False
 
 
 def tensorflow() -> Any:
@@ -135,8 +135,7 @@ def is_transient(error: Exception) -> bool:
 def _load() -> None:
     global _module, _reason
     try:
-        with without_log(importing=True):
-            module = importlib.import_module("tensorflow")
+        module = _imported()
         version = str(module.__version__)
         old = _too_old(version)
         lacking = [name for name in NEEDED if not _has(module, name)]
@@ -154,6 +153,31 @@ def _load() -> None:
         _reason = f"TensorFlow {version} has no {lacking[0]}, which is needed. {INSTALL}"
     else:
         _module = module
+
+
+def _imported() -> Any:
+    """Import TensorFlow, with its C++ log at fatal errors alone, if no ``TF_CPP_`` variable is set.
+
+    The level is read during the import and holds from then on. A process that dies of the import
+    says why with the level 0.
+    """
+    global _level_set
+    if "tensorflow" not in sys.modules:
+        _level_set = not any(name.startswith("TF_CPP_") for name in os.environ)
+    if _level_set:
+        os.environ[_LEVEL] = _FATAL_ONLY
+    try:
+        return importlib.import_module("tensorflow")
+    finally:
+        _restore_level()
+
+
+def _restore_level() -> None:
+    """Take the log level back, unless another thread has set one since."""
+    global _level_set
+    if _level_set and os.environ.get(_LEVEL) == _FATAL_ONLY:
+        del os.environ[_LEVEL]
+    _level_set = False
 
 
 def _too_old(version: str) -> str:
@@ -175,91 +199,11 @@ def _has(module: Any, name: str) -> bool:
 def _after_fork() -> None:
     """Turn a child of a process that has used TensorFlow native: its threads are gone."""
     global _reason, _refusal
+    _restore_level()  # it may be imported at this moment
     if "tensorflow" in sys.modules:
         _reason = "this process was forked from one that had used TensorFlow"
         _refusal = Forked
 
 
-# ------------------------------------------------------------------ its log
-
-# A process that dies of the import says why with the level 0.
-_LEVEL, _FATAL_ONLY = "TF_CPP_MIN_LOG_LEVEL", "3"
-_log_lock = Lock()
-_chosen_here = False
-_level_set = False
-_stderr: int | None = None
-_nowhere: int | None = None
-
-
-@contextmanager
-def without_log(*, importing: bool = False) -> Iterator[None]:
-    """Run without TensorFlow's log, if no ``TF_CPP_`` variable says how the user wants it.
-
-    Its C++ code logs as it is loaded and when XLA first compiles. A log level silences most of it,
-    and is read while it is imported. What its libraries log before they have read the level, and
-    XLA up to TensorFlow 2.20 at any level, is dropped where it comes out: C's own ``stderr``.
-    Python's ``sys.stderr``, the file descriptor and child processes go on as they are.
-    """
-    global _chosen_here, _level_set
-    if importing:
-        chosen = any(name.startswith("TF_CPP_") for name in os.environ)
-        _chosen_here = not chosen and "tensorflow" not in sys.modules
-    if not _chosen_here:
-        yield
-        return
-    with _log_lock():
-        try:
-            if importing:
-                _level_set = True
-                os.environ[_LEVEL] = _FATAL_ONLY
-            _drop_stderr()
-            yield
-        finally:
-            _restore()
-
-
-def _drop_stderr() -> None:
-    global _nowhere, _stderr
-    libc = _glibc()
-    if libc is None:
-        return
-    if _nowhere is None:  # never closed: a library may have kept it as its stderr
-        _nowhere = libc.fopen(os.devnull.encode(), b"we")
-    if _nowhere is not None:
-        variable = _c_stderr(libc)
-        _stderr, variable.value = variable.value, _nowhere
-
-
-def _restore() -> None:
-    """Put back what is changed now, whatever that is; a forked child does so too."""
-    global _level_set, _stderr
-    if _stderr is not None:
-        _c_stderr(_glibc()).value, _stderr = _stderr, None
-    if _level_set:
-        _level_set = False
-        if os.environ.get(_LEVEL) == _FATAL_ONLY:  # and not what another thread has set since
-            del os.environ[_LEVEL]
-
-
-def _glibc() -> Any:
-    """Return glibc, whose manual lets a program set ``stderr`` as any variable, or None."""
-    if sys.platform != "linux":
-        return None
-    import ctypes
-
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "gnu_get_libc_version"):
-        return None
-    libc.fopen.restype = ctypes.c_void_p
-    return libc
-
-
-def _c_stderr(libc: Any) -> Any:
-    import ctypes
-
-    return ctypes.c_void_p.in_dll(libc, "stderr")
-
-
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-    os.register_at_fork(after_in_child=_restore)

@@ -29,7 +29,7 @@ from tapegraph.engines.backend import (
     use_backend,
     use_forward,
 )
-from tapegraph.errors import LostGradientWarning
+from tapegraph.errors import ConcretizationError, LostGradientWarning
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import fft, special
 from tapegraph.ops import index as _index
@@ -62,7 +62,6 @@ from tapegraph.optim import (
     clip_grad_value,
 )
 from tapegraph.other_names import missing as _missing
-from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset

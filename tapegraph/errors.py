@@ -23,6 +23,10 @@ class LostGradientError(TypeError):
     """A tensor inside a function that is differentiated would have become a plain number."""
 
 
+class ConcretizationError(TypeError):
+    """A number of a captured program would become a plain one, frozen for good."""
+
+
 # Whose code a file holds: the user's, an installed library's, or code that only passes calls on:
 # this library's own, NumPy's and Python's.
 USER, LIBRARY, BETWEEN = range(3)

@@ -19,28 +19,20 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NoReturn, SupportsIndex, cast
+from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import axes
-from tapegraph.batching.levels import LEVELS, Level
-from tapegraph.errors import kind_of, message, user_frame
+from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.other_names import missing_at_random
-from tapegraph.recording.capture_mode import (
-    capturing,
-    check_fixed,
-    check_not_in_operation,
-    check_outside,
-)
 from tapegraph.recording.changes import Undo
-from tapegraph.recording.node import as_leaf
-from tapegraph.recording.scopes import Scope, Setting
+from tapegraph.recording.scopes import Scope, Setting, recorder
 from tapegraph.typed import Array, Shape
 
 __all__ = [
@@ -106,7 +98,7 @@ def generator() -> np.random.Generator:
     >>> tg.random.generator()
     Generator(PCG64) at 0x...
     """
-    check_outside(
+    recorder().outside(
         "random.generator", "Draw with tg.random.normal, uniform, integers or permutation."
     )
     return _shared()
@@ -125,7 +117,7 @@ def seed(n: SupportsIndex) -> None:
     True
     """
     name = "random.seed"
-    check_outside(name, "Its runs go on with the stream: seed it before the first.")
+    recorder().outside(name, "Its runs go on with the stream: seed it before the first.")
     number = _integer(name, "n", n)
     if number < 0:
         raise ValueError(message(name, f"n={number}", "a seed that is not negative"))
@@ -145,7 +137,7 @@ def get_state() -> dict[str, Any]:
     >>> bool((tg.random.uniform(size=3) == first).all())
     True
     """
-    check_outside("random.get_state", "Read it before or after a run.")
+    recorder().outside("random.get_state", "Read it before or after a run.")
     bits = _shared().bit_generator
     with bits.lock:
         state: dict[str, Any] = {**bits.state}
@@ -165,7 +157,7 @@ def set_state(state: dict[str, Any]) -> None:
     array([9, 6, 6, 8, 5])
     """
     name = "random.set_state"
-    check_outside(name, "Its runs go on with the stream: set it before the first.")
+    recorder().outside(name, "Its runs go on with the stream: set it before the first.")
     if not isinstance(state, dict):
         raise TypeError(message(name, f"{kind_of(state)} for 'state'", "a dict"))
     taken: Any = np.random.PCG64(0)
@@ -585,45 +577,10 @@ def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) 
 
     The numbers that it draws by are attributes of the leaf: programs that draw by others differ.
     """
-    levels = LEVELS.value()
-    if levels:
-        draw = _of_examples(op, draw, levels)
-    take: Callable[[], Array] = partial(_new, op, draw, dtype, by)
+    take: Callable[[], Array] = partial(recorder().draw, op, draw, dtype, by)
     for block in _REPEATED.value():  # the innermost is asked first
         take = partial(block.numbers, take)
-    numbers: Any = take()
-    for level in levels:
-        if level.randomness == "different":
-            numbers = level.batched(
-                as_leaf(numbers) if type(numbers) is np.ndarray else numbers, level.tag
-            )
-    return numbers
-
-
-def _of_examples(op: str, draw: Callable[[], Any], levels: Sequence[Level]) -> Callable[[], Any]:
-    """Return what draws for all examples of the calls of `vmap` here, in the order of a loop."""
-    if any(level.randomness == "error" for level in levels):
-        fix = 'Write tg.vmap(f, randomness="different"), or "same" for one draw for all examples.'
-        raise RuntimeError(message(op, "a draw inside of vmap", "one outside of it", fix))
-    lengths = [level.size for level in levels if level.randomness == "different"]
-
-    def drawn() -> Any:
-        several = [draw() for _ in range(math.prod(lengths))]
-        return np.reshape(several, (*lengths, *np.shape(several[0]))) if several else draw()
-
-    return drawn
-
-
-def _new(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]) -> Array:
-    capture = capturing()
-    if capture is None:
-        return np.asarray(draw(), dtype)
-    check_not_in_operation(op)
-    leaf = capture.reading(draw, dtype)
-    frame = user_frame()
-    leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
-    leaf._attrs = {"draw": op, **by}
-    return cast("Array", leaf)
+    return take()
 
 
 def _stretched(z: Any, start: float, width: float) -> Any:
@@ -650,7 +607,7 @@ def _floating(op: str, dtype: Any) -> np.dtype[Any]:
 
 
 def _number(op: str, argument: str, value: Any, kind: np.dtype[Any], fix: str = "") -> float:
-    check_fixed(op, value, argument, fix)
+    recorder().fixed(op, value, argument, fix)
     if not isinstance(value, numbers.Real):
         raise TypeError(message(op, f"{kind_of(value)} for {argument!r}", "a number", fix))
     number: Any = value

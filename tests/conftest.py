@@ -16,7 +16,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.engines import auto, fallback_policy, tuner
 from tapegraph.engines import backend as chosen_backend
-from tapegraph.recording import scopes, tape
+from tapegraph.recording import recorder, scopes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -85,7 +85,7 @@ def sealed(monkeypatch):
     # A step is not to import TensorFlow because the tests before have run for long.
     monkeypatch.setattr(auto.KNOWN, "account", tuner.Account())
     fresh = {
-        tape.CURRENT: None,
+        scopes.RECORDER: recorder.Recorder(),
         scopes.RECORDING.entered: (),
         scopes.BACKEND.entered: (),
         chosen_backend._chosen: None,

@@ -99,12 +99,11 @@ class StepGraph:
         outputs = self._outputs(ran)
         writes = changes(outputs)
         flag: Iterator[Any] = islice(map(memoryview, ran), 1)  # type: ignore[arg-type]
-        with self.call.quietly():
-            result = self.call.begin([*feeds, *self._hidden])
-            try:
-                right = self.call.apart(_commit, result, ran, flag, writes)
-            except Exception as error:
-                raise public(error) from None
+        result = self.call.begin([*feeds, *self._hidden])
+        try:
+            right = self.call.apart(_commit, result, ran, flag, writes)
+        except Exception as error:
+            raise public(error) from None
         self.ran = True
         stands = right == _TRUE
         self.refused = None if stands else ran[-1]

@@ -23,13 +23,11 @@ from tapegraph.errors import kind_of, message, warn
 from tapegraph.ops.elementwise import conj
 from tapegraph.ops.shape import RESHAPE
 from tapegraph.pytree import leaves, mapped, replaced
-from tapegraph.recording.capture_mode import forbid_read, is_captured
 from tapegraph.recording.linearize import RECORDED_AT
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
-from tapegraph.recording.record import remember
-from tapegraph.recording.scopes import Setting
+from tapegraph.recording.scopes import RECORDER, Setting, recorder
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
@@ -81,7 +79,7 @@ def getval(x: Any) -> Any:
     if type(x) is not Tensor:
         return x
     fix = "Compute with tapegraph.autograd.numpy alone; in place of a @primitive use tg.defop."
-    forbid_read(x, "a plain value", fix)
+    recorder().read(x, "a plain value", fix)
     return number(np.array(x._array))
 
 
@@ -105,7 +103,7 @@ def settled(x: Any) -> Any:
         return x if settled(x._entry) is x._entry else getval(x)
     if type(x) is not Tensor:
         return number(x)
-    if is_captured(x):
+    if recorder().records(x):
         return x
     if x.requires_grad and (DIFFERENTIATING.value() or any(map(_is_start, _ancestors(x)))):
         return x
@@ -609,9 +607,7 @@ def _after(x: Any, root: Node) -> Any:
 
 
 def _entered(op: Op, x: Any, root: Node | None) -> Any:
-    entry = remember(Tensor, op, x._array.copy("K"), (x,), NO_ATTRS)
-    entry._saved = root
-    return entry
+    return RECORDER.get().entry(op, x._array.copy("K"), (x,), NO_ATTRS, True, root)
 
 
 def _begun(x: Any, path: str, trace: int, node: VJPNode, as_array: bool = False) -> Any:

@@ -44,8 +44,8 @@ from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
-from tapegraph.recording.record import remember, tensor_like
-from tapegraph.recording.scopes import RECORDING, Scope
+from tapegraph.recording.record import tensor_like
+from tapegraph.recording.scopes import RECORDER, RECORDING, Scope
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
 
@@ -285,8 +285,7 @@ class _Call:
             packed = np.concatenate([a.ravel() for a in flat])
         else:
             return self._form
-        node = remember(Tensor, entry, packed, self.inputs, NO_ATTRS)
-        node._saved = self
+        node = RECORDER.get().entry(entry, packed, self.inputs, NO_ATTRS, True, self)
         return self._unpacked(node)
 
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, inputs: Any) -> list[Any]:

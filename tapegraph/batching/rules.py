@@ -1,6 +1,6 @@
 """The batching rules: an operation on many examples at once, in recorded operations.
 
-A batched operand has an axis more, its first, along which the examples lie. A rule takes a `Call`
+A batched operand has an axis more, its first, along which the examples lie. A rule takes a `BatchedCall`
 and returns the result with that axis. Rules run recorded operations alone: what they compute is on
 the tape, and differentiates, compiles and lowers as anything there does.
 
@@ -22,11 +22,11 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 
-Rule = Callable[["Call"], Any]
+BatchingRule = Callable[["BatchedCall"], Any]
 
 
 @dataclass(slots=True)
-class Call:
+class BatchedCall:
     """A call of an operation of which some operands are batched.
 
     :param op: The operation.
@@ -78,12 +78,12 @@ class Call:
         return shape.stack([self.run(*operands) for operands in zip(*xs, strict=True)])
 
 
-def aligned(call: Call) -> Any:
+def element_by_element(call: BatchedCall) -> Any:
     """Run an operation whose operands broadcast example by example."""
     return call.run(*call.aligned())
 
 
-def _along(call: Call) -> Any:
+def _along(call: BatchedCall) -> Any:
     """Count the axes of the attributes one further."""
     axes = {name: call.attrs[name] for name in ("axis", "axes") if name in call.attrs}
     if None in axes.values():  # NumPy counts through all axes in one
@@ -95,13 +95,13 @@ def _along(call: Call) -> Any:
     return call.run(*call.xs, **further)
 
 
-def _of_all_axes(call: Call) -> Any:
+def _of_all_axes(call: BatchedCall) -> Any:
     ndim = call.ndim(0)
     found = call.run(shape.reshape(call.xs[0], (call.size, -1)), axis=1, keepdims=False)
     return shape.reshape(found, (call.size, *(1,) * ndim)) if call.attrs["keepdims"] else found
 
 
-def _stacked(call: Call) -> Any:
+def _stacked(call: BatchedCall) -> Any:
     """Run what NumPy runs on stacks of matrices."""
     return call.run(*call.xs)
 
@@ -109,20 +109,20 @@ def _stacked(call: Call) -> Any:
 # Shapes
 
 
-def _reshape(call: Call) -> Any:
+def _reshape(call: BatchedCall) -> Any:
     return call.run(*call.xs, shape=(call.size, *call.attrs["shape"]))
 
 
-def _broadcast_to(call: Call) -> Any:
+def _broadcast_to(call: BatchedCall) -> Any:
     to = call.attrs["shape"]
     return call.run(call.with_axes(0, len(to)), shape=(call.size, *to))
 
 
-def _transpose(call: Call) -> Any:
+def _transpose(call: BatchedCall) -> Any:
     return call.run(*call.xs, axes=(0, *(i + 1 for i in call.attrs["axes"])))
 
 
-def _concat(call: Call) -> Any:
+def _concat(call: BatchedCall) -> Any:
     parts = map(call.spread, range(len(call.xs)))
     return call.run(*parts, axis=call.attrs["axis"] + 1)
 
@@ -134,13 +134,13 @@ def _with_first(array: Any, first: int) -> Any:
     return shape.concat([as_leaf(np.array([first])), array])
 
 
-def _getitem(call: Call) -> Any:
+def _getitem(call: BatchedCall) -> Any:
     x, begin, end = call.xs
     plan = ((call.size, 1), *call.attrs["plan"])
     return call.run(x, _with_first(begin, 0), _with_first(end, call.size), plan=plan)
 
 
-def _tensor_slice(call: Call) -> Any:
+def _tensor_slice(call: BatchedCall) -> Any:
     x, begin = call.xs
     size = call.attrs["size"]
     if not call.batched[1]:
@@ -153,7 +153,7 @@ def _tensor_slice(call: Call) -> Any:
     ]
     attrs = {"plan": ("array",) * len(size)}
     batched = [call.batched[0], *[True] * len(size)]
-    return _index(Call(index.INDEX, [x, *places], batched, attrs, call.size))
+    return _index(BatchedCall(index.INDEX, [x, *places], batched, attrs, call.size))
 
 
 def _rows(size: int, ndim: int) -> Any:
@@ -161,17 +161,17 @@ def _rows(size: int, ndim: int) -> Any:
     return as_leaf(np.arange(size).reshape(size, *(1,) * ndim))
 
 
-def _gather(call: Call) -> Any:
+def _gather(call: BatchedCall) -> Any:
     (x, places), axis = call.xs, call.attrs["axis"]
     if not call.batched[1]:
         return call.run(x, places, axis=axis + 1)
     if not call.batched[0]:
         return shape.moveaxis(call.run(x, places), axis, 0)
     plan = tuple("array" if i == axis else "slice" for i in range(x.ndim - 1))
-    return _index(Call(index.INDEX, call.xs, call.batched, {"plan": plan}, call.size))
+    return _index(BatchedCall(index.INDEX, call.xs, call.batched, {"plan": plan}, call.size))
 
 
-def _index(call: Call) -> Any:
+def _index(call: BatchedCall) -> Any:
     """Index with the numbers of the examples as one more index array, where both are batched.
 
     NumPy puts the axes of index arrays that stand together in their place, and in front of all
@@ -194,21 +194,21 @@ def _index(call: Call) -> Any:
     return shape.moveaxis(taken, range(1, ndim + 1), range(first + 1, first + ndim + 1))
 
 
-def _scatter(call: Call) -> Any:
+def _scatter(call: BatchedCall) -> Any:
     to = call.attrs["shape"]
     places = call.spread(1)
     places = places + np.arange(call.size).reshape(-1, *(1,) * call.ndim(1)) * int(np.prod(to))
     return call.run(call.spread(0), places, shape=(call.size, *to))
 
 
-def _searchsorted(call: Call) -> Any:
+def _searchsorted(call: BatchedCall) -> Any:
     return call.one_by_one() if call.batched[0] else call.run(*call.xs)
 
 
 # Products
 
 
-def _matmul(call: Call) -> Any:
+def _matmul(call: BatchedCall) -> Any:
     (a, b), (a_batched, b_batched) = call.xs, call.batched
     dims = call.ndim(0), call.ndim(1)
     if dims == (1, 1):
@@ -224,12 +224,12 @@ def _matmul(call: Call) -> Any:
         a = shape.reshape(a, (*a.shape[:-1], 1, a.shape[-1]))
     if column:
         b = shape.reshape(b, (*b.shape, 1))
-    stacked = Call(call.op, [a, b], call.batched, {}, call.size)
+    stacked = BatchedCall(call.op, [a, b], call.batched, {}, call.size)
     out = linalg.matmul(*stacked.aligned())
     return shape.squeeze(out, -2 if row else -1) if row or column else out
 
 
-def _einsum(call: Call) -> Any:
+def _einsum(call: BatchedCall) -> Any:
     spec = call.attrs["spec"]
     free = next(letter for letter in string.ascii_letters if letter not in spec)
     terms, out = spec.split("->")
@@ -238,7 +238,7 @@ def _einsum(call: Call) -> Any:
     return call.run(*call.xs, spec=f"{terms}->{free}{out}")
 
 
-def _convolve(call: Call) -> Any:
+def _convolve(call: BatchedCall) -> Any:
     """Take the products of one sequence, turned around, with each window of the other."""
     order = sorted((0, 1), key=lambda i: call.xs[i].shape[-1])
     (short, long), (short_batched, long_batched) = (
@@ -256,7 +256,7 @@ def _convolve(call: Call) -> Any:
 # Linear algebra
 
 
-def _solve(call: Call) -> Any:
+def _solve(call: BatchedCall) -> Any:
     (a, b), (a_batched, _) = call.xs, call.batched
     vector = call.ndim(1) == 1
     if vector and not a_batched and call.ndim(0) == 2:  # one factorisation for all
@@ -264,12 +264,12 @@ def _solve(call: Call) -> Any:
     b = call.spread(1)
     if vector:
         b = shape.reshape(b, (*b.shape, 1))
-    stacked = Call(call.op, [a, b], [a_batched, True], {}, call.size)
+    stacked = BatchedCall(call.op, [a, b], [a_batched, True], {}, call.size)
     out = linalg.solve(*stacked.aligned())
     return shape.squeeze(out, -1) if vector else out
 
 
-def _lstsq(call: Call) -> Any:
+def _lstsq(call: BatchedCall) -> Any:
     inverse = linalg.pinv(call.spread(0), rcond=call.attrs["rcond"])
     return linalg.matmul(inverse, call.spread(1))
 
@@ -277,7 +277,7 @@ def _lstsq(call: Call) -> Any:
 # Networks
 
 
-def _images(call: Call) -> Any:
+def _images(call: BatchedCall) -> Any:
     """Take the images of all examples as one stack of images."""
     x = call.spread(0)
     one = shape.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
@@ -285,7 +285,7 @@ def _images(call: Call) -> Any:
     return shape.reshape(out, (*x.shape[:2], *out.shape[1:]))
 
 
-def _conv2d(call: Call) -> Any:
+def _conv2d(call: BatchedCall) -> Any:
     """Multiply the windows of the images with the kernels, where those are batched."""
     if not call.batched[1]:
         return _images(call)
@@ -302,7 +302,7 @@ def _conv2d(call: Call) -> Any:
     return linalg.einsum("znchwij,zochw->znoij", windows, kernels)
 
 
-def _layer_norm(call: Call) -> Any:
+def _layer_norm(call: BatchedCall) -> Any:
     x, gamma, beta = call.xs
     if not any(call.batched[1:]):
         return call.run(x, gamma, beta)
@@ -318,12 +318,12 @@ def _mean_of_examples(losses: Any) -> Any:
     return reduce.mean(losses, axis=axes) if axes else losses
 
 
-def _mse_loss(call: Call) -> Any:
+def _mse_loss(call: BatchedCall) -> Any:
     prediction, target = call.aligned()
     return _mean_of_examples((prediction - target) ** 2)
 
 
-def _softmax_crossentropy(call: Call) -> Any:
+def _softmax_crossentropy(call: BatchedCall) -> Any:
     scores = special.log_softmax(call.spread(0), -1)
     targets, classes = call.spread(1), call.ndim(1) < call.ndim(0)
     if not classes:
@@ -333,7 +333,7 @@ def _softmax_crossentropy(call: Call) -> Any:
     return _mean_of_examples(-shape.squeeze(chosen, -1))
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, BatchingRule] = {
     "reshape": _reshape,
     "broadcast_to": _broadcast_to,
     "transpose": _transpose,
@@ -360,15 +360,15 @@ RULES: dict[str, Rule] = {
     "softmax_crossentropy": _softmax_crossentropy,
     "all_reduce": _stacked,
 }
-_OF_KIND: dict[OpKind, Rule] = {
-    OpKind.ELEMENTWISE: aligned,
-    OpKind.COMPARISON: aligned,
+_OF_KIND: dict[OpKind, BatchingRule] = {
+    OpKind.ELEMENTWISE: element_by_element,
+    OpKind.COMPARISON: element_by_element,
     OpKind.REDUCTION: _along,
     OpKind.ALONG: _along,
 }
 
 
-def rule_of(op: Op) -> Rule | None:
+def rule_of(op: Op) -> BatchingRule | None:
     """Return the batching rule of an operation, None where it has none."""
     if op.rules is not None:
         return op.rules.batch

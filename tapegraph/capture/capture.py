@@ -12,7 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import Token
+from contextvars import ContextVar
 from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple
@@ -20,19 +20,26 @@ from weakref import ref
 
 import numpy as np
 
-from tapegraph.errors import line_of, message
+from tapegraph.errors import ConcretizationError, line_of, message, user_frame
+from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
-from tapegraph.recording.capture_mode import CAPTURE, ConcretizationError, forbid_read
 from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import linearize, stale
 from tapegraph.recording.node import Node, as_leaf, mark_changed, next_seq, numeric
-from tapegraph.recording.op import CONSTANT, INPUT, OPS
+from tapegraph.recording.numpy_functions import is_float, met_with
+from tapegraph.recording.op import CONSTANT, INPUT, OPS, PARAM, Op
 from tapegraph.recording.program import Recording
-from tapegraph.recording.record import remember
-from tapegraph.recording.remote import offload
-from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.tape import clear, current
+from tapegraph.recording.record import apply, as_dtype, tensor_like
+from tapegraph.recording.recorder import Recorder, updated_in_place
+from tapegraph.recording.remote import offload, restore
+from tapegraph.recording.scopes import RECORDER, RECORDING
+from tapegraph.recording.tape import Tape, clear, current
 from tapegraph.typed import Array
+
+BY_VALUE = "Pass an int, a bool or a string, which count by value."
+_ANEW = "in a program that is recorded to be run again with others"
+# The operation of the user's whose function runs here.
+OPERATION: ContextVar[str | None] = ContextVar("tapegraph_operation", default=None)
 
 
 class Version(NamedTuple):
@@ -59,7 +66,7 @@ class RunDependent(ABC):
 ZEROED, MAYBE_ZEROED = object(), object()
 
 
-class Capture:
+class Capture(Recorder):
     """A scope in which every operation that depends on an input or on state is recorded.
 
     State is every tensor from before the scope, and its gradient. What happens inside happens
@@ -82,10 +89,10 @@ class Capture:
     """
 
     def __init__(self, undo: Undo | None = None) -> None:
+        super().__init__(current())
         self.undo: Undo = deque() if undo is None else undo
         self.start = next_seq()
         self.frame: FrameType | None = None
-        self._tokens: list[Token[Any]] = []
         self.readings: list[tuple[Node, Callable[[], Any]]] = []
         self.steps: Counter[int] = Counter()
         self.gradients: dict[int, tuple[Node, Any]] = {}
@@ -107,21 +114,141 @@ class Capture:
 
     def __enter__(self) -> Capture:
         # An interrupt may fall into `__exit__`, and so may one into a scope that is left inside.
-        for variable in (CAPTURE, RECORDING.entered):
+        for variable in (RECORDER, RECORDING.entered):
             self.undo.appendleft(partial(variable.set, variable.get()))
         self.frame = sys._getframe(1)
-        self._tokens.append(CAPTURE.set(self))
+        self._outer = RECORDER.get()
+        RECORDER.set(self)
         RECORDING.enter(self, RECORDING.value())  # what looks for scopes is to find one
         return self
 
     def __exit__(self, kind: Any, *exception: object) -> None:
         self.frame = None
         RECORDING.leave(self)
-        CAPTURE.reset(self._tokens.pop())
+        RECORDER.set(self._outer.where_gradients_flow(RECORDING.value()))
         if kind is not None:
             make(together(self.undo))
 
+    def on(self, tape: Tape) -> Capture:
+        """Record on another tape."""
+        self.tape = tape
+        return self
+
+    def where_gradients_flow(self, flows: bool) -> Capture:
+        """Return the recorder of a scope inside: this one, which asks."""
+        return self
+
+    def result(
+        self,
+        op: Op,
+        out: Array,
+        inputs: tuple[Any, ...],
+        attrs: dict[str, Any],
+        needed: bool,
+        saved: Any = None,
+    ) -> Any:
+        """Return an operation's result: an entry if it depends on an input or on state."""
+        flows = needed and RECORDING.value()
+        if not flows and not self.records(*inputs):
+            return super().result(op, out, inputs, attrs, False)
+        out = out if flows or out.base is None else out.copy("K")
+        node = super().result(op, out, inputs, attrs, True, saved if flows else None)
+        node._requires_grad = flows
+        return node
+
+    def records(self, *values: Any) -> bool:
+        """Return whether one of the values, or of those in lists and tuples, is of the program."""
+        return any(
+            self.records(*x) if isinstance(x, (list, tuple)) else is_float(x) or self.depends(x)
+            for x in values
+        )
+
+    @property
+    def capture(self) -> Capture:  # type: ignore[override]
+        """The program itself."""
+        return self
+
+    # Numbers that leave
+
+    def read(self, value: Any, conversion: str, fix: str) -> None:
+        """Refuse to read a number of the program; a signal handler is no part of it, and may."""
+        if isinstance(value, (list, tuple)):
+            for part in value:
+                self.read(part, conversion, fix)
+        elif self.depends(value) and not (self._lets_read(value) or in_handler(self.frame)):
+            raise ConcretizationError(message(conversion, _origin(value), "tensors", fix))
+
+    def read_plain(self, op: str, what: str, fix: str) -> None:
+        """Refuse to read a plain number that runs read anew."""
+        if not in_handler(self.frame):
+            raise ConcretizationError(message(op, f"{what}, {_ANEW}", "tensors, or arguments", fix))
+
+    def outside(self, op: str, fix: str) -> None:
+        """Refuse what would happen here, and in no later run."""
+        received = "a call inside a program that is recorded to be run again"
+        raise RuntimeError(message(op, received, "one before or after it", fix))
+
+    def fixed(self, op: str, value: Any, argument: str, fix: str = BY_VALUE) -> None:
+        """Refuse a float that every run gives anew, unless it may be read."""
+        if is_float(value) and not value.may_be_read:
+            received = f"a float argument of the step for {argument!r}, which every call gives anew"
+            raise ConcretizationError(message(op, received, "a number that stays the same", fix))
+
+    def number(self, value: Any, dtype: Any) -> Any:
+        """Return a float that every run gives anew as a tensor, and anything else as it is."""
+        return value.__tapegraph_float__(dtype) if is_float(value) else value
+
+    def met(
+        self, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments with such floats as tensors, of the dtype that a number would take."""
+        given = (*args, *options.values())
+        found = {key: met_with(x, given) for key, x in options.items()}
+        return tuple(met_with(x, given) for x in args), found
+
+    def _lets_read(self, x: Node) -> bool:
+        """Return whether a number may become a plain one: a schedule finds it in every run."""
+        if not (self.asks_a_schedule and self.is_state(x)) or id(x) in self.started:
+            return False
+        self.schedules_read_state = True
+        return True
+
     # Leaves
+
+    def numbers_of(self, data: Any) -> Any:
+        """Return the numbers of an argument, which every run copies, and anything else as it is."""
+        return data._array if self._is_argument(data) else data
+
+    def leaf(self, array: Array, data: Any) -> Any:
+        """Return a leaf of numbers made from data, or in every run from an argument's."""
+        if not self._is_argument(data):
+            return as_leaf(array)
+        leaf = self.input(array)
+        self.copies.append((leaf, data))
+        return leaf
+
+    def _is_argument(self, data: Any) -> bool:
+        return self.is_input(data) and not data._requires_grad
+
+    def detach(self, x: Any) -> Any:
+        """Return a tensor without its gradient, as an entry."""
+        if not self.depends(x):
+            return super().detach(x)
+        restore(x)  # an engine may have kept its numbers
+        return apply(OPS["detach"], (x,))
+
+    def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
+        """Return a leaf that every run draws anew; programs that draw by other numbers differ."""
+        name = OPERATION.get()
+        if name is not None:  # runs draw before it runs
+            received = f"a draw inside the operation {name}, in a captured program"
+            fix = f"Draw before it, and pass it what was drawn: {name}(x, tg.{op}(...))."
+            raise ConcretizationError(message(op, received, "a draw of the program's own", fix))
+        leaf = self.reading(draw, dtype)
+        frame = user_frame()
+        leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
+        leaf._attrs = {"draw": op, **by}
+        return leaf
 
     def input(self, value: Any, name: str | None = None) -> Any:
         """Return a value as a leaf of the program: numbers that another run may change."""
@@ -139,12 +266,6 @@ class Capture:
     def is_input(self, x: Any) -> bool:
         """Return whether a tensor stands for numbers that every run is given."""
         return id(x) in self._inputs
-
-    def copy(self, source: Node, array: Array) -> Any:
-        """Return another leaf with the numbers of an input, as ``array`` has them now."""
-        leaf = self.input(array)
-        self.copies.append((leaf, source))
-        return leaf
 
     def reading(self, read: Callable[[], Any], dtype: Any, now: Any = None) -> Any:
         """Return what every run reads anew as a leaf; ``now`` is its number here, if another."""
@@ -172,21 +293,19 @@ class Capture:
         given = self.is_input(x) and not any(x is copy for copy, _ in self.copies)
         return not x._inputs and not given
 
-    def has_gradient(self, x: Node) -> bool:
+    def _has_gradient(self, x: Node) -> bool:
         """Return whether the program knows of a gradient of a tensor, or of none: of a leaf."""
         return self.is_state(x) or not x._inputs
 
     # State
 
-    def lets_read(self, x: Node) -> bool:
-        """Return whether a number may become a plain one: a schedule finds it in every run."""
-        if not (self.asks_a_schedule and self.is_state(x)) or id(x) in self.started:
-            return False
-        self.schedules_read_state = True
-        return True
-
-    def assign(self, leaf: Node, array: Array, value: Any) -> None:
+    def assign(self, leaf: Any, value: Any) -> None:
         """Give state a new value, here and in the program."""
+        leaf._check_assignable()
+        given: Any = self.number(value, leaf.dtype)
+        plain = isinstance(given, Node) and self.depends(given) and not given._requires_grad
+        array = numeric(given._array if plain else given, "assign", "value")
+        array = leaf._fitting(as_dtype("assign", array, leaf.dtype))
         if not self.may_change(leaf):
             fix = (
                 "Return the new value, or reach the tensor through the function's closure or self."
@@ -195,7 +314,9 @@ class Capture:
             raise ConcretizationError(message("assign", received, "state", fix))
         self.started.setdefault(id(leaf), leaf._array)
         self.undo.appendleft(old_numbers(leaf))
-        given = self._value(value) if isinstance(value, Node) else as_leaf(array.copy())
+        if isinstance(given, Node) and given._array.shape != array.shape:
+            given = np.broadcast_to(given, array.shape)  # type: ignore[call-overload]
+        given = self._value(given) if isinstance(given, Node) else as_leaf(array.copy())
         if given._array.shape != array.shape or given._array.dtype != array.dtype:
             raise NotImplementedError("assign: a capture takes values of the state's type")
         leaf._array = array
@@ -204,16 +325,17 @@ class Capture:
 
     def before_write(self, leaf: Node) -> None:
         """Keep what a leaf holds, into whose array something is about to be written."""
-        forbid_read(leaf, "data", "Write tensor.assign(value).")
+        self.read(leaf, "data", "Write tensor.assign(value).")
         self.started.setdefault(id(leaf), leaf._array.copy())
 
     def written(self, leaf: Node) -> None:
         """Let a leaf stand for what has been written into its array."""
+        super().written(leaf)
         self._stands_for(leaf, as_leaf(leaf._array.copy()))
 
     def _stands_for(self, leaf: Node, value: Node) -> None:
         attrs = {"shape": value._array.shape}
-        node = remember(nodes.tensor_class, OPS["reshape"], value._array, (value,), attrs)
+        node = self.entry(OPS["reshape"], value._array, (value,), attrs, True)
         node._requires_grad = leaf._requires_grad
         version = Version(leaf, node, value)
         self._versions.setdefault(id(leaf), []).append(version)
@@ -221,11 +343,6 @@ class Capture:
 
     def set_requires_grad(self, leaf: Node, wanted: bool) -> None:
         """Let what a leaf was and is need a gradient, or none."""
-        self._check_may_need_gradient(leaf)
-        for version in self._versions.get(id(leaf), ()):
-            version.node._requires_grad = wanted
-
-    def _check_may_need_gradient(self, leaf: Node) -> None:
         if id(leaf) in self.tensors_of_caller:
             fix = (
                 "Pass its array, tensor.numpy(), and return the gradient; or call requires_grad_() "
@@ -234,9 +351,16 @@ class Capture:
             received = "an argument that is a tensor, whose gradient would not reach the caller's"
             expected = "an array, or a parameter"
             raise ConcretizationError(message("requires_grad_", received, expected, fix))
+        for version in self._versions.get(id(leaf), ()):
+            version.node._requires_grad = wanted
+        super().set_requires_grad(leaf, wanted)
 
-    def gradient(self, leaf: Node) -> Any:
+    # Gradients, which a program has of leaves alone
+
+    def gradient(self, leaf: Any) -> Any:
         """Return the gradient of a leaf as a tensor; None where there is none."""
+        if not self._has_gradient(leaf) or in_handler(self.frame):
+            return super().gradient(leaf)
         grad = self.added_up(leaf)
         if grad is None and self.gradients[id(leaf)][1] is not None:  # zeroed
             if self.gradients[id(leaf)][1] is ZEROED or self._had_gradient(leaf):
@@ -265,19 +389,46 @@ class Capture:
             self.asked.append((leaf, had))
         return had
 
-    def set_gradient(self, leaf: Node, grad: Any) -> None:
-        """Give a leaf a new gradient."""
+    def gradient_for_step(self, x: Any, rows: bool) -> Any:
+        """Return the gradient of a leaf as a tensor."""
+        return self.gradient(x)
+
+    def set_gradient(self, leaf: Any, value: Any) -> None:
+        """Give a leaf another gradient."""
+        if not self._has_gradient(leaf):
+            super().set_gradient(leaf, value)
+            return
+        grad: Any = self.number(value, leaf.dtype)
+        if grad is not None:
+            grad = tensor_like("grad", grad)
+            leaf._check_fits(grad)
+            grad = grad if grad.dtype == leaf.dtype else grad.astype(leaf.dtype)
         self.gradients[id(leaf)] = (leaf, grad)
 
-    def zero_gradient(self, leaf: Node) -> None:
+    replace_gradient = set_gradient
+
+    def retain_gradient(self, x: Any) -> None:
+        """Refuse to keep the gradient of a result, of which runs compute none."""
+        if x._requires_grad and x._inputs:
+            fix = "Compute from a tg.param in its place, and read the grad of that."
+            received = "a result in a captured program"
+            raise ConcretizationError(message("retain_grad", received, "a parameter", fix))
+        super().retain_gradient(x)
+
+    def zero_gradient(self, leaf: Any) -> None:
         """Set the gradient of a leaf to zero where there is one."""
+        if not self._has_gradient(leaf):
+            super().zero_gradient(leaf)
+            return
         _, grad = self.gradients.get(id(leaf), (leaf, MAYBE_ZEROED))
         if grad is not None and grad is not MAYBE_ZEROED:
             grad = ZEROED
         self.gradients[id(leaf)] = (leaf, grad)
 
-    def in_place(self, x: Node, result: Any) -> None:
+    def in_place(self, x: Any, result: Any) -> Any:
         """Let an update in place of a gradient that was read reach the leaf."""
+        if x._op is PARAM and not RECORDING.value():
+            return updated_in_place(x, result)
         if id(x) in self.of_caller:
             received = "an update in place of an argument, whose array a run does not change"
             fix = "Write x = x + y for x += y."
@@ -290,6 +441,11 @@ class Capture:
                 raise ValueError(message("an update of .grad in place", received, expected))
             self.gradients[id(leaf)] = (leaf, result)
             self._handed_out[id(result)] = leaf
+        return result
+
+    def step(self, optimizer: Any) -> None:
+        """Record the step of an optimizer."""
+        optimizer.record_step(self)
 
     # The program
 
@@ -352,6 +508,13 @@ class Capture:
             if self.is_input(node):  # also one that was made a parameter
                 recording.program.ops[slot] = INPUT
         return recording
+
+
+def _origin(x: Any) -> str:
+    code = getattr(x, "_code", None)
+    place = f", recorded at {line_of(code, x._lasti)}" if code is not None else ""
+    label = f" {x.name!r}" if x.name else ""
+    return f"the numbers of {x._op.name}{label} of shape {x._array.shape}{place}, {_ANEW}"
 
 
 def _dense(held: Any, leaf: Node) -> Array:

@@ -35,12 +35,11 @@ from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.other_names import translating
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
-from tapegraph.recording import capture_mode
 from tapegraph.recording.changes import Undo, make, take_back, together
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import restore
-from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.recording.watchers import WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
@@ -88,7 +87,7 @@ def compile_disabled() -> Iterator[None]:
 def _runs_plainly() -> bool:
     """Return whether a compiled function runs as it is here."""
     # Inside another recording it is a part of that, and a transform differentiates it.
-    if capture_mode.capturing() is not None or DIFFERENTIATING.value() or _disabled.get():
+    if recorder().capture is not None or DIFFERENTIATING.value() or _disabled.get():
         return True
     if os.environ.get(COMPILE) and not switched(COMPILE):
         return True

@@ -12,17 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.capture.capture import Capture
+from tapegraph.capture.capture import BY_VALUE, Capture
 from tapegraph.compiling.arguments import LeafSpec
 from tapegraph.compiling.float_arithmetic import FloatArithmetic, FloatProgram, NotReal
-from tapegraph.differentiation import stored
-from tapegraph.errors import message
+from tapegraph.errors import ConcretizationError, message
 from tapegraph.interrupts import in_handler
-from tapegraph.recording import numpy_functions
-from tapegraph.recording.capture_mode import BY_VALUE, ConcretizationError, capturing
+from tapegraph.recording import numpy_functions, stored
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply
+from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.array_methods import ArrayMethods
 
 # Gives a leaf's value in a run, from the arguments and from what every run reads anew.
@@ -214,7 +213,7 @@ class FloatArg(ArrayMethods):
     @property
     def is_outside(self) -> bool:
         """Whether it is met outside of its capture, where it is a plain number."""
-        return capturing() is not self._inputs_of.capture
+        return recorder() is not self._inputs_of.capture
 
     @property
     def may_be_read(self) -> bool:

@@ -31,12 +31,12 @@ from tapegraph.compiling.inputs import (
     Reader,
     Reading,
 )
-from tapegraph.differentiation import stored
 from tapegraph.errors import message
 from tapegraph.interrupts import Lock
-from tapegraph.recording.capture_mode import is_float
+from tapegraph.recording import stored
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
 from tapegraph.recording.node import Node, as_leaf
+from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.recording.remote import is_remote

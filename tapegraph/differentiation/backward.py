@@ -15,7 +15,6 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse, dense_copy
 from tapegraph.capture.capture import Capture
-from tapegraph.differentiation import stored
 from tapegraph.engines import auto, registry
 from tapegraph.engines.backend import LAST, Ran, get_backend
 from tapegraph.engines.engine import Engine, Outcome
@@ -23,14 +22,13 @@ from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.engines.tuner import CLOCK
 from tapegraph.errors import kind_of, line_number, message, place
 from tapegraph.ops.elementwise import add
-from tapegraph.recording import capture_mode
-from tapegraph.recording.capture_mode import is_captured
+from tapegraph.recording import stored
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM, Op
 from tapegraph.recording.program import Recording, between
-from tapegraph.recording.record import keep_parts, remember
-from tapegraph.recording.scopes import no_grad
+from tapegraph.recording.record import keep_parts
+from tapegraph.recording.scopes import no_grad, recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, ArrayLike
 
@@ -81,9 +79,11 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         )
         expected = "a result computed from tg.param with recording on"
         raise RuntimeError(message("backward", received, expected, fix))
-    capture = capture_mode.capturing()
+    capture = recorder().capture
     if capture is not None:
-        given: Any = seed if seed is None or is_captured(seed) else as_leaf(cotangent_of(y, seed))
+        given: Any = (
+            seed if seed is None or recorder().records(seed) else as_leaf(cotangent_of(y, seed))
+        )
         record_backward(capture, y, given, cotangent_of(y, None if given is None else given._array))
         return
     borrowed = _borrowed(y, seed)
@@ -239,7 +239,7 @@ def ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
 def record_derivative(capture: Capture, op: Op, array: Array, inputs: tuple[Any, ...]) -> Any:
     """Return an entry of the program for a derivative of the first input by the second."""
     capture.differentiated_by(inputs[1])
-    entry = remember(type(inputs[0]), op, array, inputs, NO_ATTRS)
+    entry = capture.entry(op, array, inputs, NO_ATTRS, True)
     entry._requires_grad = False
     return entry
 

@@ -16,12 +16,11 @@ from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
-from tapegraph.recording import capture_mode
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, cleared, entry_name, linearize
 from tapegraph.recording.node import Node, as_leaf, next_seq
 from tapegraph.recording.op import CLEARED, GRADIENT, JACOBIAN, Op
 from tapegraph.recording.program import Recording
-from tapegraph.recording.scopes import RECORDING, Scope, no_grad
+from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
 from tapegraph.typed import Array, ArrayLike
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ class Region:
     def __init__(
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
-        capture = capture_mode.capturing()
+        capture = recorder().capture
         ends: set[Any] = set() if since is None else set(targets)
         if since is None:
             since = min((x._seq for x in targets), default=next_seq())
@@ -150,7 +149,7 @@ class Region:
             ]
             with Scope(RECORDING, True):
                 found = registry.engine(registry.NATIVE).recorded(self._recording(), starts)
-        elif capture_mode.capturing() is not None:
+        elif recorder().capture is not None:
             grads = registry.engine(registry.NATIVE).run(self._recording(), arrays).grads
             found = self._entries(GRADIENT, grads, *(s for s in given if s is not None))
         else:
@@ -181,7 +180,7 @@ class Region:
         arrays, inside one entry a target.
         """
         found: list[Any] = []
-        if self._wanted and capture_mode.capturing() is not None:
+        if self._wanted and recorder().capture is not None:
             rows = registry.engine(registry.NATIVE).jacobian(self._recording()).grads
             found = self._entries(JACOBIAN, rows)
         elif self._wanted and self._history is not None:
@@ -192,7 +191,7 @@ class Region:
 
     def _entries(self, op: Op, found: Sequence[Any], *seed: Any) -> list[Any]:
         """Return derivatives of the one result as entries of the captured program."""
-        capture, program = capture_mode.capturing(), self._recording().program
+        capture, program = recorder().capture, self._recording().program
         (y,) = self._ys
         # Engines end a backward at what it is differentiated by. It is told from others by its y.
         apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])

@@ -37,10 +37,10 @@ from tapegraph.ops.linalg import (
 from tapegraph.ops.nn import Pair
 from tapegraph.ops.shape import concat, matrix_transpose, reshape
 from tapegraph.ops.special import log_softmax
-from tapegraph.recording.capture_mode import forbid_read, is_captured
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array
 
 Rule = Callable[..., Any]
@@ -113,7 +113,9 @@ def value(x: Any) -> Array:
         frozen.
     """
     x = _bottom(x)
-    forbid_read(x, "a tangent rule", "Differentiate in reverse mode, by tg.grad or tg.gradients.")
+    recorder().read(
+        x, "a tangent rule", "Differentiate in reverse mode, by tg.grad or tg.gradients."
+    )
     return np.asarray(getattr(x, "_array", x))
 
 
@@ -122,7 +124,7 @@ def looks_finite(x: Any) -> bool:
 
     In a captured program nobody can: there 0 * inf is the NaN that it is.
     """
-    return is_captured(_bottom(x)) or bool(np.isfinite(value(x)).all())
+    return recorder().records(_bottom(x)) or bool(np.isfinite(value(x)).all())
 
 
 def _bottom(x: Any) -> Any:

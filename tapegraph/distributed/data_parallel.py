@@ -34,14 +34,13 @@ from tapegraph.optim.leaves import (
     replace_gradient,
 )
 from tapegraph.optim.optimizer import Optimizer
-from tapegraph.recording.capture_mode import capturing, check_outside, settled
 from tapegraph.recording.changes import Change, all_new_numbers, make, together
 from tapegraph.recording.changes import set_gradient as put_gradient
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import as_float, as_leaf, real_dtype
 from tapegraph.recording.op import ALL_REDUCE
 from tapegraph.recording.record import apply
-from tapegraph.recording.scopes import Scope, no_grad
+from tapegraph.recording.scopes import Scope, no_grad, recorder
 from tapegraph.scalars.state import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -95,7 +94,7 @@ class DataParallel:
         check_every: int | None = 100,
     ) -> None:
         op = type(self).__name__
-        check_outside(op, "Make it before the first.")
+        recorder().outside(op, "Make it before the first.")
         if not isinstance(optimizer, Optimizer) or not optimizer.params:
             expected = "an optimizer with parameters, as tg.SGD"
             raise TypeError(message(op, kind_of(optimizer), expected))
@@ -141,7 +140,7 @@ class DataParallel:
 
         :raises RuntimeError: It is called inside a compiled step.
         """
-        check_outside("broadcast", "Call it between its runs.")
+        recorder().outside("broadcast", "Call it between its runs.")
         _send_out(self._comm, [leaf for _, leaf in self._shared()])
 
     def all_reduce(self, weight: float | Tensor = 1.0) -> None:
@@ -179,8 +178,8 @@ class DataParallel:
 
     def _averaged(self, weight: Any) -> list[Change]:
         """Average the gradients; return what takes that back, but for a capture."""
-        op, capture = "all_reduce", capturing()
-        weight = settled(weight, self._dtype)
+        op, capture = "all_reduce", recorder().capture
+        weight = recorder().number(weight, self._dtype)
         if not isinstance(weight, Tensor):
             weight = as_leaf(np.asarray(as_float(weight, op, "weight"), self._dtype))
         elif weight.shape != ():
@@ -212,7 +211,7 @@ class DataParallel:
             np.zeros(size, self._dtype) if g is None else _real(g).reshape(size)
             for g, size in zip(grads, self._sizes, strict=True)
         ]
-        if capturing() is None:
+        if recorder().capture is None:
             return np.concatenate(vectors, out=self._exchange.flat)
         return np.concatenate([v.astype(self._dtype) for v in vectors])
 
@@ -304,7 +303,7 @@ def _signature(name: str, leaf: Any) -> str:
 
 def _numbers(leaf: Any) -> Array:
     """Return a leaf's numbers as they are at the start of a step."""
-    capture = capturing()
+    capture = recorder().capture
     if isinstance(leaf, Value):
         return np.asarray(getattr(leaf, DATA), float)
     array = leaf._array if capture is None else capture.started.get(id(leaf), leaf._array)
@@ -344,7 +343,7 @@ class _Shared:
             if parallel.optimizer is optimizer:
                 parallel._stepped(1.0, optimizer._step)
                 return
-        capture = capturing()
+        capture = recorder().capture
         if capture is None or not capture.is_state(optimizer._steps):
             place = "in a call that is not compiled" if capture is None else "it was made in"
             received = f"the first step of {type(optimizer).__name__} {place}"
@@ -406,7 +405,7 @@ class OnWorkers(Compiled):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or the program that stands for it, with all workers."""
-        inside = capturing() is not None or DIFFERENTIATING.value()
+        inside = recorder().capture is not None or DIFFERENTIATING.value()
         if inside and AVERAGING.value() is not self._shared:
             received = f"a call of {self.__name__} inside another program"
             fix = "Give the outermost function the strategy."

@@ -10,15 +10,15 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tapegraph.compiling.compiled import Compiled, Latest, latest
-from tapegraph.differentiation import stored
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import named
 from tapegraph.recording import op as ops
-from tapegraph.recording.capture_mode import capturing
+from tapegraph.recording import stored
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.remote import is_remote
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.tape import Tape
 from tapegraph.tensors.value import Value
 
@@ -82,7 +82,7 @@ class Sketch:
 
 def sketch(what: Any, names: Any) -> Sketch:
     """Return the graph of something, with the names that it was given."""
-    if capturing() is not None:
+    if recorder().capture is not None:
         fix = "Draw the step itself, outside: tg.draw(step)."
         raise RuntimeError(message("draw", "a call inside a compiled step", "one outside", fix))
     known = _names(names)

@@ -17,9 +17,8 @@ from tapegraph.environment import wrong_value
 from tapegraph.errors import message, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording import scopes
-from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.op import Attrs, Op
-from tapegraph.recording.scopes import Setting
+from tapegraph.recording.scopes import Setting, recorder
 from tapegraph.recording.watchers import OTHERS
 from tapegraph.typed import Array, Backend, Forward
 
@@ -239,7 +238,7 @@ class use_forward(scopes.Scope[Any]):
 def _by_choice(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
     """Return the result of an operation by the kernels chosen here; None to leave it to NumPy."""
     name, threshold = executor()
-    if name == NUMPY or op.saves or capturing() is not None:
+    if name == NUMPY or op.saves or recorder().capture is not None:
         return None
     sizes = [a.size for a in arrays if isinstance(a, np.ndarray) and a.dtype.char in "fd"]
     plain = sum(type(a) in (int, float) for a in arrays)

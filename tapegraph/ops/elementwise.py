@@ -17,7 +17,6 @@ from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import node as nodes
-from tapegraph.recording.capture_mode import capturing, is_captured
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
 from tapegraph.recording.op import Op, OpKind
@@ -32,6 +31,7 @@ from tapegraph.recording.record import (
     tensor_like,
     unary,
 )
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import AnyKind, Array, ArrayLike, Kind, Operand, Shape, Tensor
 
 __all__ = [
@@ -731,7 +731,7 @@ def clip(
     for bound, is_beyond in ((low, operator.lt), (high, operator.gt)):
         if bound is None:
             continue
-        if type(x) is nodes.tensor_class and type(bound) in _WEAK and capturing() is None:
+        if type(x) is nodes.tensor_class and type(bound) in _WEAK and recorder().capture is None:
             x = apply(WHERE, (as_leaf(_beyond(is_beyond, x._array, bound)), bound, x))
         else:
             x = where(watched("clip", is_beyond, x, bound) | (bound != bound), bound, x)
@@ -1034,7 +1034,7 @@ def full_like(
     ones = _filled("full_like", a, 1, dtype, shape)
     fill = tensor_like("full_like", fill_value, "fill_value")
     check_spreads("full_like", "fill_value", fill.shape, ones.shape)
-    if fill.requires_grad or is_captured(fill):
+    if fill.requires_grad or recorder().records(fill):
         if ones.dtype.kind in "fc":
             return mul(astype(fill, ones.dtype, copy=False), ones)
     return as_leaf(watched("full_like", np.full, ones.shape, detached(fill), ones.dtype))
@@ -1079,7 +1079,7 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
         return out
     if wanted.kind != "b":  # whether a number is zero
         keep_parts("astype", "a tensor", out.dtype, wanted)
-    if wanted.kind not in "fc" and not is_captured(out):
+    if wanted.kind not in "fc" and not recorder().records(out):
         return as_leaf(watched("astype", detached(out).astype, wanted))
     return apply(ASTYPE, (out,), {"dtype": wanted.name})
 
@@ -1220,7 +1220,7 @@ def where(
         cond = cond.detach()  # a condition carries no tangent
     if x is None and y is None:
         return np.nonzero(numeric_mask(detached(cond)))
-    if is_captured(cond):
+    if recorder().records(cond):
         mask = cond if cond.dtype == np.bool_ else cond != 0
     else:
         mask = as_leaf(numeric_mask(detached(cond)))

@@ -27,7 +27,6 @@ from tapegraph.ops.shape import (
     stack,
     swapaxes,
 )
-from tapegraph.recording.capture_mode import is_batched, is_captured
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.numpy_functions import (
     array_of,
@@ -38,6 +37,7 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, of_one_dtype, tensor_like
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import (
     Array,
     ArrayLike,
@@ -582,7 +582,7 @@ def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> 
     """
     array = tensor_like("gather", x)
     along = one_axis("gather", axis, array.ndim)
-    given = indices if is_captured(indices) else numeric(indices, "gather", "indices")
+    given = indices if recorder().records(indices) else numeric(indices, "gather", "indices")
     wrapped = _wrapped("gather", given, along, array.shape[along])
     return apply(GATHER, (array, wrapped), {"axis": along})
 
@@ -614,9 +614,7 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     """Return the index with arrays as ndarrays, ``...`` written out, and every axis named."""
     parts: list[Any] = []
     for part in key:
-        if is_batched(part):
-            part = numbers(part)
-        elif isinstance(part, Node):
+        if isinstance(part, Node) or recorder().records(part):
             # The places of a mask decide the shape.
             part = detached(part) if _is_mask(part) else numbers(part)
         elif hasattr(part, "__array__") and not isinstance(part, np.generic):
@@ -627,7 +625,9 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
             parts.append(np.array(part))
         elif isinstance(part, (list, tuple)):
             parts.append(_index_array(part))
-        elif is_captured(part) or (isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0):
+        elif recorder().records(part) or (
+            isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0
+        ):
             parts.append(part)
         else:
             try:
@@ -785,7 +785,7 @@ def _is_rest(part: Any) -> bool:
 def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     """Return the integer arrays that an index item stands for; a mask stands for its non-zeros."""
     if not _is_mask(part):
-        return [part if is_captured(part) else np.asarray(part)]
+        return [part if recorder().records(part) else np.asarray(part)]
     if part.shape != shape[axis : axis + part.ndim]:
         received = f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}"
         raise IndexError(message("getitem", received, f"shape {shape[axis : axis + part.ndim]}"))
@@ -794,14 +794,14 @@ def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
 
 def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
     """Return integer indices as non-negative int64, or raise naming the first out of range."""
-    array = indices if is_captured(indices) else np.asarray(indices)
+    array = indices if recorder().records(indices) else np.asarray(indices)
     if array.size == 0:
         return as_leaf(np.zeros(array.shape, dtype=np.int64))
     if array.dtype.kind not in "iu":
         error = IndexError if op == "getitem" else TypeError
         received = f"indices {kind_of(indices)}"
         raise error(message(op, received, "integer indices", "Use .astype(int)."))
-    if is_captured(array):
+    if recorder().records(array):
         return within(array, -length, length, lambda i: _out_of_range(op, i, axis, length))
     wrapped = array.astype(np.int64)
     if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
@@ -1138,7 +1138,7 @@ def in_range(
     def refused(i: int) -> Exception:
         return error(message(name, f"{what} {i} of {count}", f"a {what} in [0, {count})"))
 
-    if is_captured(indices):
+    if recorder().records(indices):
         return within(indices, 0, count, refused)
     found = indices.astype(np.int64)
     if found.size and found.view(np.uint64).max() >= count:  # a negative one is very large

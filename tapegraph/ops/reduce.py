@@ -32,7 +32,6 @@ from tapegraph.ops.elementwise import (
 from tapegraph.ops.elementwise import where as choose_by
 from tapegraph.ops.index import getitem
 from tapegraph.ops.shape import broadcast_to, concat, moveaxis, permuted, reshape
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.node import as_float, as_leaf, numeric, real_dtype
 from tapegraph.recording.numpy_functions import (
     array_of,
@@ -43,6 +42,7 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, ArrayLike, Axes, Kind, Operand
 
 __all__ = [
@@ -574,7 +574,11 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
     total = sum(choose_by(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
     kind = real_dtype(total.dtype) if total.dtype.kind in "fc" else np.float64
-    return total, count.astype(kind) if is_captured(count) else np.asarray(count, kind), missing
+    return (
+        total,
+        count.astype(kind) if recorder().records(count) else np.asarray(count, kind),
+        missing,
+    )
 
 
 def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:

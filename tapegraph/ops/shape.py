@@ -12,10 +12,10 @@ import numpy as np
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
-from tapegraph.recording import node as nodes
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op, OpKind
-from tapegraph.recording.record import apply, remember, tensor_like
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.scopes import RECORDER
 from tapegraph.typed import (
     Array,
     ArrayLike,
@@ -81,7 +81,7 @@ def alias(x: Any, own: bool = False) -> Any:
     array = x._array
     if not own:  # a leaf's numbers may be changed later on
         array = array.view() if x._inputs else array.copy("K")
-    return remember(nodes.tensor_class, RESHAPE, array, (x,), {"shape": array.shape})
+    return RECORDER.get().entry(RESHAPE, array, (x,), {"shape": array.shape}, True)
 
 
 @implements(np.transpose)

@@ -12,7 +12,6 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import message, warn
 from tapegraph.optim.leaves import AVERAGING, Leaf, Leaves, gradients_of, replace_gradient
 from tapegraph.optim.options import checked_params, number
-from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor
@@ -55,7 +54,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
         norm = _norm([_elements(g) for _, g in found])
         factor = np.minimum(limit / (norm + _EPS), 1.0)
         factor = np.where(np.isfinite(norm), factor, np.nan)
-        if capturing() is None:
+        if not isinstance(factor, Tensor):
             if factor == 1.0:
                 return as_leaf(np.asarray(norm))  # type: ignore[no-any-return]
             if not np.isfinite(norm):

@@ -13,12 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tapegraph.arrays.buffers import is_shared, own
-from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.differentiation import stored
-from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.node import as_leaf
-from tapegraph.recording.scopes import Setting
+from tapegraph.recording.scopes import Setting, recorder
 from tapegraph.scalars.recorder import current_recorder
 from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
@@ -43,13 +40,7 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
         return np.asarray(p.grad)
     if not p.requires_grad:  # momentum would move it, and weight decay
         return None
-    if capturing() is not None:
-        return p.grad
-    held = stored.held(p)
-    if rows and isinstance(held, RowSparse):
-        return held.added_up()
-    grad = stored.read(p)
-    return None if grad is None else _read_only(stored.fitting("optim", p, grad))
+    return recorder().gradient_for_step(p, rows)
 
 
 def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
@@ -64,12 +55,10 @@ def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
 
 def replace_gradient(p: Leaf, grad: Any) -> None:
     """Replace a parameter's gradient by one that was computed from it."""
-    if capturing() is not None:
+    if isinstance(p, Value):
         p.grad = grad
-    elif isinstance(p, Value):
-        p.grad = float(grad)
     else:
-        p._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
+        recorder().replace_gradient(p, grad)
 
 
 def data_of(p: Leaf) -> Array:

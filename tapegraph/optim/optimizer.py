@@ -13,7 +13,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture, RunDependent
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import ConcretizationError, kind_of, message
 from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.leaves import (
     AVERAGING,
@@ -36,12 +36,6 @@ from tapegraph.optim.options import (
     rate,
     rate_at,
 )
-from tapegraph.recording.capture_mode import (
-    ConcretizationError,
-    captured_by,
-    check_not_read,
-    check_outside,
-)
 from tapegraph.recording.changes import (
     Change,
     all_new_numbers,
@@ -51,7 +45,7 @@ from tapegraph.recording.changes import (
     together,
 )
 from tapegraph.recording.node import as_leaf, numeric, real_dtype
-from tapegraph.recording.scopes import no_grad
+from tapegraph.recording.scopes import no_grad, recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import DATA, GRAD
@@ -201,7 +195,7 @@ class Optimizer:
     @property
     def steps(self) -> int:
         """The number of steps taken."""
-        check_not_read("steps", "a count of steps", "Read it outside, or count in a tensor.")
+        recorder().read_plain("steps", "a count of steps", "Read it outside, or count in a tensor.")
         return self._taken()
 
     def _taken(self) -> int:
@@ -224,7 +218,7 @@ class Optimizer:
         >>> optimizer.state_dict()["state"]
         {'w': {'momentum': array([0., 0.])}}
         """
-        check_outside("state_dict", "Call it between its runs.")
+        recorder().outside("state_dict", "Call it between its runs.")
         held = state_of(self)
         state = {
             name: {k: np.array(v) for k, v in slots.items()}
@@ -244,7 +238,7 @@ class Optimizer:
         :raises ValueError: The class, a name, a shape or the number of groups differs.
         :raises RuntimeError: It is called inside a compiled step.
         """
-        check_outside("load_state_dict", "Call it between its runs.")
+        recorder().outside("load_state_dict", "Call it between its runs.")
         op = f"{self._kind}.load_state_dict"
         make(together(changes_to(self, state_dict, op)))
 
@@ -268,24 +262,24 @@ class Optimizer:
         else:
             averaging.step(self)
 
-    @captured_by(lambda optimizer, capture, eager: optimizer._record(capture))
     def _step(self) -> None:
+        recorder().step(self)
+
+    def step_now(self) -> None:
+        """Take the step on arrays, and write them."""
         watchers = WATCHING.value()
         for watcher in watchers:
             watcher.step_starts(self._kind)
         try:
-            self._take()
+            changes: list[Change] = []
+            for group in self._groups:
+                changes.extend(self._changes(group, self._rate(group)))
+            steps = np.array(self._steps._array.item() + 1)
+            changes.append(partial(set_array, self._steps, steps))
+            quietly(make, together(changes))  # an overflow in place must not stop it half-way
         finally:
             for watcher in watchers:
                 watcher.step_ends()
-
-    def _take(self) -> None:
-        changes: list[Change] = []
-        for group in self._groups:
-            changes.extend(self._changes(group, self._rate(group)))
-        steps = np.array(self._steps._array.item() + 1)
-        changes.append(partial(set_array, self._steps, steps))
-        quietly(make, together(changes))  # an update in place that overflows must not stop half-way
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
         """Return the learning rate of a group in the next step, or so many steps after it."""
@@ -351,7 +345,7 @@ class Optimizer:
             changes += all_new_numbers(changed, arrays)
         return changes
 
-    def _record(self, capture: Capture) -> None:
+    def record_step(self, capture: Capture) -> None:
         """Take the step on tensors, so that the captured program holds it."""
         capture.steps[id(self)] += 1
         rates: dict[Any, Any] = {}

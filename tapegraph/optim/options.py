@@ -16,8 +16,8 @@ import numpy as np
 
 from tapegraph.errors import kind_of, message
 from tapegraph.optim.leaves import Leaf
-from tapegraph.recording.capture_mode import check_not_read, check_outside
 from tapegraph.recording.node import Node, as_float
+from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.parameters import collected, direct, is_parameter, listed
 from tapegraph.tensors.value import Value
 
@@ -98,12 +98,16 @@ def rate_at(kind: str, value: Rate, step: int) -> float:
 
 def check_rate_is_not_read() -> None:
     """Refuse to read a learning rate in a captured program: it would be frozen."""
-    check_not_read("lr", "a learning rate", "Read it outside, or pass it as a float argument.")
+    recorder().read_plain(
+        "lr", "a learning rate", "Read it outside, or pass it as a float argument."
+    )
 
 
 def check_rate_is_set_outside() -> None:
     """Refuse to set a learning rate in a captured program: its runs would not."""
-    check_outside("lr", "Its runs read the rate anew: set it between them, or give a schedule.")
+    recorder().outside(
+        "lr", "Its runs read the rate anew: set it between them, or give a schedule."
+    )
 
 
 # Leaves in a list, a dict or a model (`tapegraph.tensors.parameters`), or a list of groups of them.

@@ -17,11 +17,11 @@ import numpy as np
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
-from tapegraph.differentiation import stored
 from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.options import Group, Option, Params, Rate, flag, fraction, fractions, number
+from tapegraph.recording import stored
 from tapegraph.recording.changes import Change, make, new_numbers, set_changed
 from tapegraph.recording.node import Node, next_seq
 from tapegraph.recording.watchers import is_watched

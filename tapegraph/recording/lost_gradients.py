@@ -13,6 +13,7 @@ from tapegraph.errors import (
     LIBRARY,
     ORIGINS,
     USER,
+    ConcretizationError,
     LostGradientError,
     LostGradientWarning,
     kind_of,
@@ -20,7 +21,6 @@ from tapegraph.errors import (
     user_line,
     warn,
 )
-from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.scopes import Setting
 
 # What to write where a function wanted an array, by the longest part of its name.

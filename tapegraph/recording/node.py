@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.errors import kind_of, message
-from tapegraph.recording.capture_mode import ConcretizationError, check_fixed, forbid_read
+from tapegraph.errors import ConcretizationError, kind_of, message
 from tapegraph.recording.lost_gradients import not_detached, not_joined
 from tapegraph.recording.op import CONSTANT, NO_ATTRS, Op
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array
 
 next_seq = itertools.count(1).__next__
@@ -124,7 +124,7 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
     if isinstance(data, Node):
         if data._requires_grad:
             raise not_detached(op, argument, data)
-        forbid_read(data, op, "Compute with the tensor itself.")
+        recorder().read(data, op, "Compute with the tensor itself.")
         array = data._array
     elif type(data) is not np.ndarray:
         if isinstance(data, np.ma.MaskedArray):
@@ -190,7 +190,7 @@ def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def as_float(value: Any, op: str, argument: str) -> float:
     """Return one number as a Python float."""
-    check_fixed(op, value, argument)
+    recorder().fixed(op, value, argument)
     try:
         if not isinstance(value, str):
             return float(value)

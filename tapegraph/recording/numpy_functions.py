@@ -16,15 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.recording.capture_mode import (
-    capturing,
-    forbid_read,
-    is_batched,
-    is_captured,
-    is_float,
-    settled,
-)
 from tapegraph.recording.node import Node
+from tapegraph.recording.scopes import recorder
 
 F = TypeVar("F", bound=Callable[..., Any])
 _POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
@@ -203,7 +196,7 @@ def array_ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict
     if len(inputs) > 1 and any(map(wraps_arrays, inputs)):
         return NotImplemented
     if method == "__call__":
-        if not options and capturing() is None and called in COUNTERPARTS:  # the hot path
+        if not options and called in COUNTERPARTS:  # the hot path
             if len(inputs) == 1 and called in OF_ONE:
                 return OF_ONE[called](*inputs)
             return COUNTERPARTS[called](*inputs)
@@ -229,7 +222,7 @@ def array_ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict
 
 def array_function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Serve ``__array_function__``."""
-    if not options and capturing() is None and called in COUNTERPARTS:  # the hot path
+    if not options and called in COUNTERPARTS and recorder().capture is None:  # the hot path
         if len(args) == 1 and called in OF_ONE:
             return OF_ONE[called](*args)
         return COUNTERPARTS[called](*args)
@@ -239,6 +232,11 @@ def array_function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) 
 def is_known(called: Any) -> bool:
     """Return whether NumPy's function or ufunc takes tensors."""
     return _recording(called) is not None or called in PLAIN
+
+
+def is_float(value: Any) -> bool:
+    """Return whether it is a float that every run gives anew (`tapegraph.compiling.inputs`)."""
+    return hasattr(type(value), "__tapegraph_float__")
 
 
 def met_with(value: Any, others: Iterable[Any]) -> Any:
@@ -252,7 +250,7 @@ def met_with(value: Any, others: Iterable[Any]) -> Any:
         return value
     dtypes = [getattr(x, "dtype", None) for x in others if not is_float(x)]
     floats = [dtype for dtype in dtypes if getattr(dtype, "kind", "") == "f"]
-    return settled(value, np.result_type(*floats) if floats else np.dtype(np.float64))
+    return value.__tapegraph_float__(np.result_type(*floats) if floats else np.dtype(np.float64))
 
 
 def wraps_arrays(value: Any) -> bool:
@@ -291,17 +289,14 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
         fix = "Leave out= away and use the result; for a += b write a = a + b."
         raise TypeError(message(name, "out= with a tensor", "no in-place result", fix))
-    if capturing() is not None:
-        given = (*args, *options.values())
-        args = tuple(met_with(x, given) for x in args)
-        options = {key: met_with(x, given) for key, x in options.items()}
+    args, options = recorder().met(args, options)
     recording = _recording(called)
     if recording is not None:
         return recording(*args, **options)
     if called in DESCRIPTIONS:
         return called(*map(_described, args), **{k: _described(v) for k, v in options.items()})
     if called in PLAIN:
-        if is_captured(*args, *options.values()) and called in WITHOUT_GRADIENT:
+        if called in WITHOUT_GRADIENT and recorder().records(*args, *options.values()):
             return WITHOUT_GRADIENT[called](*args, **options)
         return called(*map(detached, args), **{k: detached(v) for k, v in options.items()})
     given = (*args, *options.values())
@@ -309,7 +304,7 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
         raise TypeError(
             message(name, "a tensor, which does not change", "an array", IN_PLACE[called])
         )
-    if is_captured(*given) or any(map(_needs_gradient, given)):
+    if recorder().records(*given) or any(map(_needs_gradient, given)):
         nearest = NEAREST.get(called) or NEAREST_TO_SCIPY.get(name, "")
         fix = REFUSED.get(called) or f"{nearest} {_FIX}".strip()
         raise TypeError(message(name, "a tensor, for which it has no gradient", "an array", fix))
@@ -345,7 +340,7 @@ def detached(value: Any) -> Any:
     :raises ConcretizationError: The program that the tensor belongs to is captured.
     """
     fix = "Write np.where for a choice by numbers; shapes cannot depend on them."
-    forbid_read(value, "a plain array", fix)
+    recorder().read(value, "a plain array", fix)
     return peek(value)
 
 
@@ -355,14 +350,23 @@ def numbers(value: Any) -> Any:
     In a captured step it is the tensor itself, without its gradient: NumPy's
     functions on it are recorded then.
     """
-    if is_captured(value):
+    if recorder().records(value):
         return value.detach() if value.requires_grad else value
     return detached(value)
 
 
 def array_of(value: Any) -> Any:
     """Return what `numbers` does, and anything else as an array."""
-    return numbers(value) if is_captured(value) else np.asarray(detached(value))
+    return numbers(value) if recorder().records(value) else np.asarray(detached(value))
+
+
+def is_batched(value: Any) -> bool:
+    """Return whether a value, or one in lists and tuples, is of many examples (`tg.vmap`)."""
+    if isinstance(value, (list, tuple)):
+        return any(map(is_batched, value))
+    if hasattr(type(value), "primal"):
+        return is_batched(value.primal)
+    return hasattr(type(value), "__tapegraph_batched__")
 
 
 def peek(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Recording: run an operation in NumPy now, and put one entry on the tape.
+"""Recording: run an operation in NumPy now, and hand its result to the recorder.
 
 This is the hot path. `unary` and `binary` make the recording functions of the element-wise
 operations; `apply` serves every other one.
@@ -7,35 +7,27 @@ operations; `apply` serves every other one.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any, TypeVar
-from weakref import ref
 
 import numpy as np
 
-from tapegraph.errors import ORIGINS, USER, kind_of, message, user_frame, user_line
+from tapegraph.errors import kind_of, message, user_line
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording import capture_mode, numpy_functions
 from tapegraph.recording import node as nodes
-from tapegraph.recording.node import as_leaf, new, next_seq, numeric
+from tapegraph.recording import numpy_functions
+from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import NO_ATTRS, Op, OpKind
 from tapegraph.recording.remote import restore
-from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.tape import CURRENT, current
-from tapegraph.recording.watchers import OTHERS, computed, recorded
+from tapegraph.recording.scopes import RECORDER
+from tapegraph.recording.watchers import OTHERS, computed
 from tapegraph.typed import Array
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ndarray = np.ndarray
 # Bound once: each lookup saved here is paid by every recorded operation.
-_scopes = RECORDING.entered.get
-_recording = RECORDING.value
-_capturing = capture_mode.capturing
-_tape = CURRENT.get
-_getframe = sys._getframe
-_modules = sys.modules
+_recorder = RECORDER.get
 _wraps_arrays = numpy_functions.wraps_arrays
 _SCALARS = (float, int, bool)
 _PLAIN = frozenset({*_SCALARS, _ndarray, np.float64})
@@ -116,6 +108,12 @@ def keep_parts(op: str, what: str, given: np.dtype[Any], wanted: np.dtype[Any]) 
         raise TypeError(message(op, received, "real numbers", "Take its .real."))
 
 
+def as_dtype(op: str, array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return an array in another dtype, which drops no imaginary part."""
+    keep_parts(op, "data", array.dtype, dtype)
+    return array.astype(dtype, copy=False)
+
+
 def foreign(values: tuple[Any, ...]) -> Any:
     """Return the handler of the first value that brings its own arithmetic, or None.
 
@@ -163,13 +161,10 @@ def unary(
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
-            if not x._requires_grad or (_scopes() and not _recording()):
-                if out.dtype.char == "e":
-                    out = np.asarray(op.forward(x._array))
-                if _capturing() is None:
-                    return as_leaf(out)
-                return _without_gradient(cls, op, out, (x,), NO_ATTRS)
-            return remember(cls, op, out, (x,), NO_ATTRS)
+            needed = x._requires_grad
+            if not needed and out.dtype.char == "e":  # of small integers
+                out = np.asarray(op.forward(x._array))
+            return _recorder().result(op, out, (x,), NO_ATTRS, needed)
 
         return _registered(name, forward, record, stub)
 
@@ -252,11 +247,7 @@ def binary(
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
-            if not needed or (_scopes() and not _recording()):
-                if _capturing() is None:
-                    return as_leaf(out)
-                return _without_gradient(cls, op, out, (x1, x2), NO_ATTRS)
-            return remember(cls, op, out, (x1, x2), NO_ATTRS)
+            return _recorder().result(op, out, (x1, x2), NO_ATTRS, needed)
 
         return _registered(name, called, record, stub)
 
@@ -296,56 +287,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
         if type(x) is cls and x._requires_grad:
             needed = True
             break
-    if not needed or (_scopes() and not _recording()):
-        # A view of a leaf would change with the leaf, and nothing would remember that it did.
-        out = out if out.base is None else out.copy("K")
-        return _without_gradient(cls, op, out, inputs, attrs)
-    node = remember(cls, op, out, inputs, attrs)
-    if op.saves:
-        node._saved = saved
-    return node
-
-
-def remember(
-    cls: type[Any], op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]
-) -> Any:
-    """Put one entry on the tape, with the user's line, and return it as a tensor."""
-    node = new(cls)
-    node._array = out
-    node._op = op
-    node._inputs = inputs
-    node._attrs = attrs
-    node._seq = next_seq()
-    node._requires_grad = True
-    node._retains = False
-    frame = _getframe(2)
-    while ORIGINS[frame.f_code.co_filename] is not USER:
-        if frame.f_back is None:
-            frame = user_frame(_getframe(2))
-            break
-        frame = frame.f_back
-    node._code = frame.f_code
-    node._lasti = frame.f_lasti
-    tape = _tape()
-    if tape is None or "asyncio" in _modules:
-        tape = current()
-    tape.refs.append(ref(node))
-    if len(tape.refs) > tape.limit:
-        tape.prune()
-    if OTHERS:
-        recorded()
-    return node
-
-
-def _without_gradient(
-    cls: type[Any], op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]
-) -> Any:
-    """Return a result as a constant; as an entry in a captured step with it."""
-    if not capture_mode.is_captured(*inputs):
-        return as_leaf(out)
-    node = remember(cls, op, out, inputs, attrs)
-    node._requires_grad = False
-    return node
+    return _recorder().result(op, out, inputs, attrs, needed, saved)
 
 
 def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:

@@ -1,12 +1,13 @@
-"""Settings that hold inside a ``with`` block: whether operations record, and which engine runs.
+"""What holds inside a ``with`` block: who records, whether gradients flow, which engine runs.
 
-A setting lives in a context variable, so threads and asyncio tasks do not see each other's.
+Each lives in a context variable, so threads and asyncio tasks do not see each other's.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
@@ -17,17 +18,35 @@ T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Unbegun:
+    """Stands for the recorder of a thread that has not recorded yet: its first use makes one."""
+
+    recorder_class: Any = None  # the eager one (`tapegraph.recording.recorder`)
+
+    def __getattr__(self, name: str) -> Any:
+        recorder = self.recorder_class()
+        RECORDER.set(recorder)
+        return getattr(recorder, name)
+
+
+# What records here: operations, tensors and transforms call it and do not ask which it is.
+RECORDER: ContextVar[Any] = ContextVar("tapegraph_recorder", default=Unbegun())  # noqa: B039 - it is never changed
+recorder = RECORDER.get
+
+
 class Setting(Generic[T]):
     """One setting: the blocks entered in this thread or task, each with its value.
 
     :ivar entered: Pairs of the scope object and its value, the innermost last.
+    :ivar set: Replaces them.
     """
 
-    __slots__ = ("default", "entered")
+    __slots__ = ("default", "entered", "set")
 
     def __init__(self, name: str, default: T) -> None:
         self.default = default
         self.entered: ContextVar[tuple[tuple[object, T], ...]] = ContextVar(name, default=())
+        self.set: Callable[[tuple[tuple[object, T], ...]], object] = self.entered.set
 
     def value(self) -> T:
         """Return the innermost value that holds here."""
@@ -36,7 +55,7 @@ class Setting(Generic[T]):
 
     def enter(self, scope: object, value: T) -> None:
         """Let a value hold."""
-        self.entered.set((*self.entered.get(), (scope, value)))
+        self.set((*self.entered.get(), (scope, value)))
 
     def leave(self, scope: object) -> None:
         """Take back the last value of a scope: not always the innermost, as generators interleave.
@@ -46,7 +65,7 @@ class Setting(Generic[T]):
         entered = self.entered.get()
         for position in range(len(entered) - 1, -1, -1):
             if entered[position][0] is scope:
-                self.entered.set((*entered[:position], *entered[position + 1 :]))
+                self.set((*entered[:position], *entered[position + 1 :]))
                 return
 
 
@@ -146,7 +165,16 @@ def _async_generator(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[...,
     return async_generator
 
 
+def _set_recording(entered: tuple[tuple[object, bool], ...]) -> None:
+    flows = not entered or entered[-1][1]
+    values = entered, RECORDER.get().where_gradients_flow(flows)
+    # One call of C code: a signal handler finds neither changed, or both.
+    deque(map(ContextVar.set, (RECORDING.entered, RECORDER), values), maxlen=0)
+
+
+# Whether gradients flow: the recorder is one that lets them, or one that does not.
 RECORDING = Setting("tapegraph_recording", default=True)
+RECORDING.set = _set_recording
 BACKEND: Setting[Backend | None] = Setting("tapegraph_use_backend", default=None)
 
 

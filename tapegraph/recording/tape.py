@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextvars import ContextVar
 from typing import Any
 from weakref import ref
 
@@ -12,6 +11,7 @@ from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED
 from tapegraph.recording.program import Entry, Recording
+from tapegraph.recording.scopes import RECORDER
 
 _MIN_LIMIT = 4096
 
@@ -27,12 +27,12 @@ class Tape:
 
     __slots__ = ("_param_limit", "_params", "limit", "refs", "task")
 
-    def __init__(self, task: Any) -> None:
+    def __init__(self) -> None:
         self.refs: list[ref[Node]] = []
         self.limit = _MIN_LIMIT
         self._params: dict[int, ref[Node]] = {}
         self._param_limit = _MIN_LIMIT
-        self.task = task
+        self.task = running_task()
 
     def enter(self, node: Node) -> None:
         """Put an entry on the tape."""
@@ -100,24 +100,20 @@ def clear(node: Node) -> None:
     node._saved = None
 
 
-CURRENT: ContextVar[Tape | None] = ContextVar("tapegraph_tape", default=None)
-
-
 def current() -> Tape:
     """Return the tape of this thread or asyncio task, made at its first use.
 
-    A task starts with a copy of its creator's context, so the tape found there may be the
+    A task starts with a copy of its creator's context, so the recorder found there may be the
     creator's: the task that a tape was made for decides.
     """
-    tape = CURRENT.get()
-    task = _task()
-    if tape is None or tape.task is not task:
-        tape = Tape(task)
-        CURRENT.set(tape)
-    return tape
+    recorder = RECORDER.get()
+    if recorder.tape.task is not running_task():
+        RECORDER.set(recorder.on(Tape()))
+    return RECORDER.get().tape  # type: ignore[no-any-return]
 
 
-def _task() -> Any:
+def running_task() -> Any:
+    """Return the asyncio task that runs here, or None."""
     asyncio: Any = sys.modules.get("asyncio")
     # Another thread may be importing it at this moment: then no loop is running here.
     running_loop = getattr(asyncio, "_get_running_loop", None)

@@ -23,10 +23,10 @@ import numpy as np
 from tapegraph.errors import add_note, kind_of, message, path_of
 from tapegraph.optim.optimizer import Optimizer, changes_to, state_of
 from tapegraph.pytree import mapped, named, parts_of
-from tapegraph.recording.capture_mode import check_outside
 from tapegraph.recording.changes import Change, make, new_numbers, together
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.op import CLEARED
+from tapegraph.recording.scopes import recorder
 from tapegraph.saving import files
 from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
@@ -72,7 +72,7 @@ def save(
     >>> saved["model"], saved["epoch"], saved["optimizer"]["lr"]
     ({'w': array([1., 2.]), 'b': array(0.5)}, 3, [0.1, None])
     """
-    check_outside("save", "Call it between the runs.")
+    recorder().outside("save", "Call it between the runs.")
     name = path_of("save", path, "Write tg.save(path, tree).")
     suffix = files.suffix_of("save", name)
     given = {} if metadata is None else metadata
@@ -140,7 +140,7 @@ def load(
     >>> model["w"]
     Tensor([1., 2.], op='param')
     """
-    check_outside("load", "Call it between the runs.")
+    recorder().outside("load", "Call it between the runs.")
     _check_is_tree("load", into)
     name = path_of("load", path, "Write tg.load(path, into=tree).")
     suffix = files.suffix_of("load", name)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
-from tapegraph.errors import message
-from tapegraph.recording.capture_mode import ConcretizationError
+from tapegraph.errors import ConcretizationError, message
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import OPS
 from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.scalars.arithmetic import SCALAR_OPS
-from tapegraph.scalars.recorder import Recorder
+from tapegraph.scalars.recorder import NumberRecorder
 
 # What Python's floats do: a division by zero raises, where a Value's is infinite.
 _BINARY = {"add": "add", "sub": "sub", "mul": "mul", "truediv": "python_div", "pow": "python_pow"}
@@ -30,7 +29,7 @@ class Datum:
     requires_grad = False  # gradients flow through Values
     shape: tuple[int, ...] = ()
 
-    def __init__(self, recorder: Recorder, index: int) -> None:
+    def __init__(self, recorder: NumberRecorder, index: int) -> None:
         self._recorder = recorder
         self.index = index  # which number it is
 
@@ -66,7 +65,7 @@ class Datum:
         return f"Datum({self._recorder.number(self.index)!r})"
 
 
-def _number(recorder: Recorder, x: Any) -> int | None:
+def _number(recorder: NumberRecorder, x: Any) -> int | None:
     """Return which number of the program an operand is, None for an array or something else."""
     if type(x) is Datum:
         return x.index
@@ -76,7 +75,7 @@ def _number(recorder: Recorder, x: Any) -> int | None:
     return recorder.constant(float(x)) if isinstance(x, (float, int)) else None
 
 
-def _computed(recorder: Recorder, kind: str, args: tuple[int, ...]) -> Datum:
+def _computed(recorder: NumberRecorder, kind: str, args: tuple[int, ...]) -> Datum:
     data = SCALAR_OPS[kind].number(*[recorder.number(i) for i in args])
     return Datum(recorder, recorder.computed(kind, args, data))
 

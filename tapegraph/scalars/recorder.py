@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import line_of, message, user_frame
-from tapegraph.recording import node as nodes
-from tapegraph.recording.capture_mode import ConcretizationError, capturing
+from tapegraph.errors import ConcretizationError, line_of, message, user_frame
 from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.op import OPS, Op
-from tapegraph.recording.record import remember
+from tapegraph.recording.scopes import RECORDER, recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import CodePlace, Numbers
@@ -71,7 +69,7 @@ class _Segment:
         return self.position[i]
 
 
-class Recorder:
+class NumberRecorder:
     """The numbers of one capture.
 
     :param capture: What records.
@@ -369,7 +367,7 @@ def _places(tensor: Any) -> Array:
 
 
 def _entry(op: Op, array: Array, inputs: tuple[Any, ...], **attrs: Any) -> Any:
-    node: Any = remember(nodes.tensor_class, op, array, inputs, attrs)
+    node = RECORDER.get().entry(op, array, inputs, attrs, True)
     node._requires_grad = False
     return node
 
@@ -377,7 +375,7 @@ def _entry(op: Op, array: Array, inputs: tuple[Any, ...], **attrs: Any) -> Any:
 _Slopes = Callable[..., "tuple[int, ...]"]
 
 
-def _one(f: Callable[[Recorder, int, int], int]) -> _Slopes:
+def _one(f: Callable[[NumberRecorder, int, int], int]) -> _Slopes:
     return lambda r, out, x: (f(r, out, x),)
 
 
@@ -408,14 +406,14 @@ _SLOPES: dict[str, _Slopes] = {
 }
 
 
-def recorder_of(capture: Any) -> Recorder:
+def recorder_of(capture: Any) -> NumberRecorder:
     """Return what records the numbers of a capture."""
     if capture.numbers is None:
-        capture.numbers = Recorder(capture)
+        capture.numbers = NumberRecorder(capture)
     return capture.numbers  # type: ignore[no-any-return]
 
 
-def current_recorder() -> Recorder | None:
+def current_recorder() -> NumberRecorder | None:
     """Return what records the numbers of the capture that goes on here; None outside of one."""
-    capture = capturing()
+    capture = recorder().capture
     return None if capture is None else recorder_of(capture)

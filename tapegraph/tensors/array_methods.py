@@ -23,8 +23,8 @@ from tapegraph.errors import message
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
 from tapegraph.other_names import OtherLibraries, takes_other_keywords, translated
 from tapegraph.recording import numpy_functions
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.lost_gradients import refused, to_number
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import ArrayLike, Axes, Index, Operand, Shape, SupportsArray
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _comparison(name: str, ufunc: np.ufunc) -> Callable[[Any, object], npt.NDArr
     """Make a comparison by value: ndarray's of a name, and in a captured step the ufunc's entry."""
 
     def compare(self: Any, other: object) -> Any:
-        if is_captured(self, other):
+        if recorder().records(self, other):
             return numpy_functions.WITHOUT_GRADIENT[ufunc](self, other)
         return getattr(numpy_functions.detached(self), name)(numpy_functions.detached(other))
 

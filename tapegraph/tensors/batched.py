@@ -8,20 +8,16 @@ examples of that level.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tapegraph.batching.levels import LEVELS, Level
-from tapegraph.batching.rules import Call, rule_of
-from tapegraph.errors import message, warn
+from tapegraph.batching.rules import BatchedCall, rule_of
+from tapegraph.errors import ConcretizationError, message, warn
 from tapegraph.ops.shape import broadcast_to
-from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import operand
-from tapegraph.recording.scopes import Scope
 from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.dual import Dual, dual_of
 
@@ -57,7 +53,7 @@ class Batched(ArrayMethods):
         batched = [type(x) is Batched and x.tag == tag for x in operands]
         xs = [x.inner if b else x for x, b in zip(operands, batched, strict=True)]
         size = next(x.shape[0] for x, b in zip(xs, batched, strict=True) if b)
-        call = Call(op, xs, batched, dict(attrs), size)
+        call = BatchedCall(op, xs, batched, dict(attrs), size)
         rule = rule_of(op)
         if rule is None:
             fix = "Give tg.defop a batch=."
@@ -126,13 +122,6 @@ class Batched(ArrayMethods):
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         received, fix = "an assignment to elements of an example", "Use np.where or np.concatenate."
         raise TypeError(message("setitem", received, "a new tensor", fix))
-
-
-@contextmanager
-def entered(level: Level) -> Iterator[None]:
-    """Let a level hold inside."""
-    with Scope(LEVELS, (*LEVELS.value(), level)):
-        yield
 
 
 def of_each_example(x: Any) -> Any:

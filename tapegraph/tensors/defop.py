@@ -9,11 +9,11 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from tapegraph.batching.rules import Call, aligned
+from tapegraph.batching.rules import BatchedCall, element_by_element
+from tapegraph.capture.capture import OPERATION
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
-from tapegraph.recording.capture_mode import OPERATION, capturing
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import DEFINED, OPS, Op, Rules
 from tapegraph.recording.record import apply, is_complex, operand
@@ -166,11 +166,11 @@ def defop(
     return record
 
 
-def _batching_rule(batch: Any) -> Callable[[Call], Any] | None:
+def _batching_rule(batch: Any) -> Callable[[BatchedCall], Any] | None:
     if batch is None:
         return None
     if batch == "elementwise":
-        return aligned
+        return element_by_element
     check_callable("defop", batch, "batch")
     return lambda call: batch(tuple(call.batched), *call.xs, **call.attrs)
 
@@ -291,7 +291,7 @@ def _result(
     name: str, forward: Callable[..., Any], takes_complex: bool, *arrays: Array, **attrs: Any
 ) -> Array:
     """Run a user's forward, and return its result as an array that shares no memory."""
-    token = OPERATION.set(name if capturing() is not None else None)
+    token = OPERATION.set(name)
     try:
         out = forward(*map(_read_only, arrays), **attrs)
     except ValueError as error:

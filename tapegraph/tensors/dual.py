@@ -16,7 +16,6 @@ from tapegraph.differentiation.jvps import value as array_of
 from tapegraph.errors import message
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
-from tapegraph.recording.capture_mode import is_float
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
@@ -233,7 +232,7 @@ def lifted(op: str, x: Any, argument: str) -> Any:
         fix = "A Value is differentiated by its own backward()."
         raise TypeError(message(op, f"a Value for {argument!r}", "a number or an array", fix))
     x = tensor_like(op, x, argument)
-    if is_float(x):  # a float argument of a compiled function
+    if hasattr(type(x), "__tapegraph_float__"):  # a float argument of a compiled function
         x = x * as_leaf(np.ones(()))
     return x if x.dtype.kind in "fc" else x * 1.0
 

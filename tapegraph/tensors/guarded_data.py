@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.recording.capture_mode import capturing
-from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array
 
 
@@ -48,17 +48,14 @@ class GuardedArray(np.ndarray[Any, Any]):
             super().__setitem__(key, value)
             return
         _check_writable(owner, self)
-        capture = capturing()
-        if capture is not None:
-            capture.before_write(owner)
+        here = recorder()
+        here.before_write(owner)
         self.flags.writeable = True
         try:
             super().__setitem__(key, value)
         finally:
             self.flags.writeable = False
-            mark_changed(owner)
-            if capture is not None:
-                capture.written(owner)
+            here.written(owner)
 
     def fill(self, value: Any) -> None:
         """Set every element."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 
 import numpy as np
@@ -12,24 +11,22 @@ import numpy.typing as npt
 
 from tapegraph import markup
 from tapegraph.arrays.buffers import own
-from tapegraph.differentiation import stored
 from tapegraph.differentiation.backward import backward
-from tapegraph.errors import message, user_frame, warn
+from tapegraph.errors import message, user_frame
 from tapegraph.ops import elementwise, linalg
 from tapegraph.other_names import translating
-from tapegraph.recording import lost_gradients
-from tapegraph.recording.capture_mode import captured_by, settled
-from tapegraph.recording.node import Node, as_leaf, mark_changed, numeric
-from tapegraph.recording.op import CLEARED, CONSTANT, PARAM, Attrs
-from tapegraph.recording.record import keep_parts
+from tapegraph.recording import lost_gradients, stored
+from tapegraph.recording.node import Node, numeric
+from tapegraph.recording.op import CLEARED, PARAM, Attrs
+from tapegraph.recording.record import as_dtype
 from tapegraph.recording.remote import put_array, restore
-from tapegraph.recording.scopes import RECORDING
-from tapegraph.recording.tape import current
+from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.array_methods import ArrayMethods, Operator, formatted
-from tapegraph.tensors.captured import CapturedTensor
 from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike
 
+_DATA = "Compute with the tensor itself; for w.data -= step write w.assign((w - step).detach())."
+_OUTSIDE = "Return the tensor, and read its number outside."
 _CHOICE = "Write tg.where(condition, a, b) to choose by element, or np.any(x) or np.all(x)."
 _NOT_MATH = "Call NumPy's or tapegraph's function in place of math's: tg.sin(x) for math.sin(x)."
 
@@ -38,15 +35,7 @@ def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
     """Make the in-place form of an operator."""
 
     def update(self: Tensor, other: Any) -> Any:
-        result = operation(self, other)
-        if self._op is not PARAM or RECORDING.value():
-            return self._replaced_by(result)
-        array = result._array
-        if array.shape != self._array.shape:
-            received = f"a result of shape {array.shape} for a parameter of shape {self.shape}"
-            raise ValueError(message("an update in place", received, "the parameter's own shape"))
-        self.assign(result)
-        return self
+        return recorder().in_place(self, operation(self, other))
 
     return cast("Operator", update)
 
@@ -70,9 +59,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
     # Value and kind
 
     @property
-    @captured_by(CapturedTensor.data)
     def data(self) -> Array:
         """The value; the tape sees what is written into a leaf's, and a result's is read-only."""
+        recorder().read(self, "data", _DATA)
         return guarded(self)
 
     @data.setter
@@ -81,32 +70,16 @@ class Tensor(ArrayMethods, Node, recorded=True):
             self.assign(value)
 
     @property
-    @captured_by(CapturedTensor.grad)
     def grad(self) -> Array | None:
         """The gradient added up so far, of the tensor's shape and dtype; None before any.
 
         A result has one only after `retain_grad`; reading it before is warned of.
         """
-        grad = stored.read(self)
-        if grad is None and self._inputs and not self._retains:
-            warn(
-                f"grad: received a result of {self._op.name}, which keeps no gradient, so it is "
-                "None; read the grad of the parameters it was computed from, or call "
-                "retain_grad() on it before backward(). (x += 1 makes x such a result; inside "
-                "tg.no_grad() it changes x itself.)",
-                UserWarning,
-            )
-        return grad
+        return recorder().gradient(self)  # type: ignore[no-any-return]
 
     @grad.setter
-    @captured_by(CapturedTensor.set_grad)
     def grad(self, value: ArrayLike | None) -> None:
-        if value is None:
-            self._grad = None
-            return
-        array = _cast("grad", numeric(value, "grad", "value"), self._array.dtype)
-        self._check_fits(array)
-        self._grad = array
+        recorder().set_gradient(self, value)
 
     def _check_fits(self, grad: Any) -> None:
         if grad.shape != self.shape:
@@ -148,7 +121,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """The operation's attributes."""
         return dict(self._attrs)
 
-    @captured_by(CapturedTensor.item)
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
         """Return an element as a Python number.
 
@@ -156,19 +128,19 @@ class Tensor(ArrayMethods, Node, recorded=True):
         :raises ValueError: There is not exactly one element, and no index.
         :raises IndexError: No element is there.
         """
-        if index:
-            return self._array.item(*index)  # type: ignore[arg-type, no-any-return]
-        if self._array.size != 1:
+        if not index and self._array.size != 1:
             raise self._not_one("item")
-        return self._array.item()  # type: ignore[no-any-return]
+        number: Any = self._array.item(*index)  # type: ignore[arg-type]
+        recorder().read(self, "item", _OUTSIDE)
+        return number  # type: ignore[no-any-return]
 
     def _not_one(self, op: str, fix: str = "") -> ValueError:
         received = f"a tensor of shape {self.shape}"
         return ValueError(message(op, received, "exactly one element", fix))
 
-    @captured_by(CapturedTensor.numpy)
     def numpy(self) -> Array:
         """Return the value as an ordinary array of its own memory."""
+        recorder().read(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
         return np.array(self._array)
 
     @property
@@ -176,12 +148,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """The value, by the name that it has in autograd's boxes; a number where it is 0-d."""
         return self.numpy()[()]
 
-    @captured_by(CapturedTensor.detach)
     def detach(self) -> Tensor:
         """Return the value as a constant with no history."""
-        return as_leaf(np.array(self._array))  # type: ignore[no-any-return]
+        return recorder().detach(self)  # type: ignore[no-any-return]
 
-    @captured_by(CapturedTensor.assign)
     def assign(self, value: ArrayLike) -> None:
         """Give a leaf a new value; graphs recorded before refuse to differentiate from then on.
 
@@ -189,10 +159,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         :raises RuntimeError: The tensor is a result.
         :raises ValueError: The value does not broadcast to the tensor's shape.
         """
-        self._check_assignable()
-        given = _cast("assign", numeric(value, "assign", "value"), self.dtype)
-        self._array = self._fitting(given)
-        mark_changed(self)
+        recorder().assign(self, value)
 
     def _check_assignable(self) -> None:
         fix = "Make a new leaf with tg.param(value)."
@@ -210,10 +177,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
             received = f"a value of shape {array.shape}"
             expected = f"the tensor's shape {self.shape}"
             raise ValueError(message("assign", received, expected)) from None
-
-    @captured_by(CapturedTensor.replaced_by)
-    def _replaced_by(self, result: Tensor) -> Tensor:
-        return result
 
     # Differentiation
 
@@ -253,38 +216,23 @@ class Tensor(ArrayMethods, Node, recorded=True):
             fix = 'Convert it first: tensor.astype("float64").'
             raise TypeError(message("requires_grad_", received, "floats", fix))
         if wanted != self._requires_grad:
-            self._set_requires_grad(wanted)
+            recorder().set_requires_grad(self, wanted)
         return self
-
-    @captured_by(CapturedTensor.set_requires_grad)
-    def _set_requires_grad(self, wanted: bool) -> None:
-        mark_changed(self)
-        if wanted:
-            _as_parameter(self, user_frame(sys._getframe(1)))
-        else:
-            self._op = CONSTANT
-            self._requires_grad = False
 
     def backward(self, seed: ArrayLike | None = None) -> None:
         """Add the gradient of this tensor to every leaf it was computed from; see `backward`."""
         backward(self, seed)
 
-    @captured_by(CapturedTensor.zero_grad)
     def zero_grad(self) -> None:
         """Set the gradient to zero where there is one."""
-        if getattr(self, "_grad", None) is not None:
-            self._grad = stored.ZERO
+        recorder().zero_gradient(self)
 
-    @captured_by(CapturedTensor.retain_grad)
     def retain_grad(self) -> None:
         """Keep the gradient of this result too at the next backward.
 
         :raises RuntimeError: The tensor needs no gradient.
         """
-        if not self._requires_grad:
-            received = "a tensor that needs no gradient"
-            raise RuntimeError(message("retain_grad", received, "a recorded result"))
-        self._retains = True
+        recorder().retain_gradient(self)
 
     # Conversions
 
@@ -298,24 +246,24 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return np.empty(0).__dlpack_device__()
 
     # Of any element type, as NumPy's stubs would take `array * tensor` with numbers for their own.
-    @captured_by(CapturedTensor.array)
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad:
             raise lost_gradients.to_array("Tensor")
+        recorder().read(self, "numpy.asarray", "Call NumPy's functions on the tensor itself.")
         return np.array(self._array, dtype=dtype)
 
-    @captured_by(CapturedTensor.bool)
     def __bool__(self) -> bool:
         if self._array.size != 1:
             raise self._not_one("bool", _CHOICE)
+        recorder().read(self, "bool", "Write np.where(condition, a, b) for the choice.")
         return bool(self._array.item())
 
-    @captured_by(CapturedTensor.number)
     def _number(self, kind: str) -> Any:
         """Return the only element for a conversion, such as math's functions make."""
         if self._array.size != 1:
             raise self._not_one(kind, _NOT_MATH)
-        return self.item()
+        recorder().read(self, kind, _OUTSIDE)
+        return self._array.item()
 
     def __float__(self) -> float:
         value = self._number("float")
@@ -361,15 +309,16 @@ class Tensor(ArrayMethods, Node, recorded=True):
             parts += [markup.heading("grad"), markup.array(grad, 8)]
         return "".join(parts)
 
-    @captured_by(CapturedTensor.format)
     def __format__(self, spec: str) -> str:
-        return formatted(self, self._array, spec)
+        text = formatted(self, self._array, spec)
+        recorder().read(self, "format", "Return the tensor, and write its numbers outside.")
+        return text
 
-    @captured_by(CapturedTensor.reduce)
     def __reduce__(self) -> Any:
         if self._inputs or self._op is CLEARED:
             fix = "Pickle tensor.detach()."
             raise TypeError(message("pickle", f"a result of {self.op}", "a leaf", fix))
+        recorder().read(self, "a copy", "Write tensor.detach() for its numbers.")
         return _leaf, (self._array, self._op is PARAM, self.name)
 
     def __copy__(self) -> Tensor:
@@ -422,30 +371,22 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     >>> tg.param([1, 2], name="w")
     Tensor([1., 2.], name='w', op='param')
     """
-    data = settled(data, np.float64)
-    array = numeric(_numbers(data), "param", "data", widens=False)
+    here = recorder()
+    data = here.number(data, np.float64)
+    array = numeric(here.numbers_of(data), "param", "data", widens=False)
     if dtype is not None:
         wanted: np.dtype[Any] = np.dtype(dtype)
         if wanted.char not in "fdFD":
             expected = "float32, float64, complex64 or complex128"
             fix = "Other types have no gradient."
             raise TypeError(message("param", f"dtype {wanted}", expected, fix))
-        array = own(_cast("param", array, wanted))
+        array = own(as_dtype("param", array, wanted))
     elif array.dtype.kind not in "fc":
         array = own(array, np.float64)
-    node = _constant(array, data)
-    node.name = name
-    _as_parameter(node, user_frame(sys._getframe(1)))
-    return node
-
-
-def _as_parameter(node: Tensor, frame: FrameType) -> None:
-    node._op = PARAM
-    node._requires_grad = True
-    node._code, node._lasti = frame.f_code, frame.f_lasti
-    tape = current()
-    tape.enter(node)
-    tape.add_param(node)
+    leaf = here.leaf(array, data)
+    leaf.name = name
+    here.parameter(leaf, user_frame(sys._getframe(1)))
+    return leaf  # type: ignore[no-any-return]
 
 
 @translating
@@ -461,31 +402,16 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     >>> tg.tensor([1.0, 2.0])
     Tensor([1., 2.])
     """
-    data = settled(data, np.float64)
-    array = numeric(_numbers(data), "tensor", "data")
+    here = recorder()
+    data = here.number(data, np.float64)
+    array = numeric(here.numbers_of(data), "tensor", "data")
     if dtype is not None:
-        array = numeric(_cast("tensor", array, np.dtype(dtype)), "tensor", "data", widens=False)
-    return _constant(array, data)
-
-
-@captured_by(CapturedTensor.numbers_of)
-def _numbers(data: Any) -> Any:
-    return data
-
-
-@captured_by(CapturedTensor.copied)
-def _constant(array: Array, data: Any) -> Tensor:
-    """Return a leaf of the numbers that were made from data."""
-    return as_leaf(array)  # type: ignore[no-any-return]
+        cast = as_dtype("tensor", array, np.dtype(dtype))
+        array = numeric(cast, "tensor", "data", widens=False)
+    return here.leaf(array, data)  # type: ignore[no-any-return]
 
 
 def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
     leaf = param(data) if is_param else tensor(data)
     leaf.name = name
     return leaf
-
-
-def _cast(op: str, array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array in another dtype, which drops no imaginary part."""
-    keep_parts(op, "data", array.dtype, dtype)
-    return array.astype(dtype, copy=False)

@@ -18,16 +18,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from tapegraph.errors import message
+from tapegraph.errors import ConcretizationError, message
 from tapegraph.interrupts import Lock
-from tapegraph.recording.capture_mode import ConcretizationError, capturing
 from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
-from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars import arithmetic
 from tapegraph.scalars.datum import Datum
-from tapegraph.scalars.recorder import Recorder, current_recorder
+from tapegraph.scalars.recorder import NumberRecorder, current_recorder
 from tapegraph.scalars.state import DATA, GRAD
 
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
@@ -611,7 +610,7 @@ def _as_float(x: object) -> float | None:
         except OverflowError:
             received = "an integer beyond the range of a float"
             raise OverflowError(message("Value", received, "at most 1.8e308")) from None
-    if isinstance(x, Node) and not x._requires_grad and capturing() is None:
+    if isinstance(x, Node) and not x._requires_grad and recorder().capture is None:
         x = x._array
     if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
         return float(x)
@@ -629,7 +628,7 @@ def _peer(value: Value, other: object) -> float | None:
 
 def _belongs(x: object) -> bool:
     """Return whether something is one number, without a gradient, of a captured program."""
-    if capturing() is None:
+    if recorder().capture is None:
         return False
     shape, needs = getattr(x, "shape", None), getattr(x, "requires_grad", True)
     return shape == () and not needs and hasattr(x, "detach")
@@ -647,7 +646,7 @@ def _number_inside(value: Value, data: object, number: float | None) -> float | 
     return recorder.number(i)
 
 
-def _index(recorder: Recorder, data: Any, number: float | None) -> int | None:
+def _index(recorder: NumberRecorder, data: Any, number: float | None) -> int | None:
     """Return which number of the program something is: a float or Datum, an array of one."""
     if number is not None:
         return recorder.constant(number)

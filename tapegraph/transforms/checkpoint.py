@@ -20,12 +20,10 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import check_callable, message
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, mapped, matched, replaced
-from tapegraph.recording import capture_mode
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
-from tapegraph.recording.record import remember
-from tapegraph.recording.scopes import RECORDING, Scope
+from tapegraph.recording.scopes import RECORDER, RECORDING, Scope, recorder
 from tapegraph.tensors.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,7 +57,7 @@ def checkpoint(f: F) -> F:
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         given = [x for _, x in leaves((args, kwargs))]
         foreign = any(hasattr(type(x), "__tapegraph_apply__") for x in given)
-        if foreign or not RECORDING.value() or capture_mode.capturing() is not None:
+        if foreign or not RECORDING.value() or recorder().capture is not None:
             return f(*args, **kwargs)
         return _Segment(f, (args, kwargs)).first()
 
@@ -92,8 +90,7 @@ class _Segment:
         if not outs or not any(x._requires_grad for x in inputs):
             ended = (x.detach() if isinstance(x, Tensor) else x for x in results)
             return replaced(form, ended)
-        packed = remember(Tensor, CHECKPOINT, _packed(outs), inputs, NO_ATTRS)
-        packed._saved = self
+        packed = RECORDER.get().entry(CHECKPOINT, _packed(outs), inputs, NO_ATTRS, True, self)
         parts = dict(zip(map(id, outs), _unpacked(packed, outs), strict=True))
         return replaced(form, (parts.get(id(x), x) for x in results))
 

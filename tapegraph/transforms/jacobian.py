@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.batching.levels import Level
+from tapegraph.batching.levels import Level, entered
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
-from tapegraph.tensors.batched import Batched, at_level, entered
+from tapegraph.tensors.batched import Batched, at_level
 from tapegraph.tensors.dual import direction, dual_of
 from tapegraph.transforms.jvp import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (

@@ -20,11 +20,10 @@ from tapegraph.compiling.compiled import derivative_function
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, replaced
-from tapegraph.recording import capture_mode
 from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
-from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
@@ -125,7 +124,7 @@ def result(op: str, out: Any, level: int) -> Any:
 
 def stays(x: Any) -> bool:
     """Return whether a plain number would lose something: an outer level, or a gradient."""
-    return bool(x.requires_grad) or capture_mode.is_captured(x)
+    return bool(x.requires_grad) or recorder().records(x)
 
 
 def under(x: Any) -> Any:

@@ -17,10 +17,9 @@ from tapegraph.differentiation.jvps import added
 from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
-from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.linearize import RECORDED_AT
 from tapegraph.recording.node import as_leaf
-from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
@@ -90,7 +89,7 @@ class Pullback:
         None is returned where a gradient is more than its numbers: it is recorded or captured, or
         it carries a tangent.
         """
-        if type(self._out) is not Tensor or capturing() is not None or self._records():
+        if type(self._out) is not Tensor or recorder().capture is not None or self._records():
             return None
         found = self._region.arrays()
         return [

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.batching.levels import LEVELS, Level
+from tapegraph.batching.levels import LEVELS, Level, entered
 from tapegraph.errors import check_callable, message
 from tapegraph.ops import shape
 from tapegraph.pytree import described, leaves, mapped, replaced
 from tapegraph.recording.record import tensor_like
-from tapegraph.tensors.batched import Batched, entered
+from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import as_given, derivative_of, next_tag

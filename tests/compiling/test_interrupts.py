@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.capture_mode import capturing
+from tapegraph.recording.scopes import recorder
 from tests.compiling.beside import agree, engine_of, standing
 
 X = np.array([0.5, -1.5, 2.0])
@@ -102,7 +102,7 @@ class Beside:
         else:
             agree(now[0], self.before[0], "native")
             assert now[1] == self.before[1]
-        assert np.geterr() == ERRORS and capturing() is None
+        assert np.geterr() == ERRORS and recorder().capture is None
         assert (tg.param(1.0) * 2.0).requires_grad
         self.before = now
         self.taken += taken

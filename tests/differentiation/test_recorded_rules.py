@@ -17,10 +17,10 @@ from tapegraph import fallback
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture
 from tapegraph.differentiation.slopes import SLOPES
+from tapegraph.errors import ConcretizationError
 from tapegraph.fallback.rules import Joint, recorded_row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.fallback.sweep import unbroadcast
-from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.op import DEFINED, OPS
 from tapegraph.recording.record import apply
 from tests.cases import OF_COMPLEX

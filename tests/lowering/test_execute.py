@@ -1,4 +1,4 @@
-"""The calls of concrete functions: the private ones, and the public one in their place."""
+"""The calls of concrete functions: the private one, and the public one in its place."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ def concrete(f, *specs, **options):
 
 
 @pytest.mark.parametrize("xla", [False, True])
-def test_every_way_gives_a_functions_outputs_and_assigns_its_variables(way, xla, monkeypatch):
-    monkeypatch.setattr(calls, "OFTEN", 3)
+def test_every_way_gives_a_functions_outputs_and_assigns_its_variables(way, xla):
     v = tf.Variable(np.zeros(2))
 
     def f(x):
@@ -52,8 +51,7 @@ def test_every_way_gives_a_functions_outputs_and_assigns_its_variables(way, xla,
     np.testing.assert_array_equal(v, [5.0, 15.0])
 
 
-def test_no_way_rounds_otherwise_than_numpy(way, monkeypatch):
-    monkeypatch.setattr(calls, "OFTEN", 3)
+def test_no_way_rounds_otherwise_than_numpy(way):
     large = 1.5 * 2.0**52
     call = DirectCall(concrete(lambda x: [(x + large) - large], ((2,), tf.float64)), 4)
     for _ in range(5):
@@ -61,8 +59,7 @@ def test_no_way_rounds_otherwise_than_numpy(way, monkeypatch):
         np.testing.assert_array_equal(rounded, [0.0, 3.0])
 
 
-def test_what_fails_is_an_error_of_tensorflows_own(way, monkeypatch):
-    monkeypatch.setattr(calls, "OFTEN", 2)
+def test_what_fails_is_an_error_of_tensorflows_own(way):
     call = DirectCall(concrete(lambda i: [tf.gather([1.0, 2.0], i)], ((), tf.int64)), 4)
     for _ in range(3):
         with pytest.raises(tf.errors.InvalidArgumentError, match="not in"):
@@ -97,11 +94,11 @@ def test_steps_train_alike_by_either_way(way, xla):
 
 
 @pytest.mark.parametrize("change", ["gone", "raises", "gives something else"])
-def test_private_calls_that_are_not_what_they_were_are_not_used(change, monkeypatch):
+def test_a_private_call_that_is_not_what_it_was_is_not_used(change, monkeypatch):
     from tensorflow.python import pywrap_tfe
 
     if change == "gone":
-        monkeypatch.delattr(pywrap_tfe, "TFE_Py_FastPathExecute")
+        monkeypatch.delattr(pywrap_tfe, "TFE_Py_Execute")
     else:
         error = types.SimpleNamespace(raises=1)
 
@@ -112,21 +109,6 @@ def test_private_calls_that_are_not_what_they_were_are_not_used(change, monkeypa
 
         monkeypatch.setattr(pywrap_tfe, "TFE_Py_Execute", other)
     assert calls.private.__wrapped__() is None
-
-
-def test_a_branch_keeps_a_function_with_its_own_kernel(monkeypatch):
-    monkeypatch.setattr(calls, "OFTEN", 1)
-    found = calls.private()
-
-    def ways(f):
-        call = DirectCall(concrete(f, ((), tf.float64)), 4)
-        call([tf.constant(1.0, tf.float64)])
-        return call._way == found.by_operation
-
-    assert ways(lambda x: [x * 2.0])
-    assert not ways(lambda x: [tf.cond(x > 0.0, lambda: x, lambda: -x)])
-    monkeypatch.setattr(calls, "MOST_KEPT", 0)
-    assert not ways(lambda x: [x * 3.0])
 
 
 # ------------------------------------------------------------------ away from signals

@@ -1,9 +1,10 @@
-"""TensorFlow's log stays off stderr, unless the user has set it up; nothing else is touched."""
+"""TensorFlow's log level is set for its import, unless the user has set it up, and taken back."""
 
 from __future__ import annotations
 
 import json
-import sys
+import os
+import re
 import textwrap
 from pathlib import Path
 
@@ -50,20 +51,21 @@ try:
 except runtime.Unavailable as error:
     print(error)
 """
-linux = pytest.mark.skipif(sys.platform != "linux", reason="C's stderr is set on Linux alone")
 
 
-@pytest.mark.thorough  # packages that pose as TensorFlow are imported as silently below
-def test_no_line_is_written_and_no_variable_is_left(run_python):
+@pytest.mark.thorough  # packages that pose as TensorFlow are imported below
+def test_little_is_written_and_no_variable_is_left(run_python):
     pytest.importorskip("tensorflow")
-    silent = run_python(START + BACKWARD + CHANGED)
-    assert (silent.returncode, silent.stderr) == (0, "")
-    assert not [name for name in json.loads(silent.stdout) if name.startswith(("TF_CPP", "TAPE"))]
+    quiet = run_python(START + BACKWARD + CHANGED)
+    assert quiet.returncode == 0, quiet.stderr
+    # What TensorFlow's libraries log before they have read the level; nothing of XLA's, no warning.
+    for line in quiet.stderr.splitlines():
+        assert re.match(r"I0000 .*\b(port|cudart_stub)\.cc:|WARNING: All log messages before", line)
+    assert not [name for name in json.loads(quiet.stdout) if name.startswith(("TF_CPP", "TAPE"))]
     spoken = run_python(START + IMPORT + CHANGED, CHOSEN="0")
     assert spoken.returncode == 0, spoken.stderr
-    assert ".cc:" in spoken.stderr
     # TensorFlow's own import sets some; tapegraph sets none beside them.
-    assert json.loads(silent.stdout) == json.loads(spoken.stdout)
+    assert json.loads(quiet.stdout) == json.loads(spoken.stdout)
 
 
 def needed(module: str) -> str:
@@ -82,89 +84,46 @@ def stub(folder: Path, code: str) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-@linux
-def test_only_what_c_code_writes_is_dropped(run_python, tmp_path):
-    environment = stub(
-        tmp_path,
-        """
-        import ctypes, os, subprocess, sys, threading
-
-        __version__ = "2.20.0"
-        libc = ctypes.CDLL(None)
-        libc.perror(b"dropped")
-        print("written by Python", file=sys.stderr, flush=True)
-        thread = threading.Thread(target=lambda: print("by a thread", file=sys.stderr, flush=True))
-        thread.start()
-        thread.join()
-        os.write(2, b"to the descriptor\\n")
-        child = "import ctypes; ctypes.CDLL(None).perror(b'by a child')"
-        subprocess.run([sys.executable, "-c", child])
-        print(os.environ["TF_CPP_MIN_LOG_LEVEL"])
-        """,
-    )
-    after = "import ctypes; ctypes.CDLL(None).perror(b'after')"
-    done = run_python(START + IMPORT + CHANGED + after, **environment)
-    assert done.stderr.splitlines() == [
-        "written by Python",
-        "by a thread",
-        "to the descriptor",
-        "by a child: Success",
-        "after: Success",
-    ]
+def test_the_level_is_set_for_the_import_alone(run_python, tmp_path):
+    code = "import os; __version__ = '2.20.0'; print(os.environ['TF_CPP_MIN_LOG_LEVEL'])"
+    done = run_python(START + IMPORT + CHANGED, **stub(tmp_path, code))
     assert done.stdout.split() == ["3", "{}"]
 
 
-@linux
 @pytest.mark.parametrize("variable", ["TF_CPP_MIN_LOG_LEVEL", "TF_CPP_MAX_VLOG_LEVEL"])
 def test_the_users_own_choice_is_left_alone(variable, run_python, tmp_path):
-    environment = stub(
-        tmp_path,
-        f"""
-        import ctypes, os
+    code = f"""
+        import os
 
         __version__ = "2.20.0"
-        ctypes.CDLL(None).perror(b"shown")
         print(os.environ[{variable!r}], os.environ.get("TF_CPP_MIN_LOG_LEVEL"))
-        """,
-    )
+        """
     choose = f"os.environ[{variable!r}] = before[{variable!r}] = '1'\n"
-    done = run_python(START + choose + IMPORT + CHANGED, **environment)
-    assert done.stderr.splitlines() == ["shown: Success"]
+    done = run_python(START + choose + IMPORT + CHANGED, **stub(tmp_path, code))
     level = "1" if variable == "TF_CPP_MIN_LOG_LEVEL" else "None"
     assert done.stdout.split() == ["1", level, "{}"]
 
 
-@linux
 def test_a_failing_import_puts_everything_back(run_python, tmp_path):
-    environment = stub(
-        tmp_path, "import ctypes; ctypes.CDLL(None).perror(b'dropped'); raise ImportError('no DLL')"
-    )
-    after = "import ctypes; ctypes.CDLL(None).perror(b'after')"
-    done = run_python(START + IMPORT + CHANGED + after, **environment)
-    assert done.stderr.splitlines() == ["after: Success"]
+    environment = stub(tmp_path, "raise ImportError('no DLL')")
+    done = run_python(START + IMPORT + CHANGED, **environment)
     assert done.stdout.splitlines() == ["TensorFlow does not import: ImportError: no DLL", "{}"]
 
 
-@linux
-def test_a_child_forked_meanwhile_has_its_stderr_and_no_variable(run_python, tmp_path):
-    environment = stub(
-        tmp_path,
-        """
-        import ctypes, os
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_forked_meanwhile_has_no_variable(run_python, tmp_path):
+    code = """
+        import os
 
         __version__ = "2.20.0"
         child = os.fork()
         if child == 0:
-            level = os.environ.get("TF_CPP_MIN_LOG_LEVEL")
-            ctypes.CDLL(None).perror(f"a child, level {level}".encode())
+            print(os.environ.get("TF_CPP_MIN_LOG_LEVEL"), flush=True)
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-        ctypes.CDLL(None).perror(b"dropped")
-        """,
-    )
-    done = run_python(START + IMPORT + CHANGED, **environment)
-    assert done.stderr.splitlines() == ["a child, level None: Success"]
-    assert done.stdout.split() == ["{}"]
+        """
+    done = run_python(START + IMPORT + CHANGED, **stub(tmp_path, code))
+    assert done.stdout.split() == ["None", "{}"]
 
 
 def test_a_level_that_another_thread_sets_meanwhile_stays(run_python, tmp_path):
@@ -183,5 +142,5 @@ sys.modules["tensorflow"] = ModuleType("tensorflow")
 sys.modules["tensorflow"].__version__ = "2.20.0"
 """
     program += needed('sys.modules["tensorflow"].')
-    done = run_python(START + program + IMPORT + "print(runtime._chosen_here)")
-    assert done.stdout.split() == ["False"]
+    done = run_python(START + program + IMPORT + CHANGED)
+    assert done.stdout.split() == ["{}"]

@@ -13,7 +13,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
-from tapegraph.recording.capture_mode import ConcretizationError
+from tapegraph.errors import ConcretizationError
 from tests.quick import in_one
 from tests.replay import replay
 

@@ -9,8 +9,8 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
+from tapegraph.errors import ConcretizationError
 from tapegraph.lowering import GAPS
-from tapegraph.recording.capture_mode import ConcretizationError
 from tapegraph.recording.op import OPS
 from tests.cases import CASES, WITHOUT_GRADIENT
 from tests.quick import a_few_each, check_each, each_operation, in_one

@@ -28,9 +28,9 @@ from tapegraph.errors import message
 from tapegraph.ops import shape as _shape
 from tapegraph.ops.index import scatter
 from tapegraph.pytree import mapped
-from tapegraph.recording.capture_mode import capturing
 from tapegraph.recording.numpy_functions import COUNTERPARTS, OF_ONE
 from tapegraph.recording.record import tensor_like
+from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.tensor import Tensor
 
 # Of these, a list holds several arrays; of the others it is one.
@@ -81,7 +81,7 @@ def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if by_numpy and not kwargs and function in COUNTERPARTS and capturing() is None:
+        if by_numpy and not kwargs and function in COUNTERPARTS and recorder().capture is None:
             kinds = set(map(type, args))
             if Tensor in kinds and kinds <= _PLAIN:  # what NumPy's dispatch would come to
                 if call not in primitive_vjps and call not in primitive_jvps:

@@ -18,8 +18,8 @@ from tapegraph.autograd.numpy.numpy_wrapper import joined, wrapped
 from tapegraph.autograd.tracer import primitive
 from tapegraph.errors import message, user_line
 from tapegraph.pytree import mapped
-from tapegraph.recording.capture_mode import is_captured
 from tapegraph.recording.numpy_functions import peek
+from tapegraph.recording.scopes import recorder
 
 F = TypeVar("F", bound=Callable[..., Any])
 INF = math.inf
@@ -157,7 +157,7 @@ def inside(
 
 def _everywhere(condition: Any) -> bool:
     """Return whether a condition holds for all elements; of captured ones, False."""
-    return not is_captured(condition) and bool(np.all(condition))
+    return not recorder().records(condition) and bool(np.all(condition))
 
 
 def checked(module: str, name: str, *args: Any, **options: Any) -> Any:

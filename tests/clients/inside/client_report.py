@@ -86,15 +86,15 @@ def _note_complex_values():
 
 
 def _count_entries():
-    from tapegraph.recording import record
+    from tapegraph.recording.recorder import Recorder
 
-    remember = record.remember
+    result = Recorder.result
 
-    def counting(*entry):
-        ENTRIES[0] += 1
-        return remember(*entry)
+    def counting(recorder, op, out, inputs, attrs, needed, saved=None):
+        ENTRIES[0] += needed
+        return result(recorder, op, out, inputs, attrs, needed, saved)
 
-    record.remember = counting
+    Recorder.result = Recorder.entry = counting
 
 
 def _why(report):

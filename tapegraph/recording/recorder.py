@@ -1,0 +1,285 @@
+"""Recorders: what becomes of what happens here.
+
+One records on the tape of its thread, one computes constants, and a third captures a program
+(`tapegraph.capture.capture`). Operations, tensors, optimizers and transforms call the one that the
+scope holds, and do not ask which it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+from weakref import ref
+
+import numpy as np
+import numpy.typing as npt
+
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.errors import ORIGINS, USER, message, user_frame, warn
+from tapegraph.recording import node as nodes
+from tapegraph.recording import stored
+from tapegraph.recording.node import Node, as_leaf, mark_changed, new, next_seq, numeric
+from tapegraph.recording.op import CONSTANT, NO_ATTRS, PARAM, Op
+from tapegraph.recording.record import as_dtype
+from tapegraph.recording.scopes import Unbegun
+from tapegraph.recording.tape import Tape, current
+from tapegraph.recording.watchers import OTHERS, recorded
+from tapegraph.typed import Array
+
+# Bound once: each lookup saved here is paid by every recorded operation.
+_getframe = sys._getframe
+_modules = sys.modules
+
+
+class Recorder:
+    """Records eagerly: an operation leaves an entry on the tape if a gradient flows through it.
+
+    :ivar tape: Where it records.
+    :ivar capture: The program that is captured here, if any.
+    """
+
+    __slots__ = ("tape",)
+
+    capture: Any = None
+
+    def __init__(self, tape: Tape | None = None) -> None:
+        self.tape = Tape() if tape is None else tape
+
+    def on(self, tape: Tape) -> Recorder:
+        """Return a recorder of the same kind on another tape."""
+        return type(self)(tape)
+
+    def where_gradients_flow(self, flows: bool) -> Recorder:
+        """Return the recorder of a scope in which gradients flow, or do not."""
+        return (Recorder if flows else NoGrad)(self.tape)
+
+    # This is the hot path, and so in one piece.
+    def result(
+        self,
+        op: Op,
+        out: Array,
+        inputs: tuple[Any, ...],
+        attrs: dict[str, Any],
+        needed: bool,
+        saved: Any = None,
+    ) -> Any:
+        """Return an operation's result: an entry with the user's line, or a constant.
+
+        :param needed: Whether a gradient can flow to one of the inputs.
+        :param saved: What the operation keeps for its derivative.
+        """
+        node = new(nodes.tensor_class)
+        node._seq = next_seq()
+        if not needed:
+            # A view of a leaf would change with the leaf, and nothing would remember that it did.
+            node._array = out if out.base is None else out.copy("K")
+            node._op = CONSTANT
+            node._inputs = ()
+            node._attrs = NO_ATTRS
+            node._requires_grad = False
+            return node
+        node._array = out
+        node._op = op
+        node._inputs = inputs
+        node._attrs = attrs
+        node._requires_grad = True
+        node._retains = False
+        node._saved = saved
+        frame = _getframe(2)
+        while ORIGINS[frame.f_code.co_filename] is not USER:
+            if frame.f_back is None:
+                frame = user_frame(_getframe(2))
+                break
+            frame = frame.f_back
+        node._code = frame.f_code
+        node._lasti = frame.f_lasti
+        tape = self.tape
+        if "asyncio" in _modules:
+            tape = current()
+        tape.refs.append(ref(node))
+        if len(tape.refs) > tape.limit:
+            tape.prune()
+        if OTHERS:
+            recorded()
+        return node
+
+    # The same whatever the scope says: an entry where ``needed``.
+    entry = result
+
+    # What belongs to a program that is captured: nothing here
+
+    def records(self, *values: Any) -> bool:
+        """Return whether one of the values, or of those in lists and tuples, is of a program."""
+        return False
+
+    def read(self, value: Any, conversion: str, fix: str) -> None:
+        """Let a value, or those in lists and tuples, become plain numbers, unless of a program."""
+
+    def read_plain(self, op: str, what: str, fix: str) -> None:
+        """Let a plain number be read, unless the runs of a program read it anew."""
+
+    def outside(self, op: str, fix: str) -> None:
+        """Let happen what cannot be a part of a program."""
+
+    def fixed(self, op: str, value: Any, argument: str, fix: str = "") -> None:
+        """Refuse a float that every run gives anew where only one that stays can be used."""
+
+    def number(self, value: Any, dtype: Any) -> Any:
+        """Return a float that every run gives anew as a tensor, and anything else as it is."""
+        return value
+
+    def met(
+        self, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return arguments with such floats as tensors, of the dtype that a number would take."""
+        return args, options
+
+    # Leaves
+
+    def numbers_of(self, data: Any) -> Any:
+        """Return what a leaf is made from: of an argument of a program its numbers."""
+        return data
+
+    def leaf(self, array: Array, data: Any) -> Any:
+        """Return a constant of the numbers that were made from data."""
+        return as_leaf(array)
+
+    def parameter(self, leaf: Node, frame: FrameType) -> None:
+        """Make a leaf a parameter, at the line of a frame."""
+        leaf._op = PARAM
+        leaf._requires_grad = True
+        leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
+        tape = current()
+        tape.enter(leaf)
+        tape.add_param(leaf)
+
+    def set_requires_grad(self, leaf: Node, wanted: bool) -> None:
+        """Make a constant a parameter, or a parameter a constant."""
+        mark_changed(leaf)
+        if wanted:
+            self.parameter(leaf, user_frame(sys._getframe(1)))
+        else:
+            leaf._op = CONSTANT
+            leaf._requires_grad = False
+
+    def detach(self, x: Any) -> Any:
+        """Return a tensor as a constant with no history."""
+        return as_leaf(np.array(x._array))
+
+    def draw(
+        self, op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]
+    ) -> Array:
+        """Draw random numbers; ``by`` are the numbers that the draw depends on."""
+        return np.asarray(draw(), dtype)
+
+    # State
+
+    def assign(self, leaf: Any, value: Any) -> None:
+        """Give a leaf a new value."""
+        leaf._check_assignable()
+        given = as_dtype("assign", numeric(value, "assign", "value"), leaf.dtype)
+        leaf._array = leaf._fitting(given)
+        mark_changed(leaf)
+
+    def in_place(self, x: Any, result: Any) -> Any:
+        """Return what ``x += y`` makes of a tensor, given the sum."""
+        return result
+
+    def before_write(self, leaf: Node) -> None:
+        """Prepare for a write into the array of a leaf."""
+
+    def written(self, leaf: Node) -> None:
+        """Note that something was written into the array of a leaf."""
+        mark_changed(leaf)
+
+    def step(self, optimizer: Any) -> None:
+        """Take the step of an optimizer."""
+        optimizer.step_now()
+
+    # Gradients
+
+    def gradient(self, x: Any) -> Any:
+        """Return the gradient of a tensor, None before any."""
+        grad = stored.read(x)
+        if grad is None and x._inputs and not x._retains:
+            warn(
+                f"grad: received a result of {x._op.name}, which keeps no gradient, so it is "
+                "None; read the grad of the parameters it was computed from, or call "
+                "retain_grad() on it before backward(). (x += 1 makes x such a result; inside "
+                "tg.no_grad() it changes x itself.)",
+                UserWarning,
+            )
+        return grad
+
+    def gradient_for_step(self, x: Any, rows: bool) -> Any:
+        """Return the same for an optimizer, which does not change it: also as ``rows``."""
+        held = stored.held(x)
+        if rows and isinstance(held, RowSparse):
+            return held.added_up()
+        grad = stored.read(x)
+        if grad is None:
+            return None
+        view = stored.fitting("optim", x, grad).view()
+        view.setflags(write=False)
+        return view
+
+    def set_gradient(self, x: Any, value: Any) -> None:
+        """Give a tensor another gradient, or None."""
+        if value is not None:
+            value = as_dtype("grad", numeric(value, "grad", "value"), x.dtype)
+            x._check_fits(value)
+        x._grad = value
+
+    def replace_gradient(self, x: Any, grad: Any) -> None:
+        """Give a tensor a gradient that was computed from its own."""
+        x._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
+
+    def zero_gradient(self, x: Any) -> None:
+        """Set the gradient of a tensor to zero where there is one."""
+        if getattr(x, "_grad", None) is not None:
+            x._grad = stored.ZERO
+
+    def retain_gradient(self, x: Any) -> None:
+        """Keep the gradient of a result at the next backward."""
+        if not x._requires_grad:
+            received = "a tensor that needs no gradient"
+            raise RuntimeError(message("retain_grad", received, "a recorded result"))
+        x._retains = True
+
+
+Unbegun.recorder_class = Recorder
+
+
+def updated_in_place(x: Any, result: Any) -> Any:
+    """Give a parameter the result of an update in place, and return it; of others the result."""
+    if x._op is not PARAM:
+        return result
+    if result.shape != x.shape:
+        received = f"a result of shape {result.shape} for a parameter of shape {x.shape}"
+        raise ValueError(message("an update in place", received, "the parameter's own shape"))
+    x.assign(result)
+    return x
+
+
+class NoGrad(Recorder):
+    """Computes constants, as `tg.no_grad` asks for."""
+
+    __slots__ = ()
+
+    def result(
+        self,
+        op: Op,
+        out: Array,
+        inputs: tuple[Any, ...],
+        attrs: dict[str, Any],
+        needed: bool,
+        saved: Any = None,
+    ) -> Any:
+        """Return an operation's result as a constant."""
+        return Recorder.result(self, op, out, inputs, attrs, False)
+
+    def in_place(self, x: Any, result: Any) -> Any:
+        """Return what ``x += y`` makes of a tensor: a parameter changes itself."""
+        return updated_in_place(x, result)
