@@ -1,8 +1,8 @@
 """The batching rules: an operation on many examples at once, in recorded operations.
 
-A batched operand has an axis more, its first, along which the examples lie. A rule takes a `BatchedCall`
-and returns the result with that axis. Rules run recorded operations alone: what they compute is on
-the tape, and differentiates, compiles and lowers as anything there does.
+A batched operand has one more axis, its first, along which the examples lie. A rule takes a
+`BatchedCall` and returns the result with that axis. Rules run recorded operations alone: what they
+compute is on the tape, and differentiates, compiles and lowers as anything there does.
 
 An operation is found by its name, and else by its kind: element-wise operations and comparisons
 align their operands behind the batch axis; those along some axes count one axis more.
