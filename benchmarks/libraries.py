@@ -135,7 +135,7 @@ class Graph(Library):
         from tapegraph.arrays.buffers import keep_freed_memory
         from tapegraph.capture.capture import Capture
         from tapegraph.lowering.calls import DirectCall
-        from tapegraph.lowering.translate import emit
+        from tapegraph.lowering.translate import Translator
 
         keep_freed_memory()
         with Capture() as capture:
@@ -148,23 +148,21 @@ class Graph(Library):
         seed = cotangent(program.shapes[out], program.dtypes[out])
 
         def traced(*feeds: Any) -> list[Any]:
-            tensors: list[Any] = [None] * len(program)
-            for slot, feed in zip(program.fed, feeds, strict=False):
-                tensors[slot] = feed
-            targets = [tensors[slot] for slot in wanted]
+            leaves = dict(zip(program.fed, feeds, strict=False))
+            targets = [leaves[slot] for slot in wanted]
+            translator = Translator(recording, whole=True)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(targets)
-                for _ in emit(recording, tensors, whole=True):
-                    pass
-            grads = []
+                translator.run(leaves)
+            result, grads = translator.values[out], []
             if len(feeds) > len(program.fed):
                 grads = tape.gradient(
-                    tensors[out],
+                    result,
                     targets,
                     output_gradients=feeds[-1],
                     unconnected_gradients=tf.UnconnectedGradients.ZERO,
                 )
-            return [tf.identity(tensors[out]), *map(tf.convert_to_tensor, grads)]
+            return [tf.identity(result), *map(tf.convert_to_tensor, grads)]
 
         feeds = [tf.constant(recording.values[slot]) for slot in program.fed]
         calls = {"forward": feeds}

@@ -22,7 +22,7 @@ from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.rows.rules import MetNaN, own_gradient
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import check_lowers, emit, specs
+from tapegraph.lowering.translate import Translator, check_lowers, specs
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import SCALAR
@@ -89,18 +89,17 @@ class Graph:
         self, recording: Recording, feeds: Sequence[Any], results: Sequence[int], strong_zero: bool
     ) -> list[Any]:
         tf, program, arrived = tensorflow(), recording.program, iter(feeds)
-        tensors: list[Any] = [None] * len(program)
-        for slot in program.fed:
-            tensors[slot] = next(arrived)
+        leaves = {slot: next(arrived) for slot in program.fed}
         stand_ins = {slot: next(arrived) for slot in results}
         if self._fed_scalars:
             packed = next(arrived)
             for position, slot in enumerate(self._fed_scalars):
-                tensors[slot] = packed[position]
+                leaves[slot] = packed[position]
         wanted = set(program.wanted)
+        translator = Translator(recording, strong_zero=strong_zero)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([tensors[slot] for slot in program.fed if slot in wanted])
-            for slot in emit(recording, tensors, strong_zero=strong_zero):
+            for slot in translator.walk(leaves):
+                tensors = translator.values
                 if slot in stand_ins:
                     tensors[slot] = _standing_in(tensors[slot], stand_ins[slot])
                 if slot in wanted:
@@ -197,7 +196,7 @@ class CacheInfo(NamedTuple):
     limit: int
 
 
-class _Entry:
+class _CachedGraph:
     """The graph of one structure, and which of its scalars have been seen to change."""
 
     __slots__ = ("bits", "compiled", "lock", "varying", "wiring")
@@ -211,7 +210,7 @@ class _Entry:
 
 
 _lock = Lock()
-_entries: OrderedDict[Key, _Entry] = OrderedDict()
+_entries: OrderedDict[Key, _CachedGraph] = OrderedDict()
 _info = CacheInfo(0, 0, 0, 0, 0, limit=128)
 
 
@@ -219,7 +218,7 @@ def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
     """Return a structure's graph and, where it had to be compiled now, the seconds that took."""
     key = recording.program.key
     with _lock():
-        entry = _entries.setdefault(key, _Entry())
+        entry = _entries.setdefault(key, _CachedGraph())
         _entries.move_to_end(key)
         _shrink()
     try:
@@ -234,7 +233,7 @@ def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
     return found, found.seconds if is_new else None
 
 
-def _compiled(entry: _Entry, recording: Recording) -> tuple[BackwardGraph, bool]:
+def _compiled(entry: _CachedGraph, recording: Recording) -> tuple[BackwardGraph, bool]:
     """Return the entry's graph, and whether it had to be compiled now."""
     program, scalars = recording.program, recording.scalars
     bits = scalar_bits(scalars)
@@ -369,12 +368,13 @@ def _node_types(recording: Recording) -> list[list[str]]:
     types = [["Const"] if op is SCALAR else ["Placeholder"] for op in program.ops]
     graph = tf.Graph()
     with graph.as_default():
-        tensors: list[Any] = [None] * len(program)
-        for slot, spec in zip(fed, specs(program, fed, 0), strict=False):
-            tensors[slot] = tf.compat.v1.placeholder(spec.dtype, spec.shape)
+        placeholder = tf.compat.v1.placeholder
+        found = zip(fed, specs(program, fed, 0), strict=False)  # seeds follow
+        leaves = {slot: placeholder(spec.dtype, spec.shape) for slot, spec in found}
         seen = len(graph.get_operations())
-        for slot in emit(recording, tensors):
+        for slot in Translator(recording).walk(leaves):
             operations = graph.get_operations()
-            types[slot] = [op.type for op in operations[seen:] if op.type != "Const"]
+            if program.inputs[slot]:
+                types[slot] = [op.type for op in operations[seen:] if op.type != "Const"]
             seen = len(operations)
     return types

@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,10 @@ from tapegraph.exporting.recorded import (
     ParameterNames,
     Places,
     output_names,
-    retyped,
 )
 from tapegraph.lowering.rows.rules import NotLowered, Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import emit_entry, row_of
+from tapegraph.lowering.translate import Translator
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT, OpKind
 from tapegraph.recording.program import Recording
@@ -62,53 +62,59 @@ class Function:
 
     def __init__(self, recorded: FreeFunction, variables: Variables) -> None:
         self.recorded = recorded
-        _check_nodes(recorded.op, recorded.recording)
         # Each is made in the order of reading.
         made = {slot: variables.of(param) for slot, param in recorded.parameters.items()}
         self._state = {slot: made[slot] for slot in made if made[slot] is not None}
 
     def results(self, feeds: Sequence[Any], *, strong_zero: bool = False) -> list[Any]:
         """Emit it; return its results in order."""
-        tf = tensorflow()
+        tf, recorded = tensorflow(), self.recorded
         batch = None
-        if any(self.recorded.batched):
-            first = feeds[self.recorded.batched.index(True)]
+        if any(recorded.batched):
+            first = feeds[recorded.batched.index(True)]
             batch = tf.shape(first, out_type=tf.int64)[0]
-        tensors = self._leaves(feeds, batch)
-        known, p = self.recorded.recording, self.recorded.program
-        attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
-        program = retyped(p, attrs, [_sized(shape, batch) for shape in p.shapes])
-        recording = Recording(program, known.values, known.nodes)
-        for slot, op in enumerate(program.ops):
-            if not program.inputs[slot]:
-                continue
-            try:
-                result = emit_entry(recording, slot, tensors, strong_zero=strong_zero, whole=True)
-            except (TypeError, ValueError) as error:
-                if batch is None:
-                    raise
-                expected = "an operation that TensorFlow has for it"
-                received = f"{known.describe(slot)}, for batches of any size"
-                fix = f"Pass batch=False. ({type(error).__name__}: {error})"
-                raise NotLowered(message(self.recorded.op, received, expected, fix)) from error
-            if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
-                result = result if op.kind is OpKind.COMPARISON else tf.stop_gradient(result)
-            tensors[slot] = result
-        return [tf.identity(tensors[slot]) for slot in program.outputs]
+        leaves = {slot: variable.read_value() for slot, variable in self._state.items()}
+        for slot in recorded.program.fed:
+            if slot not in leaves and recorded.program.ops[slot] is not INPUT:
+                leaves[slot] = _constant(recorded.constant(slot), batch)
+        leaves.update(zip(recorded.runs[0].inputs, feeds, strict=True))  # None where nobody reads
+        emits = _FreeTranslator(recorded, batch, strong_zero=strong_zero)
+        emits.run(leaves)
+        return [tf.identity(emits.values[slot]) for slot in emits.program.outputs]
 
-    def _leaves(self, feeds: Sequence[Any], batch: Any) -> list[Any]:
-        """Return a list of every slot's tensor, with those of leaves in their places."""
-        program = self.recorded.program
-        tensors: list[Any] = [None] * len(program)
-        for slot in program.fed:
-            if slot in self._state:
-                tensors[slot] = self._state[slot].read_value()
-            elif program.ops[slot] is not INPUT:
-                tensors[slot] = _constant(self.recorded.constant(slot), batch)
-        for place, feed in zip(self.recorded.runs[0].inputs, feeds, strict=True):
-            if place is not None:
-                tensors[place] = feed
-        return tensors
+
+class _FreeTranslator(Translator):
+    """Emits a function for batches of one size, or of any."""
+
+    def __init__(self, recorded: FreeFunction, batch: Any, *, strong_zero: bool) -> None:
+        p, known = recorded.program, recorded.recording
+        attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
+        program = replace(p, attrs=attrs, shapes=[_sized(shape, batch) for shape in p.shapes])
+        recording = Recording(program, known.values, known.nodes)
+        super().__init__(recording, strong_zero=strong_zero, whole=True)
+        self._recorded = recorded
+        self._batch = batch
+
+    def operation(self, slot: int) -> Any:
+        """Emit an operation; where the recording lets no gradient through, none flows here."""
+        tf, program, op = tensorflow(), self.program, self.program.ops[slot]
+        asked, entry = self._recorded.op, self._recorded.recording.describe(slot)
+        try:
+            result = super().operation(slot)
+        except NotLowered as error:
+            expected = "operations with a node in TensorFlow"
+            fix = "An operation of your own takes one with tg.defop(lowering=)."
+            raise NotLowered(message(asked, f"{entry}: {error}", expected, fix)) from None
+        except (TypeError, ValueError) as error:
+            if self._batch is None:
+                raise
+            expected = "an operation that TensorFlow has for it"
+            fix = f"Pass batch=False. ({type(error).__name__}: {error})"
+            received = f"{entry}, for batches of any size"
+            raise NotLowered(message(asked, received, expected, fix)) from error
+        if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
+            result = result if op.kind is OpKind.COMPARISON else tf.stop_gradient(result)
+        return result
 
 
 def _constant(found: Any, batch: Any) -> Any:
@@ -178,21 +184,6 @@ def _plain(shape: list[int], dtype: Any) -> Array:
             rows = np.arange(min(shape[-2:]))
             array[..., rows, rows] = 1.0
     return array
-
-
-def _check_nodes(op: str, recording: Recording) -> None:
-    """Refuse an operation without a node in TensorFlow, at its line."""
-    program = recording.program
-    for slot, kind in enumerate(program.ops):
-        if program.inputs[slot]:
-            try:
-                row_of(kind, whole=True)
-            except NotLowered as error:
-                received = f"{recording.describe(slot)}: {error}"
-                fix = "An operation of your own takes one with tg.defop(lowering=)."
-                raise NotLowered(
-                    message(op, received, "operations with a node in TensorFlow", fix)
-                ) from None
 
 
 # SavedModels

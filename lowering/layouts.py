@@ -19,7 +19,7 @@ from tapegraph.lowering.rows.rules import (
     reordered,
     reshaped,
 )
-from tapegraph.recording.op import Attrs
+from tapegraph.recording.op import GRADIENT, Attrs
 from tapegraph.recording.program import Program
 
 RANK = len(TO_LAST)
@@ -53,11 +53,8 @@ class LaidOut:
         return self._first[slot]
 
     def __setitem__(self, slot: int, tensor: Any) -> None:
-        self._first[slot] = tensor
-
-    def put(self, slot: int, tensor: Any, *, last: bool) -> None:
-        """Take the tensor of a slot, of images maybe channels last."""
-        if last and len(self._program.shapes[slot]) == RANK:
+        """Take the tensor of a slot, of images as the slot `runs_last` or not."""
+        if len(self._program.shapes[slot]) == RANK and self.runs_last(slot):
             self._last[slot] = tensor
             self._made_last.add(slot)
         else:
@@ -72,9 +69,13 @@ class LaidOut:
         return self._last[slot] if slot in self._made_last else self._first[slot]
 
     def runs_last(self, slot: int) -> bool:
-        """Return whether an operation is to be emitted channels last."""
-        program, (first, *rest) = self._program, self._program.inputs[slot]
-        name = program.ops[slot].name
+        """Return whether an entry is to be emitted channels last; a gradient as what it is of."""
+        program, inputs = self._program, self._program.inputs[slot]
+        if not inputs:
+            return False
+        (first, *rest), name = inputs, program.ops[slot].name
+        if program.ops[slot] is GRADIENT:
+            return rest[0] in self._made_last
         if name in nn.LAST_LOWERINGS:
             return first not in rest  # the image is no kernel
         if name in elementwise.LOWERINGS:

@@ -1,8 +1,7 @@
-"""A program to TensorFlow nodes, one entry after the other; one operation by an eager kernel."""
+"""From a program to TensorFlow nodes; and one operation by an eager kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from tapegraph.lowering.rows.rules import (
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops import rules_of_families
+from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
 from tapegraph.typed import Array
@@ -69,66 +69,67 @@ def specs(program: Program, fed: list[int], fed_scalars: int) -> list[Any]:
     return result + [spec(slot, f"seed_{i}") for i, slot in enumerate(program.outputs)]
 
 
-def emit(
-    recording: Recording, tensors: list[Any], *, strong_zero: bool = False, whole: bool = False
-) -> Iterator[int]:
-    """Fill in the graph tensor of every result in turn, and yield its slot.
+class Translator(Interpreter):
+    """Emits a program's nodes in the graph that is being traced; numbers become constants.
 
-    Those of leaves are there already, but for numbers that are not fed: they become constants.
+    :param strong_zero: Zero cotangents absorb what they meet.
+    :param whole: Operations may have rules that only whole programs use.
     """
-    for slot, inputs in enumerate(recording.program.inputs):
-        if inputs:
-            tensors[slot] = emit_entry(
-                recording, slot, tensors, strong_zero=strong_zero, whole=whole
+
+    def __init__(
+        self, recording: Recording, *, strong_zero: bool = False, whole: bool = False
+    ) -> None:
+        super().__init__(recording)
+        self._strong_zero = strong_zero
+        self._whole = whole
+
+    def operation(self, slot: int) -> Any:
+        """Emit an operation, and return its graph tensor."""
+        return self.emitted(slot, self.values)
+
+    def emitted(self, slot: int, tensors: Any, *, last: bool = False) -> Any:
+        """Return the graph tensor of an operation of ``tensors``, which holds its inputs by slot.
+
+        Where ``last``, images lie channels last, in ``tensors`` and in the result.
+        """
+        program = self.program
+        op = program.ops[slot]
+        attrs: Attrs = program.attrs[slot]
+        out = Result(program.shapes[slot], program.dtypes[slot].name)
+        operands, rule = self.converted(slot, tensors), self._rule(slot)
+        if last:
+            out, rule, attrs = emitted_last(op.name, out, rule, attrs)
+        result = rule(out, *operands, **attrs)
+        shape = known(out.shape)
+        if None in shape and result.shape.is_compatible_with(shape):
+            result.set_shape(shape)
+        if tuple(result.shape) != shape or result.dtype != out.dtype:
+            raise TypeError(
+                f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
+                f"the tape has {out.dtype} {out.shape}: {self.recording.describe(slot)}"
             )
-            yield slot
+        return result
 
+    def _rule(self, slot: int) -> Rule:
+        op = self.program.ops[slot]
+        if op.rules is None and touches_complex(self.program, slot):
+            rule, zeros = _complex_rule(op), "complex zeros"
+        else:
+            row = row_of(op, whole=self._whole)
+            if self._strong_zero and op.rules is None:
+                return with_strong_zeros(op.name, row)
+            rule, zeros = row.rule, "its zeros"
+        if self._strong_zero:
+            raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps {zeros}")
+        return rule
 
-def emit_entry(
-    recording: Recording,
-    slot: int,
-    tensors: Any,
-    *,
-    strong_zero: bool = False,
-    whole: bool = False,
-    last: bool = False,
-) -> Any:
-    """Return the graph tensor of one operation, whose inputs have theirs; as in `emit`.
+    def constant(self, number: Any, dtype: Any) -> Any:
+        """Return a number as a constant of the graph."""
+        return graph_constant(number, dtype)
 
-    Where ``last``, images lie channels last, in ``tensors`` and in the result.
-    """
-    program = recording.program
-    op = program.ops[slot]
-    attrs: Attrs = program.attrs[slot]
-    out = Result(program.shapes[slot], program.dtypes[slot].name)
-    operands = _operands(recording, slot, tensors)
-    rule = _rule(program, slot, strong_zero=strong_zero, whole=whole)
-    if last:
-        out, rule, attrs = emitted_last(op.name, out, rule, attrs)
-    result = rule(out, *operands, **attrs)
-    shape = known(out.shape)
-    if None in shape and result.shape.is_compatible_with(shape):
-        result.set_shape(shape)
-    if tuple(result.shape) != shape or result.dtype != out.dtype:
-        raise TypeError(
-            f"the lowering of {op.name} gives {result.dtype.name} {tuple(result.shape)} where "
-            f"the tape has {out.dtype} {out.shape}: {recording.describe(slot)}"
-        )
-    return result
-
-
-def _rule(program: Program, slot: int, *, strong_zero: bool, whole: bool) -> Rule:
-    op = program.ops[slot]
-    if op.rules is None and touches_complex(program, slot):
-        rule, zeros = _complex_rule(op), "complex zeros"
-    else:
-        row = row_of(op, whole=whole)
-        if strong_zero and op.rules is None:
-            return with_strong_zeros(op.name, row)
-        rule, zeros = row.rule, "its zeros"
-    if strong_zero:
-        raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps {zeros}")
-    return rule
+    def cast(self, value: Any, dtype: Any) -> Any:
+        """Return a graph tensor in another dtype."""
+        return cast_to(value, dtype)
 
 
 def _complex_rule(op: Op) -> Rule:
@@ -136,18 +137,6 @@ def _complex_rule(op: Op) -> Rule:
     if row is None or row.complex is None:
         raise NotLowered(f"{op.name} has no lowering for complex numbers")
     return row.rule if row.complex is True else row.complex
-
-
-def _operands(recording: Recording, slot: int, tensors: Any) -> list[Any]:
-    """Return an entry's input tensors, in the dtype to which NumPy converts them."""
-    converted, operands = recording.converted(slot), []
-    for i, dtype in zip(recording.program.inputs[slot], converted, strict=True):
-        if tensors[i] is None:
-            tensors[i] = graph_constant(
-                recording.values[i], dtype or recording.program.dtypes[slot]
-            )
-        operands.append(tensors[i] if dtype is None else cast_to(tensors[i], dtype))
-    return operands
 
 
 _SHAPES = linalg.EAGER | shape.EAGER

@@ -64,9 +64,7 @@ class BatchRows(Rows):
     """
 
     def __init__(self, array: Array, order: Array | None, size: int, *, drop_last: bool) -> None:
-        self._array = array
-        self._order = order
-        self._size = size
+        self._array, self._order, self._size = array, order, size
         self._full, left = divmod(len(array), size)
         self._count = self._full + (left > 0 and not drop_last)
 
@@ -113,18 +111,11 @@ class Batches:
     """Arrays to go over in batches, as often as is asked; `batches` makes it."""
 
     def __init__(
-        self,
-        trees: tuple[Any, ...],
-        permutation: Callable[[int], Array] | None,
-        size: int,
-        drop_last: bool,
+        self, trees: tuple[Any, ...], permutation: Callable[[int], Array] | None, **batching: Any
     ) -> None:
-        self._trees = trees
-        self._permutation = permutation
-        self._size = size
-        self._drop_last = drop_last
-        self._rows = len(next(array for _, array in pytree.leaves(trees)))
-        self._count = self._rows // size if drop_last else -(-self._rows // size)
+        self._trees, self._permutation, self._batching = trees, permutation, batching
+        self._first = next(array for _, array in pytree.leaves(trees))
+        self._count = len(BatchRows(self._first, None, **batching))
 
     def __len__(self) -> int:
         return self._count
@@ -135,8 +126,8 @@ class Batches:
 
     def epoch(self) -> Epoch:
         """Return the next pass, shuffled anew."""
-        order = None if self._permutation is None else self._permutation(self._rows)
-        take = partial(BatchRows, order=order, size=self._size, drop_last=self._drop_last)
+        order = None if self._permutation is None else self._permutation(len(self._first))
+        take = partial(BatchRows, order=order, **self._batching)
         return Epoch(tuple(pytree.mapped(take, tree) for tree in self._trees))
 
 
@@ -176,7 +167,8 @@ def batches(
     if lengths[0] < (size if drop_last else 1):
         received = f"{lengths[0]} rows for batches of {size}"
         raise ValueError(message("batches", received, "enough rows for one batch"))
-    return Batches(trees, _permutation(rng) if shuffle else None, size, drop_last)
+    permutation = _permutation(rng) if shuffle else None
+    return Batches(trees, permutation, size=size, drop_last=drop_last)
 
 
 def epoch(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import linecache
 import os
 import sys
@@ -138,6 +139,16 @@ def kind_of(value: Any) -> str:
         return f"{type(value).__name__} of dtype {dtype} and shape {tuple(shape)}"
     text = " ".join(repr(value).split())
     return f"{type(value).__name__} {text if len(text) <= 60 else text[:57] + '...'}"
+
+
+def scipy_module(name: str, op: str, requirement: str = "scipy") -> Any:
+    """Return one of SciPy's modules, or raise an ImportError that says how to install it."""
+    try:
+        return importlib.import_module(f"scipy.{name}")
+    except ImportError:
+        received = "a call in an environment without SciPy"
+        fix = f"Install it: pip install {requirement}."
+        raise ImportError(message(op, received, "SciPy", fix)) from None
 
 
 def check_callable(op: str, f: Any, argument: str = "", fix: str = "") -> None:

@@ -24,14 +24,18 @@ _CLOSED = (type, ModuleType, FunctionType, MethodType, np.ndarray)
 _OWN = __name__.partition(".")[0]
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+# In which order a dict is walked; a user may want it sorted.
+Keys = Callable[[dict[Any, Any]], Iterable[Any]]
+
+
+def leaves(value: Any, path: str = "", keys: Keys = iter) -> Iterator[tuple[str, Any]]:
     """Yield what a structure holds, in order, with the path of each, as `matched` shows it."""
     if isinstance(value, dict):
-        for key, part in value.items():
-            yield from leaves(part, f"{path}[{key!r}]")
+        for key in keys(value):
+            yield from leaves(value[key], f"{path}[{key!r}]", keys)
     elif isinstance(value, (list, tuple)):
         for i, part in enumerate(value):
-            yield from leaves(part, f"{path}[{i}]")
+            yield from leaves(part, f"{path}[{i}]", keys)
     else:
         yield path, value
 
@@ -95,30 +99,26 @@ def _slots(kind: type) -> tuple[str, ...] | None:
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
-def replaced(value: Any, content: Iterator[Any]) -> Any:
+def mapped(function: Callable[[Any], Any], value: Any, keys: Keys = iter) -> Any:
+    """Return a structure of the same form with a function of everything that it holds."""
+    if isinstance(value, dict):
+        parts = {key: mapped(function, value[key], keys) for key in keys(value)}
+        made = copy.copy(value)  # what a class of the user's takes to be made is not known
+        made.update(parts)
+        return made
+    if isinstance(value, (list, tuple)):
+        found = [mapped(function, part, keys) for part in value]
+        return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
+    return function(value)
+
+
+def replaced(value: Any, content: Iterator[Any], keys: Keys = iter) -> Any:
     """Return a structure of the same form that holds something else, in order.
 
     >>> replaced({"w": (1.0, 2.0), "b": 3.0}, iter("xyz"))
     {'w': ('x', 'y'), 'b': 'z'}
     """
-    if isinstance(value, dict):
-        parts = {key: replaced(part, content) for key, part in value.items()}
-        if type(value) is dict:
-            return parts
-        made = copy.copy(value)  # what a class of the user's takes to be made is not known
-        made.update(parts)
-        return made
-    if isinstance(value, (list, tuple)):
-        found = [replaced(part, content) for part in value]
-        return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
-    return next(content)
-
-
-def mapped(function: Callable[[Any], Any], value: Any) -> Any:
-    """Return a structure of the same form with a function of everything that it holds."""
-    if not isinstance(value, (dict, list, tuple)):
-        return function(value)
-    return replaced(value, (function(leaf) for _, leaf in leaves(value)))
+    return mapped(lambda _: next(content), value, keys)
 
 
 def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[tuple[str, Any]]:
@@ -202,12 +202,16 @@ class Layout:
 
     def structure(self, vector: Array) -> Any:
         """Return the structure that holds the numbers of a vector, in memory of its own."""
-        return replaced(self._model, self._cut(vector))
+        held = [leaf for _, leaf in leaves(self._model)]
+        parts = zip(held, cut(vector, map(np.shape, held)), strict=True)
+        content = (np.array(x) if isinstance(leaf, np.ndarray) else float(x) for leaf, x in parts)
+        return replaced(self._model, content)
 
-    def _cut(self, vector: Array) -> Iterator[Any]:
-        start = 0
-        for _, leaf in leaves(self._model):
-            stop = start + math.prod(np.shape(leaf))
-            part = np.array(vector[start:stop]).reshape(np.shape(leaf))
-            yield part if isinstance(leaf, np.ndarray) else float(part)
-            start = stop
+
+def cut(vector: Any, shapes: Iterable[tuple[int, ...]]) -> Iterator[Any]:
+    """Yield the arrays of some shapes whose elements a vector holds."""
+    start = 0
+    for shape in shapes:
+        stop = start + math.prod(shape)
+        yield np.reshape(vector[start:stop], shape)
+        start = stop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tapegraph.fallback.plan.compiler import interpret
+from tapegraph.fallback.plan.compiler import InNumPy
 from tapegraph.recording.program import Program
 
 
@@ -17,6 +17,7 @@ class Results(NamedTuple):
 
 
 def replay(program: Program, leaves: Mapping[int, Any]) -> Results:
-    values = interpret(program, leaves).values
-    updates = {leaf: values[slot] for leaf, slot in program.updates}
-    return Results([values[slot] for slot in program.outputs], updates)
+    run = InNumPy(program)
+    run.run(leaves)
+    updates = {leaf: run.values[slot] for leaf, slot in program.updates}
+    return Results([run.values[slot] for slot in program.outputs], updates)

@@ -13,8 +13,10 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.escapes import escaped
-from tapegraph.fallback.plan.ir import Constant, Feed, Instr, NanCheck, Var, map_tree, root_ids
+from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, root_ids
 from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over
+from tapegraph.fallback.plan.tracer import Constant, Feed, Var
+from tapegraph.pytree import mapped
 
 # A plan of more lines is a generator, whose values lie on the heap. Thousands of them would fill
 # the interpreter's stack, and where a chunk of that ends, a call of Python maps memory every time.
@@ -104,11 +106,13 @@ class Source:
 
     def __init__(
         self,
+        builder: Builder,
         instrs: list[Instr],
         leaves: Sequence[Var],
         outputs: Sequence[Var],
         updates: Sequence[Var],
     ) -> None:
+        self._builder = builder
         self._names = Names("plan", TELL)
         self.names = self._names.known
         self._arrays: dict[tuple[str, Any], Constant] = {}  # numbers as arrays
@@ -187,7 +191,7 @@ class Source:
         return tuple(self._number(x, dtype) if type(x) in (int, float) else x for x in instr.args)
 
     def _number(self, x: float, dtype: Any) -> Constant:
-        constant = Constant(np.array(x, dtype), hint=f"n{x!r}")
+        constant = Constant(self._builder, np.array(x, dtype), f"n{x!r}")
         return self._arrays.setdefault((repr(x), dtype), constant)
 
     def _is_fixed_view(self, instr: Instr) -> bool:
@@ -197,15 +201,15 @@ class Source:
         (operand,), (result,) = instr.reads, instr.results
         if id(operand) not in self._buffers and id(operand) not in self._fixed:
             return False
-        return result.roots == operand.roots
+        return list(map(id, result.roots)) == list(map(id, operand.roots))
 
     def _fixed_view(self, instr: Instr) -> str:
         """Write a view as one of the buffer that the plan will fill."""
         buffer = self._buffers.get(id(instr.reads[0]))
         args = instr.args
         if buffer is not None:
-            whole = self._whole.setdefault(id(buffer), Constant(buffer, hint="b"))
-            args = map_tree(lambda x: whole if isinstance(x, Var) else x, args)
+            whole = self._whole.setdefault(id(buffer), Constant(self._builder, buffer, "b"))
+            args = mapped(lambda x: whole if isinstance(x, Var) else x, args)
         view = Instr(instr.function, args, instr.kwargs)
         view.results = instr.results
         self._fixed.add(id(instr.results[0]))

@@ -5,7 +5,7 @@ What a plan does after a NaN, and for the rows of a Jacobian, runs parts of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from operator import add, getitem
 from typing import Any
 
@@ -15,19 +15,13 @@ from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.plan.codegen import Source
-from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck, Var, live
+from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.memory import by_lifetime
-from tapegraph.fallback.plan.tracer import Untraceable, run_on_tracers
+from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import Joint
-from tapegraph.fallback.sweep import (
-    Arrays,
-    conjugated,
-    gradients,
-    in_dtype,
-    strong_gradients,
-    unbroadcast,
-)
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN, Op
+from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
+from tapegraph.recording.interpreter import Interpreter
+from tapegraph.recording.op import ALL_REDUCE, JACOBIAN
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
@@ -38,58 +32,59 @@ Sweep = Callable[[Recording, Sequence[Array]], list[Array]]
 _VALUE, _SAVED, _GRAD, _FOUND = "v", "s", "g", "d"
 
 
-class Compiler:
-    """Compiles one captured program, by running it on the recorded values."""
+class Compiler(Interpreter):
+    """Compiles one captured program, by running it on the recorded values.
+
+    :ivar values: A value of the plan per slot, or a Python number.
+    :ivar saved: What operations saved, by slot.
+    """
 
     def __init__(self, recording: Recording) -> None:
-        self.recording = recording
-        self.program = recording.program
+        super().__init__(recording)
         self.builder = Builder()
         self.numbers = {slot: recording.values[slot] for slot in self.program.scalars}
-        # A value of the plan per slot, or a Python number; and what operations saved.
-        self.of: list[Any] = [None] * len(self.program)
         self.saved: dict[int, Any] = {}
-        for slot in self.program.leaves:
-            value = recording.values[slot]
-            number = slot in self.numbers
-            self.of[slot] = value if number else Feed(value, hint=f"{_VALUE}{slot}")
-        self._gradients: dict[tuple[int, ...], dict[int, Var]] = {}
         moves = sgd_updates(self.program).values()
         self._moves = {slot: move for move in moves for slot in (move.product, move.difference)}
         self._readers = self.program.readers()
 
     def compile(self) -> Source:
         """Return the plan."""
-        program = self.program
-        for slot, op in enumerate(program.ops):
-            if not program.inputs[slot]:
-                continue
-            self.builder.op, self.builder.place = op.name, self.recording.where(slot)
-            move = self._moves.get(slot)
-            if op in DERIVATIVES:
-                key = program.backward_of(slot)
-                if key not in self._gradients:
-                    self._gradients[key] = self._derivatives(op, key)
-                self.of[slot] = self._gradients[key][program.inputs[slot][1]]
-            elif move is None or not isinstance(self.of[move.gradient].value, RowSparse):
-                self._forward(slot)
-            elif slot == move.difference:  # which alone reads the product
-                update = Instr(RowUpdate, (self.of[move.gradient], self.of[move.scale]))
-                self.of[slot] = self.builder.emit(update, f"{_VALUE}{slot}")
-        outputs = [self.of[slot] for slot in program.outputs]
-        updates = [self.of[update.slot] for update in program.updates]
+        program, values = self.program, self.recording.values
+        feeds = {slot: Feed(self.builder, values[slot], f"{_VALUE}{slot}") for slot in program.fed}
+        self.run({**self.numbers, **feeds})
+        outputs = [self.values[slot] for slot in program.outputs]
+        updates = [self.values[update.slot] for update in program.updates]
         results = [*outputs, *updates]
         instrs = by_lifetime(live(self.builder.instrs, results), results)
-        return Source(instrs, [self.of[slot] for slot in program.fed], outputs, updates)
+        return Source(self.builder, instrs, list(feeds.values()), outputs, updates)
 
-    def _derivatives(self, op: Op, key: tuple[int, ...]) -> dict[int, Var]:
-        """Compile one backward, and return what it gives by target."""
-        if op is not JACOBIAN:
+    def operation(self, slot: int) -> Var | None:
+        """Compile an operation; of the update of a table by rows only the last part is one."""
+        self._begin(slot)
+        move = self._moves.get(slot)
+        if move is None or not isinstance(self.values[move.gradient].value, RowSparse):
+            return self._forward(slot)
+        if slot == move.product:
+            return None  # which the difference alone reads
+        update = Instr(RowUpdate, (self.values[move.gradient], self.values[move.scale]))
+        return self.builder.emit(update, f"{_VALUE}{slot}")
+
+    def _begin(self, slot: int) -> None:
+        """Let instructions be those of an entry from here on."""
+        self.builder.op = self.program.ops[slot].name
+        self.builder.place = self.recording.where(slot)
+
+    def derivatives(self, slot: int) -> dict[int, Var]:
+        """Compile one backward."""
+        self._begin(slot)
+        key = self.program.backward_of(slot)
+        if self.program.ops[slot] is not JACOBIAN:
             backward = Backward(self.program, key, self._may_stay_rows(key))
-            return _Variables(self, backward).gradients()
+            return _PlanSweep(self, backward).gradients()
         backward = Backward(self.program, key)
         rows = JacobianRows(self.numbers, backward)
-        given = (*(self.of[i] for i in rows.reads), *(self.saved[i] for i in rows.saves))
+        given = (*(self.values[i] for i in rows.reads), *(self.saved[i] for i in rows.saves))
         call = Instr(rows, given, name="jacobian", may_raise=True, opaque=rows.opaque)
         known = {self.program.inputs[slot][1]: slot for slot in self.program.gradients_of(key)}
         found = [self.recording.values[known[target]] for target in backward.targets]
@@ -112,26 +107,17 @@ class Compiler:
             if self._readers[slot] <= self._moves.keys()
         }
 
-    def _forward(self, slot: int) -> None:
-        program, op, attrs = self.program, self.program.ops[slot], self.program.attrs[slot]
-        given = tuple(self.of[i] for i in program.inputs[slot])
-        hint = f"{_VALUE}{slot}"
+    def _forward(self, slot: int) -> Var:
+        op, attrs, hint = self.program.ops[slot], self.program.attrs[slot], f"{_VALUE}{slot}"
+        given = tuple(self.operands(slot))
         if op.name not in ELEMENTWISE:
-            given = self._apart(program.inputs[slot], given)
+            given = self._apart(self.program.inputs[slot], given)
         opaque = op.rules is not None or op is ALL_REDUCE
-        try:
-            if opaque:
-                raise Untraceable("a user's own function")
-            out = run_on_tracers(self.builder, op.forward, given, attrs)
-        except Untraceable:
-            call = Instr(op.forward, given, attrs, op.name, may_raise=True, opaque=opaque)
-            if op.saves:
-                out = self.builder.emit_all(call, (hint, f"{_SAVED}{slot}"))
-            else:
-                out = self.builder.emit(call, hint)
+        hints = (hint, f"{_SAVED}{slot}") if op.saves else (hint,)
+        out = self.builder.computed(op.forward, given, attrs, op.name, opaque, hints)
         if op.saves:
             out, self.saved[slot] = out
-        self.of[slot] = _named(self.builder.array(out), hint)
+        return _named(self.builder.array(out), hint)
 
     def _apart(self, slots: tuple[int, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return operands in memory of their own where they are that when run eagerly.
@@ -151,7 +137,7 @@ class Compiler:
         return tuple(found)
 
 
-class _Variables(Arrays):
+class _PlanSweep(Arrays):
     """The sweep of one backward, and its arithmetic: what the rules call is noted."""
 
     def __init__(self, compiler: Compiler, backward: Backward) -> None:
@@ -163,16 +149,16 @@ class _Variables(Arrays):
 
     def gradients(self) -> dict[int, Var]:
         """Return the gradient of each target, as an array of its own name."""
-        backward, of = self.backward, self.compiler.of
-        ones = np.ones_like(of[backward.y].value)
-        seed = self.builder.constant(ones) if backward.seed is None else of[backward.seed]
+        backward, values = self.backward, self.compiler.values
+        ones = np.ones_like(values[backward.y].value)
+        seed = self.builder.constant(ones) if backward.seed is None else values[backward.seed]
         swept = dict(zip(self.program.wanted, self.swept([seed]), strict=True))
         self.builder.op = self.builder.place = ""
         grads = {slot: self._found(slot, swept.get(slot)) for slot in backward.targets}
         if all(isinstance(g, Constant) and not has_nan(g.value) for g in grads.values()):
             return grads
         recompute = RecomputeStrong(self.compiler.program, self.compiler.numbers, backward)
-        leaves = [of[slot] for slot in recompute.leaves]
+        leaves = [values[slot] for slot in recompute.leaves]
         hints = [f"{_FOUND}{slot}" for slot in backward.targets]
         check = NanCheck(recompute, leaves, list(grads.values()), hints)
         self.builder.instrs.append(check)
@@ -197,23 +183,17 @@ class _Variables(Arrays):
         """Compile a rule; return its result, or of a joint rule its results."""
         op, joint = self.program.ops[slot], place is None
         rule, opaque = rule.rule if joint else rule, joint and op.rules is not None
-        if not opaque:
-            try:
-                return run_on_tracers(self.builder, rule, given, dict(attrs))
-            except Untraceable:
-                pass
         name = f"{op.name}_vjp{'' if joint else place}"
-        call = Instr(rule, given, dict(attrs), name, may_raise=True, opaque=opaque)
-        whole = self.builder.emit(call)
-        if not isinstance(whole.value, (tuple, list)):
-            return whole
-        return self.compiler.items(whole)
+        found = self.builder.computed(rule, given, dict(attrs), name, opaque)
+        if isinstance(found, Var) and isinstance(found.value, (tuple, list)):
+            return self.compiler.items(found)
+        return found
 
     def saved(self, slot: int) -> Any:
         return self.compiler.saved[slot]
 
     def operand(self, slot: int) -> Any:
-        return self.compiler.of[slot]
+        return self.compiler.values[slot]
 
     def result(self, slot: int) -> Any:
         """Return the variable of a result; None where the rule does not read it."""
@@ -225,17 +205,12 @@ class _Variables(Arrays):
             if not self.program.inputs[slot]:
                 return part
             part = self._dense(part)
-        shape, dtype = self.program.shapes[slot], self.program.dtypes[slot]
-        if part.value.shape != shape or part.value.dtype != dtype:
-            part = run_on_tracers(self.builder, _fitted, (part, shape, dtype), {})
-        return part
+        return super().fitted(slot, part)  # type: ignore[no-any-return]
 
     def conjugated(self, g: Var) -> Var:
-        if g.value.dtype.kind != "c":
-            return g
-        if isinstance(g.value, RowSparse):
+        if isinstance(g.value, RowSparse) and g.dtype.kind == "c":
             return self.builder.emit(Instr(conjugated, (g,)))
-        return self.builder.emit(Instr(np.conjugate, (g,), takes_out=True, elementwise=True))
+        return super().conjugated(g)  # type: ignore[no-any-return]
 
     def total(self, slot: int, held: Var, part: Var) -> Var:
         if isinstance(held.value, RowSparse) or isinstance(part.value, RowSparse):
@@ -249,7 +224,7 @@ class _Variables(Arrays):
         return total
 
     def zeros(self, slot: int) -> Var:
-        return self.builder.constant(np.zeros_like(self.compiler.of[slot].value))
+        return self.builder.constant(np.zeros_like(self.compiler.values[slot].value))
 
     def _add(self, held: dict[int, Any], slot: int, part: Var) -> None:
         super()._add(held, slot, part)
@@ -258,11 +233,6 @@ class _Variables(Arrays):
 
     def _dense(self, rows: Var) -> Var:
         return self.builder.emit(Instr("dense", (rows,)))
-
-
-def _fitted(g: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    g = unbroadcast(g, shape)
-    return g if g.dtype == dtype else in_dtype(g, dtype)
 
 
 def _named(var: Var, hint: str) -> Var:
@@ -287,10 +257,6 @@ class Run(Recording):
     def saved(self, slot: int) -> Any:
         """Return what the slot's operation saved for its gradient."""
         return self._saved[slot]
-
-    def of(self, program: Program) -> Run:
-        """Return the same values of a part of the program."""
-        return Run(program, self.values, self._saved)
 
 
 class Backward:
@@ -321,11 +287,12 @@ class Backward:
             [slot for slot in self.targets if slot < end],
         )
 
-    def gradients(self, run: Run, sweep: Sweep = gradients) -> dict[int, Any]:
-        """Return the gradient of each target."""
-        values = run.values
+    def gradients(
+        self, values: list[Any], saved: dict[int, Any], sweep: Sweep = gradients
+    ) -> dict[int, Any]:
+        """Return the gradient of each target, from the values of the program."""
         seed = np.ones_like(values[self.y]) if self.seed is None else values[self.seed]
-        swept = sweep(run.of(self.region), [seed])
+        swept = sweep(Run(self.region, values, saved), [seed])
         found = dict(zip(self.region.wanted, swept, strict=True))
         return {slot: self._read(slot, found.get(slot), values) for slot in self.targets}
 
@@ -336,34 +303,38 @@ class Backward:
             return grad if slot in self.rows else grad.dense()
         return np.asarray(grad)
 
-    def jacobian(self, run: Run) -> dict[int, Any]:
+    def jacobian(self, values: list[Any], saved: dict[int, Any]) -> dict[int, Any]:
         """Return the Jacobian by each target, all of which come before ``y``."""
-        rows = dict(zip(self.region.wanted, jacobian(run.of(self.region)), strict=True))
+        found = jacobian(Run(self.region, values, saved))
+        rows = dict(zip(self.region.wanted, found, strict=True))
         return {slot: rows[slot] for slot in self.targets}
 
 
-def interpret(program: Program, leaves: Mapping[int, Any], end: int | None = None) -> Run:
-    """Compute a program's slots, or those up to an end, in NumPy."""
-    values: list[Any] = [None] * len(program)
-    saved: dict[int, Any] = {}
-    run = Run(program, values, saved)
-    grads: dict[tuple[int, ...], dict[int, Any]] = {}
-    for slot, op in enumerate(program.ops[:end]):
-        inputs = program.inputs[slot]
-        if not inputs:
-            values[slot] = leaves[slot]
-        elif op in DERIVATIVES:
-            key = program.backward_of(slot)
-            if key not in grads:
-                backward = Backward(program, key)
-                grads[key] = (backward.jacobian if op is JACOBIAN else backward.gradients)(run)
-            values[slot] = np.array(grads[key][inputs[1]])
-        else:
-            out = op.forward(*(values[i] for i in inputs), **program.attrs[slot])
-            if op.saves:
-                out, saved[slot] = out
-            values[slot] = np.asarray(out)
-    return run
+class InNumPy(Interpreter):
+    """Computes a program again in NumPy.
+
+    :ivar saved: What operations saved for their gradients, by slot.
+    """
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(Recording(program, [], []))
+        self.saved: dict[int, Any] = {}
+
+    def operation(self, slot: int) -> Array:
+        """Return the array of a result."""
+        op = self.program.ops[slot]
+        out = op.forward(*self.operands(slot), **self.program.attrs[slot])
+        if op.saves:
+            out, self.saved[slot] = out
+        return np.asarray(out)
+
+    def derivatives(self, slot: int) -> dict[int, Array]:
+        """Return the arrays of one backward, by target."""
+        backward = Backward(self.program, self.program.backward_of(slot))
+        op = self.program.ops[slot]
+        compute = backward.jacobian if op is JACOBIAN else backward.gradients
+        found = compute(self.values, self.saved)
+        return {target: np.array(grad) for target, grad in found.items()}
 
 
 class RecomputeStrong:
@@ -383,8 +354,10 @@ class RecomputeStrong:
     def __call__(self, *arrays: Array) -> list[Any]:
         """Return the gradients, one a target."""
         leaves = self._numbers | dict(zip(self.leaves, arrays, strict=True))
-        run = interpret(self._program, leaves, self._end)
-        return list(self._backward.gradients(run, strong_gradients).values())
+        again = InNumPy(self._program)
+        again.run(leaves, self._end)
+        found = self._backward.gradients(again.values, again.saved, strong_gradients)
+        return list(found.values())
 
 
 class JacobianRows:
@@ -410,4 +383,4 @@ class JacobianRows:
         known = self._numbers | dict(zip(self.reads, given, strict=False))
         values = [known.get(slot) for slot in range(len(region))]
         saved = dict(zip(self.saves, given[len(self.reads) :], strict=True))
-        return list(self._backward.jacobian(Run(region, values, saved)).values())
+        return list(self._backward.jacobian(values, saved).values())

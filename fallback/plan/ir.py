@@ -8,33 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.fallback.plan.tracer import Constant, Untraceable, Var
+from tapegraph.interrupts import raise_interrupt
+from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.program import identity
-
-
-class Var:
-    """A value of the plan, with what it was when the plan was made.
-
-    ``roots`` is whose memory it lies in: itself, or of a view what it views.
-    """
-
-    __slots__ = ("hint", "roots", "value")
-
-    def __init__(self, value: Any, roots: tuple[Var, ...] = (), hint: str = "t") -> None:
-        self.value = value
-        self.roots = roots or (self,)
-        self.hint = hint
-
-
-class Constant(Var):
-    """A value that is the same in every run."""
-
-    __slots__ = ()
-
-
-class Feed(Var):
-    """A value that the plan is given."""
-
-    __slots__ = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +74,9 @@ class NanCheck(Instr):
     ) -> None:
         super().__init__(recompute, tuple(leaves), name="strong_zeros", may_raise=True)
         self.grads = grads
-        self.results = [Var(g.value, g.roots, hint) for g, hint in zip(grads, hints, strict=True)]
+        self.results = [
+            Var(g.builder, g.value, hint, g.roots) for g, hint in zip(grads, hints, strict=True)
+        ]
         self.reads = [*grads, *self.reads]  # and what they are computed from again
 
 
@@ -109,12 +88,80 @@ class Builder:
         self.op = self.place = ""
         self._seen: dict[Any, list[Var]] = {}
         self._constants: dict[int, Constant] = {}
+        # Of the code that is being traced: what it may not write to, for it is someone else's or
+        # seen elsewhere; and what it has written over.
+        self._fixed: set[int] = set()
+        self._gone: set[int] = set()
 
     def constant(self, value: Any) -> Constant:
         """Return a value that is the same in every run."""
         var = self._constants.get(id(value))
         if var is None:
-            var = self._constants[id(value)] = Constant(value, hint="c")
+            var = self._constants[id(value)] = Constant(self, value, hint="c")
+        return var
+
+    def computed(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str,
+        opaque: bool,
+        hints: tuple[str, ...] = ("t",),
+    ) -> Any:
+        """Return what a function gives: by the calls that it makes, or by a call of its own.
+
+        That is where it does more with an array than can be written down, where the calls give
+        other bits, and where it is ``opaque``: a user's own.
+        """
+        if not opaque:
+            mark = len(self.instrs)
+            self._fixed = {id(var) for var in vars_in((args, kwargs))}
+            self._gone = set()
+            try:
+                found = mapped(self._result, function(*args, **kwargs))
+                if _same(concrete(found), function(*concrete(args), **concrete(kwargs))):
+                    return found
+            except Exception as error:
+                raise_interrupt(error)
+            for instr in self.instrs[mark:]:
+                del self._seen[instr.key]
+            del self.instrs[mark:]
+        call = Instr(function, args, kwargs, name, may_raise=True, opaque=opaque)
+        found = self.emit_all(call, hints)
+        return found if len(hints) > 1 else found[0]
+
+    def _result(self, x: Any) -> Any:
+        if isinstance(x, (np.ndarray, np.generic)):
+            return self.constant(x)
+        if x is None or (isinstance(x, Var) and id(x) not in self._gone):
+            return x
+        raise Untraceable(type(x).__name__)
+
+    def call(
+        self,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+        out: Any = None,
+        **traits: Any,
+    ) -> Var:
+        """Note a call that traced code makes; what it writes into ``out`` is a new value."""
+
+        def given(x: Any) -> Any:
+            return self.constant(x) if isinstance(x, (np.ndarray, np.generic)) else x
+
+        instr = Instr(function, mapped(given, args), mapped(given, kwargs or {}), **traits)
+        if not self._gone.isdisjoint(map(id, instr.reads)):
+            raise Untraceable("what has been written over")
+        if out is not None and out.value.ndim:
+            if id(out) in self._fixed:
+                raise Untraceable("writing into an array of someone else's")
+            self._gone.add(id(out))
+            return self.emit(instr, like=out)
+        var = self.emit(instr)
+        if var.roots[0] is not var:
+            self._fixed.update(map(id, (var, *instr.reads)))
         return var
 
     def emit(
@@ -146,7 +193,7 @@ class Builder:
         if not instr.may_raise and all(isinstance(v, Constant) for v in instr.reads):
             return [self.constant(out)]
         instr.results = [
-            Var(o, _roots(instr, o), hint) for o, hint in zip(outs, hints, strict=True)
+            Var(self, o, hint, _roots(instr, o)) for o, hint in zip(outs, hints, strict=True)
         ]
         owns = type(out) is np.ndarray and instr.results[0].roots[0].value is out
         instr.takes_out = instr.takes_out and owns
@@ -160,12 +207,6 @@ class Builder:
         if type(var.value) is np.ndarray:
             return var
         return self.emit(Instr(np.asarray, (var,)), var.hint)
-
-    def forget(self, mark: int) -> None:
-        """Take instructions back."""
-        for instr in self.instrs[mark:]:
-            del self._seen[instr.key]
-        del self.instrs[mark:]
 
 
 def _roots(instr: Instr, out: Any) -> tuple[Var, ...]:
@@ -219,26 +260,13 @@ def live(instrs: list[Instr], results: Iterable[Var]) -> list[Instr]:
 
 
 def vars_in(tree: Any) -> list[Var]:
-    """Return the values in tuples, lists, dicts and slices."""
-    found: list[Var] = []
-    map_tree(lambda x: found.append(x) if isinstance(x, Var) else None, tree)
-    return found
-
-
-def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Return tuples, lists, dicts and slices with a function applied to what they hold."""
-    if isinstance(tree, (tuple, list)):
-        return type(tree)([map_tree(function, part) for part in tree])
-    if isinstance(tree, dict):
-        return {key: map_tree(function, part) for key, part in tree.items()}
-    if isinstance(tree, slice):
-        return slice(*(map_tree(function, p) for p in (tree.start, tree.stop, tree.step)))
-    return function(tree)
+    """Return the values in tuples, lists and dicts."""
+    return [leaf for _, leaf in leaves(tree) if isinstance(leaf, Var)]
 
 
 def concrete(tree: Any) -> Any:
     """Return what values were when the plan was made."""
-    return map_tree(lambda x: x.value if isinstance(x, Var) else x, tree)
+    return mapped(lambda x: x.value if isinstance(x, Var) else x, tree)
 
 
 def _key(tree: Any) -> Any:
@@ -251,3 +279,14 @@ def _key(tree: Any) -> Any:
     if isinstance(tree, Var):
         return (Var, id(tree))
     return identity(tree)
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Return whether two results are equal to the bit, of one layout."""
+    if isinstance(a, (tuple, list)):
+        return isinstance(b, (tuple, list)) and len(a) == len(b) and all(map(_same, a, b))
+    if a is None or b is None:
+        return a is b
+    if type(a) is not type(b) or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return bool(a.strides == b.strides and a.tobytes() == b.tobytes())

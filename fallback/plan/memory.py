@@ -9,7 +9,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.arrays.buffers import own
-from tapegraph.fallback.plan.ir import Instr, Var, root_ids
+from tapegraph.fallback.plan.ir import Instr, root_ids
+from tapegraph.fallback.plan.tracer import Var
 from tapegraph.typed import Array
 
 # From this many bytes on memory is worth planning.
@@ -95,7 +96,7 @@ class _Order:
 
     def _size_of(self, var: Var) -> int:
         """Return how much memory a value takes that the plan keeps; of a view none."""
-        kept = var.roots == (var,) and id(var) not in self._outside
+        kept = var.owns and id(var) not in self._outside
         return var.value.nbytes if kept and isinstance(var.value, np.ndarray) else 0
 
 
@@ -121,7 +122,7 @@ def written_over(instrs: list[Instr], results: Iterable[Var]) -> dict[int, Var]:
     made = {id(result) for _, _, result in filled} - outside.keys()
     for number, instr, result in filled:
         for var in instr.reads if id(result) in outside else ():
-            free = id(var) in made and last[id(var)] == number and var.roots == (var,)
+            free = id(var) in made and last[id(var)] == number and var.owns
             if free and instr.may_overwrite(var):
                 over[id(result)] = var
                 made.discard(id(var))

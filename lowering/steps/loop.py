@@ -114,14 +114,14 @@ class _LoopWriter(Writer):
 
     def signature(self, inputs: list[int]) -> list[Any]:
         """Return the types of what the function is fed."""
-        tf, program = tensorflow(), self._program
+        tf, program = tensorflow(), self.program
         lengths = {i: () if i in self._carried else (None,) for i in inputs}
         fed = [tf.TensorSpec((*lengths[i], *program.shapes[i]), program.dtypes[i]) for i in inputs]
         return [tf.TensorSpec((), tf.int32), tf.TensorSpec((None,), tf.int8), *fed]
 
     def step(self, *feeds: Any) -> list[Any]:
         """Return whether all runs stand, the outputs, and how many runs do."""
-        tf, program = tensorflow(), self._program
+        tf, program = tensorflow(), self.program
         count, places, *given = feeds
         fixed = self.read()
         state = {update.leaf: fixed.pop(update.leaf) for update in program.updates}
@@ -138,7 +138,7 @@ class _LoopWriter(Writer):
             run: Any, stands: Any, state: Any, carried: Any, rows: Any, last: Any
         ) -> tuple[Any, ...]:
             inputs = [self._of_run(run, slot, x, carried) for slot, x in fed]
-            stands, outputs, new = self.run(inputs, {**fixed, **state})
+            stands, outputs, new = self.emit(inputs, {**fixed, **state})
             carried = {slot: self._left(slot, x, outputs) for slot, x in carried.items()}
             rows = [row.write(run, x) for row, x in zip(rows, outputs, strict=False)]
             state = {slot: tf.ensure_shape(new[slot], x.shape) for slot, x in state.items()}
@@ -159,7 +159,7 @@ class _LoopWriter(Writer):
         return [stand, *outputs, done]
 
     def _of_run(self, run: Any, slot: int, given: Any, carried: dict[int, Any]) -> Any:
-        if self._program.ops[slot] is not INPUT:
+        if self.program.ops[slot] is not INPUT:
             return given
         if slot in carried:
             return carried[slot]

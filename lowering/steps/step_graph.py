@@ -30,9 +30,9 @@ from tapegraph.lowering.rows.rules import (
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import agreement
 from tapegraph.lowering.steps.variables import tables
-from tapegraph.lowering.translate import emit_entry
+from tapegraph.lowering.translate import Translator
 from tapegraph.recording.changes import make
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, GRADIENT, JACOBIAN, SCALAR
+from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
@@ -163,8 +163,8 @@ class Output:
         return RowSparse(rows, values, self._shape).dense()
 
 
-class Writer:
-    """Emits a program's nodes, while its function is being traced."""
+class Writer(Translator):
+    """Emits a step's nodes, while its function is being traced."""
 
     def __init__(
         self,
@@ -175,14 +175,13 @@ class Writer:
         xla: bool,
         careful: bool,
     ) -> None:
-        self._recording = recording
+        super().__init__(recording, whole=True)
         self._xla = xla
         self._careful = xla and careful
-        self._program = recording.program
         self._variables = variables
         self._fed = fed  # the slots of each feed
         self._inputs = set(chain.from_iterable(fed))
-        self._tables = tables(self._program)
+        self._tables = tables(self.program)
         self._of_tables = {
             slot: table
             for table in self._tables.values()
@@ -193,19 +192,19 @@ class Writer:
         # Large constants stay outside the graph.
         self._constants = {
             slot: tensorflow().constant(recording.values[slot])
-            for slot in _constants(self._program, variables, self._inputs)
+            for slot in _constants(self.program, variables, self._inputs)
             if recording.values[slot].size > _SMALL
         }
 
     def signature(self, inputs: list[int]) -> list[Any]:
         """Return the types of what the function is fed."""
-        spec, program = tensorflow().TensorSpec, self._program
+        spec, program = tensorflow().TensorSpec, self.program
         return [spec(program.shapes[i], program.dtypes[i]) for i in inputs]
 
     def step(self, *feeds: Any) -> list[Any]:
         """Return whether the numbers stand, and the outputs."""
         tf = tensorflow()
-        right, outputs, new = self.run(feeds, self.read())
+        right, outputs, new = self.emit(feeds, self.read())
         if new:
             with tf.control_dependencies([right, *outputs]):
                 tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
@@ -213,40 +212,40 @@ class Writer:
 
     def read(self) -> dict[int, Any]:
         """Return the numbers of state, but of tables, which are read by their rows."""
-        dtypes = self._program.dtypes
+        dtypes = self.program.dtypes
         return {
             slot: raw.ReadVariableOp(resource=variable.handle, dtype=dtypes[slot])
             for slot, variable in self._variables.items()
             if slot not in self._tables
         }
 
-    def run(
+    def emit(
         self, feeds: Sequence[Any], state: Mapping[int, Any]
     ) -> tuple[Any, list[Any], dict[int, Any]]:
         """Return whether the numbers stand, the outputs, and the new numbers of state."""
-        tf, program = tensorflow(), self._program
-        self._derivatives: dict[int, Any] = {}
+        tf, program = tensorflow(), self.program
         self._sums: list[Any] = []
         self._guards: list[Any] = []
         self._stood: Any = True  # at the last all-reduce
-        self._tensors = LaidOut(program)
-        self._targets = {
+        targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }
-        for slot, tensor in state.items():
-            self._tensors[slot] = tensor
-        for slots, feed in zip(self._fed, feeds, strict=True):
-            for slot in slots:
-                self._tensors[slot] = feed
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
-            for slot, op in enumerate(program.ops):
-                if op is not SCALAR:  # which are emitted in their reader's dtype
-                    self._emit(slot, tape)
-        del tape
+        leaves = {
+            slot: tf.convert_to_tensor(self._constants.get(slot, self.recording.values[slot]))
+            for slot in _constants(program, self._variables, self._inputs)
+        }
+        leaves.update((slot, self._variables[slot]) for slot in self._tables)
+        leaves.update(state)
+        leaves.update((i, x) for slots, x in zip(self._fed, feeds, strict=True) for i in slots)
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
+            for slot in self.walk(leaves):
+                if slot in targets:
+                    self._tape.watch(self.values.as_made(slot))
+        del self._tape
         outputs = []
         self.shapes = []
         for slot in program.outputs:
-            tensor = self._tensors[slot]
+            tensor = self.values[slot]
             if isinstance(tensor, tf.IndexedSlices):
                 outputs += [tf.identity(tensor.indices), tf.identity(tensor.values)]
                 self.shapes.append(program.shapes[slot])
@@ -255,110 +254,97 @@ class Writer:
                 self.shapes.append(None)
                 if self._careful and tensor.dtype.is_floating:
                     self._look_at(tensor)
-        new = {u.leaf: self._tensors[u.slot] for u in program.updates}
+        new = {u.leaf: self.values[u.slot] for u in program.updates}
         return self._stands(), outputs, new
 
-    def _emit(self, slot: int, tape: Any) -> None:
-        tf, program = tensorflow(), self._program
-        if slot in self._tables:
-            self._tensors[slot] = self._variables[slot]
-        elif slot in self._of_tables:
-            self._by_rows(slot)
-        elif slot in self._variables:
-            pass  # it has been read
-        elif program.ops[slot] in DERIVATIVES:
-            source, target, *_ = program.inputs[slot]
-            y = self._tensors[source]  # transposed, if need be, on the tape
-            with tape.stop_recording():
-                if slot not in self._derivatives:
-                    self._differentiate(slot, y, tape)
-            last = program.ops[slot] is GRADIENT and self._tensors.lies_last(target)
-            self._tensors.put(slot, self._derivatives[slot], last=last)
-        elif program.ops[slot] is ALL_REDUCE:
-            with tape.stop_recording():
-                self._all_reduce(slot)
-        elif program.inputs[slot]:
-            self._entry(slot, tape)
-        elif slot not in self._inputs:
-            known = self._constants.get(slot, self._recording.values[slot])
-            self._tensors[slot] = tf.convert_to_tensor(known)
-        if slot in self._targets:
-            tape.watch(self._tensors.as_made(slot))
+    def no_values(self) -> LaidOut:
+        """Return what holds the tensors: images may lie channels last."""
+        return LaidOut(self.program)
 
-    def _by_rows(self, slot: int) -> None:
-        """Emit the update of a table: the scaled rows, which `_assign` subtracts."""
-        tf, table = tensorflow(), self._of_tables[slot]
-        if slot == table.product:
-            grad, scale = self._tensors[table.gradient], self._tensors[table.scale]
-            values = grad.values if isinstance(grad, tf.IndexedSlices) else grad
-            number = self._recording.values[table.scale]
-            scaled = values * (number if scale is None else tf.cast(scale, values.dtype))
-            by_rows = isinstance(grad, tf.IndexedSlices)
-            self._tensors[slot] = tf.IndexedSlices(scaled, grad.indices) if by_rows else scaled
-
-    def _entry(self, slot: int, tape: Any) -> None:
+    def operation(self, slot: int) -> Any:
         """Emit an operation; where the recording lets no gradient through, none flows here."""
-        program, recording = self._program, self._recording
-        lets_through = nullcontext() if program.needs[slot] else tape.stop_recording()
-        last = self._tensors.runs_last(slot)
+        program, values = self.program, self.values
+        if slot in self._of_tables:
+            return self._by_rows(slot)
+        if program.ops[slot] is ALL_REDUCE:
+            with self._tape.stop_recording():
+                return self._all_reduce(slot)
+        last = values.runs_last(slot)
         # Others may read what is transposed for this one: before the tape stops recording.
-        tensors = self._tensors.read_by(slot, last=last)
+        tensors = values.read_by(slot, last=last)
         try:
-            with lets_through:
-                result = emit_entry(recording, slot, tensors, whole=True, last=last)
+            with nullcontext() if program.needs[slot] else self._tape.stop_recording():
+                result = self.emitted(slot, tensors, last=last)
         except TypeError as error:
             kinds = {program.dtypes[i].name for i in program.inputs[slot]}
             if kinds <= COMMON:
                 raise
             names = " and ".join(sorted(kinds))
             raise NotLowered(
-                f"{recording.describe(slot)} has no node of {names} in TensorFlow"
+                f"{self.recording.describe(slot)} has no node of {names} in TensorFlow"
             ) from error
-        self._tensors.put(slot, result, last=last)
         if self._xla:
             operands = [tensors[i] for i in program.inputs[slot]]  # numbers have theirs by now
-            with tape.stop_recording():
+            with self._tape.stop_recording():
                 careful = self._careful
                 self._guards += agreement.guards(program, slot, operands, result, careful=careful)
+        return result
 
-    def _differentiate(self, slot: int, y: Any, tape: Any) -> None:
-        """Emit what one backward of ``y`` gives, all at the first: gradients, or Jacobians."""
-        tf, program = tensorflow(), self._program
-        _, *seed = backward = program.backward_of(slot)
-        slots = program.gradients_of(backward)
+    def _by_rows(self, slot: int) -> Any:
+        """Emit the update of a table: the scaled rows, which `_assign` subtracts."""
+        tf, table = tensorflow(), self._of_tables[slot]
+        if slot == table.difference:
+            return None
+        grad, scale = self.values[table.gradient], self.values[table.scale]
+        by_rows = isinstance(grad, tf.IndexedSlices)
+        values = grad.values if by_rows else grad
+        number = self.recording.values[table.scale]
+        scaled = values * (number if scale is None else tf.cast(scale, values.dtype))
+        return tf.IndexedSlices(scaled, grad.indices) if by_rows else scaled
+
+    def derivatives(self, slot: int) -> dict[int, Any]:
+        """Emit what one backward gives: gradients, or Jacobians."""
+        tf, program, tape = tensorflow(), self.program, self._tape
+        source, _, *seed = program.inputs[slot]
+        slots = program.gradients_of(program.backward_of(slot))
         targets = [program.inputs[s][1] for s in slots]
-        sources = [self._tensors.as_made(target) for target in targets]
-        if program.ops[slot] is JACOBIAN:
-            found = map(partial(self._as_recorded, y), slots, targets, _jacobian(y, sources, tape))
-        else:
-            found = tape.gradient(
-                y,
-                sources,
-                output_gradients=self._tensors[seed[0]] if seed else None,
-                unconnected_gradients=tf.UnconnectedGradients.ZERO,
-            )
-        for s, target, grad in zip(slots, targets, found, strict=True):
-            self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
-            by_rows = target in self._tables
-            self._derivatives[s] = grad if by_rows else tf.convert_to_tensor(grad)
+        y = self.values[source]  # transposed, if need be, on the tape
+        with tape.stop_recording():
+            sources = [self.values.as_made(target) for target in targets]
+            if program.ops[slot] is JACOBIAN:
+                rows = _jacobian(y, sources, tape)
+                found = map(partial(self._as_recorded, y), slots, targets, rows)
+            else:
+                found = tape.gradient(
+                    y,
+                    sources,
+                    output_gradients=self.values[seed[0]] if seed else None,
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
+            grads = {}
+            for target, grad in zip(targets, found, strict=True):
+                self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
+                by_rows = target in self._tables
+                grads[target] = grad if by_rows else tf.convert_to_tensor(grad)
+        return grads
 
     def _as_recorded(self, y: Any, slot: int, target: int, rows: Any) -> Any:
         """Return a Jacobian with the elements of ``y`` along its first axis."""
-        rows = reshaped(rows, (self._program.shapes[slot][0], *rows.shape[y.shape.rank :]))
-        if self._tensors.lies_last(target):
+        rows = reshaped(rows, (self.program.shapes[slot][0], *rows.shape[y.shape.rank :]))
+        if self.values.lies_last(target):
             rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
         return rows
 
-    def _all_reduce(self, slot: int) -> None:
+    def _all_reduce(self, slot: int) -> Any:
         """Emit an average over ranks; those of a run that does not stand are told to wait."""
-        tf, program = tensorflow(), self._program
+        tf, program = tensorflow(), self.program
         exchange = partial(program.ops[slot].forward, **program.attrs[slot])
         stood, self._stood = self._stood, self._stands()
-        given = [*(self._tensors[i] for i in program.inputs[slot]), stood, self._stood]
+        given = [*(self.values[i] for i in program.inputs[slot]), stood, self._stood]
         result = tf.numpy_function(exchange, given, program.dtypes[slot])
-        self._tensors[slot] = tf.ensure_shape(result, program.shapes[slot])
         with tf.control_dependencies([result]):  # nothing is assigned where it fails
             self._guards.append(tf.identity(self._stood))
+        return tf.ensure_shape(result, program.shapes[slot])
 
     def _look_at(self, gradient: Any) -> None:
         """Let a NaN in a gradient be seen: it is one of the sum, in float64."""
@@ -374,15 +360,15 @@ class Writer:
         return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
 
     def _assign(self, new: dict[int, Any]) -> Any:
-        tf, program = tensorflow(), self._program
+        tf, program = tensorflow(), self.program
         for update in program.updates:
             variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
             if table is None:
                 raw.AssignVariableOp(resource=variable.handle, value=new[update.leaf])
-            elif isinstance(self._tensors[table.product], tf.IndexedSlices):
-                variable.scatter_sub(self._tensors[table.product])
+            elif isinstance(self.values[table.product], tf.IndexedSlices):
+                variable.scatter_sub(self.values[table.product])
             else:
-                variable.assign_sub(self._tensors[table.product], read_value=False)
+                variable.assign_sub(self.values[table.product], read_value=False)
         return tf.constant(True)
 
 

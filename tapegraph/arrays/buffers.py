@@ -19,6 +19,13 @@ LARGE_BYTES = 1 << 14
 MAX_KEPT_BYTES = (32 << 20) - (1 << 13)
 
 
+def read_only(array: Array) -> Array:
+    """Return a view of an array that refuses writes."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool = False) -> Array:
     """Return a C-ordered copy of an array, aligned where it is large, or asked for.
 

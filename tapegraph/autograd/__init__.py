@@ -6,6 +6,9 @@
 array([0.    , 0.6397])
 """
 
+import sys as _sys
+
+from tapegraph.autograd import boxes as _boxes
 from tapegraph.autograd import core as core
 from tapegraph.autograd import extend as extend
 from tapegraph.autograd import misc as misc
@@ -21,3 +24,12 @@ from tapegraph.autograd.builtins import tuple as tuple
 from tapegraph.autograd.builtins import type as type
 from tapegraph.autograd.core import primitive as primitive
 from tapegraph.autograd.differential_operators import *
+
+# Names that autograd has in files of their own.
+for _parent, _name, _module in (
+    (numpy, "numpy_boxes", _boxes),
+    (numpy, "numpy_jvps", numpy.numpy_vjps),
+    (misc, "tracers", misc),
+):
+    setattr(_parent, _name, _module)
+    _sys.modules[f"{_parent.__name__}.{_name}"] = _module

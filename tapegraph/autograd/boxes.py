@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
@@ -32,6 +32,19 @@ from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import Pullback
+
+# What here, and in `tracer`, has the form of autograd's own inside, and who needs it of the clients
+# that `python -m tests.clients` runs:
+#
+#   new_box, VJPNode, trace_stack                           PennyLane, autograd's examples
+#   Box.type_mappings, x._trace, boxes in containers        PennyLane
+#   x._value in a rule, what is added to ArrayBox           PennyLane, tidy3d
+#   register_notrace                                        tidy3d
+#   trace, nodes of one's own, classes of one's own         autograd's examples
+#   core.primitive's defgrad                                autograd's own tests
+#
+# No client needs backward_pass, toposort, the parents and vjp of a node, SparseObject, or new_box
+# of a JVPNode: docs/autograd.md promises them.
 
 
 class ValueBox:
@@ -105,7 +118,7 @@ def settled(x: Any) -> Any:
         return number(x)
     if recorder().records(x):
         return x
-    if x.requires_grad and (DIFFERENTIATING.value() or any(map(_is_start, _ancestors(x)))):
+    if x.requires_grad and (DIFFERENTIATING.value() or any(map(_is_start, ancestors(x, _flowing)))):
         return x
     return getval(x)
 
@@ -115,16 +128,23 @@ def _is_start(x: Any) -> bool:
     return x._op is PARAM or (x._op is BOX and x._saved._level <= trace_stack.top)
 
 
-def _ancestors(x: Any) -> Iterator[Any]:
-    """Yield a tensor and all that it was computed from, as far as a gradient flows."""
-    seen: set[int] = set()
+def ancestors(x: Any, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+    """Yield a tensor and all that it was computed from, each once.
+
+    :param inputs: Gives what one was computed from, as far as is asked for.
+    """
+    found = {id(x): x}
     pending = [x]
-    while pending:
-        node = pending.pop()
-        if id(node) not in seen and getattr(node, "_requires_grad", False):
-            seen.add(id(node))
-            yield node
-            pending.extend(node._inputs)
+    for node in pending:  # grows as it goes
+        yield node
+        new = {id(part): part for part in inputs(node) if id(part) not in found}
+        found |= new
+        pending += new.values()
+
+
+def _flowing(x: Any) -> list[Any]:
+    """Return the inputs of a tensor that a gradient flows to."""
+    return [part for part in x._inputs if getattr(part, "_requires_grad", False)]
 
 
 def fitted(given: Any, form: Any) -> Any:
@@ -560,7 +580,7 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
     """
     nodes: dict[Any, Node] = {}
     last_root = _root(last)
-    for x in sorted(_ancestors(last._held), key=RECORDED_AT):
+    for x in sorted(ancestors(last._held, _flowing), key=RECORDED_AT):
         parents = {i: nodes[part] for i, part in enumerate(x._inputs) if part in nodes}
         if x._op is BOX and x._saved is last_root:
             nodes[x] = start
@@ -589,7 +609,7 @@ def _root(node: VJPNode) -> VJPNode | None:
     """Return the root that was made last of those that a node's value belongs to."""
     if node._is_root:
         return node
-    before = list(_ancestors(node._held))
+    before = list(ancestors(node._held, _flowing))
     ended = {x._saved for x in before if x._op is AFTER}
     open_ones = (x for x in before if x._op is BOX and x._saved not in ended)
     newest = max(open_ones, key=lambda x: x._seq, default=None)
@@ -689,16 +709,12 @@ def _value_of(x: Any) -> Any:
 def reaches(x: Any, inputs: tuple[Any, ...]) -> bool:
     """Return whether a value was computed from inputs of a call, and not from what has left it."""
     wanted, since = set(map(id, inputs)), min(node._seq for node in inputs)
-    pending, seen = [x], set()
-    while pending:
-        node = pending.pop()
-        if id(node) in wanted:
-            return True
-        if type(node) is Tensor and node._op is not AFTER and node._seq > since:
-            if id(node) not in seen:
-                seen.add(id(node))
-                pending.extend(node._inputs)
-    return False
+
+    def before(node: Any) -> tuple[Any, ...]:
+        inside = type(node) is Tensor and node._op is not AFTER and node._seq > since
+        return node._inputs if inside else ()
+
+    return any(id(node) in wanted for node in ancestors(x, before))
 
 
 def _identity(needs: list[bool], g: Any, y: Any, x: Any, *, saved: Any) -> list[Any]:

@@ -57,8 +57,7 @@ from tapegraph.transforms.levels import (
     recording,
     result,
 )
-from tapegraph.transforms.reverse import Pullback, summed
-from tapegraph.transforms.reverse import vjp as reverse
+from tapegraph.transforms.reverse import JointPullback, Pullback
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -223,44 +222,36 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
         does not depend on the point, which may be anything. An array stands for a list or tuple of
         its length.
     """
-    form: Any = None  # of the value: whether each part of it is traced
-    beside: list[Any] = []  # the parts that are not
-
-    def traced(x: Any) -> Any:
-        nonlocal form
-        out = watched(x)
-        if not isinstance(out, CONTAINERS):
-            return out
-        form = mapped(isbox, out)
-        parts = [leaf for _, leaf in leaves(out)]
-        beside.extend(getval(part) for part in parts if not isbox(part))
-        return [part for part in parts if isbox(part)]
-
-    watched = _watched("make_vjp", fun)
-    point = _point("make_vjp", x)
-    if _holds_own(point):
-        found, pullback = _reverse_by_own(traced, point)
-    else:
-        found, pullback = reverse(traced, point)
-    found = mapped(settled, found)
-    value = found
-    if form is not None:
-        rows = {True: iter(found), False: iter(beside)}
-        value = mapped(lambda is_traced: next(rows[is_traced]), form)
+    argument = _lifted(_point("make_vjp", x))
+    level = next_tag()
+    with recording():
+        out = fun(argument.inside)
+    _warn_of_constant("make_vjp", out)
+    several = isinstance(out, CONTAINERS)
+    form = mapped(isbox, out) if several else True  # whether each part of it is traced
+    pairs = zip(leaves(out), leaves(form), strict=True)
+    pull = JointPullback(
+        [result("vjp", part, level) for (_, part), (_, is_traced) in pairs if is_traced],
+        argument.targets,
+    )
+    found = list(map(settled, pull.values))
+    rows = iter(found)
+    value = mapped(lambda part: next(rows) if isbox(part) or not several else getval(part), out)
 
     def vjp(g: Any) -> Any:
-        if form is None:
-            seeds = _conjugated(_shaped("make_vjp", "the direction", g, np.shape(found)))
-        else:
-            parts = matched("make_vjp", fitted(g, form), form, "the direction", _OF_RESULT)
-            wanted = (pair for pair, (_, mark) in zip(parts, leaves(form), strict=True) if mark)
-            seeds = [
-                np.zeros_like(x)
-                if part is None
-                else _conjugated(_shaped("make_vjp", path, part, np.shape(x)))
-                for (path, part), x in zip(wanted, found, strict=True)
-            ]
-        return mapped(lambda x: settled(_conjugated(x)), pullback(seeds))
+        parts = [("the direction", g)]
+        if several:
+            given = matched("make_vjp", fitted(g, form), form, "the direction", _OF_RESULT)
+            parts = [pair for pair, (_, mark) in zip(given, leaves(form), strict=True) if mark]
+        seeds = [
+            np.zeros_like(x)
+            if part is None
+            else _conjugated(_shaped("make_vjp", path, part, np.shape(x)))
+            for (path, part), x in zip(parts, found, strict=True)
+        ]
+        triples = zip(seeds, parts, pull.values, strict=True)
+        grads = pull([direction("vjp", seed, path, x) for seed, (path, _), x in triples])
+        return mapped(lambda x: settled(_conjugated(x)), argument.regrouped(iter(grads)))
 
     return vjp, value
 
@@ -298,26 +289,11 @@ def _is_own(x: Any) -> bool:
     return box_class(x) is not None
 
 
-def _holds_own(x: Any) -> bool:
-    """Return whether an argument holds a value of a class of one's own."""
-    return type(x) is not np.ndarray and any(_is_own(leaf) for _, leaf in leaves(x))
-
-
-def _reverse_by_own(fun: Callable[[Any], Any], x: Any) -> tuple[Any, Callable[[Any], Any]]:
-    """Return a function's value and its pullback, as `reverse` does of arrays."""
-    argument = _OwnArgument(x)
-    level = next_tag()
-    with recording():
-        out = fun(argument.inside)
-    outs = [result("vjp", part, level) for _, part in leaves(out)]
-    pulls = [Pullback(part, argument.targets).keep() for part in outs]
-
-    def pullback(g: Any) -> Any:
-        seeds = zip(pulls, outs, leaves(g), strict=True)
-        found = [pull.found(direction("vjp", s, path, y)) for pull, y, (path, s) in seeds]
-        return argument.regrouped(summed(found, argument.targets))
-
-    return replaced(out, (flowing(pull.value) for pull in pulls)), pullback
+def _lifted(x: Any) -> Any:
+    """Return an argument as leaves of a new level."""
+    if type(x) is not np.ndarray and any(_is_own(leaf) for _, leaf in leaves(x)):
+        return _OwnArgument(x)
+    return Lifted("vjp", x, "primals[0]")
 
 
 def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
@@ -327,7 +303,7 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     :raises TypeError: The function does not return one real number.
     """
     point = _point("make_vjp", x)
-    lifted: Any = _OwnArgument(point) if _holds_own(point) else Lifted("vjp", point, "primals[0]")
+    lifted = _lifted(point)
     level = next_tag()
     with recording():
         out = fun(lifted.inside)
@@ -386,11 +362,15 @@ def _watched(op: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def run(x: Any) -> Any:
         out = fun(x)
-        if not holds_box(out):
-            warn(f"{INDEPENDENT}: {op} gives zeros", UserWarning)
+        _warn_of_constant(op, out)
         return out
 
     return run
+
+
+def _warn_of_constant(op: str, out: Any) -> None:
+    if not holds_box(out):
+        warn(f"{INDEPENDENT}: {op} gives zeros", UserWarning)
 
 
 def with_shapes(x: Any) -> Any:

@@ -18,26 +18,11 @@ from tapegraph.pytree import mapped
 from tapegraph.transforms.checkpoint import checkpoint
 
 __all__ = [
-    "checkpoint",
-    "deriv",
-    "elementwise_grad",
-    "grad",
-    "grad_and_aux",
-    "grad_named",
-    "hessian",
-    "hessian_tensor_product",
-    "hessian_vector_product",
-    "holomorphic_grad",
-    "jacobian",
-    "make_ggnvp",
-    "make_hvp",
-    "make_jvp",
-    "make_vjp",
-    "multigrad_dict",
-    "tensor_jacobian_product",
-    "value_and_grad",
-    "vector_jacobian_product",
-]
+    "checkpoint", "deriv", "elementwise_grad", "grad", "grad_and_aux", "grad_named", "hessian",
+    "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "jacobian",
+    "make_ggnvp", "make_hvp", "make_jvp", "make_vjp", "multigrad_dict", "tensor_jacobian_product",
+    "value_and_grad", "vector_jacobian_product",
+]  # fmt: skip
 
 # Of functions of one argument, by the names that they have in autograd's module.
 _make_vjp, _make_jvp = core.make_vjp, core.make_jvp
@@ -193,12 +178,10 @@ def make_jvp_reversemode(fun: Callable[..., Any], x: Any) -> Callable[[Any], Any
     return core.make_vjp(vjp, vspace(value).zeros())[0]
 
 
-def _half_square(x: Any) -> Any:
-    return 0.5 * np.sum(x**2, axis=-1)
-
-
 def make_ggnvp(
-    f: Callable[..., Any], g: Callable[[Any], Any] = _half_square, f_argnum: int = 0
+    f: Callable[..., Any],
+    g: Callable[[Any], Any] = lambda x: 0.5 * np.sum(x**2, axis=-1),
+    f_argnum: int = 0,
 ) -> Callable[..., Callable[[Any], Any]]:
     """Return what gives, at a point, the function that multiplies by the Gauss-Newton matrix.
 

@@ -19,6 +19,7 @@ from tapegraph.autograd.boxes import (
     READ_BY_RULE,
     JVPNode,
     VJPNode,
+    ancestors,
     box_class,
     element_array,
     fitted,
@@ -355,16 +356,14 @@ class _Call:
         An argument of any class may hold the traced values of another one.
         """
         given = set(map(id, self.inputs))
-        pending, seen = [tensor_of(x)], set()
-        while pending:
-            node = pending.pop()
-            if id(node) in given or id(node) in seen or not isbox(node):
-                continue
-            seen.add(id(node))
-            if type(node) is Dual or node._seq <= self._start:
+
+        def is_beside(node: Any) -> bool:
+            return id(node) not in given and isbox(node)
+
+        for node in ancestors(tensor_of(x), lambda node: node._inputs if is_beside(node) else ()):
+            if is_beside(node) and (type(node) is Dual or node._seq <= self._start):
                 fix = "Pass what it is computed from as an argument."
                 raise TypeError(message(self._name, "a traced result", "a plain one", fix))
-            pending.extend(node._inputs)
 
     def _unpacked(self, packed: Any, beside: Callable[[Any], Any] | None = None) -> Any:
         """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""

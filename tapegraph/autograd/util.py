@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import ModuleType
 from typing import Any, TypeVar
 
 from tapegraph.errors import warn
 
-__all__ = ["func", "quick_grad_check", "subval", "subvals", "toposort"]
-
 F = TypeVar("F")
+
+
+def submodule(name: str, names: dict[str, Any], others: Callable[[str], Any]) -> ModuleType:
+    """Return a module without a file, with some names, and what a function finds by others."""
+    made = sys.modules[name] = ModuleType(name)
+    vars(made).update(names, __getattr__=others)
+    return made
 
 
 def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:

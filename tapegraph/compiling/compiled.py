@@ -105,7 +105,7 @@ _default_xla = _xla_of_environment()
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class _KnownCall:
     """What is known of one combination of arguments, and of what the function sees besides them.
 
     ``real`` is which of its calls is to be a real one, and ``unchecked`` how many have run the
@@ -144,7 +144,7 @@ class Compiled:
         self._fn = fn
         self._options: tuple[Any, ...] = (max_traces, verify_every, on_retrace, xla)
         self._max_traces, self._verify_every, self._on_retrace, self._xla = self._options
-        self._entries: list[_Entry] = []  # the last called one is last
+        self._entries: list[_KnownCall] = []  # the last called one is last
         self._known = NOTHING_KNOWN  # of the code that it runs
         self._calls = self._made = 0
         # Of the floats it sees, those whose numbers change, and those that can only count by value.
@@ -239,7 +239,7 @@ class Compiled:
     def _call(self, structure: Any, given: list[Any], undo: Undo) -> Any:
         return self._called(self._entry((structure, RECORDING.value())), structure, given, undo)
 
-    def _called(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
+    def _called(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
         entry.calls += 1
         if entry.view.fed:
             given = [*given, *(place.read() for place in entry.view.fed)]
@@ -261,7 +261,7 @@ class Compiled:
                 entry.trace = entry.programs = None
             return self._real(entry, structure, given, undo)
 
-    def _run(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
+    def _run(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Run the program; where it refuses what was given, let a real call say why."""
         try:
             return entry.programs.run(given, undo)  # type: ignore[union-attr]
@@ -277,7 +277,7 @@ class Compiled:
                 make(taken_back)
             raise
 
-    def _entry(self, arguments: Any) -> _Entry:
+    def _entry(self, arguments: Any) -> _KnownCall:
         """Return what is known of some arguments and what the function sees now."""
         self._calls += 1
         for entry in reversed(self._entries):
@@ -294,7 +294,7 @@ class Compiled:
             self._entries.append(entry)
         return entry
 
-    def _seen_before(self, alike: list[_Entry]) -> _Entry | None:
+    def _seen_before(self, alike: list[_KnownCall]) -> _KnownCall | None:
         """Return the entry of what the function sees now, made of other objects; None for none."""
         views: dict[Known, View] = {}
         for entry in alike:
@@ -313,14 +313,14 @@ class Compiled:
     def _look(self, known: Known) -> View:
         return look(self._fn, known, self._fed)
 
-    def _count_by_value(self, names: Iterable[str], entry: _Entry) -> None:
+    def _count_by_value(self, names: Iterable[str], entry: _KnownCall) -> None:
         """Let floats that cannot be fed count by value, and forget what was recorded with them."""
         self._by_value |= frozenset(names)
         self._fed -= self._by_value
         entry.programs = entry.trace = None
         self._entries.remove(entry)
 
-    def _new_entry(self, arguments: Any, alike: list[_Entry]) -> _Entry:
+    def _new_entry(self, arguments: Any, alike: list[_KnownCall]) -> _KnownCall:
         before = alike[-1].view if alike else None
         reason = before.difference(self._look(before.known)) if before else "other arguments"
         if not self._made:
@@ -345,7 +345,7 @@ class Compiled:
             )
             told = message(f"compile: {self.__name__}", received, "calls like earlier ones", fix)
             warn(told, RuntimeWarning)
-        entry = _Entry(arguments, view, reason, self._next_real(0))
+        entry = _KnownCall(arguments, view, reason, self._next_real(0))
         self._entries.append(entry)
         logger().info(escaped(f"compile: {self.__name__}: a new trace for {text}: {reason}"))
         if len(self._entries) > self._max_traces:
@@ -360,7 +360,7 @@ class Compiled:
         return 0 if every is None else calls - calls % every + every
 
     def _traced(
-        self, witness: Witness, entry: _Entry, structure: Any, given: list[Any], undo: Undo
+        self, witness: Witness, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo
     ) -> tuple[Trace, bool]:
         """Make a real call; return it, and whether it is one that is recorded.
 
@@ -415,13 +415,13 @@ class Compiled:
         random.come_back(undo)
         return Trace(witness, structure, given, undo, fed)
 
-    def _sees_the_same(self, entry: _Entry, numbers: list[Any]) -> bool:
+    def _sees_the_same(self, entry: _KnownCall, numbers: list[Any]) -> bool:
         """Return whether the function sees what it saw before, the very floats that are fed too."""
         if not all(p.read() is x for p, x in zip(entry.view.fed, numbers, strict=True)):
             return False
         return entry.view.holds() or self._look(entry.view.known).key == entry.view.key
 
-    def _real(self, entry: _Entry, structure: Any, given: list[Any], undo: Undo) -> Any:
+    def _real(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call, and compare it with the recording; the second one makes the plan."""
         entry.real = self._next_real(entry.calls)
         watchers = WATCHING.value()
@@ -453,7 +453,7 @@ class Compiled:
             for watcher in watchers:
                 watcher.real_call_ends()
 
-    def _foresee(self, entry: _Entry, witness: Witness) -> None:
+    def _foresee(self, entry: _KnownCall, witness: Witness) -> None:
         """Look at what the code sees that a call has run, if its view did not go by that code.
 
         Where there is more to see, nobody knows what it was when the call began, and the trace may
@@ -542,7 +542,7 @@ class Compiled:
             block = calls.block(results.count)
         results.add(self._called(entry, block.structure, block.given, undo))
 
-    def _expire(self, entry: _Entry) -> None:
+    def _expire(self, entry: _KnownCall) -> None:
         """Let go of what recorded calls left behind: the program runs in the function's place."""
         if entry.leaked:
             expire(entry.leaked, self.__name__)

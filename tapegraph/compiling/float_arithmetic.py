@@ -33,7 +33,6 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "mod": operator.mod,
     "pow": _power,
     "neg": lambda x, _: -x,
-    "pos": lambda x, _: +x,
     "abs": lambda x, _: abs(x),
     "round": round,
 }

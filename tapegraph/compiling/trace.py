@@ -23,14 +23,7 @@ from tapegraph.compiling.arguments import (
     rebuilt,
 )
 from tapegraph.compiling.guards import FedPlace
-from tapegraph.compiling.inputs import (
-    Converted,
-    FloatArg,
-    GradientBefore,
-    Inputs,
-    Reader,
-    Reading,
-)
+from tapegraph.compiling.inputs import Converted, GradientBefore, Inputs, Reader, Reading
 from tapegraph.errors import message
 from tapegraph.interrupts import Lock
 from tapegraph.recording import stored
@@ -40,10 +33,10 @@ from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.recording.remote import is_remote
-from tapegraph.scalars.datum import Datum
 from tapegraph.scalars.numbers import Levels, Numbers
 from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import ScalarState
+from tapegraph.tensors.run_float import RunFloat
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 
@@ -404,14 +397,14 @@ def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
 
 def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: Any) -> Any:
     """Return a part of a result, and a mark for a tensor or number of the program."""
-    if type(out) is FloatArg:
+    if type(out) is RunFloat:
+        if out.source is capture.numbers:
+            numbers.append(out.place)
+            return FLOAT
         out = out.read("return") if out.may_be_read else out.tensor()
     if isinstance(out, Node):
         tensors.append(out)
         return RESULT
-    if isinstance(out, Datum):
-        numbers.append(out.index)
-        return FLOAT
     if isinstance(out, Value):
         numbers.append(recorder_of(capture).index(out))
         return VALUE
@@ -420,7 +413,7 @@ def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: Any) 
 
 @contextmanager
 def _in_place(
-    places: Sequence[FedPlace], floats: Sequence[FloatArg], undo: Undo
+    places: Sequence[FedPlace], floats: Sequence[RunFloat], undo: Undo
 ) -> Iterator[list[tuple[FedPlace, Any, Any]]]:
     """Let the function find numbers of the program where it sees floats that are fed.
 
@@ -441,7 +434,7 @@ def _in_place(
         for i, (place, number) in enumerate(zip(places, floats, strict=True)):
             now = place.read()
             if now is not number:  # the function has set it, or another thread
-                now = now.read("set") if type(now) is FloatArg else now
+                now = now.read("set") if type(now) is RunFloat else now
                 plain[i] = partial(place.put, now)
                 changed.append((place, before[i], now))
         make(together(plain))

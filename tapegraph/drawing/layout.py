@@ -261,21 +261,16 @@ def _order(rows: list[list[_Cell]]) -> None:
             break
         down = sweep % 2 == 0
         for beside, row in pairwise(rows if down else rows[::-1]):
-            _sort(row, beside, down)
+            place = {cell: (n + 0.5) / len(r) for r in (row, beside) for n, cell in enumerate(r)}
+            row.sort(key=lambda cell: _middle(cell, cell.above if down else cell.below, place))
         now = _crossings(rows)
         if now < fewest:
             best, fewest = [row[:] for row in rows], now
     rows[:] = best
 
 
-def _sort(row: list[_Cell], beside: list[_Cell], down: bool) -> None:
-    place = {cell: (n + 0.5) / len(r) for r in (row, beside) for n, cell in enumerate(r)}
-
-    def middle(cell: _Cell) -> float:
-        ends = [place[near] for near in (cell.above if down else cell.below)]
-        return sum(ends) / len(ends) if ends else place[cell]
-
-    row.sort(key=middle)
+def _middle(cell: _Cell, ends: list[_Cell], place: dict[_Cell, float]) -> float:
+    return sum(place[end] for end in ends) / len(ends) if ends else place[cell]
 
 
 def _crossings(rows: list[list[_Cell]]) -> int:

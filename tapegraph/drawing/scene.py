@@ -360,22 +360,17 @@ def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
 
 def _families(characters: set[str]) -> tuple[list[str], dict[int, str]]:
     """Return fonts that have some characters, and what to write for those that no font has."""
-    from matplotlib.font_manager import fontManager, get_font
+    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
     families = ["DejaVu Sans Mono"]  # Matplotlib's own
-    missing = set(map(ord, characters)) - set(get_font(_file_of(families[0])).get_charmap())
+    own = get_font(findfont(FontProperties(family=families[0])))
+    missing = set(map(ord, characters)) - set(own.get_charmap())
     for entry in fontManager.ttflist if missing else ():
         found = missing.intersection(get_font(entry.fname).get_charmap())
         if found and "Last Resort" not in entry.name:  # which has boxes for all
             families.append(entry.name)
             missing -= found
     return families, dict.fromkeys(missing, "\ufffd")
-
-
-def _file_of(family: str) -> str:
-    from matplotlib.font_manager import FontProperties, findfont
-
-    return findfont(FontProperties(family=family))
 
 
 def _put(

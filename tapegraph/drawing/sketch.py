@@ -82,9 +82,7 @@ class Sketch:
 
 def sketch(what: Any, names: Any) -> Sketch:
     """Return the graph of something, with the names that it was given."""
-    if recorder().capture is not None:
-        fix = "Draw the step itself, outside: tg.draw(step)."
-        raise RuntimeError(message("draw", "a call inside a compiled step", "one outside", fix))
+    recorder().outside("draw", "Draw the step itself, outside: tg.draw(step).")
     known = _names(names)
     if isinstance(what, Compiled):
         return _of_compiled(what, known)

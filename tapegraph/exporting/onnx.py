@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, zip_longest
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,9 @@ from tapegraph.exporting.recorded import (
     output_names,
 )
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
+from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import INPUT
-from tapegraph.recording.program import touches_complex
+from tapegraph.recording.program import Recording, touches_complex
 from tapegraph.saving import files
 from tapegraph.typed import Pytree
 
@@ -470,10 +471,20 @@ def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytre
         inputs.append(typed(name, x.dtype, (Length(1, 0), *x.shape[1:]) if free else x.shape))
         if free and graph.batch is None:
             graph.batch = Wire(graph, name, x.dtype).node("Shape", end=1).reshaped(())
-    wires = _emitted(graph, recorded, parameters, arguments.names)
+    leaves: dict[Any, Wire] = {
+        slot: _constant(graph, recorded, slot, parameters.get(slot))
+        for slot in program.fed
+        if program.ops[slot] is not INPUT
+    }
+    for name, slot in zip(arguments.names, recorded.runs[0].inputs, strict=True):
+        if slot is not None:
+            leaves[slot] = Wire(graph, name, program.dtypes[slot], program.shapes[slot])
+    emits = _Emission(graph, recorded)
+    emits.run(leaves)
     results = []
     for name, slot in zip(outputs, program.outputs, strict=True):
-        graph.nodes.append(onnx.helper.make_node("Identity", [wires[slot].name], [name], name))
+        found = emits.values[slot].name
+        graph.nodes.append(onnx.helper.make_node("Identity", [found], [name], name))
         results.append(typed(name, program.dtypes[slot], program.shapes[slot]))
     model = onnx.helper.make_model(
         onnx.helper.make_graph(graph.nodes, "function", inputs, results, graph.initializers),
@@ -485,36 +496,52 @@ def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytre
     files.write_file("export", path, lambda beside: onnx.save_model(model, beside))
 
 
-def _emitted(
-    graph: OnnxGraph, recorded: FreeFunction, parameters: dict[int, Any], names: Sequence[str]
-) -> list[Any]:
-    """Return the value of every slot; None of a Python number."""
-    program = recorded.program
-    wires: list[Any] = [None] * len(program)
-    for slot in program.fed:
-        if program.ops[slot] is not INPUT:
-            wires[slot] = _constant(graph, recorded, slot, parameters.get(slot))
-    for name, place in zip(names, recorded.runs[0].inputs, strict=True):
-        if place is not None:
-            wires[place] = Wire(graph, name, program.dtypes[place], program.shapes[place])
-    for slot, op in enumerate(program.ops):
-        if not program.inputs[slot]:
-            continue
+class _Emission(Interpreter):
+    """Adds the nodes of a function; what each slot is, is a `Wire`."""
+
+    def __init__(self, graph: OnnxGraph, recorded: FreeFunction) -> None:
+        known = recorded.recording
+        super().__init__(Recording(recorded.program, known.values, known.nodes))
+        self._graph = graph
+        self._known = known
+
+    def operation(self, slot: int) -> Wire:
+        """Add the nodes of an operation."""
+        graph, program, op = self._graph, self.program, self.program.ops[slot]
         graph.stem, row = op.name, ROWS.get(op.name)
         out = Wire(graph, "", program.dtypes[slot], program.shapes[slot])
         try:
             if row is None or touches_complex(program, slot):
                 raise NoNode("no nodes stand for it, or none for its dtype")
             if 0 in out.shape and not any(isinstance(n, Length) for n in out.shape):
-                wires[slot] = graph.constant(np.zeros(out.shape), out.dtype)  # nodes fail for none
-                continue
-            found = row(out, *_operands(graph, recorded, slot, wires), **program.attrs[slot])
+                return graph.constant(np.zeros(out.shape), out.dtype)  # nodes fail for none
+            found = row(out, *self.operands(slot), **program.attrs[slot])
         except NoNode as error:
-            received = f"{recorded.recording.describe(slot)}: {error}"
+            received = f"{self._known.describe(slot)}: {error}"
             expected, fix = "operations with nodes in ONNX", "Name a folder, for a SavedModel."
             raise NotImplementedError(message("export", received, expected, fix)) from None
-        wires[slot] = Wire(graph, found.to(out.dtype).name, out.dtype, out.shape)
-    return wires
+        return Wire(graph, found.to(out.dtype).name, out.dtype, out.shape)
+
+    derivatives = operation  # which has no nodes for them
+
+    def operands(self, slot: int) -> list[Wire]:
+        """Return an entry's inputs as NumPy converts them; data of a result of floats is floats."""
+        wires, wanted = self.converted(slot, self.values), self.program.dtypes[slot]
+        if wanted.kind != "f":
+            return wires
+        data = self.program.ops[slot].differentiable or (True,) * len(wires)
+        return [
+            x.to(wanted) if is_data and x.dtype.kind != "f" else x
+            for x, is_data in zip_longest(wires, data)
+        ]
+
+    def constant(self, number: Any, dtype: Any) -> Wire:
+        """Return a number as a constant of the model."""
+        return self._graph.constant(number, dtype)
+
+    def cast(self, value: Any, dtype: Any) -> Any:
+        """Return a value in another dtype."""
+        return value.to(dtype)
 
 
 def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | None) -> Wire:
@@ -531,19 +558,3 @@ def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | N
     else:
         wire = graph.ints(found if shape else [found]).reshaped(shape)
     return Wire(graph, wire.to(dtype).name, dtype, shape)
-
-
-def _operands(graph: OnnxGraph, recorded: FreeFunction, slot: int, wires: list[Any]) -> list[Wire]:
-    """Return an entry's inputs, in the dtype to which NumPy converts them."""
-    program, recording = recorded.program, recorded.recording
-    op, wanted = program.ops[slot], program.dtypes[slot]
-    converted, operands = recording.converted(slot), []
-    data = op.differentiable or (op.differentiable is None,) * len(converted)
-    for position, (i, dtype) in enumerate(zip(program.inputs[slot], converted, strict=True)):
-        wire = wires[i]
-        if wire is None:
-            wire = graph.constant(recording.values[i], dtype or wanted)
-        if wanted.kind == "f" and wire.dtype.kind != "f" and any(data[position:][:1]):
-            dtype = wanted
-        operands.append(wire if dtype is None else wire.to(dtype))
-    return operands

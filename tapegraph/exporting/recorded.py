@@ -7,6 +7,7 @@ from one to the next, also to a third, is a free length; what differs otherwise 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,7 +131,7 @@ class FreeFunction:
                 raise self._refusal(slot, str(error), fix) from None
             if not first.inputs[slot] and op is not INPUT:
                 self._check_constant(slot)
-        return retyped(first, attrs, shapes)
+        return replace(first, attrs=attrs, shapes=shapes)
 
     def _check_constant(self, slot: int) -> None:
         """Refuse a number or an array that is another for another batch, but for whole places."""
@@ -142,7 +143,7 @@ class FreeFunction:
                 fix = "Write mean() for a sum over len(x), or pass batch=False."
                 raise self._refusal(slot, f"the number {text}", fix)
             return
-        readers = [op for op, read in zip(program.ops, program.inputs, strict=True) if slot in read]
+        readers = [program.ops[i] for i in program.readers()[slot]]
         try:
             followed = _followed_constant(found, self._sizes)
             if isinstance(followed, Places) and any(op.kind is not OpKind.INDEX for op in readers):
@@ -160,11 +161,6 @@ class FreeFunction:
         places = [_place(r, slot) for r in recordings if slot < len(r)]
         received = f"{_name(self._f)}, which has {what} {why}: {max(places, key=len)}"
         return ValueError(message(self.op, received, "the same program each time", fix))
-
-
-def retyped(p: Program, attrs: list[dict[str, Any]], shapes: list[Any]) -> Program:
-    """Return a program with other attributes and shapes."""
-    return Program(p.ops, p.inputs, attrs, shapes, p.dtypes, p.needs, p.leaves, p.outputs, p.wanted)
 
 
 def _record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded:

@@ -35,90 +35,16 @@ from tapegraph.recording.scopes import recorder
 from tapegraph.typed import AnyKind, Array, ArrayLike, Kind, Operand, Shape, Tensor
 
 __all__ = [
-    "abs",
-    "absolute",
-    "add",
-    "angle",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "astype",
-    "cbrt",
-    "ceil",
-    "clip",
-    "conj",
-    "conjugate",
-    "copy",
-    "copysign",
-    "cos",
-    "cosh",
-    "deg2rad",
-    "degrees",
-    "div",
-    "divide",
-    "empty_like",
-    "exp",
-    "exp2",
-    "expm1",
-    "fabs",
-    "float_power",
-    "floor",
-    "floor_divide",
-    "fmax",
-    "fmin",
-    "fmod",
-    "full_like",
-    "gelu",
-    "heaviside",
-    "hypot",
-    "imag",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logaddexp",
-    "logaddexp2",
-    "maximum",
-    "minimum",
-    "mod",
-    "mul",
-    "multiply",
-    "nan_to_num",
-    "neg",
-    "negative",
-    "ones_like",
-    "positive",
-    "pow",
-    "power",
-    "rad2deg",
-    "radians",
-    "real",
-    "reciprocal",
-    "relu",
-    "remainder",
-    "rint",
-    "round",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "sinc",
-    "sinh",
-    "sqrt",
-    "square",
-    "sub",
-    "subtract",
-    "tan",
-    "tanh",
-    "true_divide",
-    "trunc",
-    "where",
-    "zeros_like",
-]
+    "abs", "absolute", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "astype", "cbrt", "ceil", "clip", "conj", "conjugate", "copy",
+    "copysign", "cos", "cosh", "deg2rad", "degrees", "div", "divide", "empty_like", "exp", "exp2",
+    "expm1", "fabs", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "full_like",
+    "gelu", "heaviside", "hypot", "imag", "log", "log10", "log1p", "log2", "logaddexp",
+    "logaddexp2", "maximum", "minimum", "mod", "mul", "multiply", "nan_to_num", "neg", "negative",
+    "ones_like", "positive", "pow", "power", "rad2deg", "radians", "real", "reciprocal", "relu",
+    "remainder", "rint", "round", "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "sqrt",
+    "square", "sub", "subtract", "tan", "tanh", "true_divide", "trunc", "where", "zeros_like",
+]  # fmt: skip
 
 # tanh form of gelu: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))
 GELU_SCALE = math.sqrt(2.0 / math.pi)
@@ -731,7 +657,7 @@ def clip(
     for bound, is_beyond in ((low, operator.lt), (high, operator.gt)):
         if bound is None:
             continue
-        if type(x) is nodes.tensor_class and type(bound) in _WEAK and recorder().capture is None:
+        if type(x) is nodes.tensor_class and type(bound) in _WEAK and not recorder().records(x):
             x = apply(WHERE, (as_leaf(_beyond(is_beyond, x._array, bound)), bound, x))
         else:
             x = where(watched("clip", is_beyond, x, bound) | (bound != bound), bound, x)
@@ -1253,22 +1179,11 @@ def _predicate(name: str, function: Any) -> None:
     without_gradient(function)(record)
 
 
-for _function in (
-    np.equal,
-    np.not_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
-    np.logical_and,
-    np.logical_or,
-    np.logical_xor,
-    np.logical_not,
-    np.isnan,
-    np.isinf,
-    np.isfinite,
-    np.signbit,
-):
+_PREDICATES = (
+    np.equal, np.not_equal, np.less, np.less_equal, np.greater, np.greater_equal, np.logical_and,
+    np.logical_or, np.logical_xor, np.logical_not, np.isnan, np.isinf, np.isfinite, np.signbit,
+)  # fmt: skip
+for _function in _PREDICATES:
     _predicate(_function.__name__, _function)
 
 

@@ -51,37 +51,11 @@ from tapegraph.typed import (
 )
 
 __all__ = [
-    "add_at",
-    "array_split",
-    "choose",
-    "compress",
-    "delete",
-    "diag",
-    "diagflat",
-    "dsplit",
-    "extract",
-    "flip",
-    "fliplr",
-    "flipud",
-    "gather",
-    "hsplit",
-    "insert",
-    "pad",
-    "partition",
-    "repeat",
-    "roll",
-    "rot90",
-    "select",
-    "sort",
-    "split",
-    "take",
-    "take_along_axis",
-    "tensor_slice",
-    "topk",
-    "tril",
-    "triu",
-    "vsplit",
-]
+    "add_at", "array_split", "choose", "compress", "delete", "diag", "diagflat", "dsplit",
+    "extract", "flip", "fliplr", "flipud", "gather", "hsplit", "insert", "pad", "partition",
+    "repeat", "roll", "rot90", "select", "sort", "split", "take", "take_along_axis",
+    "tensor_slice", "topk", "tril", "triu", "vsplit",
+]  # fmt: skip
 
 
 def _along(op: str, value: Any, argument: str, axis: SupportsIndex | None) -> tuple[Any, int]:
@@ -625,9 +599,9 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
             parts.append(np.array(part))
         elif isinstance(part, (list, tuple)):
             parts.append(_index_array(part))
-        elif recorder().records(part) or (
-            isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0
-        ):
+        elif isinstance(part, Node):  # of a captured program
+            parts.append(part)
+        elif isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0:
             parts.append(part)
         else:
             try:
@@ -785,7 +759,7 @@ def _is_rest(part: Any) -> bool:
 def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     """Return the integer arrays that an index item stands for; a mask stands for its non-zeros."""
     if not _is_mask(part):
-        return [part if recorder().records(part) else np.asarray(part)]
+        return [part if isinstance(part, Node) else np.asarray(part)]
     if part.shape != shape[axis : axis + part.ndim]:
         received = f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}"
         raise IndexError(message("getitem", received, f"shape {shape[axis : axis + part.ndim]}"))
@@ -794,14 +768,14 @@ def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
 
 def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
     """Return integer indices as non-negative int64, or raise naming the first out of range."""
-    array = indices if recorder().records(indices) else np.asarray(indices)
+    array = array_of(indices)
     if array.size == 0:
         return as_leaf(np.zeros(array.shape, dtype=np.int64))
     if array.dtype.kind not in "iu":
         error = IndexError if op == "getitem" else TypeError
         received = f"indices {kind_of(indices)}"
         raise error(message(op, received, "integer indices", "Use .astype(int)."))
-    if recorder().records(array):
+    if isinstance(array, Node):  # of a captured program
         return within(array, -length, length, lambda i: _out_of_range(op, i, axis, length))
     wrapped = array.astype(np.int64)
     if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
@@ -1138,7 +1112,7 @@ def in_range(
     def refused(i: int) -> Exception:
         return error(message(name, f"{what} {i} of {count}", f"a {what} in [0, {count})"))
 
-    if recorder().records(indices):
+    if isinstance(indices, Node):
         return within(indices, 0, count, refused)
     found = indices.astype(np.int64)
     if found.size and found.view(np.uint64).max() >= count:  # a negative one is very large

@@ -137,7 +137,7 @@ def _max_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
     first, *others = planes(padded(x, pad, -np.inf), ksize, stride)
     best = np.array(first)
     for plane in others:
-        np.maximum(best, plane, out=best)
+        best = np.maximum(best, plane, out=best)
     return best
 
 

@@ -42,35 +42,13 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
-from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, ArrayLike, Axes, Kind, Operand
 
 __all__ = [
-    "average",
-    "cumprod",
-    "cumsum",
-    "diff",
-    "logsumexp",
-    "max",
-    "mean",
-    "median",
-    "min",
-    "nanmax",
-    "nanmean",
-    "nanmin",
-    "nanstd",
-    "nansum",
-    "nanvar",
-    "percentile",
-    "prod",
-    "ptp",
-    "quantile",
-    "softmax",
-    "std",
-    "sum",
-    "trapezoid",
-    "var",
-]
+    "average", "cumprod", "cumsum", "diff", "logsumexp", "max", "mean", "median", "min", "nanmax",
+    "nanmean", "nanmin", "nanstd", "nansum", "nanvar", "percentile", "prod", "ptp", "quantile",
+    "softmax", "std", "sum", "trapezoid", "var",
+]  # fmt: skip
 
 # NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
 add_up: Any = np.add.reduce
@@ -90,7 +68,7 @@ def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
 def softmax_of(x: Array, axis: int) -> Array:
     """Softmax of an array along one axis, with the maximum subtracted."""
     shifted: Array = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
-    np.exp(shifted, out=shifted)
+    shifted = np.exp(shifted, out=shifted)
     shifted /= shifted.sum(axis=axis, keepdims=True)
     return shifted
 
@@ -574,11 +552,7 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
     total = sum(choose_by(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
     kind = real_dtype(total.dtype) if total.dtype.kind in "fc" else np.float64
-    return (
-        total,
-        count.astype(kind) if recorder().records(count) else np.asarray(count, kind),
-        missing,
-    )
+    return total, count.astype(kind), missing
 
 
 def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:

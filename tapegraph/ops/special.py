@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import operator
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.axes import some_axes
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, scipy_module
 from tapegraph.ops.elementwise import (
     cbrt,
     exp,
@@ -33,47 +32,15 @@ from tapegraph.recording.record import apply, binary, tensor_like, unary
 from tapegraph.typed import Array, ArrayLike, Axes, Kind
 
 __all__ = [
-    "beta",
-    "betaln",
-    "digamma",
-    "entr",
-    "erf",
-    "erfc",
-    "erfcx",
-    "erfinv",
-    "expit",
-    "gamma",
-    "gammaln",
-    "gammasgn",
-    "i0",
-    "i1",
-    "j0",
-    "j1",
-    "log_expit",
-    "log_ndtr",
-    "log_softmax",
-    "loggamma",
-    "logit",
-    "logsumexp",
-    "ndtr",
-    "polygamma",
-    "psi",
-    "softplus",
-    "xlog1py",
-    "xlogy",
-]
+    "beta", "betaln", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gamma",
+    "gammaln", "gammasgn", "i0", "i1", "j0", "j1", "log_expit", "log_ndtr", "log_softmax",
+    "loggamma", "logit", "logsumexp", "ndtr", "polygamma", "psi", "softplus", "xlog1py", "xlogy",
+]  # fmt: skip
 
 
 def of_scipy(name: str) -> Callable[..., Any]:
     """Return SciPy's function of a name, or raise an ImportError that says how to install it."""
-    try:
-        module = importlib.import_module("scipy.special")
-    except ImportError:
-        fix = "Install it: pip install scipy."
-        missing = "a call in an environment without SciPy"
-        raise ImportError(message(f"special.{name}", missing, "SciPy", fix)) from None
-    found: Callable[..., Any] = getattr(module, name)
-    return found
+    return getattr(scipy_module("special", f"special.{name}"), name)  # type: ignore[no-any-return]
 
 
 def _scipy(name: str) -> Callable[..., Any]:

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.buffers import is_shared, own
+from tapegraph.arrays.buffers import is_shared, own, read_only
 from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import Setting, recorder
-from tapegraph.scalars.recorder import current_recorder
+from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -46,10 +46,11 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
 def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
     """Return the gradient of each parameter, as `gradient_of` does; of Values too, as tensors."""
     values = [p for p in params if isinstance(p, Value)]
-    recorder = current_recorder() if values else None
-    if recorder is None:
+    capture = recorder().capture
+    if not values or capture is None:
         return [gradient_of(p, rows=rows) for p in params]
-    found = iter(recorder.tensors([[recorder.index(p, GRAD)] for p in values], ()))
+    numbers = recorder_of(capture)
+    found = iter(numbers.tensors([[numbers.index(p, GRAD)] for p in values], ()))
     return [next(found) if isinstance(p, Value) else gradient_of(p, rows=rows) for p in params]
 
 
@@ -63,7 +64,7 @@ def replace_gradient(p: Leaf, grad: Any) -> None:
 
 def data_of(p: Leaf) -> Array:
     """Return a parameter's or a slot's numbers, which the caller must not change."""
-    return _read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
+    return read_only(np.asarray(p.data) if isinstance(p, Value) else p._array)
 
 
 def rows_set(p: Any, rows: Array, values: Array) -> list[Change]:
@@ -87,12 +88,6 @@ def fresh(array: Any, taken: set[int]) -> Array:
 def slot(array: Any) -> Tensor:
     """Make a constant that holds a part of an optimizer's state."""
     return as_leaf(own(array))  # type: ignore[no-any-return]
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 def real_and_imaginary(z: Any) -> Any:

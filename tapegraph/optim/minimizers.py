@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -10,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import check_callable, kind_of, message
+from tapegraph.errors import check_callable, kind_of, message, scipy_module
 from tapegraph.pytree import Layout, leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.scopes import no_grad
@@ -81,7 +80,7 @@ def minimize(
     _check_derivatives(hess, options)
     name = method.lower() if isinstance(method, str) else ""
     _check_used(name, bounds=bounds, constraints=constraints)
-    scipy = _scipy()
+    scipy = scipy_module("optimize", "minimize", '"scipy>=1.13"')
     start = replaced(x0, (_start(leaf, path) for path, leaf in leaves(x0, "x0")))
     layout = Layout(start)
     vector = layout.vector(start)
@@ -127,15 +126,11 @@ def _check_derivatives(hess: Any, options: Mapping[str, Any]) -> None:
 def _check_used(method: str, **restrictions: Any) -> None:
     """Refuse bounds and constraints for a method that would go on without them."""
     for argument, given in restrictions.items():
-        if _is_given(given) and method in _UNRESTRICTED[argument]:
+        empty = isinstance(given, (tuple, list)) and not given
+        if given is not None and not empty and method in _UNRESTRICTED[argument]:
             fix = 'Write method="SLSQP" or "trust-constr".'
             received = f"{argument} for {method.upper()}, which has no use for them"
             raise ValueError(message("minimize", received, "a method that keeps to them", fix))
-
-
-def _is_given(restriction: Any) -> bool:
-    empty = isinstance(restriction, (tuple, list)) and not restriction
-    return restriction is not None and not empty
 
 
 class _Objective:
@@ -203,12 +198,3 @@ def _with_structure(callback: Callable[..., Any], layout: Layout) -> Callable[..
     except (TypeError, ValueError):  # of a built-in
         named = False
     return of_result if named else of_vector
-
-
-def _scipy() -> Any:
-    try:
-        return importlib.import_module("scipy.optimize")
-    except ImportError:
-        fix = 'Install it: pip install "scipy>=1.13".'
-        received = "a call in an environment without SciPy"
-        raise ImportError(message("minimize", received, "SciPy", fix)) from None

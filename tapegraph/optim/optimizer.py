@@ -375,7 +375,7 @@ class Optimizer:
         values = [(name, p) for name, p in pairs if isinstance(p, Value)]
         if not values:
             return
-        recorder = recorder_of(capture)
+        scalars = recorder_of(capture)
         lr = self._recorded_rate(capture, group, np.float64)
         together = self.elementwise
         shape = (len(values),) if together else ()
@@ -391,13 +391,13 @@ class Optimizer:
                 params,
                 *([state[k] for state in states] for k in states[0]),
             ]
-            numbers = [[recorder.index(x) for x in row] for row in objects]
-            grads = [recorder.index(p, GRAD) for p in params]
-            p, g, *slots = recorder.tensors([numbers[0], grads, *numbers[1:]], shape)
+            numbers = [[scalars.index(x) for x in row] for row in objects]
+            grads = [scalars.index(p, GRAD) for p in params]
+            p, g, *slots = scalars.tensors([numbers[0], grads, *numbers[1:]], shape)
             state = dict(zip(states[0], slots, strict=True))
             new = self._updated(batch[0][0], p, g, state, lr, group.weight_decay)
             for row, tensor in zip(objects, new, strict=True):
-                recorder.assign_all(row, tensor)
+                scalars.assign_all(row, tensor)
 
     def _updated_by_parts(
         self, p: Any, g: Any, state: dict[str, Any], lr: Any

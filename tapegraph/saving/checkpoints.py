@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from tapegraph.arrays.buffers import read_only
 from tapegraph.errors import add_note, kind_of, message, path_of
 from tapegraph.optim.optimizer import Optimizer, changes_to, state_of
 from tapegraph.pytree import mapped, named, parts_of
@@ -156,7 +157,7 @@ def load(
             tree = _replaced(tree, lambda part: arrays[part.name], files.Stored)
     if into is not None:
         changes = list(_changes(name, tree, places))
-        tree = _replaced(tree, _read_only, np.ndarray)
+        tree = _replaced(tree, read_only, np.ndarray)
         make(together(changes))
     return (tree, text) if return_metadata else tree
 
@@ -184,12 +185,6 @@ def _told(name: str, suffix: str) -> Iterator[None]:
 def _replaced(tree: Any, function: Callable[[Any], Any], kind: type) -> Any:
     """Return a tree with a function of everything in it that is of one class."""
     return mapped(lambda part: function(part) if isinstance(part, kind) else part, tree)
-
-
-def _read_only(array: Array) -> Array:
-    view = array.view()
-    view.setflags(write=False)
-    return view
 
 
 # A leaf, optimizer or `...` of `into`, and its names in the file.
@@ -394,34 +389,34 @@ def _numbers_of(leaf: Any) -> Array:
 def _built(structure: Any, stored: dict[str, files.Stored]) -> Any:
     """Return the tree again, or raise where structure and arrays do not belong together."""
     missing = set(stored)
-    tree = _part(structure, stored, missing)
+
+    def part(node: Any) -> Any:
+        if isinstance(node, list):
+            return list(map(part, node))
+        if not isinstance(node, dict):
+            return node
+        ((kind, held),) = node.items()
+        if kind == "dict":
+            return {key: part(inside) for key, inside in held.items()}
+        if kind == "tuple":
+            return tuple(map(part, held))
+        if kind == "complex":
+            return complex(*held)
+        if kind == "integer":
+            return int(held, 16)
+        if kind not in ("array", "scalar"):
+            raise ValueError(f"{kind!r} is no kind of structure")
+        missing.discard(held)
+        if kind == "array":
+            return stored[held]
+        if stored[held].shape:
+            raise ValueError(f"{held!r} is no scalar")
+        return stored[held].read()[()]
+
+    tree = part(structure)
     if missing:
         raise ValueError(f"it has no place for {_some(sorted(missing))}")
     return tree
-
-
-def _part(node: Any, stored: dict[str, files.Stored], missing: set[str]) -> Any:
-    if isinstance(node, list):
-        return [_part(part, stored, missing) for part in node]
-    if not isinstance(node, dict):
-        return node
-    ((kind, held),) = node.items()
-    if kind == "dict":
-        return {key: _part(part, stored, missing) for key, part in held.items()}
-    if kind == "tuple":
-        return tuple(_part(part, stored, missing) for part in held)
-    if kind == "complex":
-        return complex(*held)
-    if kind == "integer":
-        return int(held, 16)
-    if kind not in ("array", "scalar"):
-        raise ValueError(f"{kind!r} is no kind of structure")
-    missing.discard(held)
-    if kind == "array":
-        return stored[held]
-    if stored[held].shape:
-        raise ValueError(f"{held!r} is no scalar")
-    return stored[held].read()[()]
 
 
 def _nodes(tree: Any, name: str | None = None) -> Iterator[tuple[str, Any]]:

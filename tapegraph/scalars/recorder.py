@@ -17,8 +17,9 @@ import numpy as np
 from tapegraph.errors import ConcretizationError, line_of, message, user_frame
 from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import OPS, Op
-from tapegraph.recording.scopes import RECORDER, recorder
+from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import CodePlace, Numbers
@@ -32,6 +33,11 @@ CHOSEN.forward = lambda vector, positions: vector.take(positions.array)
 COPIED.forward = np.copy
 for _op in (NUMBERS, CHOSEN, COPIED):
     _op.differentiable = ()
+
+
+# What Python's floats do: a division by zero raises, where a Value's is infinite.
+_PYTHON = {name: name for name in ("add", "sub", "mul", "neg", "abs")}
+_PYTHON.update(truediv="python_div", pow="python_pow")
 
 
 class Positions:
@@ -52,7 +58,7 @@ class Positions:
         return f"{self.array.size} positions"
 
 
-class _Segment:
+class _Stretch:
     """The numbers of one `NUMBERS` entry: those before ``stop`` that no earlier entry computes."""
 
     def __init__(self, stop: int, node: Any, asked: list[int]) -> None:
@@ -77,7 +83,7 @@ class NumberRecorder:
     """
 
     def __init__(self, capture: Any) -> None:
-        self._capture = capture
+        self.capture = capture
         self._kinds: list[str] = []
         self._args: list[tuple[int, ...]] = []
         self._data: list[float] = []
@@ -93,7 +99,7 @@ class NumberRecorder:
         self._sources: dict[int, tuple[Any, Array]] = {}
         self._slopes: dict[int, tuple[int, ...]] = {}
         self._written: dict[tuple[int, str], tuple[Any, str]] = {}
-        self._segments: list[_Segment] = []
+        self._segments: list[_Stretch] = []
         self.state = ScalarState()
         self._leaf = capture.reading(self.state.read, np.float64)
 
@@ -109,7 +115,7 @@ class NumberRecorder:
     def element(self, tensor: Any, position: int = 0) -> int:
         """Return a number of a tensor, which carries no gradient."""
         number = float(tensor._array.reshape(-1)[position])
-        if not self._capture.depends(tensor):
+        if not self.capture.depends(tensor):
             return self.constant(number)
         source, places = self._source(tensor)
         i = self._enter(GIVEN, (), number)
@@ -118,15 +124,15 @@ class NumberRecorder:
 
     def _source(self, tensor: Any) -> tuple[Any, Array]:
         """Return what a tensor was picked from by indices, and the places of its numbers there."""
-        if self._capture.may_change(tensor):  # before this is run
+        if self.capture.may_change(tensor):  # before this is run
             copied = _entry(COPIED, tensor._array.copy(), (tensor,))
             return copied, _places(copied)
         if id(tensor) not in self._sources:
             found = tensor, _places(tensor)
             if tensor._op is OPS["getitem"]:
                 source, *keys = tensor._inputs
-                fixed = not any(self._capture.depends(key) for key in keys)
-                if fixed and not self._capture.may_change(source):
+                fixed = not any(self.capture.depends(key) for key in keys)
+                if fixed and not self.capture.may_change(source):
                     source, places = self._source(source)
                     arrays = [key._array for key in keys]
                     places = tensor._op.forward(places, *arrays, **tensor._attrs)
@@ -153,6 +159,32 @@ class NumberRecorder:
     def _op(self, kind: str, *args: int) -> int:
         data = SCALAR_OPS[kind].number(*[self._data[a] for a in args])
         return self._enter(kind, args, data)
+
+    def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
+        """Compute with numbers as Python does; None where one of them is no number."""
+        places = [self._place_of(x) for x in operands]
+        args = tuple(i for i in places if i is not None)
+        if len(args) < len(places):
+            return None
+        if name not in _PYTHON:
+            fix = "Return it and read it outside, or compute with Values."
+            received = self.origin(next(filter(self.stays, args)))
+            raise ConcretizationError(message(name, received, "arithmetic with it", fix))
+        kind = _PYTHON[name]
+        return self.computed(kind, args, SCALAR_OPS[kind].number(*[self._data[i] for i in args]))
+
+    def _place_of(self, x: Any) -> int | None:
+        if is_float(x):
+            return x.place if x.source is self else self.element(x.tensor())  # type: ignore[no-any-return]
+        return self.constant(float(x)) if isinstance(x, (float, int)) else None
+
+    def leaf(self, i: int, dtype: Any) -> Any:
+        """Return a number as a tensor."""
+        return self.tensor([i])[0].astype(dtype)
+
+    def may_be_read(self, i: int) -> bool:
+        """Return whether a number of the program may become a plain one."""
+        return False
 
     def stays(self, i: int) -> bool:
         """Return whether a number has to stay in the program: it differs from run to run."""
@@ -197,7 +229,7 @@ class NumberRecorder:
             self._held.append(x)
             node = isinstance(x, Node)
             before = old_numbers(x) if node else partial(setattr, x, name, getattr(x, name))
-            self._capture.undo.appendleft(before)
+            self.capture.undo.appendleft(before)
         if isinstance(x, Node):
             x._array = np.array(self._data[i])
             mark_changed(x)
@@ -263,7 +295,7 @@ class NumberRecorder:
     def tensor(self, numbers: Sequence[int]) -> Any:
         """Return numbers as a vector, an entry of the program."""
         node = _entry(NUMBERS, np.zeros(0), ())
-        segment = _Segment(len(self._kinds), node, list(dict.fromkeys(numbers)))
+        segment = _Stretch(len(self._kinds), node, list(dict.fromkeys(numbers)))
         self._segments.append(segment)
         array = np.array([self._data[i] for i in numbers], np.float64)
         positions = Positions([segment.position[i] for i in numbers])
@@ -411,9 +443,3 @@ def recorder_of(capture: Any) -> NumberRecorder:
     if capture.numbers is None:
         capture.numbers = NumberRecorder(capture)
     return capture.numbers  # type: ignore[no-any-return]
-
-
-def current_recorder() -> NumberRecorder | None:
-    """Return what records the numbers of the capture that goes on here; None outside of one."""
-    capture = recorder().capture
-    return None if capture is None else recorder_of(capture)

@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from tapegraph.arrays.buffers import read_only
 from tapegraph.batching.rules import BatchedCall, element_by_element
 from tapegraph.capture.capture import OPERATION
 from tapegraph.errors import check_callable, kind_of, message
@@ -124,10 +125,7 @@ def defop(
         if rule is not None or not isinstance(vjp, tuple):
             check_callable("defop", rule, "vjp")
             takes.check_taken_by(rule, "vjp", ("g", "y"))
-    for argument, rule, before in (
-        ("jvp", jvp, ("tangents", "y")),
-        ("lowering", lowering, ()),
-    ):
+    for argument, rule, before in (("jvp", jvp, ("tangents", "y")), ("lowering", lowering, ())):
         if rule is not None:
             check_callable("defop", rule, argument)
             takes.check_taken_by(rule, argument, before)
@@ -275,11 +273,9 @@ def _operands(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _read_only(array: Any) -> Any:
-    """View an array so that a function that writes into its argument fails, and harms nothing."""
-    view = np.asanyarray(array).view()  # of no axes it may be a number of NumPy's
-    view.flags.writeable = False
-    return view
+def _arguments(*arrays: Any) -> list[Array]:
+    """View arrays so that a function that writes into its argument fails, and harms nothing."""
+    return [read_only(np.asanyarray(x)) for x in arrays]  # of no axes it may be a NumPy number
 
 
 def _real_numbers_alone(name: str, received: str) -> TypeError:
@@ -293,7 +289,7 @@ def _result(
     """Run a user's forward, and return its result as an array that shares no memory."""
     token = OPERATION.set(name)
     try:
-        out = forward(*map(_read_only, arrays), **attrs)
+        out = forward(*_arguments(*arrays), **attrs)
     except ValueError as error:
         if "read-only" not in str(error):
             raise
@@ -326,7 +322,7 @@ def _gradients(
 
     Sweeps carry conjugates of cotangents; the rule takes and gives what `backward` does.
     """
-    arguments = tuple(map(_read_only, (_conjugated(g), y, *arrays)))
+    arguments = _arguments(_conjugated(g), y, *arrays)
     if isinstance(vjp, tuple):
         given: tuple[Any, ...] = tuple(
             rule(*arguments, **attrs) if rule is not None and wanted else None

@@ -25,9 +25,9 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars import arithmetic
-from tapegraph.scalars.datum import Datum
-from tapegraph.scalars.recorder import NumberRecorder, current_recorder
+from tapegraph.scalars.recorder import NumberRecorder, recorder_of
 from tapegraph.scalars.state import DATA, GRAD
+from tapegraph.tensors.run_float import RunFloat
 
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
@@ -111,7 +111,7 @@ class Value:
     def __init__(self, data: Number, label: str = "") -> None:
         number = _as_float(data)
         if number is None or _entered():
-            number = _number_inside(self, data, number)
+            number = _numbers().leaf(self, data, number)
         if number is None:
             raise TypeError(_not_a_number("Value(data)", data))
         self._a = self._b = self._mark = None
@@ -130,7 +130,7 @@ class Value:
         :raises TypeError: It is set to what is not a number.
         :raises AttributeError: It is set on a result.
         """
-        return _read(self, DATA) if _entered() else self._data
+        return _numbers().read(self, DATA) if _entered() else self._data
 
     @data.setter
     def data(self, data: Number) -> None:
@@ -138,7 +138,7 @@ class Value:
             received = f"a new number for {self!r}, the result of {self._op}"
             fix = "Set the data of a leaf and compute again, or make a new leaf with Value(...)."
             raise AttributeError(message("Value.data", received, "a leaf", fix))
-        _write(self, DATA, data)
+        _numbers().write(self, DATA, data)
 
     @property
     def grad(self) -> float:
@@ -146,11 +146,11 @@ class Value:
 
         :raises TypeError: It is set to what is not a number.
         """
-        return _read(self, GRAD) if _entered() else self._grad
+        return _numbers().read(self, GRAD) if _entered() else self._grad
 
     @grad.setter
     def grad(self, grad: Number) -> None:
-        _write(self, GRAD, grad)
+        _numbers().write(self, GRAD, grad)
 
     @property
     def label(self) -> str:
@@ -195,7 +195,7 @@ class Value:
         >>> (tg.Value(3.0) * 2).local_grads
         (2.0, 3.0)
         """
-        _forbid_read("Value.local_grads", self)
+        _numbers().leaves("Value.local_grads", self)
         if self._a is None:
             return (1.0,) * len(self._many)
         return (self._da,) if self._b is None else (self._da, self._db)
@@ -216,7 +216,6 @@ class Value:
         (4.0, 2.0)
         """
         global _sweeping
-        recorder = current_recorder()
         lock = _turn()
         with lock:
             if _sweeping is lock:  # only this thread can see that: it holds the lock
@@ -225,16 +224,13 @@ class Value:
                 raise RuntimeError(message("Value.backward", received, "one at a time", fix))
             _sweeping = lock
             try:
-                if recorder is None:
-                    _sweep(self)
-                else:
-                    recorder.backward(self, _in_order(self))
+                _numbers().backward(self)
             finally:
                 _sweeping = None
 
     def zero_grad(self) -> None:
         """Set ``grad`` to 0.0."""
-        _write(self, GRAD, 0.0)
+        _numbers().write(self, GRAD, 0.0)
 
     # -- arithmetic --------------------------------------------------------------------------
 
@@ -416,21 +412,21 @@ class Value:
     __ge__ = _comparison(operator.ge)
 
     def __bool__(self) -> bool:
-        _forbid_read("bool", self)
+        _numbers().leaves("bool", self)
         return self._data != 0
 
     def __float__(self) -> float:
-        _forbid_read("float", self)
+        _numbers().leaves("float", self)
         to_number("Value", "float")
         return self._data
 
     def __int__(self) -> int:
-        _forbid_read("int", self)
+        _numbers().leaves("int", self)
         to_number("Value", "int")
         return int(self._data)
 
     def __format__(self, spec: str) -> str:
-        _forbid_read("format", self)
+        _numbers().leaves("format", self)
         return format(self._data, spec) if spec else repr(self)
 
     def __repr__(self) -> str:
@@ -530,10 +526,7 @@ def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, .
             out._b, out._db = args[1], slopes[1]
     for watcher in WATCHING.value():
         watcher.number(op, args, data)
-    recorder = current_recorder()
-    if recorder is not None:
-        index = recorder.index
-        recorder.enter(out, recorder.computed(op, tuple([index(x) for x in args]), data))
+    _numbers().result(out, op, args, data)
     return out
 
 
@@ -560,9 +553,7 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
     out._a = out._b = None
     if node.label:
         out._label = node.label
-    recorder = current_recorder()
-    if recorder is not None:
-        recorder.enter(out, recorder.index(node))
+    _numbers().copied(out, node)
     if node._a is None:
         out._many = tuple([copies.get(id(v), v) for v in node._many])
         return out
@@ -610,7 +601,7 @@ def _as_float(x: object) -> float | None:
         except OverflowError:
             received = "an integer beyond the range of a float"
             raise OverflowError(message("Value", received, "at most 1.8e308")) from None
-    if isinstance(x, Node) and not x._requires_grad and recorder().capture is None:
+    if isinstance(x, Node) and not x._requires_grad and not recorder().records(x):
         x = x._array
     if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
         return float(x)
@@ -620,75 +611,113 @@ def _as_float(x: object) -> float | None:
 def _peer(value: Value, other: object) -> float | None:
     """Return what a comparison looks at, None for what a Value does not compare with."""
     if _entered():
-        _forbid_read("comparison", value, other)
+        _numbers().leaves("comparison", value, other)
     if isinstance(other, Value):
         return other._data
     return other if isinstance(other, int) else _as_float(other)  # Python compares any integer
 
 
-def _belongs(x: object) -> bool:
-    """Return whether something is one number, without a gradient, of a captured program."""
-    if recorder().capture is None:
-        return False
-    shape, needs = getattr(x, "shape", None), getattr(x, "requires_grad", True)
-    return shape == () and not needs and hasattr(x, "detach")
+class _Plain:
+    """What becomes of Values outside of a captured program: they hold numbers."""
 
-
-def _number_inside(value: Value, data: object, number: float | None) -> float | None:
-    """Enter a new leaf in the captured program, if any; return what it holds."""
-    recorder = current_recorder()
-    if recorder is None:
+    def leaf(self, value: Value, data: object, number: float | None) -> float | None:
+        """Return what a new leaf holds, None where that is no number."""
         return number
-    i = _index(recorder, data, number)
-    if i is None:
-        return None
-    recorder.enter(value, i)
-    return recorder.number(i)
 
-
-def _index(recorder: NumberRecorder, data: Any, number: float | None) -> int | None:
-    """Return which number of the program something is: a float or Datum, an array of one."""
-    if number is not None:
-        return recorder.constant(number)
-    if isinstance(data, Datum):
-        return data.index
-    if not _belongs(data):
-        return None
-    return recorder.element(data if isinstance(data, Node) else data.detach())
-
-
-def _read(value: Value, name: str) -> Any:
-    """Return the number of a Value or of its gradient: in a captured program, as a Datum."""
-    recorder = current_recorder()
-    if recorder is None:
+    def read(self, value: Value, name: str) -> Any:
+        """Return the number of a Value or of its gradient."""
         return getattr(value, name)
-    i = recorder.index(value, name)
-    return Datum(recorder, i) if recorder.stays(i) else recorder.number(i)
 
-
-def _write(value: Value, name: str, data: object) -> None:
-    number = _as_float(data)
-    recorder = current_recorder()
-    if recorder is None:
+    def write(self, value: Value, name: str, data: object) -> None:
+        """Give a Value or its gradient another number."""
+        number = _as_float(data)
         if number is None:
             raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
         setattr(value, name, number)
-        return
-    i = _index(recorder, data, number)
-    if i is None:
-        raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
-    recorder.assign(value, name, i)
+
+    def leaves(self, what: str, *values: object) -> None:
+        """Let the numbers of Values become plain ones."""
+
+    def has(self, x: object) -> bool:
+        """Return whether something is one number, without a gradient, of the program."""
+        return False
+
+    def result(self, out: Value, op: str, args: tuple[Value, ...], data: float) -> None:
+        """Note the result of an operation."""
+
+    def copied(self, out: Value, node: Value) -> None:
+        """Note a copy."""
+
+    def backward(self, root: Value) -> None:
+        """Add the gradients of a Value to those of what it was computed from."""
+        _sweep(root)
 
 
-def _forbid_read(what: str, *values: object) -> None:
-    """Refuse to look at a number that differs from run to run of a captured program."""
-    recorder = current_recorder()
-    if recorder is None:
-        return
-    for value in values:
-        if isinstance(value, Value) and recorder.stays(i := recorder.index(value)):
-            fix = "Return it and read it outside; relu() and abs() choose by a number."
-            raise ConcretizationError(message(what, recorder.origin(i), "Values", fix))
+class _Captured(_Plain):
+    """What becomes of them in a captured program: they stand for numbers that it computes."""
+
+    def __init__(self, recorder: NumberRecorder) -> None:
+        self._recorder = recorder
+
+    def leaf(self, value: Value, data: object, number: float | None) -> float | None:
+        i = self._index(data, number)
+        if i is None:
+            return None
+        self._recorder.enter(value, i)
+        return self._recorder.number(i)
+
+    def _index(self, data: Any, number: float | None) -> int | None:
+        """Return which number of the program something is: a float, an array of one."""
+        if number is not None:
+            return self._recorder.constant(number)
+        if type(data) is RunFloat and data.source is self._recorder:
+            return data.place
+        if not self.has(data):
+            return None
+        return self._recorder.element(data if isinstance(data, Node) else data.detach())
+
+    def read(self, value: Value, name: str) -> Any:
+        i = self._recorder.index(value, name)
+        return RunFloat(self._recorder, i) if self._recorder.stays(i) else self._recorder.number(i)
+
+    def write(self, value: Value, name: str, data: object) -> None:
+        i = self._index(data, _as_float(data))
+        if i is None:
+            raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
+        self._recorder.assign(value, name, i)
+
+    def leaves(self, what: str, *values: object) -> None:
+        """Refuse to look at a number that differs from run to run."""
+        for value in values:
+            if isinstance(value, Value):
+                i = self._recorder.index(value)
+                if self._recorder.stays(i):
+                    received = self._recorder.origin(i)
+                    fix = "Return it and read it outside; relu() and abs() choose by a number."
+                    raise ConcretizationError(message(what, received, "Values", fix))
+
+    def has(self, x: object) -> bool:
+        shape, needs = getattr(x, "shape", None), getattr(x, "requires_grad", True)
+        return shape == () and not needs and hasattr(x, "detach")
+
+    def result(self, out: Value, op: str, args: tuple[Value, ...], data: float) -> None:
+        operands = tuple([self._recorder.index(x) for x in args])
+        self._recorder.enter(out, self._recorder.computed(op, operands, data))
+
+    def copied(self, out: Value, node: Value) -> None:
+        self._recorder.enter(out, self._recorder.index(node))
+
+    def backward(self, root: Value) -> None:
+        self._recorder.backward(root, _in_order(root))
+
+
+_PLAIN = _Plain()
+
+
+def _numbers() -> _Plain:
+    """Return what becomes of Values here."""
+    capture = recorder().capture
+    return _PLAIN if capture is None else _Captured(recorder_of(capture))
 
 
 # What NumPy and Python would otherwise answer for, in words that do not help.
@@ -700,7 +729,7 @@ def _constant(op: str, other: object) -> Value | None:
     number = _as_float(other)
     if number is not None:
         return Value(number)
-    if _belongs(other):
+    if _numbers().has(other):
         return Value(other)  # type: ignore[arg-type]
     if isinstance(other, _NEVER_OPERANDS):
         raise TypeError(_not_a_number(op, other))
@@ -858,23 +887,18 @@ def _silu(x: Value) -> Value:
     return x * x.sigmoid()
 
 
+_OPERATORS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "truediv",
+    "pow": "pow",
+    "neg": "neg",
+}
+_METHODS = "sin cos tan exp log sqrt tanh sigmoid relu abs".split()
 _SCALAR_OPS: dict[str, Callable[..., Value]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "pow": operator.pow,
-    "neg": operator.neg,
-    "sin": Value.sin,
-    "cos": Value.cos,
-    "tan": Value.tan,
-    "exp": Value.exp,
-    "log": Value.log,
-    "sqrt": Value.sqrt,
-    "tanh": Value.tanh,
-    "sigmoid": Value.sigmoid,
-    "relu": Value.relu,
-    "abs": Value.abs,
+    **{name: getattr(operator, word) for name, word in _OPERATORS.items()},
+    **{name: getattr(Value, name) for name in _METHODS},
     "gelu": _gelu,
     "silu": _silu,
 }

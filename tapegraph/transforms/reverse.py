@@ -167,6 +167,32 @@ class Pullback:
         return dual_of(primal, tangent, tag)
 
 
+class JointPullback:
+    """From cotangents of several results to those of a level's leaves, in one reverse pass.
+
+    :param outs, targets: The results, and the leaves.
+    :ivar values: The results, without the level that ends here.
+    """
+
+    def __init__(self, outs: Sequence[Any], targets: Sequence[Any]) -> None:
+        pulls = [Pullback(x, targets) for x in outs]
+        self.values = [flowing(pull.value) for pull in pulls]
+        self._targets = targets
+        self._needed = [x.requires_grad for x in outs]
+        self._pull = next(compress(pulls, self._needed), None)
+        if sum(self._needed) > 1:
+            with recording():
+                self._pull = Pullback(_joined(compress(outs, self._needed)), targets)
+        if self._pull is not None:
+            self._pull.keep()
+
+    def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
+        """Return the cotangent of each leaf, zeros where no result depends on it."""
+        if self._pull is None:
+            return summed([], self._targets)
+        return self._pull(_joined(compress(cotangents, self._needed)))
+
+
 def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
     """Refuse to take a function for a holomorphic one that gives or takes real numbers."""
     for x, what in ((out, "a result"), *((x, "an argument") for x in targets)):
@@ -217,15 +243,8 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
     with recording():
         out = f(*(argument.inside for argument in lifted))
     outs = [of_each_example(result("vjp", part, level)) for _, part in leaves(out)]
-    pulls = [Pullback(x, targets) for x in outs]
-    values = [flowing(pull.value) for pull in pulls]
-    needed = [x.requires_grad for x in outs]
-    pull = next(compress(pulls, needed), None)
-    if pull is not None and sum(needed) > 1:
-        with recording():
-            pull = Pullback(_joined(compress(outs, needed)), targets)
-    if pull is not None:
-        pull.keep()
+    pull = JointPullback(outs, targets)
+    values = pull.values
     kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
     like = next((x for x in given if hasattr(x, "shape")), 0.0)
     value = replaced(out, iter(values if kept else [as_given(x, like) for x in values]))
@@ -236,8 +255,7 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
         cotangents = [
             direction("vjp", seed, path, x) for x, (path, seed) in zip(values, seeds, strict=True)
         ]
-        found = [] if pull is None else [pull.found(_joined(compress(cotangents, needed)))]
-        grads = iter(summed(found, targets))
+        grads = iter(pull(cotangents))
         parts = tuple(argument.regrouped(grads) for argument in lifted)
         return parts[0] if len(parts) == 1 else parts
 

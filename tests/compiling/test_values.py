@@ -389,6 +389,20 @@ def test_draws_are_new_in_every_call():
     )
 
 
+def test_a_number_of_a_value_computes_as_a_float_does():
+    def make():
+        v, row = Value(0.5), tg.tensor(np.array([1.0, 2.0], np.float32))
+
+        def step(k):
+            v.data = v.data + (k if isinstance(v.data, float) else 0.0)
+            mixed = k * v.data - v.data / k
+            return row * v.data, np.exp(v.data), np.where(v.data > k, mixed, k), +mixed, 2 - mixed
+
+        return step, [v]
+
+    beside(make, [(0.25,), (2.0,), (-1.0,), (0.5,)], "native")
+
+
 def test_copies_made_inside_are_values_of_their_own():
     import copy
 

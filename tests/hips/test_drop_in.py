@@ -685,3 +685,34 @@ def test_check_grads_finds_a_mistake():
     with pytest.raises(ValueError, match="modes"):
         check_grads(cube, modes=["sideways"])(2.0)
     combo_check(lambda x, y, power=1: x * y**power, (0, 1))([1.2], [0.7, 2.0], power=[1, 2])
+
+
+def test_every_form_of_import(run_python):
+    done = run_python(
+        """
+        import tapegraph.autograd.scipy.stats.norm as norm
+        from tapegraph.autograd.scipy import stats
+        import tapegraph.autograd.scipy.stats.poisson
+        from tapegraph.autograd.scipy.stats.multivariate_normal import logpdf
+        assert norm is stats.norm and stats.multivariate_normal.logpdf is logpdf
+        assert tapegraph.autograd.scipy.stats.poisson.pmf is stats.poisson.pmf
+
+        import numpy, tapegraph.autograd.numpy as np
+        import tapegraph.autograd.numpy.linalg as linalg, tapegraph.autograd.numpy.random as random
+        from tapegraph.autograd.numpy import fft
+        from tapegraph.autograd.numpy.fft import fftn
+        assert np.linalg is linalg and np.fft is fft and fft.fftn is fftn
+        assert random.RandomState is np.random.RandomState is numpy.random.RandomState
+
+        import tapegraph.autograd.numpy.numpy_boxes as numpy_boxes
+        from tapegraph.autograd.numpy.numpy_jvps import broadcast
+        from tapegraph.autograd.numpy.numpy_vjps import unbroadcast_f
+        from tapegraph.autograd.numpy.numpy_vspaces import ArrayVSpace
+        from tapegraph.autograd.misc.tracers import const_graph
+        from tapegraph.autograd.misc.flatten import flatten_func
+        import tapegraph.autograd.misc.optimizers as optimizers
+        assert np.numpy_boxes is numpy_boxes and numpy_boxes.ArrayBox
+        print(optimizers.adam.__name__)
+        """
+    )
+    assert done.stdout == "adam\n", done.stderr

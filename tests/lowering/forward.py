@@ -9,7 +9,7 @@ from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import check_lowers, emit
+from tapegraph.lowering.translate import Translator, check_lowers
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
@@ -26,10 +26,9 @@ def forward(recording: Recording) -> Callable[[list[Array]], list[Array]]:
     check_lowers(program, whole=True)
 
     def compute(*arrays: Any) -> list[Any]:
-        tensors = _fed(recording, arrays)
-        for _ in emit(recording, tensors, whole=True):
-            pass
-        return [tensors[slot] for slot in program.outputs]
+        translator = Translator(recording, whole=True)
+        translator.run(dict(zip(program.fed, arrays, strict=True)))
+        return [translator.values[slot] for slot in program.outputs]
 
     return _run(_traced(recording, compute, program.fed))
 
@@ -90,13 +89,13 @@ def differentiated(
     :returns: Tensors, gradients : list of tf.Tensor. One a slot, and one a wanted slot.
     """
     tf = tensorflow()
-    tensors = _fed(recording, arrays)
-    slots = frozenset(wanted)
+    leaves = dict(zip(recording.program.fed, arrays, strict=False))  # seeds may follow
+    translator = Translator(recording, strong_zero=strong_zero, whole=True)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch([tensors[slot] for slot in recording.program.fed if slot in slots])
-        for slot in emit(recording, tensors, strong_zero=strong_zero, whole=True):
-            if slot in slots:
-                tape.watch(tensors[slot])
+        for slot in translator.walk(leaves):
+            if slot in wanted:
+                tape.watch(translator.values[slot])
+    tensors = translator.values
     grads = tape.gradient(
         [tensors[slot] for slot in recording.program.outputs],
         [tensors[slot] for slot in wanted],
@@ -104,14 +103,6 @@ def differentiated(
         unconnected_gradients=tf.UnconnectedGradients.ZERO,
     )
     return tensors, [tf.convert_to_tensor(g) for g in grads]
-
-
-def _fed(recording: Recording, arrays: Sequence[Any]) -> list[Any]:
-    """Return a list of every slot's tensor, with those of array leaves in their places."""
-    tensors: list[Any] = [None] * len(recording)
-    for slot, array in zip(recording.program.fed, arrays, strict=False):  # seeds may follow
-        tensors[slot] = array
-    return tensors
 
 
 def _traced(

@@ -37,7 +37,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/autograd/scipy/signal.py": ({"convolve"}, "the name of a function of SciPy's"),
     **{
         f"tapegraph/scalars/{name}.py": (None, "the scalar engine's own operations, as vectors")
-        for name in ("arithmetic", "datum", "recorder")
+        for name in ("arithmetic", "recorder")
     },
     "tapegraph/tensors/value.py": (None, "the scalar engine's own operations are called alike"),
     "tapegraph/recording/numpy_functions.py": (
@@ -46,7 +46,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     ),
     "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
     "tapegraph/differentiation/slopes.py": (None, "the slopes of every family"),
-    "tapegraph/capture/capture.py": ({"reshape"}, "what a new value of a leaf is recorded as"),
+    "tapegraph/capture/capture.py": ({"detach", "reshape"}, "what new values are recorded as"),
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
     "tapegraph/optim/update_rules.py": ({"mean"}, "a slot's name"),
     "tapegraph/other_names.py": (None, "names of other libraries, of which some are called alike"),
@@ -54,16 +54,13 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         None,
         "what to write where a result is not finite",
     ),
-    "tapegraph/autograd/scipy/stats/__init__.py": (
+    "tapegraph/autograd/scipy/stats.py": (
         {"beta", "gamma", "norm"},
         "distributions, of which some are called alike",
     ),
     **{
-        f"tapegraph/compiling/{name}.py": (
-            None,
-            "Python's own operators, of which some are called alike",
-        )
-        for name in ("float_arithmetic", "inputs")
+        f"tapegraph/{name}.py": (None, "Python's own operators, of which some are called alike")
+        for name in ("compiling/float_arithmetic", "tensors/run_float")
     },
     "fallback/plan/tracer.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tapegraph.autograd.misc.flatten import flatten
-from tapegraph.autograd.misc.tracers import const_graph
+import functools
+from collections.abc import Callable
+from typing import Any
 
-__all__ = ["const_graph", "flatten"]
+from tapegraph.autograd.misc.flatten import flatten as flatten
+
+
+def const_graph(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    """Return a function with its first arguments given.
+
+    autograd records it once and runs the record; here the function itself runs, at every call.
+    `tapegraph.compile` records a step once.
+    """
+    return functools.wraps(fun)(functools.partial(fun, *args, **kwargs))

@@ -1,27 +1,22 @@
 """NumPy, differentiable: ``import tapegraph.autograd.numpy as np``.
 
 Every name is NumPy's. On plain arguments every function is NumPy's own; where a traced value is
-among them it records.
+among them it records. `random` is NumPy's own: a traced parameter of a distribution is an error.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tapegraph.autograd.numpy import (
-    fft,
-    linalg,
-    numpy_boxes,
-    numpy_jvps,
-    numpy_vjps,
-    numpy_vspaces,
-    numpy_wrapper,
-    random,
-)
+from tapegraph.autograd.numpy import numpy_vjps, numpy_vspaces, numpy_wrapper
+from tapegraph.autograd.util import submodule
 
 if TYPE_CHECKING:
     # What type checkers are told of a name is what NumPy tells of it.
-    from numpy import *  # type: ignore[no-redef]
+    from numpy import *
+    from numpy import fft as fft
+    from numpy import linalg as linalg
+    from numpy import random as random
 
     from tapegraph.autograd.numpy.numpy_wrapper import array_from_args as array_from_args
     from tapegraph.autograd.numpy.numpy_wrapper import concatenate_args as concatenate_args
@@ -30,22 +25,21 @@ if TYPE_CHECKING:
 
     row_stack = vstack  # noqa: F405
 else:
-    from tapegraph.autograd.numpy.numpy_wrapper import *
+    from functools import partial
 
-    __all__ = [
-        *numpy_wrapper.__all__,
-        "fft",
-        "linalg",
-        "numpy_boxes",
-        "numpy_jvps",
-        "numpy_vjps",
-        "numpy_vspaces",
-        "numpy_wrapper",
-        "random",
-    ]
+    import numpy as _np
+
+    from tapegraph.autograd.numpy.numpy_wrapper import *
+    from tapegraph.autograd.numpy.numpy_wrapper import wrapped_names
+
+    fft = submodule(f"{__name__}.fft", wrapped_names(_np.fft), partial(getattr, _np.fft))
+    linalg = submodule(
+        f"{__name__}.linalg", wrapped_names(_np.linalg), partial(getattr, _np.linalg)
+    )
+    _random = {name: getattr(_np.random, name) for name in _np.random.__all__}
+    random = submodule(f"{__name__}.random", _random, partial(getattr, _np.random))
+    __all__ = [*numpy_wrapper.__all__, "fft", "linalg", "numpy_vjps", "numpy_vspaces", "random"]
 
     def __getattr__(name: str) -> object:
         """Return what else NumPy has by a name, as it is: modules, and names of one release."""
-        import numpy
-
-        return getattr(numpy, name)
+        return getattr(_np, name)

@@ -1,4 +1,4 @@
-"""Undoing broadcasting, for vector-Jacobian products of one's own."""
+"""Broadcasting, and undoing it, for rules of one's own; `numpy_jvps` has the former too."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def unbroadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     :param f: From the cotangent of the result to one of its shape.
     :returns: The same, summed over what was broadcast.
     """
-    shape = np.shape(target)
-    return lambda g: _summed(f(g), shape)
+    metadata = (np.shape(target),)
+    return lambda g: unbroadcast(f(g), metadata)
 
 
 def unbroadcast(x: Any, target_meta: tuple[Any, ...], broadcast_idx: int = 0) -> Any:
@@ -27,11 +27,22 @@ def unbroadcast(x: Any, target_meta: tuple[Any, ...], broadcast_idx: int = 0) ->
         first.
     :param broadcast_idx: Where axes were added: 0 for the front, -1 for the end.
     """
-    return _summed(x, target_meta[0], broadcast_idx)
-
-
-def _summed(x: Any, shape: tuple[int, ...], place: int = 0) -> Any:
+    shape = target_meta[0]
     while np.ndim(x) > len(shape):
-        x = np.sum(x, axis=place)
+        x = np.sum(x, axis=broadcast_idx)
     axes = tuple(axis for axis, size in enumerate(shape) if size == 1 and np.shape(x)[axis] != 1)
     return np.sum(x, axis=axes, keepdims=True) if axes else x
+
+
+def broadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Let a Jacobian-vector product of a broadcast argument end in the result's shape.
+
+    :param target: The result.
+    :param f: From the tangent of the argument to one that broadcasts to the result's shape.
+    """
+    return lambda g: broadcast(f(g), target)
+
+
+def broadcast(x: Any, target: Any) -> Any:
+    """Return an array in the shape of another, to which it broadcasts."""
+    return np.broadcast_to(x, np.shape(target))

@@ -28,6 +28,15 @@ def _of_own(f: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _undefined(name: str) -> Callable[..., Any]:
+    """Return a method that a subclass defines."""
+
+    def method(space: Any, *elements: Any) -> Any:
+        raise NotImplementedError(f"{type(space).__name__}: {name} is not defined")
+
+    return method
+
+
 class VSpace:
     """The vector space that a value belongs to; subclass it for a type of your own."""
 
@@ -42,21 +51,10 @@ class VSpace:
         """Register a type whose values belong to this space, or to what a function makes of one."""
         VSpace.mappings[value_type] = cls if vspace_maker is None else vspace_maker
 
-    def zeros(self) -> Any:
-        """Return the zero of the space."""
-        raise self._undefined("zeros")
-
-    def ones(self) -> Any:
-        """Return the element whose coordinates are all one."""
-        raise self._undefined("ones")
-
-    def standard_basis(self) -> Iterator[Any]:
-        """Yield the unit vectors."""
-        raise self._undefined("standard_basis")
-
-    def randn(self) -> Any:
-        """Return an element of normally distributed coordinates, from NumPy's global generator."""
-        raise self._undefined("randn")
+    # The zero, the element of ones, the unit vectors, and one of normally distributed coordinates.
+    zeros, ones = _undefined("zeros"), _undefined("ones")
+    standard_basis, randn = _undefined("standard_basis"), _undefined("randn")
+    _inner_prod = _undefined("inner_prod")
 
     @_of_own
     def add(self, x_prev: Any, x_new: Any) -> Any:
@@ -89,14 +87,8 @@ class VSpace:
     def _scalar_mul(self, x: Any, a: Any) -> Any:
         return x * a
 
-    def _inner_prod(self, x: Any, y: Any) -> Any:
-        raise self._undefined("inner_prod")
-
     def _covector(self, x: Any) -> Any:
         return x
-
-    def _undefined(self, name: str) -> NotImplementedError:
-        return NotImplementedError(f"{type(self).__name__}: {name} is not defined")
 
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and self.__dict__ == other.__dict__

@@ -35,19 +35,9 @@ from tapegraph.tensors.tensor import Tensor
 
 # Of these, a list holds several arrays; of the others it is one.
 OF_SEVERAL = {
-    np.broadcast_arrays,
-    np.choose,
-    np.column_stack,
-    np.concatenate,
-    np.dstack,
-    np.einsum,
-    np.hstack,
-    np.linalg.multi_dot,
-    np.meshgrid,
-    np.select,
-    np.stack,
-    np.vstack,
-}
+    np.broadcast_arrays, np.choose, np.column_stack, np.concatenate, np.dstack, np.einsum,
+    np.hstack, np.linalg.multi_dot, np.meshgrid, np.select, np.stack, np.vstack,
+}  # fmt: skip
 # Step functions and questions, which have no derivative: tensors are given to them as plain arrays.
 WITHOUT_GRADIENT = frozenset(
     "digitize fix floor_divide iscomplex isneginf isposinf isreal lexsort matrix_rank "
@@ -117,12 +107,6 @@ def wrapped_names(module: ModuleType) -> dict[str, Any]:
     names = {name: getattr(module, name) for name in module.__all__ if hasattr(module, name)}
     functions = {n: f for n, f in names.items() if callable(f) and not isinstance(f, type)}
     return names | {name: wrapped(function) for name, function in functions.items()}
-
-
-def publish(module: ModuleType, namespace: dict[str, Any]) -> None:
-    """Give a module of ours the names of one of NumPy's, of which the public are wrapped."""
-    names = wrapped_names(module)
-    namespace.update(names, __all__=sorted(names), __getattr__=functools.partial(getattr, module))
 
 
 def _listed(x: Any) -> Any:
@@ -228,10 +212,6 @@ def _convert(x: Any, dtype: Any, *, copy: bool = True) -> Any:
     return x.astype(dtype, copy=copy)
 
 
-def _isscalar(element: Any) -> bool:
-    return bool(np.isscalar(getval(element)))
-
-
 class ByIndex:
     """`r_` or `c_` of tensors: NumPy joins positions, and elements are taken at what it gives."""
 
@@ -301,7 +281,7 @@ RECORDINGS: dict[Any, Callable[..., Any]] = {
     np.full: _full,
     np.full_like: _full_like,
     np.histogram: _histogram,
-    np.isscalar: _isscalar,
+    np.isscalar: lambda element: bool(np.isscalar(getval(element))),
     np.real_if_close: _real_if_close,
 }
 

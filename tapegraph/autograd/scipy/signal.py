@@ -11,13 +11,7 @@ from tapegraph.errors import message
 from tapegraph.ops import fft
 
 
-def convolve(
-    A: Any,
-    B: Any,
-    axes: Any = None,
-    dot_axes: Any = ((), ()),
-    mode: str = "full",
-) -> Any:
+def convolve(A: Any, B: Any, axes: Any = None, dot_axes: Any = ((), ()), mode: str = "full") -> Any:
     """Convolve two arrays over some axes, and contract them over others.
 
     :param A, B: The arrays.

@@ -1,0 +1,84 @@
+"""The walk over a program, for whoever computes, compiles or translates one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tapegraph.recording.op import DERIVATIVES
+from tapegraph.recording.program import Recording
+
+
+class Interpreter:
+    """Computes the slots of a program in order, each from those it reads.
+
+    A subclass says what an entry gives: an array, a value of a plan, a node of a graph.
+
+    :ivar values: What each slot is; None of a number that is a constant in its reader's dtype.
+    """
+
+    values: Any  # a list, or what is read and assigned to as one
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.program = recording.program
+
+    def run(self, leaves: Mapping[int, Any], end: int | None = None) -> None:
+        """Compute all slots, or those before an end."""
+        for _ in self.walk(leaves, end):
+            pass
+
+    def walk(self, leaves: Mapping[int, Any], end: int | None = None) -> Iterator[int]:
+        """Compute slot after slot, from what leaves are, and yield each as it is known."""
+        program = self.program
+        self.values = self.no_values()
+        derivatives: dict[tuple[int, ...], Mapping[int, Any]] = {}
+        for slot, op in enumerate(program.ops[:end]):
+            inputs = program.inputs[slot]
+            if not inputs:
+                self.values[slot] = leaves.get(slot)
+            elif op in DERIVATIVES:
+                backward = program.backward_of(slot)
+                if backward not in derivatives:
+                    derivatives[backward] = self.derivatives(slot)
+                self.values[slot] = derivatives[backward][inputs[1]]
+            else:
+                self.values[slot] = self.operation(slot)
+            yield slot
+
+    def no_values(self) -> Any:
+        """Return what holds the values: nothing is known yet."""
+        return [None] * len(self.program)
+
+    def operation(self, slot: int) -> Any:
+        """Return what an operation gives."""
+        raise NotImplementedError
+
+    def derivatives(self, slot: int) -> Mapping[int, Any]:
+        """Return what the backward of a slot gives, by target: all its gradients, or Jacobians."""
+        raise NotImplementedError
+
+    def operands(self, slot: int) -> list[Any]:
+        """Return what an entry reads."""
+        return [self.values[i] for i in self.program.inputs[slot]]
+
+    def converted(self, slot: int, values: Any) -> list[Any]:
+        """Return what an entry reads, in the dtypes to which NumPy converts it.
+
+        Numbers become constants, also in ``values``.
+        """
+        program, operands = self.program, []
+        for i, dtype in zip(program.inputs[slot], self.recording.converted(slot), strict=True):
+            if values[i] is None:
+                number = self.recording.values[i]
+                values[i] = self.constant(number, dtype or program.dtypes[slot])
+            operands.append(values[i] if dtype is None else self.cast(values[i], dtype))
+        return operands
+
+    def constant(self, number: Any, dtype: Any) -> Any:
+        """Return a Python number in a dtype."""
+        raise NotImplementedError
+
+    def cast(self, value: Any, dtype: Any) -> Any:
+        """Return a value in another dtype."""
+        raise NotImplementedError

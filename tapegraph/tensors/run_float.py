@@ -1,0 +1,245 @@
+"""`RunFloat`: a Python float of a captured step that every run gives anew."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegraph.capture.capture import BY_VALUE
+from tapegraph.errors import ConcretizationError, message
+from tapegraph.interrupts import in_handler
+from tapegraph.recording import numpy_functions
+from tapegraph.recording.op import OPS, Attrs
+from tapegraph.recording.record import ELEMENTWISE, apply
+from tapegraph.recording.scopes import recorder
+from tapegraph.recording.watchers import AskReal
+from tapegraph.tensors.array_methods import ArrayMethods
+
+_ARRAYS = (
+    "Write tg.tensor(k) for an array of it, k * np.ones(shape) for np.full(shape, k), "
+    "np.stack([k, x]) for np.array([k, x]); in place of a list of numbers pass an array."
+)
+_FUNCTIONS = f"Write np.sqrt(k) for math.sqrt(k), and so on, or read it outside. {BY_VALUE}"
+
+
+class RunFloat(ArrayMethods):
+    """A float that every run gives anew; with arrays it computes as a Python number does.
+
+    What Python makes of such numbers is a `RunFloat` too. One that stands in an attribute can be
+    met by code outside the capture, in another thread: there it is a float.
+
+    :param source: What gives and computes such numbers: the `Inputs` of a captured call, or the
+        `NumberRecorder` of what its Values compute.
+    :param place: Its place in the source.
+    """
+
+    __slots__ = ("place", "source")
+
+    requires_grad = False
+    shape: tuple[int, ...] = ()
+    ndim, size, imag = 0, 1, 0.0  # type: ignore[assignment]
+    dtype = np.dtype(np.float64)  # until it meets an array
+
+    def __init__(self, source: Any, place: int) -> None:
+        self.source = source
+        self.place = place
+
+    @property
+    def number(self) -> float:
+        """That of this call."""
+        return self.source.number(self.place)  # type: ignore[no-any-return]
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """float: where the function asks by ``isinstance``, it goes the way of its eager calls."""
+        return float
+
+    @staticmethod
+    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+        """Run an operation with the number as an array of the others' dtype."""
+        given = tuple(map(_as_met, inputs))
+        operands = tuple(numpy_functions.met_with(x, given) for x in given)
+        call = ELEMENTWISE.get(name)
+        return call(*operands) if call else apply(OPS[name], operands, dict(attrs))
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        if self.is_outside:
+            return getattr(ufunc, method)(*map(_as_met, inputs), **options)
+        if not numpy_functions.is_known(ufunc):
+            plain = (x.read(ufunc.__name__) if type(x) is RunFloat else x for x in inputs)
+            return getattr(ufunc, method)(*plain, **options)
+        return numpy_functions.array_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        if self.is_outside:
+            return function(*_as_met(args), **{key: _as_met(x) for key, x in options.items()})
+        if not numpy_functions.is_known(function):
+            raise self._frozen(f"{function.__module__}.{function.__name__}", _ARRAYS)
+        return numpy_functions.array_function(function, args, options)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.read("numpy.asarray"), dtype)
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether it is met outside of its capture, where it is a plain number."""
+        return recorder() is not self.source.capture
+
+    @property
+    def may_be_read(self) -> bool:
+        """Whether it may become a plain number after all."""
+        return self.source.may_be_read(self.place) or self.is_outside
+
+    def read(self, conversion: str, fix: str = _ARRAYS) -> float:
+        """Return the plain number, and remember that it was read, if that was by the function."""
+        if self.is_outside or in_handler(self.source.capture.frame):
+            return self.number
+        if not self.may_be_read:
+            raise self._frozen(conversion, fix)
+        self.source.read(self.place)
+        return self.number
+
+    def _frozen(self, conversion: str, fix: str) -> ConcretizationError:
+        received = self.source.origin(self.place)
+        return ConcretizationError(message(conversion, received, "arithmetic with it", fix))
+
+    def tensor(self, dtype: Any = np.float64) -> Any:
+        """Return the number as a tensor of the program."""
+        return self.number if self.is_outside else self.source.leaf(self.place, np.dtype(dtype))
+
+    __tapegraph_float__ = detach = tensor
+
+    def __reduce__(self) -> Any:
+        return float, (self.read("pickle"),)
+
+    def __copy__(self) -> Any:
+        return _as_met(self)
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return _as_met(self)
+
+    def conjugate(self) -> Any:
+        """Return the number itself, as of a float."""
+        return _as_met(self)
+
+    __pos__ = conjugate
+    real = property(conjugate)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        if digits is None:  # which gives an int
+            return round(self.read("round", "Write np.round(k)."))
+        if self.is_outside:
+            return round(self.number, digits)
+        return _computed("round", (self, operator.index(digits)))
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __index__(self) -> Any:
+        raise self._frozen("index", BY_VALUE)
+
+    def __repr__(self) -> str:
+        return repr(self.read("repr")) if self.may_be_read else f"RunFloat({self.number!r})"
+
+
+def _as_met(value: Any) -> Any:
+    """Return a number outside of its capture as a plain one, in lists and tuples too."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_as_met, value))
+    return value.number if type(value) is RunFloat and value.is_outside else value
+
+
+def _computed(name: str, operands: tuple[Any, ...]) -> Any:
+    """Return what Python makes of numbers, None where one of them is no number."""
+    for x in operands:
+        if type(x) is RunFloat:
+            try:
+                place = x.source.python(name, operands)
+            except AskReal:
+                return _complex(operands)
+            if place is not None:
+                return RunFloat(x.source, place)
+    return None
+
+
+def _complex(operands: tuple[Any, ...]) -> complex:
+    """Return a power that is complex, as plain numbers: where it is a float it is fed."""
+    base, exponent = (x.number if type(x) is RunFloat else x for x in operands)
+    floats = [x for x in operands if type(x) is RunFloat]
+    if not all(x.may_be_read for x in floats):
+        received = f"a float argument, in {base!r} ** {exponent!r}, which is complex"
+        fix = "Write (k + 0j) ** p for a number that is complex in every call."
+        raise ConcretizationError(message("**", received, "a power that is a float", fix))
+    for x in floats:
+        x.read("**")
+    return base**exponent  # type: ignore[no-any-return]
+
+
+def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
+    """Make the method of an operator: Python's arithmetic among numbers, and else an operation."""
+    method = f"__r{name}__" if reflected else f"__{name}__"
+    operation: Any = getattr(ArrayMethods, method)
+
+    def compute(self: RunFloat, *others: Any) -> Any:
+        operands = tuple(map(_as_met, (self, *others)[:: -1 if reflected else 1]))
+        if self.is_outside:
+            return getattr(operator, name)(*operands)
+        found = _computed(name, operands)
+        if found is not None:
+            return found
+        if any(type(x).__array_ufunc__ is None for x in others if hasattr(x, "__array_ufunc__")):
+            return NotImplemented  # a Value's own method computes it
+        return operation(self, *others)
+
+    compute.__name__ = method
+    return compute
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    """Make the method of a comparison: Python's among numbers that may be read."""
+    operation: Any = getattr(ArrayMethods, name)
+
+    def compare(self: RunFloat, other: Any) -> Any:
+        other = _as_met(other)
+        if self.is_outside:
+            return getattr(operator, name)(self.number, other)
+        plain = other.number if type(other) is RunFloat and other.may_be_read else other
+        if not self.may_be_read or type(plain) not in (float, int, bool):
+            return operation(self, other)
+        if plain is not other:
+            other.read(name)
+        return getattr(self.read(name), name)(plain)
+
+    compare.__name__ = name
+    return compare
+
+
+def _conversion(name: str, conversion: str, fix: str) -> Callable[..., Any]:
+    """Make the method of a conversion that would freeze the number."""
+
+    def convert(self: RunFloat, *args: Any) -> Any:
+        return getattr(self.read(conversion, fix), name)(*args)
+
+    convert.__name__ = name
+    return convert
+
+
+for _name in ("neg", "abs"):
+    setattr(RunFloat, f"__{_name}__", _python(_name))
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow"):
+    setattr(RunFloat, f"__{_name}__", _python(_name))
+    setattr(RunFloat, f"__r{_name}__", _python(_name, reflected=True))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
+    setattr(RunFloat, f"__{_name}__", _comparison(f"__{_name}__"))
+for _name in ("float", "int", "trunc", "floor", "ceil"):
+    setattr(RunFloat, f"__{_name}__", _conversion(f"__{_name}__", _name, _FUNCTIONS))
+for _name in ("bool", "hash", "str", "format"):
+    setattr(RunFloat, f"__{_name}__", _conversion(f"__{_name}__", _name, BY_VALUE))
+for _name in ("is_integer", "as_integer_ratio", "hex"):
+    setattr(RunFloat, _name, _conversion(_name, _name, BY_VALUE))
