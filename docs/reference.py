@@ -70,7 +70,8 @@ def _signature(value: Any) -> str:
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
     """Yield a class's own methods and properties, without the operations, which have their rows."""
     for name, value in inspect.getmembers(cls):
-        defined = [c for c in cls.__mro__ if name in vars(c)]
+        classes = (c for c in cls.__mro__ if c.__module__ != "tapegraph.recording.node")
+        defined = [c for c in classes if name in vars(c)]
         own = defined and all(c is cls or c.__name__.startswith("_") for c in defined)
         operation = (getattr(value, "__module__", None) or "").startswith("tapegraph.ops")
         described = isinstance(value, property) or inspect.isroutine(value)

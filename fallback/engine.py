@@ -10,10 +10,11 @@ from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
 from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.plan import Plan
-from tapegraph.fallback.recorded_sweep import recorded_gradients
+from tapegraph.fallback.recorded_sweep import recorded_gradients, transposed_vjp
 from tapegraph.fallback.sweep import gradients, gradients_of_history
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
+from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, Xla
@@ -37,6 +38,9 @@ class Native(Engine):
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         return recorded_gradients(recording, seeds)
+
+    def tangent_rule(self, op: Op) -> Any:
+        return transposed_vjp(op)
 
     def jacobian(self, recording: Recording) -> Outcome:
         if WATCHING.value():

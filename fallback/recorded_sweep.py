@@ -3,9 +3,9 @@
 It runs the same rules as the sweep on arrays, in the same order. What it computes is on the tape,
 so it is differentiated again, drawn, replayed or lowered to a graph as anything there is.
 
-A user's operation whose gradient rule knows arrays alone has one made of its tangent rule. That is
-linear in its tangents and written in recorded operations: differentiated by the tangents, at any,
-it gives the gradient rule, recorded.
+Of the two rules of an operation one makes the other. A tangent rule is linear in its tangents, a
+gradient rule in the cotangent, and both are written in recorded operations: differentiated by what
+they are linear in, at any numbers, either gives its transpose, recorded.
 """
 
 # ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
@@ -18,35 +18,42 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.gradients import Region
+from tapegraph.differentiation.jvps import added
 from tapegraph.fallback.rules import Joint, Row, Rule, recorded_row
 from tapegraph.fallback.strong_zero import StrongTensor, as_tensor
-from tapegraph.fallback.sweep import Arrays
+from tapegraph.fallback.sweep import Arrays, fitted
 from tapegraph.ops.elementwise import conj, real
 from tapegraph.ops.shape import alias
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
+from tapegraph.tensors.dual import Dual, dual_of
+from tapegraph.tensors.dual import parts as parts_of
 
 
-def recorded_gradients(recording: Recording, seeds: Sequence[Any]) -> list[Any]:
+def recorded_gradients(
+    recording: Recording, seeds: Sequence[Any], strong: type[StrongTensors] | None = None
+) -> list[Any]:
     """Return the gradients by the wanted slots as Tensors, given a Tensor per output.
 
     As on arrays, a NaN in a result may be 0 * inf, and asks for a second sweep with strong zeros.
     A captured program cannot ask: there the zeros are strong from the first. So they are in front
     of watchers, who are not told of slopes on the way that are infinite where a zero absorbs.
     """
+    strong = strong or StrongTensors
     watchers = WATCHING.value()
     with np.errstate(all="ignore"):
         if watchers:
             with unwatched():
-                return StrongTensors(recording, watchers).swept(seeds)
+                return strong(recording, watchers).swept(seeds)
         if recorder().records(*recording.nodes):
-            return StrongTensors(recording).swept(seeds)
+            return strong(recording).swept(seeds)
         grads = Tensors(recording).swept(seeds)
         if any(np.isnan(g._array).any() for g in grads):
-            grads = StrongTensors(recording).swept(seeds)
+            grads = strong(recording).swept(seeds)
     return grads
 
 
@@ -69,7 +76,7 @@ class Tensors(Arrays):
 
     def operand(self, slot: int) -> Any:
         node = self.recording.nodes[slot]
-        return self.recording.values[slot] if node is None else node
+        return self.recording.values[slot] if node is None else handle_of(node)
 
     def fitted(self, slot: int, part: Any) -> Any:
         part = as_tensor(part)
@@ -93,6 +100,56 @@ class StrongTensors(Tensors):
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
         given, found = (getattr(x, "_array", x) for x in map(as_tensor, (part, grad)))
         watcher.added_strongly(self.recording, self._by, slot, given, found)
+
+
+class TangentTensors(StrongTensors):
+    """The same for a sweep that brings tangents: a zero of a local derivative absorbs too."""
+
+    def operand(self, slot: int) -> Any:
+        operand = super().operand(slot)
+        floats = hasattr(operand, "dtype") and operand.dtype.kind in "fc"
+        return StrongTensor(operand) if floats else operand
+
+
+def transposed_vjp(op: Op) -> Rule:
+    """Return the tangent rule of an operation with a gradient rule."""
+    row = recorded_row(op)
+
+    def jvp(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
+        g = alias(as_leaf(np.ones(y.shape, y.dtype)))
+        if isinstance(row, Joint):
+            parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
+        else:
+            parts = [
+                None if rule is None or t is None else rule(g, y, *inputs, **attrs)
+                for rule, t in zip(row, tangents, strict=False)
+            ]
+        total = None
+        for x, t, part in zip(inputs, tangents, parts, strict=False):
+            if t is not None and part is not None:
+                total = added(total, _pulled_back(fitted(part, x.shape, x.dtype), g, t))
+        return total
+
+    return jvp
+
+
+def _pulled_back(part: Any, g: Any, t: Any) -> Any:
+    """Return the derivative by ``g`` of ``part`` times ``t``; None where it is zero."""
+    tag = max((x.tag for x in (part, t) if type(x) is Dual), default=None)
+    if tag is None:
+        region = Region([part], [g])
+        if not region.wanted:
+            return None
+        # A sweep carries conjugates, in and out of which another one is run here.
+        return conj(recorded_gradients(region.recording, [conj(t)], TangentTensors)[0])
+    (part, moved), (t, turned) = parts_of(part, tag), parts_of(t, tag)
+    primal = _pulled_back(part, g, t)
+    tangent = None if moved is None else _pulled_back(moved, g, t)
+    if turned is not None:
+        tangent = added(tangent, _pulled_back(part, g, turned))
+    if primal is None or tangent is None:
+        return primal
+    return dual_of(primal, tangent, tag)
 
 
 def transposed_jvp(jvp: Rule) -> Joint:

@@ -79,7 +79,7 @@ class Graph:
     def _feeds(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
         keep_freed_memory()
         values = recording.values
-        tensors = [to_tensorflow(values[slot]) for slot in self.slots]
+        tensors = [to_tensorflow(recording.value(slot)) for slot in self.slots]
         if self._fed_scalars:
             packed = [values[slot] for slot in self._fed_scalars]
             tensors.append(tensorflow().constant(packed, dtype="float64"))

@@ -111,11 +111,16 @@ class Batches:
     """Arrays to go over in batches, as often as is asked; `batches` makes it."""
 
     def __init__(
-        self, trees: tuple[Any, ...], permutation: Callable[[int], Array] | None, **batching: Any
+        self,
+        trees: tuple[Any, ...],
+        permutation: Callable[[int], Array] | None,
+        size: int,
+        drop_last: bool,
     ) -> None:
-        self._trees, self._permutation, self._batching = trees, permutation, batching
+        self._trees, self._permutation = trees, permutation
+        self._batches = partial(BatchRows, size=size, drop_last=drop_last)
         self._first = next(array for _, array in pytree.leaves(trees))
-        self._count = len(BatchRows(self._first, None, **batching))
+        self._count = len(self._batches(self._first, None))
 
     def __len__(self) -> int:
         return self._count
@@ -127,7 +132,7 @@ class Batches:
     def epoch(self) -> Epoch:
         """Return the next pass, shuffled anew."""
         order = None if self._permutation is None else self._permutation(len(self._first))
-        take = partial(BatchRows, order=order, **self._batching)
+        take = partial(self._batches, order=order)
         return Epoch(tuple(pytree.mapped(take, tree) for tree in self._trees))
 
 
@@ -167,8 +172,7 @@ def batches(
     if lengths[0] < (size if drop_last else 1):
         received = f"{lengths[0]} rows for batches of {size}"
         raise ValueError(message("batches", received, "enough rows for one batch"))
-    permutation = _permutation(rng) if shuffle else None
-    return Batches(trees, permutation, size=size, drop_last=drop_last)
+    return Batches(trees, _permutation(rng) if shuffle else None, size, drop_last)
 
 
 def epoch(

@@ -22,7 +22,7 @@ def entries(op: str, dtype: type = np.float64, *, smooth: bool = False) -> Itera
         arrays = case.arrays(dtype)
         out = case.run(*map(tg.param, arrays), *case.fixed(arrays[0].dtype))
         recording = linearize([out])
-        program, values = recording.program, recording.values
+        program, values = recording.program, list(map(recording.value, range(len(recording))))
         for slot, found in enumerate(program.ops):
             if found.name == op and program.inputs[slot]:
                 yield values[slot], [values[i] for i in program.inputs[slot]], program.attrs[slot]

@@ -1,8 +1,8 @@
 """`Batch`: many arrays as one, and the rules by which NumPy's functions take it.
 
 A batch computes as each of its arrays would: the axis that tells them apart comes first, and the
-code that runs does not see it. Whatever is not known here raises `Unbatched`, and the code is then
-run on one array after another.
+code that runs does not see it. Whatever is not known here raises `Unbatched`: a rule that calls it
+belongs in `ROW_BY_ROW` (`jacobian.py`).
 """
 
 # ruff: noqa: D102 - what a batch has is what an ndarray has

@@ -17,14 +17,18 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.fallback.batching.batch import Batch, repeated
-from tapegraph.fallback.rules import VJPS
 from tapegraph.fallback.sweep import Arrays, gradients, unbroadcast
-from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
 # How many numbers the largest cotangents of a batch may hold: half a megabyte, of float64.
 BLOCK = 1 << 16
+
+# Operations whose rules take one cotangent: they call what a `Batch` does not know.
+ROW_BY_ROW = frozenset(
+    "avg_pool2d cholesky conv2d convolve cumprod eig eigh einsum fft gather ifft index irfft "
+    "max_pool2d qr rfft solve svd".split()
+)
 
 
 def jacobian(recording: Recording) -> list[Array]:
@@ -69,15 +73,9 @@ class BatchSweep(Arrays):
         self._count = count
 
     def parts(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
-        if self.program.ops[slot].name in VJPS:  # a user's own rule expects arrays
-            try:
-                found = list(super().parts(slot, g))
-            except Exception as error:
-                raise_interrupt(error)
-                found = []  # more than is known of batches; an error of the rule's own comes again
-            if found and all(isinstance(part, (Batch, np.ndarray)) for _, part in found):
-                return iter(found)
-        return self._one_by_one(slot, g)
+        op = self.program.ops[slot]
+        batched = op.rules is None and op.name not in ROW_BY_ROW  # a user's rule expects arrays
+        return super().parts(slot, g) if batched else self._one_by_one(slot, g)
 
     def _one_by_one(self, slot: int, g: Batch) -> Iterator[tuple[int, Any]]:
         one = Arrays(self.recording)

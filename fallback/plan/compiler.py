@@ -13,6 +13,7 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
+from tapegraph.differentiation.reads import Y
 from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
@@ -197,8 +198,9 @@ class _PlanSweep(Arrays):
 
     def result(self, slot: int) -> Any:
         """Return the variable of a result; None where the rule does not read it."""
-        row = self.row(slot)
-        return None if isinstance(row, Joint) and not row.reads_result else self.operand(slot)
+        reads_result = any(reads & Y for reads in self.program.ops[slot].reads)
+        reads_result = reads_result or not isinstance(self.row(slot), Joint)
+        return self.operand(slot) if reads_result else None
 
     def fitted(self, slot: int, part: Var) -> Var:
         if isinstance(part.value, RowSparse):

@@ -34,11 +34,10 @@ class Joint:
     A plan gives one that does not read ``y`` None, and lets go of ``y`` earlier.
     """
 
-    __slots__ = ("reads_result", "rule")
+    __slots__ = ("rule",)
 
-    def __init__(self, rule: Rule, *, reads_result: bool = True) -> None:
+    def __init__(self, rule: Rule) -> None:
         self.rule = rule
-        self.reads_result = reads_result
 
 
 Row: TypeAlias = "tuple[Rule | None, ...] | Joint"

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.jvps import by_elements, gaps, norm_slope, signed_minors
+from tapegraph.differentiation.jvps import gaps
+from tapegraph.differentiation.products import contract as strong_contract
 from tapegraph.fallback.rules import Joint, Row, Rule
-from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
+from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
+from tapegraph.ops.index import getitem
 from tapegraph.ops.linalg import (
     EIGH,
     adjoint,
@@ -22,8 +24,10 @@ from tapegraph.ops.linalg import (
     terms_of,
     zeros_among,
 )
-from tapegraph.recording.numpy_functions import detached as plain_array
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array
 
 
@@ -84,8 +88,7 @@ def _contract(spec: str, g: Any, *arrays: Array) -> Any:
     out = contract(spec, np.asarray(g), *arrays)
     if not isinstance(g, StrongZero) or np.isfinite(out).all():
         return out
-    # Element by element the cotangent's zeros absorb what they meet.
-    return by_elements(spec, (g, *arrays), lambda factors: math.prod(factors[1:], start=factors[0]))
+    return strong_contract(spec, (to_ndarray(g), *arrays), 0, (True, False))
 
 
 def _convolved(g: Any, y: Array, other: Any) -> Any:
@@ -218,7 +221,7 @@ def _qr(g: Any, y: Any, a: Any) -> Any:
 
 
 def _numbers(x: Any) -> Any:
-    return plain_array(to_ndarray(x))
+    return numbers(as_tensor(to_ndarray(x)))
 
 
 def _has(cotangents: Any) -> Any:
@@ -248,7 +251,7 @@ def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
     ``divisor`` is not zero.
     """
     undefined = np.broadcast_to(undefined, terms.shape)
-    if not undefined.any():
+    if not (recorder().records(undefined) or undefined.any()):
         return terms / divisor
     # Of sqrt(t * t) the derivative at 0 is infinity times 0.
     zeros = np.sqrt(np.where(undefined, terms * terms, terms.dtype.type(1)))
@@ -323,7 +326,20 @@ def _lstsq(needs: list[bool], g: Any, y: Any, a: Any, b: Any, *, rcond: float) -
 def _norm(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
     if not keepdims:
         g, y = np.expand_dims(g, axis), np.expand_dims(y, axis)
-    return g * norm_slope(x, y, axis, ord)
+    return g * _norm_slope(x, y, axis, ord)
+
+
+def _norm_slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
+    """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
+    if ord == 1:
+        return np.sign(x)
+    if math.isinf(ord):
+        ties = np.abs(x) == y
+        return np.sign(x) * ties / ties.sum(axis=axis, keepdims=True).astype(x.dtype)
+    divisor = np.where(y == 0, np.ones((), y.dtype), y)
+    if ord == 2:
+        return x / divisor
+    return np.where(y == 0, x, np.sign(x) * (np.abs(x) / divisor) ** (ord - 1))
 
 
 # On Tensors
@@ -334,10 +350,22 @@ def _einsum_recorded(needs: list[bool], g: Any, y: Any, *arrays: Any, spec: str)
 
 
 def _det_recorded(g: Any, y: Any, a: Any) -> Any:
-    # Without elements NumPy 2.0 knows no rank.
-    if a.size == 0 or np.all(np.linalg.matrix_rank(plain_array(a)) == a.shape[-1]):
+    # Without elements NumPy 2.0 knows no rank, and in a capture nobody knows it of later runs.
+    regular = not a.size or (
+        not recorder().records(a) and np.all(np.linalg.matrix_rank(numbers(a)) == a.shape[-1])
+    )
+    if regular:
         return (g * y)[..., None, None] * flipped(np.linalg.inv(a))
-    return g[..., None, None] * signed_minors(a)
+    return g[..., None, None] * _signed_minors(a)
+
+
+def _signed_minors(a: Any) -> Any:
+    """Return the determinants of all minors, with their signs: cofactors of singular matrices."""
+    n = a.shape[-1]
+    others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
+    minors = getitem(a, (Ellipsis, others[:, None, :, None], others[None, :, None, :]))
+    signs = (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
+    return np.linalg.det(minors) * as_leaf(signs.astype(a.dtype))
 
 
 def _slogdet_recorded(g: Any, y: Any, a: Any) -> Any:

@@ -202,8 +202,8 @@ def _mse_loss_recorded(
 
 
 VJPS: dict[str, Row] = {
-    "layer_norm": Joint(_layer_norm, reads_result=False),
-    "conv2d": Joint(_conv2d, reads_result=False),
+    "layer_norm": Joint(_layer_norm),
+    "conv2d": Joint(_conv2d),
     "max_pool2d": (_max_pool2d,),
     "avg_pool2d": (_avg_pool2d,),
     "softmax_crossentropy": Joint(_softmax_crossentropy),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.strong_zeros import strong_product
+from tapegraph.differentiation import products
 from tapegraph.lowering.rows.graph_tracer import GraphTracer, tensor_of
 from tapegraph.lowering.rows.rules import (
     Row,
@@ -63,8 +63,8 @@ def product_keeping_zeros(rule: Rule) -> Rule:
                 g = g if b.shape.rank > 1 else g[..., None]
                 g = g if a.shape.rank > 1 else g[..., None, :]
                 transposed = tensorflow().linalg.matrix_transpose
-                ga = summed_to(_strong_product(g, transposed(right), cotangent_first=True), left)
-                gb = summed_to(_strong_product(transposed(left), g, cotangent_first=False), right)
+                ga = summed_to(_strong_product(g, transposed(right), (True, False)), left)
+                gb = summed_to(_strong_product(transposed(left), g, (False, True)), right)
                 return [reshaped(ga, shape_of(a)), reshaped(gb, shape_of(b))]
 
             return rule(out, a, b), gradient
@@ -74,16 +74,14 @@ def product_keeping_zeros(rule: Rule) -> Rule:
     return keeping
 
 
-def _strong_product(a: Any, b: Any, *, cotangent_first: bool) -> Any:
+def _strong_product(a: Any, b: Any, absorbs: tuple[bool, bool]) -> Any:
     """Multiply matrices so that a zero of the cotangent adds nothing."""
     dtype = a.dtype
 
     def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
-        tensors = (tensor_of(z, dtype) for z in (x, y))
-        return GraphTracer(tensorflow().matmul(*tensors), dtype)
+        return GraphTracer(tensorflow().matmul(x.tensor, y.tensor), dtype)
 
-    factors = (GraphTracer(x, dtype) for x in (a, b))
-    found = strong_product(*factors, cotangent_first=cotangent_first, product=product)
+    found = products.matmul(GraphTracer(a, dtype), GraphTracer(b, dtype), absorbs, product)
     return tensor_of(found, dtype)
 
 

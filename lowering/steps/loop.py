@@ -153,9 +153,7 @@ class _LoopWriter(Writer):
         )
         outputs = [*(row.stack() for row in rows), *last]
         self.shapes = [None] * len(outputs)
-        if new:
-            with tf.control_dependencies([stand, *outputs]):
-                tf.cond(stand, lambda: self._assign(new), lambda: tf.constant(False))
+        self.assign(stand, outputs, new)
         return [stand, *outputs, done]
 
     def _of_run(self, run: Any, slot: int, given: Any, carried: dict[int, Any]) -> Any:

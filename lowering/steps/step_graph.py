@@ -203,11 +203,8 @@ class Writer(Translator):
 
     def step(self, *feeds: Any) -> list[Any]:
         """Return whether the numbers stand, and the outputs."""
-        tf = tensorflow()
         right, outputs, new = self.emit(feeds, self.read())
-        if new:
-            with tf.control_dependencies([right, *outputs]):
-                tf.cond(right, partial(self._assign, new), lambda: tf.constant(False))
+        self.assign(right, outputs, new)
         return [right, *outputs]
 
     def read(self) -> dict[int, Any]:
@@ -291,7 +288,7 @@ class Writer(Translator):
         return result
 
     def _by_rows(self, slot: int) -> Any:
-        """Emit the update of a table: the scaled rows, which `_assign` subtracts."""
+        """Emit the update of a table: the scaled rows, which `_assigned` subtracts."""
         tf, table = tensorflow(), self._of_tables[slot]
         if slot == table.difference:
             return None
@@ -359,17 +356,23 @@ class Writer(Translator):
             guards.append(stands(tf.add_n(self._sums)))
         return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
 
-    def _assign(self, new: dict[int, Any]) -> Any:
-        tf, program = tensorflow(), self.program
-        for update in program.updates:
+    def assign(self, stands: Any, outputs: list[Any], new: dict[int, Any]) -> None:
+        """Give state its new numbers, where those of the run stand, after everything else."""
+        tf = tensorflow()
+        if new:
+            with tf.control_dependencies([stands, *outputs]):
+                tf.cond(stands, partial(self._assigned, new), lambda: tf.constant(False))
+
+    def _assigned(self, new: dict[int, Any]) -> Any:
+        for update in self.program.updates:
             variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
             if table is None:
                 raw.AssignVariableOp(resource=variable.handle, value=new[update.leaf])
-            elif isinstance(self.values[table.product], tf.IndexedSlices):
+            elif isinstance(self.values[table.product], tensorflow().IndexedSlices):
                 variable.scatter_sub(self.values[table.product])
             else:
                 variable.assign_sub(self.values[table.product], read_value=False)
-        return tf.constant(True)
+        return tensorflow().constant(True)
 
 
 def _hidden(

@@ -23,11 +23,12 @@ from tapegraph.errors import kind_of, message, warn
 from tapegraph.ops.elementwise import conj
 from tapegraph.ops.shape import RESHAPE
 from tapegraph.pytree import leaves, mapped, replaced
-from tapegraph.recording.linearize import RECORDED_AT
+from tapegraph.recording import node as nodes
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
-from tapegraph.recording.node import as_leaf
+from tapegraph.recording.node import as_leaf, tape_entry
 from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
-from tapegraph.recording.scopes import RECORDER, Setting, recorder
+from tapegraph.recording.scopes import Setting, recorder
+from tapegraph.recording.values import RECORDED_AT, handle_of, value_of
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
@@ -129,10 +130,11 @@ def _is_start(x: Any) -> bool:
 
 
 def ancestors(x: Any, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
-    """Yield a tensor and all that it was computed from, each once.
+    """Yield the entry of a tensor, and of all that it was computed from, each once.
 
     :param inputs: Gives what one was computed from, as far as is asked for.
     """
+    x = getattr(x, "_entry", None) or x
     found = {id(x): x}
     pending = [x]
     for node in pending:  # grows as it goes
@@ -143,7 +145,7 @@ def ancestors(x: Any, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
 
 
 def _flowing(x: Any) -> list[Any]:
-    """Return the inputs of a tensor that a gradient flows to."""
+    """Return the inputs of an entry that a gradient flows to."""
     return [part for part in x._inputs if getattr(part, "_requires_grad", False)]
 
 
@@ -429,8 +431,9 @@ class VJPNode(Node):
 
     @classmethod
     def _of(cls, tensor: Any) -> VJPNode:
-        if tensor._op is BOX:
-            return tensor._saved  # type: ignore[no-any-return]
+        entry = tape_entry(tensor)
+        if entry._op is BOX:
+            return entry._saved  # type: ignore[no-any-return]
         node = cls.__new__(cls)
         node._held, node._is_root = tensor, False
         return node
@@ -446,14 +449,15 @@ class VJPNode(Node):
         if not inputs:
             return ()
         seed = direction("vjp", g, "the cotangent", self._held)
-        region = Region([self._held], inputs, since=min(x._seq for x in inputs))
+        since = min(tape_entry(x)._seq for x in inputs)
+        region = Region([self._held], inputs, since=since)
         found = region.gradients([conj(seed)], record=seed.requires_grad)
         grads = map(gradient_of, found, inputs)
         return tuple(x if isbox(x) else settled(x) for x in grads)
 
     def _inputs(self) -> list[Any]:
-        found = () if self._is_root else self._held._inputs
-        return list({id(x): x for x in found if isbox(x)}.values())
+        found = () if self._is_root else tape_entry(self._held)._inputs
+        return [handle_of(x) for x in dict.fromkeys(found) if getattr(x, "_requires_grad", False)]
 
     def __eq__(self, other: object) -> bool:
         return self is other or (type(other) is VJPNode and self._key() == other._key())
@@ -462,7 +466,7 @@ class VJPNode(Node):
         return hash(self._key())
 
     def _key(self) -> int:
-        return id(self) if self._is_root else id(self._held)
+        return id(self) if self._is_root else id(tape_entry(self._held))
 
 
 class JVPNode(Node):
@@ -587,10 +591,10 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
         elif x._op is RESHAPE and parents and x.shape == x._inputs[0].shape:
             nodes[x] = parents[0]  # the same value, in another place on the tape
         elif parents:
-            args = tuple(number(getattr(part, "_array", part)) for part in x._inputs)
-            given = number(x._array), _function_of(x._op), args, dict(x._attrs)
+            args = tuple(number(getattr(handle_of(part), "_array", part)) for part in x._inputs)
+            given = number(value_of(x)), _function_of(x._op), args, dict(x._attrs)
             nodes[x] = type(start)(*given, [*parents], [*parents.values()])
-    return nodes[last._held]
+    return nodes[tape_entry(last._held)]
 
 
 def _function_of(op: Op) -> Callable[..., Any]:
@@ -627,7 +631,7 @@ def _after(x: Any, root: Node) -> Any:
 
 
 def _entered(op: Op, x: Any, root: Node | None) -> Any:
-    return RECORDER.get().entry(op, x._array.copy("K"), (x,), NO_ATTRS, True, root)
+    return recorder().result(op, x._array.copy("K"), (x,), NO_ATTRS, root)
 
 
 def _begun(x: Any, path: str, trace: int, node: VJPNode, as_array: bool = False) -> Any:
@@ -708,10 +712,11 @@ def _value_of(x: Any) -> Any:
 
 def reaches(x: Any, inputs: tuple[Any, ...]) -> bool:
     """Return whether a value was computed from inputs of a call, and not from what has left it."""
-    wanted, since = set(map(id, inputs)), min(node._seq for node in inputs)
+    entries = list(map(tape_entry, inputs))
+    wanted, since = set(map(id, entries)), min(entry._seq for entry in entries)
 
     def before(node: Any) -> tuple[Any, ...]:
-        inside = type(node) is Tensor and node._op is not AFTER and node._seq > since
+        inside = isinstance(node, nodes.Node) and node._op is not AFTER and node._seq > since
         return node._inputs if inside else ()
 
     return any(id(node) in wanted for node in ancestors(x, before))

@@ -46,7 +46,7 @@ from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import tensor_like
-from tapegraph.recording.scopes import RECORDER, RECORDING, Scope
+from tapegraph.recording.scopes import RECORDING, Scope, recorder
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
 
@@ -286,7 +286,7 @@ class _Call:
             packed = np.concatenate([a.ravel() for a in flat])
         else:
             return self._form
-        node = RECORDER.get().entry(entry, packed, self.inputs, NO_ATTRS, True, self)
+        node = recorder().result(entry, packed, self.inputs, NO_ATTRS, self)
         return self._unpacked(node)
 
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, inputs: Any) -> list[Any]:
@@ -355,10 +355,11 @@ class _Call:
 
         An argument of any class may hold the traced values of another one.
         """
-        given = set(map(id, self.inputs))
+        given = {id(getattr(x, "_entry", None) or x) for x in self.inputs}
 
         def is_beside(node: Any) -> bool:
-            return id(node) not in given and isbox(node)
+            flows = getattr(node, "_requires_grad", type(node) is Dual)
+            return bool(flows) and id(node) not in given
 
         for node in ancestors(tensor_of(x), lambda node: node._inputs if is_beside(node) else ()):
             if is_beside(node) and (type(node) is Dual or node._seq <= self._start):

@@ -24,16 +24,17 @@ from tapegraph.errors import ConcretizationError, line_of, message, user_frame
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
 from tapegraph.recording.changes import Undo, make, old_numbers, together
-from tapegraph.recording.linearize import linearize, stale
-from tapegraph.recording.node import Node, as_leaf, mark_changed, next_seq, numeric
+from tapegraph.recording.linearize import linearize
+from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
 from tapegraph.recording.numpy_functions import is_float, met_with
-from tapegraph.recording.op import CONSTANT, INPUT, OPS, PARAM, Op
+from tapegraph.recording.op import ALL, CONSTANT, INPUT, OPS, PARAM, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import apply, as_dtype, tensor_like
 from tapegraph.recording.recorder import Recorder, updated_in_place
 from tapegraph.recording.remote import offload, restore
 from tapegraph.recording.scopes import RECORDER, RECORDING
 from tapegraph.recording.tape import Tape, clear, current
+from tapegraph.recording.values import stale
 from tapegraph.typed import Array
 
 BY_VALUE = "Pass an int, a bool or a string, which count by value."
@@ -138,23 +139,13 @@ class Capture(Recorder):
         """Return the recorder of a scope inside: this one, which asks."""
         return self
 
-    def result(
-        self,
-        op: Op,
-        out: Array,
-        inputs: tuple[Any, ...],
-        attrs: dict[str, Any],
-        needed: bool,
-        saved: Any = None,
-    ) -> Any:
-        """Return an operation's result: an entry if it depends on an input or on state."""
-        flows = needed and RECORDING.value()
-        if not flows and not self.records(*inputs):
-            return super().result(op, out, inputs, attrs, False)
-        out = out if flows or out.base is None else out.copy("K")
-        node = super().result(op, out, inputs, attrs, True, saved if flows else None)
-        node._requires_grad = flows
-        return node
+    def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """Return a result: an entry too if it depends on an input or on state."""
+        if not self.records(*inputs):
+            return super().constant(op, out, inputs, attrs)
+        result = self.result(op, out if out.base is None else out.copy("K"), inputs, attrs)
+        result._requires_grad = False
+        return result
 
     def records(self, *values: Any) -> bool:
         """Return whether one of the values, or of those in lists and tuples, is of the program."""
@@ -162,6 +153,13 @@ class Capture(Recorder):
             self.records(*x) if isinstance(x, (list, tuple)) else is_float(x) or self.depends(x)
             for x in values
         )
+
+    keeps = ALL
+
+    @property
+    def flows(self) -> bool:  # type: ignore[override]
+        """Whether gradients flow in the scope inside."""
+        return RECORDING.value()
 
     @property
     def capture(self) -> Capture:  # type: ignore[override]
@@ -277,6 +275,7 @@ class Capture(Recorder):
         """Return whether a tensor, as it is now, comes from an input or from state."""
         if not isinstance(x, Node):
             return False
+        x = x._entry or x
         if x._op is not CONSTANT or x._seq < self.start or self.is_input(x):
             return True
         versions = self._versions.get(id(x))
@@ -284,7 +283,7 @@ class Capture(Recorder):
 
     def is_state(self, x: Node) -> bool:
         """Return whether a tensor is from before the scope."""
-        return x._seq < self.start
+        return (x._entry or x)._seq < self.start
 
     def may_change(self, x: Node) -> bool:
         """Return whether a tensor may be assigned to: what reads it reads that of its time."""
@@ -316,7 +315,7 @@ class Capture(Recorder):
         self.undo.appendleft(old_numbers(leaf))
         if isinstance(given, Node) and given._array.shape != array.shape:
             given = np.broadcast_to(given, array.shape)  # type: ignore[call-overload]
-        given = self._value(given) if isinstance(given, Node) else as_leaf(array.copy())
+        given = self._value(kept(given)) if isinstance(given, Node) else as_leaf(array.copy())
         if given._array.shape != array.shape or given._array.dtype != array.dtype:
             raise NotImplementedError("assign: a capture takes values of the state's type")
         leaf._array = array
@@ -335,7 +334,7 @@ class Capture(Recorder):
 
     def _stands_for(self, leaf: Node, value: Node) -> None:
         attrs = {"shape": value._array.shape}
-        node = self.entry(OPS["reshape"], value._array, (value,), attrs, True)
+        node = self.result(OPS["reshape"], value._array, (value,), attrs)
         node._requires_grad = leaf._requires_grad
         version = Version(leaf, node, value)
         self._versions.setdefault(id(leaf), []).append(version)
@@ -361,6 +360,7 @@ class Capture(Recorder):
         """Return the gradient of a leaf as a tensor; None where there is none."""
         if not self._has_gradient(leaf) or in_handler(self.frame):
             return super().gradient(leaf)
+        leaf = kept(leaf)
         grad = self.added_up(leaf)
         if grad is None and self.gradients[id(leaf)][1] is not None:  # zeroed
             if self.gradients[id(leaf)][1] is ZEROED or self._had_gradient(leaf):
@@ -403,13 +403,14 @@ class Capture(Recorder):
             grad = tensor_like("grad", grad)
             leaf._check_fits(grad)
             grad = grad if grad.dtype == leaf.dtype else grad.astype(leaf.dtype)
+        leaf = kept(leaf)
         self.gradients[id(leaf)] = (leaf, grad)
 
     replace_gradient = set_gradient
 
     def retain_gradient(self, x: Any) -> None:
         """Refuse to keep the gradient of a result, of which runs compute none."""
-        if x._requires_grad and x._inputs:
+        if x._requires_grad and not is_leaf(x):
             fix = "Compute from a tg.param in its place, and read the grad of that."
             received = "a result in a captured program"
             raise ConcretizationError(message("retain_grad", received, "a parameter", fix))
@@ -420,6 +421,7 @@ class Capture(Recorder):
         if not self._has_gradient(leaf):
             super().zero_gradient(leaf)
             return
+        leaf = kept(leaf)
         _, grad = self.gradients.get(id(leaf), (leaf, MAYBE_ZEROED))
         if grad is not None and grad is not MAYBE_ZEROED:
             grad = ZEROED
@@ -427,7 +429,7 @@ class Capture(Recorder):
 
     def in_place(self, x: Any, result: Any) -> Any:
         """Let an update in place of a gradient that was read reach the leaf."""
-        if x._op is PARAM and not RECORDING.value():
+        if (x._entry or x)._op is PARAM and not self.flows:
             return updated_in_place(x, result)
         if id(x) in self.of_caller:
             received = "an update in place of an argument, whose array a run does not change"
@@ -495,7 +497,7 @@ class Capture(Recorder):
             self.numbers.finish()
         last = [versions[-1] for versions in self._versions.values()]
         recording = linearize(
-            [self._value(x) for x in outputs],
+            [self._value(kept(x)) for x in outputs],
             reads=self._reads,
             updates=[(leaf, value) for leaf, _, value in last if self.is_state(leaf)],
         )
@@ -511,10 +513,11 @@ class Capture(Recorder):
 
 
 def _origin(x: Any) -> str:
+    x = x._entry or x
     code = getattr(x, "_code", None)
     place = f", recorded at {line_of(code, x._lasti)}" if code is not None else ""
     label = f" {x.name!r}" if x.name else ""
-    return f"the numbers of {x._op.name}{label} of shape {x._array.shape}{place}, {_ANEW}"
+    return f"the numbers of {x._op.name}{label} of shape {x.shape}{place}, {_ANEW}"
 
 
 def _dense(held: Any, leaf: Node) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse, dense_copy
 from tapegraph.capture.capture import Capture
+from tapegraph.differentiation import reads as reads  # tells operations what the tape keeps
 from tapegraph.engines import auto, registry
 from tapegraph.engines.backend import LAST, Ran, get_backend
 from tapegraph.engines.engine import Engine, Outcome
@@ -25,7 +26,7 @@ from tapegraph.ops.elementwise import add
 from tapegraph.recording import stored
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, numeric
-from tapegraph.recording.op import GRADIENT, NO_ATTRS, PARAM, Op
+from tapegraph.recording.op import GRADIENT, PARAM, Op
 from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import keep_parts
 from tapegraph.recording.scopes import no_grad, recorder
@@ -203,7 +204,7 @@ def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> N
             fix = "Compute it inside, or write tensor.detach() to go on without its gradient."
             expected = "results that were computed inside"
             raise RuntimeError(message("backward", received, expected, fix))
-    entries = [x for x, reads in zip(nodes, program.inputs, strict=True) if reads]
+    entries = [x for x, slots in zip(nodes, program.inputs, strict=True) if slots]
     warn_of_float64(y, entries[::-1], targets)
     grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
     for slot, node, grad in zip(program.wanted, targets, grads, strict=True):
@@ -239,7 +240,7 @@ def ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
 def record_derivative(capture: Capture, op: Op, array: Array, inputs: tuple[Any, ...]) -> Any:
     """Return an entry of the program for a derivative of the first input by the second."""
     capture.differentiated_by(inputs[1])
-    entry = capture.entry(op, array, inputs, NO_ATTRS, True)
+    entry = capture.result(op, array, inputs)
     entry._requires_grad = False
     return entry
 
@@ -251,22 +252,24 @@ def warn_of_float64(y: Node, entries: Sequence[Any], wanted: Iterable[Any]) -> N
     :param entries: What it was computed by, the newest first.
     :param wanted: The parameters.
     """
-    if y._array.dtype.char != "d" or all(x._array.dtype.char != "f" for x in wanted):
+    if y._array.dtype.char != "d" or all(
+        (x if x._array is None else x._array).dtype.char != "f" for x in wanted
+    ):
         return
     for node in reversed(entries):
         given = [x for x in node._inputs if isinstance(x, Node)]
-        wide = [x for x in given if x._array.dtype.char == "d"]
-        narrow = [x for x in given if x._array.dtype.char == "f" and x._requires_grad]
-        if not (wide and narrow and node._array.dtype.char == "d"):
+        wide = [x for x in given if x.dtype.char == "d"]
+        narrow = [x for x in given if x.dtype.char == "f" and x._requires_grad]
+        if not (wide and narrow and node.dtype.char == "d"):
             continue
         file, line = node._code.co_filename, line_number(node._code, node._lasti)
         name = f" {narrow[0].name!r}" if narrow[0].name else ""
         fix = 'Write array.astype("float32")'
-        if not wide[0]._array.shape:
+        if not wide[0].shape:
             fix = "Write a Python number, float(number), which takes the other's dtype"
         warnings.warn_explicit(
-            f"{node._op.name}: received float64 of shape {wide[0]._array.shape} beside float32"
-            f"{name} of shape {narrow[0]._array.shape}, so that the result and what follows are "
+            f"{node._op.name}: received float64 of shape {wide[0].shape} beside float32"
+            f"{name} of shape {narrow[0].shape}, so that the result and what follows are "
             f"float64; expected one dtype. {fix}, or make the parameters float64: "
             f'tg.param(data, dtype="float64"). (at {place(file, line)})',
             UserWarning,

@@ -16,11 +16,12 @@ from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
-from tapegraph.recording.linearize import NEEDS_GRADIENT, History, cleared, entry_name, linearize
-from tapegraph.recording.node import Node, as_leaf, next_seq
+from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name, linearize
+from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
 from tapegraph.recording.op import CLEARED, GRADIENT, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
+from tapegraph.recording.values import cleared
 from tapegraph.typed import Array, ArrayLike
 
 if TYPE_CHECKING:
@@ -72,7 +73,8 @@ def gradients(
     for i, (x, grad) in enumerate(zip(targets, found, strict=True)):
         if grad is None and not allow_unused:
             fix = "Leave it out, or write allow_unused=True to get None for it."
-            received = f"xs[{i}], {entry_name(x._op, x)}, on which y does not depend"
+            entry = tape_entry(x)
+            received = f"xs[{i}], {entry_name(entry._op, entry)}, on which y does not depend"
             raise RuntimeError(message("gradients", received, "what y was computed from", fix))
     return tuple(found)
 
@@ -89,6 +91,7 @@ class Region:
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
         capture = recorder().capture
+        targets = [x._entry or x for x in targets]
         ends: set[Any] = set() if since is None else set(targets)
         if since is None:
             since = min((x._seq for x in targets), default=next_seq())
@@ -98,17 +101,17 @@ class Region:
         self._targets = targets
         self._history: History | None = None
         self._captured: Recording | None = None
-        self._wanted: list[Any] = []  # the targets that the results were computed from
+        self.wanted: list[Any] = []  # the targets that the results were computed from
         self.outside: list[Any] = []
         if not any(map(NEEDS_GRADIENT, ys)):
             return
         if capture is None:
             self._history = history = History(ys, targets, since, ends)
-            self._wanted, self.outside = history.wanted, history.outside
+            self.wanted, self.outside = history.wanted, history.outside
         else:
             self._captured = made = linearize(ys, reads=_since(capture, since, set(map(id, ends))))
             self.outside = ask_for(made, targets)
-            self._wanted = [made.nodes[slot] for slot in made.program.wanted]
+            self.wanted = [made.nodes[slot] for slot in made.program.wanted]
 
     def keep(self) -> None:
         """Remember the numbers of now, for gradients that are asked for later."""
@@ -140,7 +143,7 @@ class Region:
             for y, s in zip(self._ys, given, strict=True)
         ]
         history = self._history
-        if not self._wanted:
+        if not self.wanted:
             found: list[Any] = []
         elif record:
             starts = [
@@ -148,13 +151,13 @@ class Region:
                 for s, a in zip(given, arrays, strict=True)
             ]
             with Scope(RECORDING, True):
-                found = registry.engine(registry.NATIVE).recorded(self._recording(), starts)
+                found = registry.engine(registry.NATIVE).recorded(self.recording, starts)
         elif recorder().capture is not None:
-            grads = registry.engine(registry.NATIVE).run(self._recording(), arrays).grads
+            grads = registry.engine(registry.NATIVE).run(self.recording, arrays).grads
             found = self._entries(GRADIENT, grads, *(s for s in given if s is not None))
         else:
             if history is None:
-                grads = registry.engine(registry.NATIVE).run(self._recording(), arrays).grads
+                grads = registry.engine(registry.NATIVE).run(self.recording, arrays).grads
             elif natively:
                 grads = registry.engine(registry.NATIVE).differentiate(history, arrays).grads
             else:
@@ -169,7 +172,7 @@ class Region:
         history = self._history
         if history is None or not history.wanted:
             return [None] * len(self._targets)
-        grads, report = differentiated(history, [cotangent_of(y, None) for y in history.ys])
+        grads, report = differentiated(history, [cotangent_of(y, None) for y in self._ys])
         LAST.set(report)
         return self._by_target(list(map(dense_copy, grads)))
 
@@ -180,10 +183,10 @@ class Region:
         arrays, inside one entry a target.
         """
         found: list[Any] = []
-        if self._wanted and recorder().capture is not None:
-            rows = registry.engine(registry.NATIVE).jacobian(self._recording()).grads
+        if self.wanted and recorder().capture is not None:
+            rows = registry.engine(registry.NATIVE).jacobian(self.recording).grads
             found = self._entries(JACOBIAN, rows)
-        elif self._wanted and self._history is not None:
+        elif self.wanted and self._history is not None:
             blocks, report = differentiated(self._history, None)
             LAST.set(report)
             found = list(map(as_leaf, blocks))
@@ -191,7 +194,7 @@ class Region:
 
     def _entries(self, op: Op, found: Sequence[Any], *seed: Any) -> list[Any]:
         """Return derivatives of the one result as entries of the captured program."""
-        capture, program = recorder().capture, self._recording().program
+        capture, program = recorder().capture, self.recording.program
         (y,) = self._ys
         # Engines end a backward at what it is differentiated by. It is told from others by its y.
         apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
@@ -201,16 +204,18 @@ class Region:
                 record_derivative(
                     capture, op, dense_copy(array), (alias(y) if apart else root, x, *seed)
                 )
-                for x, array in zip(self._wanted, found, strict=True)
+                for x, array in zip(self.wanted, found, strict=True)
             ]
 
-    def _recording(self) -> Any:
+    @property
+    def recording(self) -> Any:
+        """What lies between as columns; None where there is nothing."""
         return self._captured if self._history is None else self._history.recording
 
     def _by_target(self, found: list[Any]) -> list[Any]:
         if len(self._targets) == len(found) == 1:
             return found
-        by = dict(zip(self._wanted, found, strict=bool(found)))
+        by = dict(zip(self.wanted, found, strict=bool(found)))
         return [by.get(x) for x in self._targets]
 
 

@@ -75,9 +75,9 @@ def either(of_arrays: Callable[..., Any], recording: Callable[..., Any]) -> Call
     return run
 
 
-def converted(x: Any, y: Any) -> Any:
+def converted(x: Any, dtype: Any) -> Any:
     """Return an operand in the dtype of the result, as NumPy computes with it."""
-    return np.asarray(x, y.dtype) if isinstance(x, _NUMBERS) else x.astype(y.dtype, copy=False)
+    return np.asarray(x, dtype) if isinstance(x, _NUMBERS) else x.astype(dtype, copy=False)
 
 
 _logistic = either(logistic, sigmoid)
@@ -87,13 +87,13 @@ def _pow_base(y: Any, a: Any, b: Any) -> Any:
     # b * a**(b-1) is 0 * inf at 0**0; the power is constant there.
     if isinstance(b, (int, float)):
         return b * a ** (b - 1) if b else 0.0
-    b = converted(b, y)  # of small integers b - 1 can wrap around
+    b = converted(b, y.dtype)  # of small integers b - 1 can wrap around
     power = a ** (b - 1.0)
     return b * np.where((b == 0) & ~np.isfinite(power), 0.0, power)
 
 
 def _pow_exponent(y: Any, a: Any, b: Any) -> Any:
-    a = converted(a, y)
+    a = converted(a, y.dtype)
     if is_complex(y):
         return np.where(a == 0, 0.0, y * np.log(np.where(a == 0, 1.0, a)))
     return np.where(a <= 0, 0.0, y * np.log(np.where(a > 0, a, 1.0)))  # NaN stays NaN
@@ -177,7 +177,7 @@ _bessel_j = either(bessel_j_of, partial(bessel, BESSEL_J))
 
 def _beta(y: Any, a: Any, b: Any) -> Any:
     """Slope of ``log |beta(a, b)|`` by ``a``."""
-    return _polygamma(0, converted(a, y)) - _polygamma(0, a + b)
+    return _polygamma(0, converted(a, y.dtype)) - _polygamma(0, a + b)
 
 
 def _log_ndtr(y: Any, x: Any) -> Any:
@@ -187,7 +187,7 @@ def _log_ndtr(y: Any, x: Any) -> Any:
 
 def _by_factor(logarithm: Any, y: Any, x: Any, inner: Any, shift: float) -> Any:
     """Slope of ``x log(shift + inner)`` by ``x``."""
-    inner = converted(inner, y)
+    inner = converted(inner, y.dtype)
     flat = (x == 0) & (inner + shift <= 0)
     return np.where(flat, 0.0, logarithm(np.where(flat, 1.0, inner)))
 

@@ -15,7 +15,7 @@ from tapegraph.pytree import named
 from tapegraph.recording import op as ops
 from tapegraph.recording import stored
 from tapegraph.recording.linearize import linearize
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, tape_entry
 from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.remote import is_remote
 from tapegraph.recording.scopes import recorder
@@ -100,7 +100,7 @@ def sketch(what: Any, names: Any) -> Sketch:
         hint = "Draw its .primal." if hasattr(what, "primal") else hint
         raise TypeError(message("draw", kind_of(what), _EXPECTED, hint))
     for root in roots:
-        if root._op is ops.CLEARED:
+        if tape_entry(root)._op is ops.CLEARED:
             received = f"a result of shape {root.shape} that tape_reset() has cleared"
             fix = "Draw before tape_reset(), or run the forward again."
             raise RuntimeError(message("draw", received, "a recorded one", fix))
@@ -114,13 +114,14 @@ def _names(names: Any) -> dict[int, str]:
     if isinstance(names, Mapping) or not isinstance(names, (str, Node, Value)):
         found = named("draw", names, (Node, Value))
         if found or not names:
-            return {id(leaf): name for name, leaf in reversed(found)}
+            return {id(tape_entry(x) if isinstance(x, Node) else x): n for n, x in reversed(found)}
     expected = "a dict of names to tensors or Values, or a model"
     raise TypeError(message("draw", f"{kind_of(names)} for 'names'", expected))
 
 
 def _text(known: Mapping[int, str], node: Any) -> str:
     """Return the name of a tensor or Value: the one given to draw, or its own."""
+    node = tape_entry(node) if isinstance(node, Node) else node
     return known.get(id(node)) or getattr(node, "name", None) or getattr(node, "label", "") or ""
 
 
@@ -137,6 +138,17 @@ def _small(value: Any) -> Any:
     return None
 
 
+def _value(recording: Recording, slot: int) -> Any:
+    """Return the same of a slot; None where a leaf has changed since, and nobody kept it."""
+    value = recording.values[slot]
+    if isinstance(value, Node) and value.ndim <= 1 and value.size <= _SMALL:
+        try:
+            value = recording.value(slot)
+        except RuntimeError:
+            return None
+    return _small(value)
+
+
 # Tensors, and programs of tensors
 
 
@@ -145,7 +157,7 @@ def _of_recording(recording: Recording, known: dict[int, str], title: str) -> Sk
     sketch.title = title
     for slot, node in enumerate(recording.nodes):
         vertex = sketch.vertices[slot]
-        vertex.value = _small(recording.values[slot])
+        vertex.value = _value(recording, slot)
         if node is None:
             continue
         vertex.name = _text(known, node)

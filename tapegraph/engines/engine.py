@@ -149,6 +149,13 @@ class Engine(ABC):
         """
         raise EngineDeclined(f"{self.title} records no gradients")
 
+    def tangent_rule(self, op: Op) -> Callable[..., Any]:
+        """Return the tangent rule of an operation, made of its gradient rule.
+
+        :raises EngineDeclined: It records nothing.
+        """
+        raise EngineDeclined(f"{self.title} records no tangents")
+
     def jacobian(self, recording: Recording) -> Outcome:
         """Return the Jacobian of the one output by each wanted slot, its elements first.
 

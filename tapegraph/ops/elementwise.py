@@ -657,7 +657,7 @@ def clip(
     for bound, is_beyond in ((low, operator.lt), (high, operator.gt)):
         if bound is None:
             continue
-        if type(x) is nodes.tensor_class and type(bound) in _WEAK and not recorder().records(x):
+        if type(x) is nodes.tensor_class and type(bound) in _WEAK and recorder().capture is None:
             x = apply(WHERE, (as_leaf(_beyond(is_beyond, x._array, bound)), bound, x))
         else:
             x = where(watched("clip", is_beyond, x, bound) | (bound != bound), bound, x)

@@ -635,7 +635,7 @@ def zeros_among(values: Array) -> Array:
 
 def _rounding(values: Array) -> Array:
     """Return how far off the values of a matrix may be, (..., 1)."""
-    largest = np.abs(values).max(axis=-1, keepdims=True, initial=0.0)
+    largest = np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
     bound: Array = largest * (np.finfo(values.dtype).eps * values.shape[-1])
     return bound
 

@@ -15,7 +15,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.recording.scopes import RECORDER
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import (
     Array,
     ArrayLike,
@@ -59,8 +59,10 @@ def alias(x: Any, own: bool = False) -> Any:
     """
     array = x._array
     if not own:  # a leaf's numbers may be changed later on
-        array = array.view() if x._inputs else array.copy("K")
-    return RECORDER.get().entry(RESHAPE, array, (x,), {"shape": array.shape}, True)
+        array = array.view() if (x._entry or x)._inputs else array.copy("K")
+    result = recorder().result(RESHAPE, array, (x,), {"shape": array.shape})
+    (result._entry or result)._array = array  # that leaf may have others when they are read
+    return result
 
 
 @implements(np.transpose)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegraph.errors import kind_of, message
 from tapegraph.optim.leaves import Leaf
-from tapegraph.recording.node import Node, as_float
+from tapegraph.recording.node import Node, as_float, is_leaf
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.parameters import collected, direct, is_parameter, listed
 from tapegraph.tensors.value import Value
@@ -186,7 +186,7 @@ def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
     members = direct(params)
     for p in members or ():
         if not is_parameter(p):
-            is_constant = isinstance(p, Node) and not p._inputs
+            is_constant = isinstance(p, Node) and is_leaf(p)
             fix = "It is a constant: call requires_grad_() on it, or leave it out."
             wanted = "parameters made by tg.param or tg.Value"
             raise TypeError(message(op, kind_of(p), wanted, fix if is_constant else ""))

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import line_of, user_line
-from tapegraph.recording import node as nodes
+from tapegraph.errors import line_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SCALAR, Op
 from tapegraph.recording.program import Key, Program, Recording, Update
+from tapegraph.recording.values import RECORDED_AT, cleared, stale
 
-RECORDED_AT, NEEDS_GRADIENT = attrgetter("_seq"), attrgetter("_requires_grad")
+NEEDS_GRADIENT = attrgetter("_requires_grad")
 OP_OF = attrgetter("_op")
 # What NumPy makes of a Python number.
 DTYPES = {kind: np.dtype(kind) for kind in (bool, int, float)}
@@ -52,7 +52,7 @@ class History:
         since: int = 0,
         ends: Collection[Node] = (),
     ) -> None:
-        cls = nodes.tensor_class  # asked for first, as it is what is met most
+        ys = [y._entry or y for y in ys]
         found = list(dict.fromkeys(ys))
         seen = set(found)
         entries: list[Any] = []
@@ -65,7 +65,7 @@ class History:
                 continue
             entries.append(node)
             for x in inputs:
-                if type(x) is not cls and type(x) in DTYPES:
+                if x.__class__ in DTYPES:
                     numbers += 1
                 elif x not in seen:
                     seen.add(x)
@@ -168,12 +168,12 @@ def linearize(
     :param reads: What an entry reads, where that is not its inputs.
     :param updates: State, and the values it takes.
     """
-    cls = nodes.tensor_class  # asked for first, as it is what is met most
+    roots = [root._entry or root for root in roots]
     found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())
     seen = set(map(id, found))
     for node in found:  # grows while it is walked: breadth first, no recursion
         for x in node._inputs if reads is None else reads(node):
-            if (type(x) is cls or type(x) not in DTYPES) and id(x) not in seen:
+            if x.__class__ not in DTYPES and id(x) not in seen:
                 seen.add(id(x))
                 found.append(x)
     found.sort(key=RECORDED_AT)
@@ -186,7 +186,7 @@ def linearize(
     for node in found:
         slots = []
         for x in node._inputs if reads is None else reads(node):
-            if type(x) is cls or type(x) not in DTYPES:
+            if x.__class__ not in DTYPES:
                 slots.append(slot_of[id(x)])
             else:
                 slots.append(len(rows))
@@ -201,7 +201,7 @@ def linearize(
         if flows and (op is PARAM or node._retains):
             wanted.append(len(rows))
         slot_of[id(node)] = len(rows)
-        x = node._array
+        x = node if node._array is None else node._array
         rows.append((op, tuple(slots), node._attrs, x.shape, x.dtype, flows, x, node))
     columns: list[Any] = [*map(list, zip(*rows, strict=True))] or [[] for _ in range(8)]
     ops, inputs, attrs, shapes, dtypes, needs, values, recorded = columns
@@ -216,25 +216,5 @@ def entry_name(op: Op, node: Any) -> str:
     if node is None:
         return op.name
     code = getattr(node, "_code", None)
-    label = f"{op.name} {node.name!r}" if node.name else f"{op.name} of shape {node._array.shape}"
+    label = f"{op.name} {node.name!r}" if node.name else f"{op.name} of shape {node.shape}"
     return label if code is None else f"{label} recorded at {line_of(code, node._lasti)}"
-
-
-def cleared(node: Node) -> RuntimeError:
-    """Return the error of an entry that ``tape_reset()`` has cleared."""
-    return RuntimeError(
-        f"backward: a result of shape {node._array.shape} recorded at "
-        f"{line_of(node._code, node._lasti)} was cleared by tape_reset(); call backward() before "
-        f"tape_reset(), or run the forward again. (at {user_line()})"
-    )
-
-
-def stale(leaf: Any, reader: Node) -> RuntimeError:
-    """Return the error of a leaf that was changed after an entry had read it."""
-    label = f"{leaf.name!r}" if leaf.name else f"of shape {leaf._array.shape}"
-    return RuntimeError(
-        f"backward: {leaf._op.name} {label} was changed after the {reader._op.name} at "
-        f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "
-        "wrong; call backward() before changing it, or run the forward again. "
-        f"(at {user_line()})"
-    )

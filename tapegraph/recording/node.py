@@ -1,8 +1,9 @@
-"""What the tape knows of a tensor: its value, and the operation and inputs that made it."""
+"""Entries of the tape: what made a value, and what derivatives read of it."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from types import CodeType
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.errors import ConcretizationError, kind_of, message
 from tapegraph.recording.lost_gradients import not_detached, not_joined
-from tapegraph.recording.op import CONSTANT, NO_ATTRS, Op
+from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array
 
@@ -20,7 +21,11 @@ new = object.__new__
 
 
 class Node:
-    """A recorded value, its own entry on the tape.
+    """An entry of the tape. The user holds a `Tensor`, the handle: its numbers, and its entry.
+
+    An entry keeps its array only where a derivative reads it (`Op.reads`), else None; its shape and
+    dtype it knows always. What keeps its numbers anyway is a tensor and its own entry: a leaf, and
+    every result of a captured step. So ``x._entry or x`` is the entry of either.
 
     ``_seq`` orders entries in time: every operation has a larger number than its inputs. A leaf
     that was given new numbers keeps its place, and ``_changed`` says when: a reader with a smaller
@@ -38,13 +43,23 @@ class Node:
         "_lasti",
         "_name",
         "_op",
-        "_requires_grad",
         "_retains",
         "_saved",
         "_seq",
+        "dtype",
+        "shape",
     )
 
-    _array: Array
+    # What it has to itself, where that is not all.
+    _entry: Any = None
+    # An operation leaves a plain entry only where a gradient flows: a tensor says for itself.
+    _requires_grad: bool = True
+    # NumPy is to refuse an entry whose numbers are gone.
+    __array_ufunc__: Any = None
+
+    shape: Any
+    dtype: Any
+    _array: Any
     _held: Any  # the same place, by a name that no class makes something else of
     _op: Op
     _inputs: tuple[Any, ...]
@@ -56,17 +71,30 @@ class Node:
     _lasti: int
     _grad: Any
     _name: str | None
-    _requires_grad: bool
     _retains: bool
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        raise TypeError(f"a rule of {self._op.name} or of its readers reads what is not kept of it")
 
     @property
     def name(self) -> str | None:
         """The name given by the user, or None."""
-        return getattr(self, "_name", None)
+        return getattr(self._entry or self, "_name", None)
 
     @name.setter
     def name(self, value: str | None) -> None:
-        self._name = value
+        entry = self._entry or self
+        entry._name = value
 
     def __init_subclass__(cls, *, recorded: bool = False, remote: bool = False) -> None:
         """Let one class be that of results, one that of remote tensors; refuse any other."""
@@ -92,6 +120,26 @@ tensor_class: type[Any] = Node
 remote_class: type[Any] = Node
 
 
+def is_leaf(x: Any) -> bool:
+    """Return whether nothing computed a tensor; of a cleared result too something did."""
+    entry = x._entry or x
+    return not entry._inputs and entry._op is not CLEARED
+
+
+def tape_entry(x: Any) -> Any:
+    """Return the entry of a tensor; an entry is its own."""
+    return x._entry or x
+
+
+def kept(x: Any) -> Any:
+    """Return the entry of a tensor, which keeps its numbers from now on."""
+    entry = x._entry
+    if entry is None:
+        return x
+    entry._array = x._array
+    return entry
+
+
 def mark_changed(leaf: Node) -> None:
     """Remember that a leaf has other numbers from now on."""
     leaf._changed = next_seq()
@@ -101,6 +149,7 @@ def as_leaf(data: Array) -> Any:
     """Wrap an array that nobody else holds as a constant leaf."""
     node = new(tensor_class)
     node._array = data
+    node._entry = None
     node._op = CONSTANT
     node._inputs = ()
     node._attrs = NO_ATTRS

@@ -306,12 +306,20 @@ def detached(value: Any) -> Any:
     return peek(value)
 
 
+def under(value: Any) -> Any:
+    """Return the tensor under all levels of forward mode, and anything else as it is."""
+    while hasattr(value, "primal"):
+        value = value.primal
+    return value
+
+
 def numbers(value: Any) -> Any:
     """Return what places and masks are computed from: a tensor's array.
 
     In a captured step it is the tensor itself, without its gradient: NumPy's
     functions on it are recorded then.
     """
+    value = under(value)
     if recorder().records(value):
         return value.detach() if value.requires_grad else value
     return detached(value)

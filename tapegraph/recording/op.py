@@ -12,6 +12,8 @@ import numpy as np
 Attrs = Mapping[str, Any]
 
 NO_ATTRS: dict[str, Any] = {}
+# Reads of a gradient: the result and all inputs.
+ALL = -1
 
 
 class Rules(NamedTuple):
@@ -58,6 +60,8 @@ class Op:
         all where not given.
     :param promotes: NumPy converts operands before it computes: see `Op.converts`.
     :param takes_complex: It takes complex numbers.
+    :param reads: What the gradient of each input reads, as bits: 1 for the result, and 2, 4, 8 ...
+        for the inputs; the last one counts for all further inputs. All where not given.
     :param rules: Its own rules, of an operation that is not in the library's tables.
     """
 
@@ -69,6 +73,7 @@ class Op:
     differentiable: tuple[bool, ...] | None = None
     promotes: bool = False
     takes_complex: bool = False
+    reads: tuple[int, ...] = (ALL,)
     rules: Rules | None = None
 
     def __post_init__(self) -> None:

@@ -17,7 +17,9 @@ import numpy as np
 from tapegraph import markup
 from tapegraph.errors import line_of
 from tapegraph.escapes import escaped
+from tapegraph.recording.node import Node
 from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
+from tapegraph.recording.values import value_of
 from tapegraph.typed import Array
 
 Key = tuple[Any, ...]
@@ -36,7 +38,8 @@ _HEADER = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad", "name", "w
 class Entry(NamedTuple):
     """One row of a tape: an operation, the slots it reads, its attributes and its result's type.
 
-    ``where`` is the user's own ``file:line``; ``value`` is the array computed when recorded.
+    ``where`` is the user's own ``file:line``; ``value`` is the array computed when recorded, for
+    which ``held`` is the entry where it was let go.
     """
 
     slot: int
@@ -48,7 +51,12 @@ class Entry(NamedTuple):
     requires_grad: bool
     name: str | None
     where: str
-    value: Any
+    held: Any
+
+    @property
+    def value(self) -> Any:
+        """The array computed when recorded, or a number."""
+        return value_of(self.held) if isinstance(self.held, Node) else self.held
 
     def cells(self) -> tuple[str, ...]:
         """Return the row as text; of a scalar, its value stands where attributes do."""
@@ -57,7 +65,7 @@ class Entry(NamedTuple):
             f"%{self.slot}",
             self.op,
             " ".join(f"%{i}" for i in self.inputs),
-            repr(self.value) if self.op == SCALAR.name else attrs,
+            repr(self.held) if self.op == SCALAR.name else attrs,
             str(self.shape),
             str(self.dtype),
             "yes" if self.requires_grad else "",
@@ -166,11 +174,21 @@ class _Origin:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Recording:
-    """A program with the values of one run, and the names and source lines of its entries."""
+    """A program with the values of one run, and the names and source lines of its entries.
+
+    :ivar values: Arrays and numbers; an entry that has let go of its array stands for it.
+    """
 
     program: Program
     values: list[Any]
     nodes: list[Any]
+
+    def value(self, slot: int) -> Any:
+        """Return the array of a slot, computed again where it was let go, or the number."""
+        value = self.values[slot]
+        if isinstance(value, Node):
+            self.values[slot] = value = value_of(value)
+        return value
 
     def saved(self, slot: int) -> Any:
         """Return what the slot's operation saved for its gradient: its further outputs."""
@@ -192,7 +210,7 @@ class Recording:
 
     def seeds(self) -> list[Array]:
         """Return the outputs' values, to which cotangents are to fit."""
-        return [self.values[slot] for slot in self.program.outputs]
+        return [self.value(slot) for slot in self.program.outputs]
 
     def forget(self, kept: Collection[int]) -> None:
         """Let go of the arrays of all slots but some; of results names and lines stay."""
@@ -230,7 +248,7 @@ class Recording:
             requires_grad=program.needs[slot],
             name=self.name(slot),
             where=self.where(slot),
-            value=self.values[slot],
+            held=self.values[slot],
         )
 
     def __iter__(self) -> Iterator[Entry]:

@@ -18,7 +18,7 @@ from tapegraph.numpy_warnings import watched
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
-from tapegraph.recording.op import NO_ATTRS, Op, OpKind
+from tapegraph.recording.op import ALL, NO_ATTRS, Op, OpKind
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.watchers import OTHERS, computed
@@ -161,10 +161,17 @@ def unary(
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
-            needed = x._requires_grad
-            if not needed and out.dtype.char == "e":  # of small integers
+            if not x._requires_grad and out.dtype.char == "e":  # of small integers
                 out = np.asarray(op.forward(x._array))
-            return _recorder().result(op, out, (x,), NO_ATTRS, needed)
+            here = _recorder()
+            if not (x._requires_grad and here.flows):
+                return here.constant(op, out, (x,), NO_ATTRS)
+            reads = op.reads[0] | here.keeps
+            if x._entry is not None:
+                if reads & 2:
+                    x._entry._array = x._array
+                x = x._entry
+            return here.result(op, out, (x,), NO_ATTRS, None, reads)
 
         return _registered(name, forward, record, stub)
 
@@ -194,18 +201,23 @@ def binary(
 
     ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
     """
-    op = Op(name, forward, kind=OpKind.ELEMENTWISE, promotes=True, takes_complex=takes_complex)
+    op = Op(
+        name,
+        forward,
+        kind=OpKind.ELEMENTWISE,
+        promotes=True,
+        takes_complex=takes_complex,
+        reads=(ALL, ALL),
+    )
     called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:
         def record(x1: Any, x2: Any, /) -> Any:
             cls = nodes.tensor_class
             if type(x1) is cls:
-                x = x1._array
-                needed = x1._requires_grad
+                x, needs_x1, needs_x2 = x1._array, x1._requires_grad, False
                 if type(x2) is cls:
-                    y = x2._array
-                    needed = needed or x2._requires_grad
+                    y, needs_x2 = x2._array, x2._requires_grad
                 elif type(x2) is float or type(x2) is int:
                     y = x2
                 else:
@@ -217,8 +229,7 @@ def binary(
                     x2 = beside(name, x2, "x2", x1)
                     y = x2
                     if type(x2) is cls:
-                        y = x2._array
-                        needed = needed or x2._requires_grad
+                        y, needs_x2 = x2._array, x2._requires_grad
             else:
                 if type(x1) not in _PLAIN and (_wraps_arrays(x1) or _wraps_arrays(x2)):
                     return called(x1, x2)
@@ -231,9 +242,8 @@ def binary(
                     x1, x2 = operand(name, x1, "x1"), operand(name, x2, "x2")
                 if type(x1) is not cls and type(x2) is not cls:
                     x1 = as_leaf(np.asarray(x1))
-                x, needed = (x1._array, x1._requires_grad) if type(x1) is cls else (x1, False)
+                x, needs_x1 = (x1._array, x1._requires_grad) if type(x1) is cls else (x1, False)
                 y, needs_x2 = (x2._array, x2._requires_grad) if type(x2) is cls else (x2, False)
-                needed = needed or needs_x2
             try:
                 out = forward(x, y) if not OTHERS else computed(op, (x, y))
             except RuntimeWarning:
@@ -247,7 +257,23 @@ def binary(
                 out = np.asarray(out)
             if not takes_complex and out.dtype.kind == "c":
                 raise real_only(name)
-            return _recorder().result(op, out, (x1, x2), NO_ATTRS, needed)
+            here = _recorder()
+            if not ((needs_x1 or needs_x2) and here.flows):
+                return here.constant(op, out, (x1, x2), NO_ATTRS)
+            reads = here.keeps
+            if needs_x1:
+                reads |= op.reads[0]
+            if needs_x2:
+                reads |= op.reads[1]
+            if type(x1) is cls and x1._entry is not None:
+                x1 = x1._entry
+                if reads & 2:
+                    x1._array = x
+            if type(x2) is cls and x2._entry is not None:
+                x2 = x2._entry
+                if reads & 4:
+                    x2._array = y
+            return here.result(op, out, (x1, x2), NO_ATTRS, None, reads)
 
         return _registered(name, called, record, stub)
 
@@ -267,7 +293,7 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
         elif hasattr(type(x), "__tapegraph_apply__"):
             return foreign(inputs)(op.name, inputs, attrs)
         else:
-            arrays.append(x)
+            arrays.append(restore(x) if type(x) is nodes.remote_class else x)
     if not op.takes_complex:
         for array in arrays:
             if type(array) is _ndarray and array.dtype.kind == "c":
@@ -281,13 +307,13 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
         out, saved = out
     if type(out) is not _ndarray:
         out = np.asarray(out)
-    flows = op.differentiable
-    needed = False
+    here, flows = _recorder(), op.differentiable
     for x in inputs if flows is None else compress(inputs, flows):
         if type(x) is cls and x._requires_grad:
-            needed = True
+            if here.flows:
+                return here.result(op, out, inputs, attrs, saved)
             break
-    return _recorder().result(op, out, inputs, attrs, needed, saved)
+    return here.constant(op, out, inputs, attrs)
 
 
 def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:

@@ -21,7 +21,7 @@ from tapegraph.errors import ORIGINS, USER, message, user_frame, warn
 from tapegraph.recording import node as nodes
 from tapegraph.recording import stored
 from tapegraph.recording.node import Node, as_leaf, mark_changed, new, next_seq, numeric
-from tapegraph.recording.op import CONSTANT, NO_ATTRS, PARAM, Op
+from tapegraph.recording.op import ALL, CONSTANT, NO_ATTRS, PARAM, Op
 from tapegraph.recording.record import as_dtype
 from tapegraph.recording.scopes import Unbegun
 from tapegraph.recording.tape import Tape, current
@@ -43,6 +43,11 @@ class Recorder:
     __slots__ = ("tape",)
 
     capture: Any = None
+    # Whether gradients flow to what is recorded here.
+    flows = True
+    # What is kept of a result and its inputs, as bits like `Op.reads`, besides what gradients read.
+    # Where it is all, a tensor is its own entry.
+    keeps = 0
 
     def __init__(self, tape: Tape | None = None) -> None:
         self.tape = Tape() if tape is None else tape
@@ -55,58 +60,80 @@ class Recorder:
         """Return the recorder of a scope in which gradients flow, or do not."""
         return (Recorder if flows else NoGrad)(self.tape)
 
+    def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+        """Return the result of an operation that no gradient flows through."""
+        leaf = new(nodes.tensor_class)  # `as_leaf` in line
+        # A view of a leaf would change with the leaf, and nothing would remember that it did.
+        leaf._array = out if out.base is None else out.copy("K")
+        leaf._entry = None
+        leaf._op = CONSTANT
+        leaf._inputs = ()
+        leaf._attrs = NO_ATTRS
+        leaf._seq = next_seq()
+        leaf._requires_grad = False
+        return leaf
+
     # This is the hot path, and so in one piece.
     def result(
         self,
         op: Op,
         out: Array,
         inputs: tuple[Any, ...],
-        attrs: dict[str, Any],
-        needed: bool,
+        attrs: dict[str, Any] = NO_ATTRS,
         saved: Any = None,
+        reads: int | None = None,
     ) -> Any:
-        """Return an operation's result: an entry with the user's line, or a constant.
+        """Return the tensor of a result, and put its entry on the tape, with the user's line.
 
-        :param needed: Whether a gradient can flow to one of the inputs.
+        :param inputs: Tensors and numbers; entries, which keep what they are to, where ``reads``.
         :param saved: What the operation keeps for its derivative.
+        :param reads: What gradients read of the result and the inputs (`Op.reads`), if known.
         """
-        node = new(nodes.tensor_class)
-        node._seq = next_seq()
-        if not needed:
-            # A view of a leaf would change with the leaf, and nothing would remember that it did.
-            node._array = out if out.base is None else out.copy("K")
-            node._op = CONSTANT
-            node._inputs = ()
-            node._attrs = NO_ATTRS
-            node._requires_grad = False
-            return node
-        node._array = out
-        node._op = op
-        node._inputs = inputs
-        node._attrs = attrs
-        node._requires_grad = True
-        node._retains = False
-        node._saved = saved
+        result = entry = new(nodes.tensor_class)
+        result._entry = None
+        result._array = out
+        result._requires_grad = True
+        if not self.keeps:
+            result._entry = entry = new(Node)
+            entry.shape = out.shape
+            entry.dtype = out.dtype
+        if reads is None:
+            reads = self.keeps if op.rules is None else ALL  # of a user's rule nothing is known
+            if not reads:
+                for place, x in enumerate(inputs):
+                    if isinstance(x, Node) and x._requires_grad:
+                        reads |= op.reads[min(place, len(op.reads) - 1)]
+            entries = []
+            for place, x in enumerate(inputs):
+                own = x._entry if isinstance(x, Node) else None
+                if own is not None and reads >> place & 2:
+                    own._array = x._array
+                entries.append(x if own is None else own)
+            inputs = tuple(entries)
+        entry._array = out if reads & 1 else None
+        entry._op = op
+        entry._inputs = inputs
+        entry._attrs = attrs
+        entry._seq = next_seq()
+        entry._retains = False
+        entry._saved = saved
         frame = _getframe(2)
         while ORIGINS[frame.f_code.co_filename] is not USER:
             if frame.f_back is None:
                 frame = user_frame(_getframe(2))
                 break
             frame = frame.f_back
-        node._code = frame.f_code
-        node._lasti = frame.f_lasti
+        entry._code = frame.f_code
+        entry._lasti = frame.f_lasti
         tape = self.tape
         if "asyncio" in _modules:
             tape = current()
-        tape.refs.append(ref(node))
+        tape.refs.append(ref(entry))
         if len(tape.refs) > tape.limit:
             tape.prune()
         if OTHERS:
             recorded()
-        return node
-
-    # The same whatever the scope says: an entry where ``needed``.
-    entry = result
+        return result
 
     # What belongs to a program that is captured: nothing here
 
@@ -202,6 +229,7 @@ class Recorder:
 
     def gradient(self, x: Any) -> Any:
         """Return the gradient of a tensor, None before any."""
+        x = x._entry or x
         grad = stored.read(x)
         if grad is None and x._inputs and not x._retains:
             warn(
@@ -230,7 +258,7 @@ class Recorder:
         if value is not None:
             value = as_dtype("grad", numeric(value, "grad", "value"), x.dtype)
             x._check_fits(value)
-        x._grad = value
+        (x._entry or x)._grad = value
 
     def replace_gradient(self, x: Any, grad: Any) -> None:
         """Give a tensor a gradient that was computed from its own."""
@@ -238,6 +266,7 @@ class Recorder:
 
     def zero_gradient(self, x: Any) -> None:
         """Set the gradient of a tensor to zero where there is one."""
+        x = x._entry or x
         if getattr(x, "_grad", None) is not None:
             x._grad = stored.ZERO
 
@@ -246,7 +275,7 @@ class Recorder:
         if not x._requires_grad:
             received = "a tensor that needs no gradient"
             raise RuntimeError(message("retain_grad", received, "a recorded result"))
-        x._retains = True
+        (x._entry or x)._retains = True
 
 
 Unbegun.recorder_class = Recorder
@@ -254,7 +283,7 @@ Unbegun.recorder_class = Recorder
 
 def updated_in_place(x: Any, result: Any) -> Any:
     """Give a parameter the result of an update in place, and return it; of others the result."""
-    if x._op is not PARAM:
+    if (x._entry or x)._op is not PARAM:
         return result
     if result.shape != x.shape:
         received = f"a result of shape {result.shape} for a parameter of shape {x.shape}"
@@ -268,17 +297,7 @@ class NoGrad(Recorder):
 
     __slots__ = ()
 
-    def result(
-        self,
-        op: Op,
-        out: Array,
-        inputs: tuple[Any, ...],
-        attrs: dict[str, Any],
-        needed: bool,
-        saved: Any = None,
-    ) -> Any:
-        """Return an operation's result as a constant."""
-        return Recorder.result(self, op, out, inputs, attrs, False)
+    flows = False
 
     def in_place(self, x: Any, result: Any) -> Any:
         """Return what ``x += y`` makes of a tensor: a parameter changes itself."""

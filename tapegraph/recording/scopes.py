@@ -24,9 +24,9 @@ class Unbegun:
     recorder_class: Any = None  # the eager one (`tapegraph.recording.recorder`)
 
     def __getattr__(self, name: str) -> Any:
-        recorder = self.recorder_class()
-        RECORDER.set(recorder)
-        return getattr(recorder, name)
+        if RECORDER.get() is self:
+            RECORDER.set(self.recorder_class())
+        return getattr(RECORDER.get(), name)
 
 
 # What records here: operations, tensors and transforms call it and do not ask which it is.

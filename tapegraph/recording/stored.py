@@ -39,7 +39,7 @@ def read(node: Node) -> Array | None:
         grad = getattr(node, "_grad", None)
         if grad is None or type(grad) is np.ndarray:
             return grad
-        array = np.zeros_like(node._array) if grad is ZERO else grad.dense()
+        array = np.zeros(node.shape, node.dtype) if grad is ZERO else grad.dense()
         if node._grad is grad:
             node._grad = array
 
@@ -62,7 +62,7 @@ def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
     sums, parts = [], []  # in place
     with _commit():
         for node, given in zip(nodes, grads, strict=True):
-            array = node._array
+            array = node if node._array is None else node._array
             grad: Any = given if type(given) in (np.ndarray, RowSparse) else np.asarray(given)
             if grad.shape != array.shape:
                 leaf = f"a leaf of {array.shape}"
@@ -99,7 +99,7 @@ def fitting(op: str, node: Node, grad: Any) -> Any:
 
     :raises RuntimeError: It does not fit any more.
     """
-    array = node._array
+    array = node if node._array is None else node._array
     if grad.shape == array.shape and grad.dtype == array.dtype:
         return grad
     label = f"{node.name!r}" if node.name else f"of shape {array.shape}"

@@ -25,8 +25,7 @@ from tapegraph.errors import add_note, kind_of, message, path_of
 from tapegraph.optim.optimizer import Optimizer, changes_to, state_of
 from tapegraph.pytree import mapped, named, parts_of
 from tapegraph.recording.changes import Change, make, new_numbers, together
-from tapegraph.recording.node import Node, numeric
-from tapegraph.recording.op import CLEARED
+from tapegraph.recording.node import Node, is_leaf, numeric
 from tapegraph.recording.scopes import recorder
 from tapegraph.saving import files
 from tapegraph.scalars.state import DATA
@@ -376,7 +375,7 @@ class _Flattened:
 def _is_leaf(x: Any) -> bool:
     """Return whether it is something that was not computed from others."""
     if isinstance(x, Node):
-        return not x._inputs and x._op is not CLEARED
+        return is_leaf(x)
     return not (isinstance(x, Value) and x.args)
 
 

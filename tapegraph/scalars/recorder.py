@@ -19,7 +19,7 @@ from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import OPS, Op
-from tapegraph.recording.scopes import RECORDER
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import CodePlace, Numbers
@@ -399,7 +399,7 @@ def _places(tensor: Any) -> Array:
 
 
 def _entry(op: Op, array: Array, inputs: tuple[Any, ...], **attrs: Any) -> Any:
-    node = RECORDER.get().entry(op, array, inputs, attrs, True)
+    node = recorder().result(op, array, inputs, attrs)
     node._requires_grad = False
     return node
 

@@ -163,12 +163,12 @@ def _backward_of(
     program = recording.program
     op = program.ops[by].name
     slots = program.inputs[by]
-    operands = [np.asarray(recording.values[i]) for i in slots]
+    operands = [np.asarray(recording.value(i)) for i in slots]
     pairs = zip(slots, _names(operands), strict=True)
     names = [recording.name(i) or name for i, name in pairs]
     array = _dense(grad)
     at = _first(array)
-    shape = recording.values[by].shape
+    shape = program.shapes[by]
     what = f"a gradient by {names[slots.index(slot)]} of {_shown(array, at)}"
     if is_finite(part):
         what += ", as the sum of finite ones"

@@ -12,7 +12,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.linearize import History, entry_name
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, tape_entry
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 
@@ -49,7 +49,7 @@ def explain(y: Tensor | Value | Any) -> str:
         raise TypeError(message("explain", kind_of(y), "a Tensor, a Value or a compiled step"))
     if not y._requires_grad:
         return (
-            f"A {y._op.name} of shape {y._array.shape} needs no gradient: nothing would run. "
+            f"A {y.op} of shape {y._array.shape} needs no gradient: nothing would run. "
             "Compute it from tg.param, outside tg.no_grad(); what a compiled step returns is a "
             "constant."
         )
@@ -82,9 +82,10 @@ def _origin(y: Any, history: History) -> str:
     shown = names[:_NAMED] + [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
     shown += [f"{unnamed} without a name"] * (unnamed > 0)
     ops = list(dict.fromkeys(op.name for op in history.ops))
+    entry = tape_entry(y)
     listed = ", ".join(ops[:_NAMED]) + (", ..." if len(ops) > _NAMED else "")
     return (
-        f"{entry_name(y._op, y)} comes from {_count(len(history.wanted), 'parameter')}, "
+        f"{entry_name(entry._op, entry)} comes from {_count(len(history.wanted), 'parameter')}, "
         f"{', '.join(shown)}, by {_count(len(history.entries), 'operation')}: {listed}."
     )
 

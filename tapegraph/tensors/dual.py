@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 import numpy as np
 
 from tapegraph.differentiation.jvps import JVPS
-from tapegraph.differentiation.jvps import value as array_of
+from tapegraph.engines import registry
 from tapegraph.errors import message
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.node import as_leaf
+from tapegraph.recording.numpy_functions import detached, under
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
 from tapegraph.recording.scopes import RECORDING
@@ -85,7 +86,7 @@ class Dual(ArrayMethods):
     @property
     def data(self) -> Array:
         """The value under all levels, read-only."""
-        view: Array = array_of(self).view()
+        view: Array = _array_under(self).view()
         view.flags.writeable = False
         return view
 
@@ -120,7 +121,7 @@ class Dual(ArrayMethods):
 
     def numpy(self) -> Array:
         """Return the value as an ordinary array of its own memory."""
-        return np.array(array_of(self))
+        return np.array(_array_under(self))
 
     @property
     def _value(self) -> Any:
@@ -196,13 +197,13 @@ def _tangent(
 def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
     """Return an operation and its tangent rule: ours from the table, a user's own."""
     op = OPS.get(name) or DEFINED[name]
-    rule = JVPS.get(name) if op.rules is None else op.rules.jvp
-    if rule is None:
-        row = "a row to tapegraph/differentiation/jvps.py"
-        fix = f"Add {row if op.rules is None else 'jvp= to tg.defop'}, or use tg.backward."
+    if op.rules is None:
+        return op, JVPS.get(name) or registry.engine(registry.NATIVE).tangent_rule(op)
+    if op.rules.jvp is None:
+        fix = "Add jvp= to tg.defop, or use tg.backward."
         expected = "an operation with a forward-mode rule"
         raise NotImplementedError(message(name, "a Dual", expected, fix))
-    return op, rule
+    return op, op.rules.jvp
 
 
 def _operand(op: str, x: Any) -> Any:
@@ -249,9 +250,17 @@ def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
     return t
 
 
+def _array_under(x: Any) -> Array:
+    """Return the array under all levels.
+
+    :raises ConcretizationError: The program that it belongs to is captured.
+    """
+    return np.asarray(detached(under(x)))
+
+
 def _text(part: Any) -> str:
     if type(part) is Dual:
         return repr(part)
-    array = array_of(part)
+    array = _array_under(part)
     extras = "" if array.dtype == np.float64 else f", dtype={array.dtype}"
     return np.array2string(array, separator=", ", prefix="Dual(") + extras

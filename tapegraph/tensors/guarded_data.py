@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.recording.node import Node
-from tapegraph.recording.op import CLEARED
+from tapegraph.recording.node import Node, is_leaf
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array
 
@@ -125,8 +124,8 @@ def _base(view: Array) -> Any:
 
 def _check_writable(owner: Node, view: Array) -> None:
     label = f"{owner.name!r}" if owner.name else f"of shape {owner._array.shape}"
-    if owner._inputs or owner._op is CLEARED:
-        received = f"a write to the result {label} of {owner._op.name}"
+    if not is_leaf(owner):
+        received = f"a write to the result {label} of {(owner._entry or owner)._op.name}"
         fix = "Change a copy: tensor.data.copy()."
         raise ValueError(message("data", received, "writes to parameters and constants only", fix))
     if _base(view) is not owner._array:

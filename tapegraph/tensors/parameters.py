@@ -9,8 +9,9 @@ import numpy as np
 
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, named, parts_of
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, is_leaf
 from tapegraph.recording.tape import current
+from tapegraph.recording.values import handle_of
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 
@@ -79,14 +80,14 @@ def collected(op: str, model: object) -> Parameters:
 def is_parameter(p: Any) -> bool:
     """Return whether it is a leaf that gradients flow to."""
     if isinstance(p, Node):
-        return p._requires_grad and not p._inputs
+        return p._requires_grad and is_leaf(p)
     return isinstance(p, Value) and not p.args
 
 
 def is_result(p: Any) -> bool:
     """Return whether it was computed from a parameter."""
     if isinstance(p, Node):
-        return p._requires_grad and bool(p._inputs)
+        return p._requires_grad and not is_leaf(p)
     return isinstance(p, Value) and bool(p.args)
 
 
@@ -103,7 +104,7 @@ def zero_grad(params: object = None) -> None:
     0.0
     """
     if params is None:
-        chosen: list[Any] = current().params
+        chosen = list(map(handle_of, current().params))
     elif isinstance(params, (Node, Value)):
         chosen = [params]
     else:

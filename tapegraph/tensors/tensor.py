@@ -16,11 +16,12 @@ from tapegraph.errors import message, user_frame
 from tapegraph.ops import elementwise, linalg
 from tapegraph.other_names import translating
 from tapegraph.recording import lost_gradients, stored
-from tapegraph.recording.node import Node, numeric
-from tapegraph.recording.op import CLEARED, PARAM, Attrs
+from tapegraph.recording.node import Node, is_leaf, numeric
+from tapegraph.recording.op import PARAM, Attrs
 from tapegraph.recording.record import as_dtype
 from tapegraph.recording.remote import put_array, restore
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.values import handle_of
 from tapegraph.tensors.array_methods import ArrayMethods, Operator, formatted
 from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike
@@ -54,7 +55,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     array([2., 4.])
     """
 
-    __slots__ = ()
+    __slots__ = ("_entry", "_requires_grad")
 
     # Value and kind
 
@@ -109,17 +110,17 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def op(self) -> str:
         """The name of the operation that made it; ``"param"`` or ``"constant"`` for a leaf."""
-        return self._op.name
+        return (self._entry or self)._op.name  # type: ignore[no-any-return]
 
     @property
     def inputs(self) -> tuple[Tensor | float, ...]:
         """The tensors and Python numbers it was computed from."""
-        return self._inputs
+        return tuple(map(handle_of, (self._entry or self)._inputs))
 
     @property
     def attrs(self) -> Attrs:
         """The operation's attributes."""
-        return dict(self._attrs)
+        return dict((self._entry or self)._attrs)
 
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
         """Return an element as a Python number.
@@ -166,8 +167,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         self._check_is_leaf("assign", "a parameter or constant", fix)
 
     def _check_is_leaf(self, op: str, expected: str, fix: str) -> None:
-        if self._inputs or self._op is CLEARED:
-            raise RuntimeError(message(op, f"a result of {self._op.name}", expected, fix))
+        if not is_leaf(self):
+            raise RuntimeError(message(op, f"a result of {self.op}", expected, fix))
 
     def _fitting(self, array: Array) -> Array:
         """Return a value as an array of the tensor's shape and dtype that nobody else holds."""
@@ -304,7 +305,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         kind = self.op if self._requires_grad else "constant"
         facts = [self.name or "", f"{self.dtype} {self.shape}", kind]
         parts = [markup.heading("Tensor", *facts), markup.array(self._array, 12)]
-        grad = stored.read(self)
+        grad = stored.read(self._entry or self)
         if grad is not None:
             parts += [markup.heading("grad"), markup.array(grad, 8)]
         return "".join(parts)
@@ -315,7 +316,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return text
 
     def __reduce__(self) -> Any:
-        if self._inputs or self._op is CLEARED:
+        if not is_leaf(self):
             fix = "Pickle tensor.detach()."
             raise TypeError(message("pickle", f"a result of {self.op}", "a leaf", fix))
         recorder().read(self, "a copy", "Write tensor.detach() for its numbers.")
@@ -350,6 +351,18 @@ class RemoteTensor(Tensor, remote=True):
 
     __slots__ = ()
     _array = property(restore, put_array)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length along each axis, which an entry knows without the numbers."""
+        return self._array.shape if self._entry is None else self._entry.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, which it knows too."""
+        return self._array.dtype if self._entry is None else self._entry.dtype
+
+    ndim, size = Node.ndim, Node.size
 
 
 RemoteTensor.__name__ = "Tensor"  # which is what it is to its user

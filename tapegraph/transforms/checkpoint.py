@@ -23,7 +23,7 @@ from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
-from tapegraph.recording.scopes import RECORDER, RECORDING, Scope, recorder
+from tapegraph.recording.scopes import RECORDING, Scope, recorder
 from tapegraph.tensors.tensor import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,7 +90,7 @@ class _Segment:
         if not outs or not any(x._requires_grad for x in inputs):
             ended = (x.detach() if isinstance(x, Tensor) else x for x in results)
             return replaced(form, ended)
-        packed = RECORDER.get().entry(CHECKPOINT, _packed(outs), inputs, NO_ATTRS, True, self)
+        packed = recorder().result(CHECKPOINT, _packed(outs), inputs, NO_ATTRS, self)
         parts = dict(zip(map(id, outs), _unpacked(packed, outs), strict=True))
         return replaced(form, (parts.get(id(x), x) for x in results))
 

@@ -177,7 +177,7 @@ def _without_level(x: Any) -> Any:
         return Batched(_without_level(x.inner), x.tag)
     if hasattr(x, "tangent"):
         return dual_of(_without_level(x.primal), x.tangent, x.tag)
-    return x._inputs[0]
+    return x.inputs[0]
 
 
 def _columns(tangents: Any, out: Any, point: Any) -> Any:

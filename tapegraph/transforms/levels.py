@@ -127,13 +127,6 @@ def stays(x: Any) -> bool:
     return bool(x.requires_grad) or recorder().records(x)
 
 
-def under(x: Any) -> Any:
-    """Return the Tensor under all levels of forward mode."""
-    while type(x) is Dual:
-        x = x.primal
-    return x
-
-
 def flowing(x: Any) -> Any:
     """Return a result, which where nothing is recorded is a constant to every outer level."""
     return x if RECORDING.value() or not x.requires_grad else x.detach()

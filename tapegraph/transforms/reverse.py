@@ -17,7 +17,6 @@ from tapegraph.differentiation.jvps import added
 from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
-from tapegraph.recording.linearize import RECORDED_AT
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.tensors.batched import Batched, of_each_example
@@ -56,7 +55,7 @@ class Pullback:
             )
         else:
             # The leaves of a level are not computed from each other.
-            since = min(map(RECORDED_AT, targets), default=None)
+            since = min([(x._entry or x)._seq for x in targets], default=None)
             self._region = Region([out], targets, since=since)
 
     @property

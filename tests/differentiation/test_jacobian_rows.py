@@ -10,63 +10,35 @@ from tapegraph.fallback.batching import jacobian
 from tapegraph.fallback.batching.batch import Batch, Unbatched
 from tapegraph.fallback.sweep import gradients
 from tapegraph.recording.linearize import linearize
-from tests.cases import CASES
+from tests.cases import CASES, COMPLEX_CASES, ComplexCase
 from tests.quick import in_one
 
-# Whose rules do more with an array than is known of batches: they run row by row.
-ROW_BY_ROW = {
-    "convolve",
-    "avg_pool2d",
-    "cholesky",
-    "conv2d",
-    "cumprod",
-    "eigh",
-    "einsum",
-    "gather",
-    "index",
-    "max_pool2d",
-    "solve",
-    "svd",
-}
-OPS = list(dict.fromkeys(case.op for case in CASES))
+OPS = list(dict.fromkeys(case.op for case in (*CASES, *COMPLEX_CASES)))
 X = np.array([0.3, -0.7, 1.1])
 
 
 def recorded(case, dtype):
     """Return the recording of a case, or None where nothing needs a gradient."""
+    complex_case = isinstance(case, ComplexCase)
+    arrays = case.inputs if complex_case else case.arrays(dtype)
     with np.errstate(all="ignore"):
-        y = case.function(dtype)(*map(tg.param, case.arrays(dtype)))
+        y = (case.run if complex_case else case.function(dtype))(*map(tg.param, arrays))
     return linearize([y]) if y.requires_grad and y.size else None
 
 
 def one_after_another(recording):
     (output,) = recording.program.outputs
-    y = recording.values[output]
+    y = recording.value(output)
     units = np.eye(y.size, dtype=y.dtype).reshape(-1, *y.shape)
     rows = [gradients(recording, [unit]) for unit in units]
     return [np.stack([getattr(g, "dense", lambda g=g: g)() for g in part]) for part in zip(*rows)]  # noqa: B905
 
 
-@pytest.fixture
-def alone(monkeypatch):
-    """The names of the operations whose rules ran row by row."""
-    names = []
-    run = jacobian.BatchSweep._one_by_one
-
-    def noted(self, slot, g):
-        names.append(self.program.ops[slot].name)
-        return run(self, slot, g)
-
-    monkeypatch.setattr(jacobian.BatchSweep, "_one_by_one", noted)
-    return names
-
-
 @pytest.mark.parametrize("op", OPS)
-def test_every_operation(op, alone, thorough):
-    compared = 0
-    for dtype in (np.float64, np.float32) if thorough else (np.float64,):
-        for case in CASES:
-            recording = recorded(case, dtype) if case.op == op else None
+def test_every_operation(op, monkeypatch, thorough):
+    def compared(case):
+        for dtype in (np.float64, np.float32) if thorough else (np.float64,):
+            recording = recorded(case, dtype)
             if recording is None:
                 continue
             found = jacobian.jacobian(recording)
@@ -74,11 +46,14 @@ def test_every_operation(op, alone, thorough):
             for got, want in zip(found, one_after_another(recording), strict=True):
                 assert (got.shape, got.dtype) == (want.shape, want.dtype)
                 np.testing.assert_allclose(got, want, rtol=close, atol=close, err_msg=case.id)
-                compared += 1
-    assert compared
-    # Cases of other operations may be made of these.
-    assert set(alone) <= ROW_BY_ROW
-    assert (op in ROW_BY_ROW) == (op in alone)
+                yield case
+
+    cases = [case for case in (*CASES, *COMPLEX_CASES) if case.op == op]
+    assert [found for case in cases for found in compared(case)]
+    if op in jacobian.ROW_BY_ROW:  # and not in vain
+        monkeypatch.setattr(jacobian, "ROW_BY_ROW", jacobian.ROW_BY_ROW - {op})
+        with pytest.raises((Unbatched, AttributeError, TypeError)):
+            [found for case in cases for found in compared(case)]
 
 
 @pytest.mark.parametrize("block", [1, 3, 8, 1 << 20])

@@ -49,7 +49,7 @@ def captured(f, *arrays):
 def test_numbers_take_the_dtype_that_they_are_read_in():
     recording = captured(lambda x: [2.0 * x], np.ones(2, np.float32))
     text = Text(recording)
-    text.run({slot: "x" for slot in recording.program.fed})
+    text.run(dict.fromkeys(recording.program.fed, "x"))
     (scalar,) = recording.program.scalars
     assert recording.program.ops[scalar] is SCALAR
     assert text.values[scalar] == "2.0:float32"

@@ -68,7 +68,7 @@ def test_what_was_recorded_before_it_left_is_stale():
     w = tg.param([1.0, 2.0])
     y = tg.sum(w * w)
     offload(w, lambda: np.array([3.0, 4.0]))
-    w._changed = y._seq + 1
+    w._changed = y._entry._seq + 1
     with pytest.raises(RuntimeError, match="was changed after"):
         y.backward()
 

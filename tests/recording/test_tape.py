@@ -162,7 +162,7 @@ def test_reset_keeps_the_values_of_results():
 def test_reset_frees_what_results_held():
     x = tg.param(np.ones(3))
     a = x * 2.0
-    y, middle = a * 3.0, weakref.ref(a)
+    y, middle = a * 3.0, weakref.ref(a._entry)
     del a
     assert middle() is not None
     tg.tape_reset()

@@ -45,6 +45,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         "an argument of NumPy's, and the method of tensors",
     ),
     "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
+    "tapegraph/differentiation/reads.py": (None, "what the gradients of every family read"),
     "tapegraph/differentiation/slopes.py": (None, "the slopes of every family"),
     "tapegraph/capture/capture.py": ({"detach", "reshape"}, "what new values are recorded as"),
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),

@@ -1,0 +1,116 @@
+"""Products with strong zeros: a zero absorbs what it is paired with, infinities and NaN too.
+
+``absorbs`` says whose zeros do, the first factor's and the second's: in reverse mode those of the
+cotangent, in forward mode those of the tangent and of the local derivative. An infinite divisor is
+such a zero. The products are array code for ndarrays, Tensors, Duals and the symbols of a graph:
+each choice by numbers is an ``np.where``, differentiated and, in a capture, made anew in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tapegraph.ops.elementwise import from_parts
+from tapegraph.ops.linalg import aligned, terms_of
+from tapegraph.recording.op import OPS
+
+Absorbs: TypeAlias = "tuple[bool, bool]"
+BOTH = (True, True)
+
+
+def times(a: Any, b: Any, absorbs: Absorbs = BOTH) -> Any:
+    """Multiply number by number; complex arrays by their parts, each of which has its zeros."""
+    if (
+        isinstance(a, np.ndarray)
+        and isinstance(b, np.ndarray)
+        and "c" in (a.dtype.kind, b.dtype.kind)
+    ):
+        return _by_parts(times, a, b, absorbs)
+    first = _tamed(a, np.isfinite, b != 0, 0.0) if absorbs[1] else a
+    return first * (_tamed(b, np.isfinite, a != 0, 0.0) if absorbs[0] else b)
+
+
+def over(a: Any, b: Any, absorbs: Absorbs = BOTH) -> Any:
+    """Divide number by number."""
+    first = _tamed(a, np.isfinite, np.logical_not(np.isinf(b)), 0.0) if absorbs[1] else a
+    return first / (_tamed(b, _divides, a != 0, math.inf) if absorbs[0] else b)
+
+
+def _divides(x: Any) -> Any:
+    return abs(x) > 0  # no NaN is
+
+
+def _tamed(x: Any, is_tame: Callable[[Any], Any], counts: Any, instead: float) -> Any:
+    """Put a number in the place of what is not tame, where it does not count."""
+    tame = is_tame(x)
+    if _everywhere(tame):
+        return x
+    keep = np.logical_or(counts, tame)
+    return x if _everywhere(keep) else np.where(keep, x, instead)
+
+
+def _everywhere(places: Any) -> bool:
+    # In a capture they are a Tensor: another run may have others.
+    return isinstance(places, (np.ndarray, np.generic)) and bool(places.all())
+
+
+def matmul(
+    a: Any, b: Any, absorbs: Absorbs = BOTH, product: Callable[[Any, Any], Any] = np.matmul
+) -> Any:
+    """Multiply matrices.
+
+    Finite factors are multiplied as ever; what the others add is told by counting, for each
+    element, the pairs whose product is inf, -inf and NaN.
+    """
+    if "c" in (a.dtype.kind, b.dtype.kind):
+        return _by_parts(partial(matmul, product=product), a, b, absorbs)
+
+    def count(of_a: Any, of_b: Any) -> Any:
+        return product(np.where(of_a, 1.0, 0.0), np.where(of_b, 1.0, 0.0))
+
+    nan = count(np.isnan(a), b != 0) + count(a != 0, np.isnan(b))
+    if not absorbs[1]:
+        nan = nan + count(~np.isfinite(a), b == 0)
+    if not absorbs[0]:
+        nan = nan + count(a == 0, ~np.isfinite(b))
+    plus, minus = (
+        count(a == inf, b > 0)
+        + count(a == -inf, b < 0)
+        + count(a > 0, b == inf)
+        + count(a < 0, b == -inf)
+        for inf in (math.inf, -math.inf)
+    )
+    total = product(np.where(np.isfinite(a), a, 0.0), np.where(np.isfinite(b), b, 0.0))
+    total = np.where(plus > 0, math.inf, total)
+    total = np.where(minus > 0, -math.inf, total)
+    return np.where((nan > 0) | ((plus > 0) & (minus > 0)), math.nan, total)
+
+
+def contract(spec: str, operands: Sequence[Any], place: int, absorbs: Absorbs = BOTH) -> Any:
+    """Contract by an explicit spec, element by element, what stands at a place and the others."""
+    terms, output = terms_of(spec)
+    labels = output + "".join(sorted(set("".join(terms)) - set(output)))
+    factors = [aligned(x, term, labels) for x, term in zip(operands, terms, strict=True)]
+    total = factors.pop(place)
+    for factor in factors:
+        total = times(total, factor, absorbs)
+    return total.sum(axis=tuple(range(len(output), len(labels))))
+
+
+def _by_parts(product: Callable[..., Any], a: Any, b: Any, absorbs: Absorbs) -> Any:
+    """Multiply complex numbers by their parts, of which each has strong zeros."""
+    (a, ai), (b, bi) = ((x.real, x.imag if x.dtype.kind == "c" else None) for x in (a, b))
+    real, imag = product(a, b, absorbs), []
+    if ai is not None:
+        imag.append(product(ai, b, absorbs))
+    if bi is not None:
+        imag.append(product(a, bi, absorbs))
+        if ai is not None:
+            real = real - product(ai, bi, absorbs)
+    join = OPS["from_parts"].forward if isinstance(real, np.ndarray) else from_parts
+    return join(real, sum(imag[1:], imag[0]))

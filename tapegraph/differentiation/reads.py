@@ -1,0 +1,94 @@
+"""What the gradient of each operation reads of its result and operands: the tape keeps no more.
+
+A rule is given all of them. What it does not read may be an entry whose numbers are gone, which
+has a shape and a dtype. Element-wise operations say by their slopes what they read.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear
+from tapegraph.recording.op import OPS
+
+# The result and the operands, as bits.
+Y, A, B, C = 1, 2, 4, 8
+NOTHING = 0
+
+# Of each operand what the gradient by it reads; the last one counts for all further operands.
+READS: dict[str, tuple[int, ...]] = {
+    "avg_pool2d": (A,),  # the order in memory: the gradient takes it
+    "batch_matmul": (B, A),
+    "broadcast_to": (NOTHING,),
+    "cholesky": (Y,),
+    "concat": (NOTHING,),
+    "conv2d": (B, NOTHING),  # it saves the windows
+    "convolve": (B, A),
+    "cumprod": (Y | A,),
+    "cumsum": (NOTHING,),
+    "det": (Y | A,),
+    "eig": (Y,),
+    "eigh": (Y,),
+    "eigvalsh": (NOTHING,),  # it saves the vectors
+    "einsum": (~(Y | A), ~(Y | B), ~(Y | C), ~Y),
+    "fft": (NOTHING,),
+    "gather": (B,),
+    "getitem": (B | C,),
+    "ifft": (NOTHING,),
+    "index": (~(Y | A),),
+    "inv": (Y,),
+    "irfft": (NOTHING,),
+    "layer_norm": (B, NOTHING),  # it saves the standardised rows
+    "lstsq": (Y | A | B, A),
+    "matmul": (B, A),
+    "max": (Y | A,),
+    "max_pool2d": (Y | A,),
+    "mean": (NOTHING,),
+    "min": (Y | A,),
+    "mse_loss": (NOTHING,),  # it saves the difference
+    "norm": (Y | A,),
+    "pinv": (Y | A,),
+    "prod": (Y | A,),
+    "qr": (Y,),
+    "reshape": (NOTHING,),
+    "rfft": (NOTHING,),
+    "roll": (NOTHING,),
+    "scatter": (B,),
+    "slogdet": (Y | A,),
+    "softmax": (Y,),
+    "softmax_crossentropy": (B, A),  # it saves the exponentials
+    "solve": (Y | A, A),
+    "sum": (NOTHING,),
+    "svd": (Y,),
+    "svdvals": (NOTHING,),  # it saves the vectors
+    "tensor_slice": (B,),
+    "transpose": (NOTHING,),
+}
+
+_TYPE = ("dtype", "ndim", "shape", "size")
+
+
+def _read_by(slope: Callable[..., Any] | Divisor | Linear | None) -> int:
+    """Return what a slope reads, by its code: the arguments of which it takes more than a type."""
+    if slope is None:
+        return NOTHING
+    code: Any = (slope.of if isinstance(slope, (Divisor, Linear)) else slope).__code__
+    names = code.co_varnames[isinstance(slope, Linear) : code.co_argcount]
+    found = NOTHING
+    for instruction, after in pairwise(dis.get_instructions(code)):
+        if instruction.opname.startswith(("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")):
+            loaded = instruction.argval  # of several, the last one is what an attribute is of
+            loaded = [loaded] if isinstance(loaded, str) else [*loaded]
+            if after.opname.startswith("LOAD_ATTR") and after.argval in _TYPE:
+                loaded.pop()
+            found |= sum(1 << names.index(name) for name in {*loaded}.intersection(names))
+    return found
+
+
+for _name, _row in SLOPES.items():
+    OPS[_name].reads = tuple(map(_read_by, _row))
+for _name, _reads in READS.items():
+    OPS[_name].reads = _reads
