@@ -36,6 +36,7 @@ LEVELS: Setting[tuple[Level, ...]] = Setting("tapegraph_vmap_levels", default=()
 @contextmanager
 def entered(level: Level) -> Iterator[None]:
     """Let a level hold inside."""
+    RECORDER.get().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     outer = RECORDER.get()
     with Scope(LEVELS, (*LEVELS.value(), level)):
         RECORDER.set(ExamplesRecorder(outer, level))
