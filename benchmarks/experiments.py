@@ -87,8 +87,7 @@ def compiled_step(workload: str):
     finally:
         Step.run = run
     ((step, values),) = ran
-    (with_xla,) = step.variants.tuner.untried
-    return step.variants.graph, with_xla.way(), step.feeds(values)
+    return step.graphs.graph, step.graphs.with_xla, step.feeds(values)
 
 
 def in_fresh_process(call: str, **environment: str) -> None:
@@ -229,7 +228,7 @@ def graphs() -> Ways:
     recording, seeds = block_program()
     ways: Ways = {"native sweep": lambda: fallback.gradients(recording, seeds)}
     for name, results in {
-        "graph, results fed": results_fed(recording.program),
+        "graph, results fed": results_fed(recording),
         "graph, forward recomputed": [],
     }.items():
         graph = Graph(recording, results=results)
@@ -245,7 +244,7 @@ def background() -> Ways:
     from tapegraph.lowering.backward import Graph, results_fed
 
     recording, seeds = block_program()
-    results = results_fed(recording.program)
+    results = results_fed(recording)
     step = transformer.with_tapegraph(transformer.problem()).step
 
     def compiled() -> None:

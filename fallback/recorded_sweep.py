@@ -27,6 +27,7 @@ from tapegraph.ops.shape import alias
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
+from tapegraph.recording.record import outputs_of
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
@@ -78,6 +79,10 @@ class Tensors(Arrays):
         node = self.recording.nodes[slot]
         return self.recording.values[slot] if node is None else handle_of(node)
 
+    def result(self, slot: int) -> Any:
+        y = self.operand(slot)
+        return outputs_of(y) if self.program.ops[slot].several else y
+
     def fitted(self, slot: int, part: Any) -> Any:
         part = as_tensor(part)
         if isinstance(part, np.ndarray):  # of a user's rule that depends on nothing recorded
@@ -99,16 +104,23 @@ class StrongTensors(Tensors):
 
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
         given, found = (getattr(x, "_array", x) for x in map(as_tensor, (part, grad)))
-        watcher.added_strongly(self.recording, self._by, slot, given, found)
+        watcher.added(self.recording, self._by, slot, given, found, strong=True)
 
 
 class TangentTensors(StrongTensors):
     """The same for a sweep that brings tangents: a zero of a local derivative absorbs too."""
 
     def operand(self, slot: int) -> Any:
-        operand = super().operand(slot)
-        floats = hasattr(operand, "dtype") and operand.dtype.kind in "fc"
-        return StrongTensor(operand) if floats else operand
+        return _strong(super().operand(slot))
+
+    def result(self, slot: int) -> Any:
+        y = super().result(slot)
+        return tuple(map(_strong, y)) if self.program.ops[slot].several else y
+
+
+def _strong(operand: Any) -> Any:
+    floats = hasattr(operand, "dtype") and operand.dtype.kind in "fc"
+    return StrongTensor(operand) if floats else operand
 
 
 def transposed_vjp(op: Op) -> Rule:
@@ -116,7 +128,8 @@ def transposed_vjp(op: Op) -> Rule:
     row = recorded_row(op)
 
     def jvp(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
-        g = alias(as_leaf(np.ones(y.shape, y.dtype)))
+        gs = [alias(as_leaf(np.ones(x.shape, x.dtype))) for x in (y if op.several else (y,))]
+        g: Any = gs if op.several else gs[0]
         if isinstance(row, Joint):
             parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
         else:
@@ -124,11 +137,15 @@ def transposed_vjp(op: Op) -> Rule:
                 None if rule is None or t is None else rule(g, y, *inputs, **attrs)
                 for rule, t in zip(row, tangents, strict=False)
             ]
-        total = None
+        totals: list[Any] = [None] * len(gs)
         for x, t, part in zip(inputs, tangents, parts, strict=False):
             if t is not None and part is not None:
-                total = added(total, _pulled_back(fitted(part, x.shape, x.dtype), g, t))
-        return total
+                back = fitted(part, x.shape, x.dtype)
+                totals = [
+                    added(total, _pulled_back(back, g, t))
+                    for total, g in zip(totals, gs, strict=True)
+                ]
+        return tuple(totals) if op.several else totals[0]
 
     return jvp
 
@@ -147,9 +164,9 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
     tangent = None if moved is None else _pulled_back(moved, g, t)
     if turned is not None:
         tangent = added(tangent, _pulled_back(part, g, turned))
-    if primal is None or tangent is None:
+    if tangent is None:
         return primal
-    return dual_of(primal, tangent, tag)
+    return dual_of(as_leaf(np.zeros(g.shape, g.dtype)) if primal is None else primal, tangent, tag)
 
 
 def transposed_jvp(jvp: Rule) -> Joint:

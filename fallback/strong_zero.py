@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.jvps import looks_finite
-from tapegraph.differentiation.products import contract, matmul, over, times
+from tapegraph.differentiation.products import over, strong_contract, strong_matmul, times
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply, operand
 from tapegraph.tensors.array_methods import ArrayMethods
@@ -41,7 +41,7 @@ class StrongZero(np.ndarray[Any, Any]):
         return result if result is None else strong_zeros(result)
 
 
-_PRODUCTS = {np.multiply: times, np.divide: over, np.matmul: matmul}
+_PRODUCTS = {np.multiply: times, np.divide: over, np.matmul: strong_matmul}
 
 
 def strong_zeros(array: Any) -> Any:
@@ -81,11 +81,11 @@ class StrongTensor(ArrayMethods):
             out = call(*tensors) if call else apply(op, tensors, dict(attrs))
             if not looks_finite(out):
                 if name in ("matmul", "batch_matmul"):
-                    out = matmul(*tensors, absorbs)
+                    out = strong_matmul(*tensors, absorbs)
                 elif name == "einsum":
                     place = absorbs.index(True)
                     others = any(absorbs[:place] + absorbs[place + 1 :])
-                    out = contract(attrs["spec"], tensors, place, (True, others))
+                    out = strong_contract(attrs["spec"], tensors, place, (True, others))
         return StrongTensor(out)
 
     shape, dtype, ndim, size, requires_grad = (

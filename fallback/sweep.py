@@ -24,9 +24,9 @@ from tapegraph.fallback.rules import VJPS, Joint, Row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import DTYPES, History, entry_name
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import PART, Op
 from tapegraph.recording.program import Recording
-from tapegraph.recording.watchers import AskStrong, Watcher
+from tapegraph.recording.watchers import ENGINE, AskStrong, Watcher
 from tapegraph.typed import Array
 
 _ndarray = np.ndarray
@@ -93,6 +93,11 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
         if node in wanted:
             cotangents[node] = g
         op, inputs, y, attrs = node._op, node._inputs, node._array, node._attrs
+        if op is PART:
+            (whole,), index = inputs, attrs["output"]
+            outputs = cotangents.setdefault(whole, [None] * len(whole.dtype))
+            outputs[index] = g if outputs[index] is None else outputs[index] + g
+            continue
         if y is None:
             y = node
         row: Any = VJPS.get(op.name) or own_row(op, node)
@@ -153,12 +158,12 @@ class Arrays:
     def swept(self, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients of the outputs, given a cotangent each, one per wanted slot."""
         for watcher in self._watchers:
-            watcher.sweep_starts()
+            watcher.begins(ENGINE, "start of a backward")
         try:
             return self._swept(seeds)
         finally:
             for watcher in self._watchers:
-                watcher.sweep_ends()
+                watcher.ends()
 
     def _swept(self, seeds: Sequence[Any]) -> list[Any]:
         program = self.program
@@ -170,9 +175,16 @@ class Arrays:
             if slot not in held or not program.inputs[slot] or not program.needs[slot]:
                 continue
             g = held[slot] if slot in wanted else held.pop(slot)
+            if program.ops[slot] is PART:
+                (whole,), index = program.inputs[slot], program.attrs[slot]["output"]
+                outputs = held.setdefault(whole, [None] * len(program.dtypes[whole]))
+                outputs[index] = g if outputs[index] is None else self.plus(outputs[index], g)
+                continue
             self._by = slot
             for watcher in self._watchers:
-                watcher.sweeps(self.recording, slot)
+                watcher.ends()
+                where = self.recording.where(slot)
+                watcher.begins(ENGINE, f"backward of {program.ops[slot].name}", where)
             for i, part in self.parts(slot, g):
                 self._add(held, i, part)
         return [
@@ -193,7 +205,11 @@ class Arrays:
         needed = [program.needs[i] for i in slots]
         if self.takes_saved(program.ops[slot]):
             attrs = {**attrs, "saved": self.saved(slot)}
-        given = (self.cotangent(slot, g), self.result(slot), *map(self.operand, slots))
+        if program.ops[slot].several:
+            g = [None if part is None else self.cotangent(slot, part) for part in g]
+        else:
+            g = self.cotangent(slot, g)
+        given = (g, self.result(slot), *map(self.operand, slots))
         if isinstance(row, Joint):
             found = self.called(slot, row, (needed, *given), attrs)
             pairs = zip(slots, needed, found)  # noqa: B905
@@ -248,6 +264,10 @@ class Arrays:
             part = part.dense()  # only a leaf's gradient stays sparse: rules take arrays
         return fitted(part, self.program.shapes[slot], self.program.dtypes[slot])
 
+    def plus(self, g: Any, h: Any) -> Any:
+        """Return the sum of two cotangents, neither of which is written into."""
+        return g + h
+
     def total(self, slot: int, held: Any, part: Any) -> Any:
         """Return the sum of two gradients of a slot."""
         if slot in self._ours and type(part) is not RowSparse:
@@ -264,7 +284,7 @@ class Arrays:
 
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
         """Tell a watcher what was added to the gradient of a slot, and what it is now."""
-        watcher.added(self.recording, self._by, slot, part, grad)
+        watcher.added(self.recording, self._by, slot, part, grad, strong=False)
 
 
 class StrongArrays(Arrays):
@@ -278,7 +298,7 @@ class StrongArrays(Arrays):
 
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
         part, grad = to_ndarray(part), to_ndarray(grad)
-        watcher.added_strongly(self.recording, self._by, slot, part, grad)
+        watcher.added(self.recording, self._by, slot, part, grad, strong=True)
 
 
 def gradients(

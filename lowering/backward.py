@@ -1,7 +1,7 @@
 """Graphs of a plain backward: traced once a structure, cached by it, and looked at.
 
-A graph is fed the large results that NumPy has computed already: to copy them takes less than to
-compute them again. Another one, in which zeros absorb, is traced when a gradient holds a NaN.
+A graph is fed the large results that the tape has kept: to copy them takes less than to compute
+them again. Another one, in which zeros absorb, is traced when a gradient holds a NaN.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.engines.tuner import CLOCK
+from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
@@ -27,11 +27,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import SCALAR
 from tapegraph.recording.program import Key, Program, Recording, scalar_bits
-from tapegraph.typed import Array
-
-if TYPE_CHECKING:
-    from tapegraph.tensors.tensor import Tensor
-
+from tapegraph.typed import Array, Tensor
 
 # To hand an array over takes as long as to compute so many elements of a tanh.
 LEAST_FED = 1 << 14
@@ -135,7 +131,7 @@ class BackwardGraph:
         start = CLOCK.now()
         program = recording.program
         self._fed_scalars = [program.scalars[place] for place in varying]
-        self.graph = Graph(recording, self._fed_scalars, results=results_fed(program))
+        self.graph = Graph(recording, self._fed_scalars, results=results_fed(recording))
         self._with_strong_zeros: Graph | None = None
         self._lock = Lock()
         self.seconds = CLOCK.now() - start
@@ -162,12 +158,14 @@ class BackwardGraph:
             return self._with_strong_zeros
 
 
-def results_fed(program: Program, least: int = LEAST_FED) -> list[int]:
-    """Return the results of so many elements, which take longer to compute again than to copy."""
+def results_fed(recording: Recording, least: int = LEAST_FED) -> list[int]:
+    """Return the kept results of so many elements: to compute them again takes longer."""
+    program = recording.program
     return [
         slot
-        for slot in range(len(program))
+        for slot, value in enumerate(recording.values)
         if program.inputs[slot]
+        and not isinstance(value, Node)
         and slot not in program.outputs
         and math.prod(program.shapes[slot]) >= least
     ]

@@ -6,10 +6,9 @@ and joins of what lies so follow. Only what reads them otherwise has them transp
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rows import elementwise, nn, reduce, shape
+from tapegraph.lowering.rows import elementwise, nn
 from tapegraph.lowering.rows.rules import (
     TO_FIRST,
     TO_LAST,
@@ -19,23 +18,29 @@ from tapegraph.lowering.rows.rules import (
     reordered,
     reshaped,
 )
-from tapegraph.recording.op import GRADIENT, Attrs
+from tapegraph.recording.op import GRADIENT, Attrs, Op, OpKind
 from tapegraph.recording.program import Program
 
 RANK = len(TO_LAST)
-# Of what can be emitted channels last: its attributes then, or None where it cannot with these.
-_ATTRS: dict[str, Callable[[Attrs], Attrs | None]] = {
-    **dict.fromkeys((*elementwise.LOWERINGS, *nn.LAST_LOWERINGS), dict),
-    **reduce.LAST_ATTRS,
-    **shape.LAST_ATTRS,
-}
 
 
-def emitted_last(name: str, out: Result, rule: Rule, attrs: Attrs) -> tuple[Result, Rule, Attrs]:
+def emitted_last(op: Op, out: Result, rule: Rule, attrs: Attrs) -> tuple[Result, Rule, Attrs]:
     """Return an operation's result, rule and attributes where images lie channels last."""
     if len(out.shape) == RANK:
         out = Result(channels_last(out.shape), out.dtype)
-    return out, nn.LAST_LOWERINGS.get(name, rule), _ATTRS[name](attrs) or attrs
+    return out, nn.LAST_LOWERINGS.get(op.name, rule), _attrs_last(op, attrs) or attrs
+
+
+def _attrs_last(op: Op, attrs: Attrs) -> Attrs | None:
+    """Return the attributes for images channels last; None where the result would not lie so."""
+    axis = attrs.get("axis")
+    if op.kind in (OpKind.ALONG, OpKind.SHAPE) and isinstance(axis, int):
+        return {**attrs, "axis": TO_FIRST[axis]}
+    if op.kind is OpKind.REDUCTION and isinstance(axis, tuple):
+        left = [TO_FIRST[a] for a in range(RANK) if a not in axis]
+        if attrs["keepdims"] or left == sorted(left):
+            return {**attrs, "axis": tuple(sorted(TO_FIRST[a] for a in axis))}
+    return None
 
 
 class LaidOut:
@@ -73,19 +78,17 @@ class LaidOut:
         program, inputs = self._program, self._program.inputs[slot]
         if not inputs:
             return False
-        (first, *rest), name = inputs, program.ops[slot].name
-        if program.ops[slot] is GRADIENT:
+        (first, *rest), op = inputs, program.ops[slot]
+        if op is GRADIENT:
             return rest[0] in self._made_last
-        if name in nn.LAST_LOWERINGS:
+        if op.name in nn.LAST_LOWERINGS:
             return first not in rest  # the image is no kernel
-        if name in elementwise.LOWERINGS:
+        if op.name in elementwise.LOWERINGS:
             images = len(program.shapes[slot]) == RANK
             return images and not self._made_last.isdisjoint((first, *rest))
-        translate = _ATTRS.get(name)
         return (
-            translate is not None
-            and self._made_last.issuperset((first, *rest))
-            and translate(program.attrs[slot]) is not None
+            self._made_last.issuperset((first, *rest))
+            and _attrs_last(op, program.attrs[slot]) is not None
         )
 
     def read_by(self, slot: int, *, last: bool) -> dict[int, Any]:

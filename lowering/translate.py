@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.layouts import emitted_last
-from tapegraph.lowering.rows import elementwise, linalg, shape
+from tapegraph.lowering.rows import elementwise
 from tapegraph.lowering.rows.graph_tracer import with_strong_zeros
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
@@ -26,7 +26,7 @@ from tapegraph.lowering.rows.rules import (
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, Attrs, Op, OpKind
+from tapegraph.recording.op import DERIVATIVES, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
 from tapegraph.typed import Array
 
@@ -38,7 +38,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
     """Refuse a program that holds an operation or a dtype without lowering."""
     has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
-        if op in (*DERIVATIVES, ALL_REDUCE) or not program.inputs[slot]:
+        if op in DERIVATIVES or not program.inputs[slot]:
             continue
         if has_complex and op.rules is None and touches_complex(program, slot):
             _complex_rule(op)
@@ -98,8 +98,10 @@ class Translator(Interpreter):
         out = Result(program.shapes[slot], program.dtypes[slot].name)
         operands, rule = self.converted(slot, tensors), self._rule(slot)
         if last:
-            out, rule, attrs = emitted_last(op.name, out, rule, attrs)
+            out, rule, attrs = emitted_last(op, out, rule, attrs)
         result = rule(out, *operands, **attrs)
+        if op.several:
+            return result
         shape = known(out.shape)
         if None in shape and result.shape.is_compatible_with(shape):
             result.set_shape(shape)
@@ -139,20 +141,17 @@ def _complex_rule(op: Op) -> Rule:
     return row.rule if row.complex is True else row.complex
 
 
-_SHAPES = linalg.EAGER | shape.EAGER
-
-
 def forward(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
     """Return an operation's result by TensorFlow's eager kernels.
 
     None where it is neither element by element nor a product: NumPy is to compute it, or refuse it.
     """
-    shaped = _SHAPES.get(op.name)
+    row = LOWERINGS.get(op.name)
     each = op.kind is OpKind.ELEMENTWISE and op.name in elementwise.LOWERINGS and not attrs
-    if op.rules is not None or (shaped is None and not each):
+    if op.rules is not None or row is None or not (row.shape or each):
         return None
     try:
-        lengths = (shaped or np.broadcast_shapes)(*map(np.shape, arrays), **attrs)
+        lengths = (row.shape or np.broadcast_shapes)(*map(np.shape, arrays), **attrs)
     except ValueError:
         return None
     dtype = np.result_type(*arrays)
@@ -166,4 +165,4 @@ def forward(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
         else tf.constant(a, wanted or dtype)
         for a, wanted in zip(arrays, op.converts(kinds, dtype), strict=True)
     ]
-    return np.array(row_of(op).rule(Result(lengths, dtype.name), *operands, **attrs))
+    return np.array(row.rule(Result(lengths, dtype.name), *operands, **attrs))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,10 +16,7 @@ from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor, param
-from tapegraph.typed import Array, ArrayLike, Backend
-
-if TYPE_CHECKING:
-    from tapegraph.tensors.dual import Dual
+from tapegraph.typed import Array, ArrayLike, Backend, Dual
 
 __all__ = ["GradientReport", "ParityReport", "check_gradients", "check_parity"]
 

@@ -22,7 +22,7 @@ from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import Joint
 from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.op import ALL_REDUCE, JACOBIAN
+from tapegraph.recording.op import JACOBIAN, Outputs
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
@@ -60,7 +60,7 @@ class Compiler(Interpreter):
         instrs = by_lifetime(live(self.builder.instrs, results), results)
         return Source(self.builder, instrs, list(feeds.values()), outputs, updates)
 
-    def operation(self, slot: int) -> Var | None:
+    def operation(self, slot: int) -> Any:
         """Compile an operation; of the update of a table by rows only the last part is one."""
         self._begin(slot)
         move = self._moves.get(slot)
@@ -108,14 +108,18 @@ class Compiler(Interpreter):
             if self._readers[slot] <= self._moves.keys()
         }
 
-    def _forward(self, slot: int) -> Var:
+    def _forward(self, slot: int) -> Any:
         op, attrs, hint = self.program.ops[slot], self.program.attrs[slot], f"{_VALUE}{slot}"
         given = tuple(self.operands(slot))
         if op.name not in ELEMENTWISE:
             given = self._apart(self.program.inputs[slot], given)
-        opaque = op.rules is not None or op is ALL_REDUCE
-        hints = (hint, f"{_SAVED}{slot}") if op.saves else (hint,)
+        opaque = op.rules is not None
+        hints: Any = (hint, f"{_SAVED}{slot}") if op.saves else hint
+        if op.several:
+            hints = tuple(f"{hint}_{i}" for i in range(len(self.program.dtypes[slot])))
         out = self.builder.computed(op.forward, given, attrs, op.name, opaque, hints)
+        if op.several:
+            return tuple(map(self.builder.array, out))
         if op.saves:
             out, self.saved[slot] = out
         return _named(self.builder.array(out), hint)
@@ -322,13 +326,13 @@ class InNumPy(Interpreter):
         super().__init__(Recording(program, [], []))
         self.saved: dict[int, Any] = {}
 
-    def operation(self, slot: int) -> Array:
-        """Return the array of a result."""
+    def operation(self, slot: int) -> Any:
+        """Return the array of a result, or its `Outputs`."""
         op = self.program.ops[slot]
         out = op.forward(*self.operands(slot), **self.program.attrs[slot])
         if op.saves:
             out, self.saved[slot] = out
-        return np.asarray(out)
+        return Outputs(map(np.asarray, out)) if op.several else np.asarray(out)
 
     def derivatives(self, slot: int) -> dict[int, Array]:
         """Return the arrays of one backward, by target."""

@@ -21,7 +21,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes
+from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes, rule_of
 from tapegraph.ops import COMPOSED, rules_of_families
 from tapegraph.recording.op import Op
 
@@ -88,9 +88,7 @@ def _rule(slope: Slope, inputs: int) -> Rule:
         if divides:
             return lambda g, y, a, b: g / of(y, a, b)
         return lambda g, y, a, b: g * of(y, a, b)
-    if divides:
-        return lambda g, y, *xs, **attrs: g / of(y, *xs, **attrs)
-    return lambda g, y, *xs, **attrs: g * of(y, *xs, **attrs)
+    return rule_of(slope)
 
 
 for _name, _table in (("VJPS", VJPS), ("RECORDED", RECORDED)):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.jvps import gaps
-from tapegraph.differentiation.products import contract as strong_contract
+from tapegraph.differentiation.products import strong_contract
 from tapegraph.fallback.rules import Joint, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
 from tapegraph.ops.index import getitem
@@ -32,14 +32,28 @@ from tapegraph.typed import Array
 
 
 def _rising(rule: Rule) -> Rule:
-    """Return a rule for the sweep's conjugates of one for cotangents ``dL/dx + i dL/dy``."""
+    """Return a rule for the sweep's conjugates of one for cotangents ``dL/dx + i dL/dy``.
+
+    That of several outputs is given zeros for those that no cotangent has reached.
+    """
 
     def conjugate(g: Any, y: Any, x: Any, **attrs: Any) -> Any:
-        if y.dtype.kind != "c":
-            return rule(g, y, x, **attrs)
-        return np.conj(rule(np.conj(g) if g.dtype.kind == "c" else g, y, x, **attrs))
+        if isinstance(y, tuple):
+            g = [_conj(part) for part in _filled(g, y)]
+        else:
+            g = _conj(g)
+        return _conj(rule(g, y, x, **attrs))
 
     return conjugate
+
+
+def _conj(x: Any) -> Any:
+    return np.conj(x) if x.dtype.kind == "c" else x
+
+
+def _filled(g: list[Any], y: Any) -> list[Any]:
+    """Return the cotangents of several outputs, zeros where nothing has reached one."""
+    return [np.zeros_like(x) if part is None else part for part, x in zip(g, y, strict=True)]
 
 
 def _left(g: Any, y: Array, a: Array, b: Array) -> Any:
@@ -145,15 +159,16 @@ def _slogdet(g: Any, y: Array, a: Array) -> Any:
     return _of_slogdet(g, y)[..., None, None] * flipped(_inverse(a))
 
 
-def _of_slogdet(g: Any, y: Any) -> Any:
+def _of_slogdet(g: list[Any], y: Any) -> Any:
     """Return what multiplies ``inv(a).T``.
 
     With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, and a complex sign ``s`` by
     ``i s Im w``.
     """
-    if y.dtype.kind != "c":
-        return g[..., 1]
-    return g[..., 1].real + 1j * (g[..., 0] * y[..., 0]).imag
+    by_sign, by_logarithm = _filled(g, y)
+    if y[0].dtype.kind != "c":
+        return by_logarithm
+    return by_logarithm + 1j * (by_sign * y[0]).imag
 
 
 def _inverse(a: Array) -> Array:
@@ -185,37 +200,32 @@ def _eigvalsh(needs: list[bool], g: Any, y: Array, a: Array, *, saved: Array) ->
 
 
 def _eigh(g: Any, y: Any, a: Any, *, uplo: str) -> Any:
-    n = a.shape[-1]
-    vectors, values = flipped(y[..., :n]), y[..., n].real
-    of_vectors = _antisymmetric(np.matmul(adjoint(vectors), flipped(g[..., :n])))
+    (values, vectors), (by_values, by_vectors) = y, g
+    of_vectors = _antisymmetric(np.matmul(adjoint(vectors), by_vectors))
     equal = equal_pairs(_numbers(values))
-    asked = _pairs(_has(g[..., :n]))
-    inner = _over_gaps(of_vectors, values, equal, asked)
-    inner = inner + g[..., n][..., None] * np.eye(n, dtype=a.dtype)
+    inner = _over_gaps(of_vectors, values, equal, _pairs(_has(flipped(by_vectors))))
+    inner = inner + by_values[..., None] * np.eye(a.shape[-1], dtype=a.dtype)
     return np.matmul(np.matmul(vectors, inner), adjoint(vectors))
 
 
 def _eig(g: Any, y: Any, a: Any) -> Any:
-    n = a.shape[-1]
-    v, values = flipped(y[..., :n]), y[..., n]
-    by_v = np.matmul(adjoint(v), flipped(g[..., :n]))
-    eye = np.eye(n, dtype=y.dtype)
+    (values, v), (by_values, by_vectors) = y, g
+    by_v = np.matmul(adjoint(v), by_vectors)
+    eye = np.eye(a.shape[-1], dtype=v.dtype)
     # What would change a vector's length is left out, and what would turn its phase.
     along = (by_v * eye).sum(axis=-2, keepdims=True)
     inner = (by_v - np.matmul(adjoint(v), v) * along) * (1 - eye)
-    asked = _pairs(_has(g[..., :n]))
+    asked = _pairs(_has(flipped(by_vectors)))
     inner = _over_gaps(inner, np.conj(values), equal_pairs(_numbers(values)), asked)
-    inner = inner + g[..., n][..., None] * eye
+    inner = inner + by_values[..., None] * eye
     return solved(adjoint(v), np.matmul(inner, adjoint(v)))
 
 
 def _qr(g: Any, y: Any, a: Any) -> Any:
-    m, n = a.shape[-2:]
-    q, r = y[..., :m, :], flipped(y[..., m:, :])
-    gq, gr = g[..., :m, :], flipped(g[..., m:, :])
+    (q, r), (gq, gr) = y, g
     across = np.matmul(r, adjoint(gr)) - np.matmul(adjoint(gq), q)
     low = np.tril(across, -1)
-    diagonal = across.real * np.eye(n, dtype=a.dtype)
+    diagonal = across.real * np.eye(a.shape[-1], dtype=a.dtype)
     both = gq + np.matmul(q, low + adjoint(low) + diagonal)
     return adjoint(solved(r, adjoint(both)))
 
@@ -269,12 +279,11 @@ def _svdvals(
 
 def _svd(g: Any, y: Any, x: Any) -> Any:
     m, n = x.shape[-2:]
-    u, s, vh = flipped(y[..., :m]), y[..., m].real, y[..., m + 1 :]
-    gu, gs, gvh = flipped(g[..., :m]), g[..., m], g[..., m + 1 :]
+    (u, s, vh), (gu, gs, gvh) = y, g
     by_u, by_v = np.matmul(adjoint(u), gu), np.matmul(vh, adjoint(gvh))
     of_u, of_v = 2 * _antisymmetric(by_u), 2 * _antisymmetric(by_v)
     inner = of_u * s[..., None, :] + of_v * s[..., :, None]
-    has_u, has_v = _has(g[..., :m]), _has(gvh)
+    has_u, has_v = _has(flipped(gu)), _has(gvh)
     inner = _over_gaps(inner, s * s, equal_pairs(_numbers(s)), _pairs(has_u | has_v))
     zeros = zeros_among(_numbers(s))
     divisor = np.where(zeros, s.dtype.type(1), s)
@@ -369,13 +378,13 @@ def _signed_minors(a: Any) -> Any:
 
 
 def _slogdet_recorded(g: Any, y: Any, a: Any) -> Any:
-    singular = np.isinf(y[..., 1].real)[..., None, None]
+    singular = np.isinf(y[1])[..., None, None]
     inverse = np.linalg.inv(np.where(singular, np.eye(a.shape[-1], dtype=a.dtype), a))
     return _of_slogdet(g, y)[..., None, None] * flipped(np.where(singular, np.nan, inverse))
 
 
 def _eigvalsh_recorded(needs: list[bool], g: Any, y: Any, a: Any) -> tuple[Any]:
-    vectors = flipped(apply(EIGH, (a,), {"uplo": "L"})[..., : a.shape[-1]])
+    _, vectors = apply(EIGH, (a,), {"uplo": "L"})
     return (flipped(np.matmul(g[..., None, :] * vectors, adjoint(vectors))),)
 
 

@@ -12,7 +12,6 @@ _AXES = ("", "", "2D", "3D")  # by how many of the last axes a node takes
 
 def _transform(node: str) -> Rule:
     def rule(out: Any, x: Any, *, axes: tuple[int, ...], norm: str) -> Any:
-        x = cast_to(x, out.dtype)
         rank, count = len(out.shape), len(axes)
         if sorted(axes) == list(range(rank - count, rank)) and count < len(_AXES):
             x = getattr(raw, node + _AXES[count])(input=x)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear, Slope
+from tapegraph.differentiation.slopes import SLOPES, Linear, rule_of
 from tapegraph.lowering.rows.rules import (
     LOWERINGS,
     Result,
@@ -97,7 +97,7 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
     def lowered(out: Result, *operands: Any, **attrs: Any) -> Any:
         def gradient(g: Any, y: Any, *xs: Any) -> list[Any]:
             g, *arrays = (GraphTracer(x, y.dtype) for x in (g, y, *xs))
-            parts = [_passed(slope, g, *arrays, **attrs) for slope in SLOPES[name]]
+            parts = [rule_of(slope)(g, *arrays, **attrs) for slope in SLOPES[name]]
             if strong_zero:
                 parts = [np.where(g == 0.0, 0.0, part) for part in parts]
             return [tensor_of(part, y.dtype) for part in parts]
@@ -105,16 +105,6 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
         return with_gradient(partial(rule, out, **attrs), gradient, *operands)
 
     return lowered
-
-
-def _passed(
-    slope: Slope, g: GraphTracer, y: GraphTracer, *inputs: GraphTracer, **attrs: Any
-) -> Any:
-    if isinstance(slope, Linear):
-        return slope.of(g, y, *inputs, **attrs)
-    if isinstance(slope, Divisor):
-        return g / slope.of(y, *inputs, **attrs)
-    return g * slope(y, *inputs, **attrs)  # type: ignore[misc]
 
 
 def with_strong_zeros(name: str, row: Row) -> Rule:

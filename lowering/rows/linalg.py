@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation import products
+from tapegraph.differentiation.products import strong_matmul
 from tapegraph.lowering.rows.graph_tracer import GraphTracer, tensor_of
 from tapegraph.lowering.rows.rules import (
     Row,
@@ -53,6 +53,13 @@ def _batch_matmul(out: Any, a: Any, b: Any) -> Any:
     return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
 
 
+def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    (*before, rows, inner), (*stacked, other, columns) = a, b  # a ValueError for a vector
+    if inner != other:
+        raise ValueError
+    return (*np.broadcast_shapes(tuple(before), tuple(stacked)), rows, columns)
+
+
 def product_keeping_zeros(rule: Rule) -> Rule:
     """Return the rule of a product of matrices in which a cotangent's zeros absorb."""
 
@@ -76,20 +83,19 @@ def product_keeping_zeros(rule: Rule) -> Rule:
 
 def _strong_product(a: Any, b: Any, absorbs: tuple[bool, bool]) -> Any:
     """Multiply matrices so that a zero of the cotangent adds nothing."""
-    dtype = a.dtype
+    dtype = np.dtype(a.dtype.as_numpy_dtype)
 
     def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
         return GraphTracer(tensorflow().matmul(x.tensor, y.tensor), dtype)
 
-    found = products.matmul(GraphTracer(a, dtype), GraphTracer(b, dtype), absorbs, product)
+    found = strong_matmul(GraphTracer(a, dtype), GraphTracer(b, dtype), absorbs, product)
     return tensor_of(found, dtype)
 
 
 def _einsum(out: Any, *operands: Any, spec: str) -> Any:
-    inputs = [cast_to(x, out.dtype) for x in operands]
-    if len(inputs) == 2:
-        return raw.Einsum(inputs=inputs, equation=spec)
-    return tensorflow().einsum(spec, *inputs, optimize="greedy")  # one node a pair
+    if len(operands) == 2:
+        return raw.Einsum(inputs=operands, equation=spec)
+    return tensorflow().einsum(spec, *operands, optimize="greedy")  # one node a pair
 
 
 def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
@@ -109,10 +115,10 @@ def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
                 product = lined_up(g, output, labels)
                 for j, x in enumerate(xs):
                     if j != i:
-                        factor = lined_up(cast_to(x, g.dtype), terms[j], labels)
+                        factor = lined_up(x, terms[j], labels)
                         product = raw.MulNoNan(x=factor, y=product)
                 summed = reduced("Sum", product, range(len(term), len(labels)))
-                grads.append(cast_to(summed, xs[i].dtype))
+                grads.append(summed)
             return grads
 
         return _einsum(out, *xs, spec=spec), gradient
@@ -121,10 +127,8 @@ def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
 
 
 def _solve(out: Any, a: Any, b: Any) -> Any:
-    # NumPy converts integers, and MatrixSolve does not broadcast.
-    left, right = (
-        repeated_to(cast_to(x, out.dtype), (*out.shape[:-2], *shape_of(x)[-2:])) for x in (a, b)
-    )
+    # MatrixSolve does not broadcast.
+    left, right = (repeated_to(x, (*out.shape[:-2], *shape_of(x)[-2:])) for x in (a, b))
     return raw.MatrixSolve(matrix=left, rhs=right, adjoint=False)
 
 
@@ -177,8 +181,7 @@ def _cofactors(a: Any) -> Any:
 
 
 def _slogdet(out: Any, a: Any) -> Any:
-    sign, logarithm = raw.LogMatrixDeterminant(input=a)
-    return raw.Pack(values=[sign, logarithm], axis=len(out.shape) - 1)
+    return tuple(raw.LogMatrixDeterminant(input=a))
 
 
 def _complex_slogdet(out: Any, a: Any) -> Any:
@@ -187,14 +190,13 @@ def _complex_slogdet(out: Any, a: Any) -> Any:
     def lowered(a: Any) -> Any:
         sign, logarithm = raw.LogMatrixDeterminant(input=a)
 
-        def gradient(g: Any) -> Any:
+        def gradient(by_sign: Any, by_logarithm: Any) -> Any:
             # With w = tr(inv(a) da) the logarithm moves by Re w, and the sign by i sign Im w.
-            by_sign = tf.math.imag(tf.math.conj(g[..., 0]) * sign)
-            factor = tf.complex(tf.math.real(g[..., 1]), -by_sign)
+            turned = tf.math.imag(tf.math.conj(by_sign) * sign)
+            factor = tf.complex(by_logarithm, -turned)
             return factor[..., None, None] * raw.MatrixInverse(input=a, adjoint=True)
 
-        whole = raw.Cast(x=tf.math.real(logarithm), DstT=a.dtype)
-        return raw.Pack(values=[sign, whole], axis=len(out.shape) - 1), gradient
+        return (sign, tf.math.real(logarithm)), gradient
 
     return own_gradient(lowered, a)
 
@@ -260,7 +262,7 @@ def _lstsq(out: Any, a: Any, b: Any, *, rcond: float) -> Any:
 
         return y, gradient
 
-    return own_gradient(lowered, *(cast_to(x, out.dtype) for x in (a, b)))
+    return own_gradient(lowered, a, b)
 
 
 def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
@@ -306,11 +308,14 @@ def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
     return selected(y == 0.0, x, signs * (raw.Abs(x=x) / divisor) ** (ord - 1.0))
 
 
+def _product(rule: Rule) -> Row:
+    strong_zero = product_keeping_zeros(rule)
+    return Row(rule, xla=True, complex=True, strong_zero=strong_zero, shape=_product_shape)
+
+
 LOWERINGS: dict[str, Row | Rule] = {
-    "matmul": Row(_matmul, xla=True, complex=True, strong_zero=product_keeping_zeros(_matmul)),
-    "batch_matmul": Row(
-        _batch_matmul, xla=True, complex=True, strong_zero=product_keeping_zeros(_batch_matmul)
-    ),
+    "matmul": _product(_matmul),
+    "batch_matmul": _product(_batch_matmul),
     "einsum": Row(_einsum, complex=True, strong_zero=_einsum_keeping_zeros),
     "inv": Row(lambda out, a: raw.MatrixInverse(input=a, adjoint=False), complex=True),
     "solve": Row(_solve, complex=True),
@@ -322,18 +327,4 @@ LOWERINGS: dict[str, Row | Rule] = {
     "pinv": _pinv,
     "lstsq": _lstsq,
     "norm": _norm,
-}
-
-
-def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    (*before, rows, inner), (*stacked, other, columns) = a, b  # a ValueError for a vector
-    if inner != other:
-        raise ValueError
-    return (*np.broadcast_shapes(tuple(before), tuple(stacked)), rows, columns)
-
-
-# What eager kernels compute forwards of, with the shape of the result.
-EAGER: dict[str, Callable[..., tuple[int, ...]]] = {
-    "matmul": _product_shape,
-    "batch_matmul": _product_shape,
 }

@@ -55,8 +55,8 @@ def _conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair
         return _convolved_by_columns(out, x, k, product=tensorflow().matmul, **how)
     if 0 in out.shape or 0 in k.shape:
         return tensorflow().zeros(out.shape, out.dtype)
-    image = _padded(cast_to(x, out.dtype), pad)
-    kernel = permuted(cast_to(k, out.dtype), (2, 3, 1, 0))
+    image = _padded(x, pad)
+    kernel = permuted(k, (2, 3, 1, 0))
     if _apart(k, dilation) == (1, 1):
         return raw.Conv2D(input=image, filter=kernel, strides=[1, *stride, 1], padding="VALID")
     return _dilated(image, kernel, stride, _apart(k, dilation))
@@ -94,7 +94,7 @@ def _convolved_by_columns(
 ) -> Any:
     o, c, kh, kw = k.shape
     n, oh, ow, _ = out.shape
-    image = _padded(cast_to(x, out.dtype), pad)
+    image = _padded(x, pad)
     ends = ((oh - 1) * stride[0] + 1, (ow - 1) * stride[1] + 1)
     reads = [
         image[:, i : i + ends[0] : stride[0], j : j + ends[1] : stride[1]]
@@ -102,7 +102,7 @@ def _convolved_by_columns(
         for j in range(0, kw * dilation[1], dilation[1])
     ]
     columns = reshaped(raw.Pack(values=reads, axis=3), (n * oh * ow, len(reads) * c))
-    kernel = reshaped(permuted(cast_to(k, out.dtype), (2, 3, 1, 0)), (len(reads) * c, o))
+    kernel = reshaped(permuted(k, (2, 3, 1, 0)), (len(reads) * c, o))
     return reshaped(product(columns, kernel), out.shape)
 
 
@@ -318,7 +318,7 @@ LAST_LOWERINGS: dict[str, Rule] = {
 
 # Used where a capture becomes one graph; a plain backward runs these natively.
 WHOLE_LOWERINGS: dict[str, Row] = {
-    "layer_norm": Row(_layer_norm, strong_zero=partial(_layer_norm, times=_keeps_zeros)),
+    "layer_norm": Row(_layer_norm, xla=True, strong_zero=partial(_layer_norm, times=_keeps_zeros)),
     "conv2d": Row(
         _of_channels_first(_conv2d), strong_zero=_of_channels_first(_conv2d_keeping_zeros)
     ),

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from tapegraph.lowering.rows.rules import (
-    TO_FIRST,
     Row,
     Rule,
     cast_to,
@@ -30,7 +29,6 @@ from tapegraph.lowering.rows.rules import (
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
-from tapegraph.recording.op import Attrs
 
 
 def _over_axes(node: str) -> Rule:
@@ -223,13 +221,6 @@ def _first_nan(x: Any, axis: int, otherwise: Any) -> Any:
     return selected(reduced("Any", nan, [axis]), first, otherwise)
 
 
-def _over(attrs: Attrs) -> Attrs | None:
-    left = [TO_FIRST[a] for a in range(len(TO_FIRST)) if a not in attrs["axis"]]
-    if not attrs["keepdims"] and left != sorted(left):
-        return None
-    return {**attrs, "axis": tuple(sorted(TO_FIRST[a] for a in attrs["axis"]))}
-
-
 LOWERINGS: dict[str, Row | Rule] = {
     "argmax": _place("ArgMax"),
     "argmin": _place("ArgMin"),
@@ -243,10 +234,4 @@ LOWERINGS: dict[str, Row | Rule] = {
     "prod": Row(_by_slope("Prod", _others), complex=_over_axes("Prod")),
     "cumsum": Row(_cumsum, complex=True),
     "cumprod": _cumprod,
-}
-
-# The attributes for images channels last; None where the result would be neither layout.
-LAST_ATTRS: dict[str, Callable[[Attrs], Attrs | None]] = {
-    **dict.fromkeys(("sum", "mean", "max", "min"), _over),
-    "softmax": lambda attrs: {**attrs, "axis": TO_FIRST[attrs["axis"]]},
 }

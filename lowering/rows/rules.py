@@ -17,6 +17,7 @@ import numpy as np
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import Op
+from tapegraph.recording.program import Recording
 
 Rule = Callable[..., Any]
 
@@ -31,18 +32,22 @@ class Result(NamedTuple):
 class Row(NamedTuple):
     """The rule of an operation, and what is known of it.
 
-    :ivar xla: With XLA it gives the same in all its cases, NaN and ties included.
+    :ivar xla: With XLA it gives the same in all its cases, NaN and ties included, whatever other
+        such operations it is joined with; or what tells so of an entry.
     :ivar complex: The rule for complex numbers, or True where it is the same one. TensorFlow's own
         gradients conjugate as ours do. Without it they run natively.
     :ivar strong_zero: The rule in which a zero cotangent absorbs what it meets, where that is
         neither the rule itself nor made of it by the slopes.
+    :ivar shape: Gives the shape of a result from those of the operands: eager kernels compute
+        forwards of it. Those of element-wise operations broadcast.
     :ivar reads_rows: Tells from the attributes whether it reads whole rows of its first input.
     """
 
     rule: Rule
-    xla: bool = False
+    xla: bool | Callable[[Recording, int], bool] = False
     complex: Rule | Literal[True] | None = None
     strong_zero: Rule | None = None
+    shape: Callable[..., tuple[int, ...]] | None = None
     reads_rows: Callable[..., bool] = lambda **attrs: False
 
 
@@ -287,7 +292,7 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
     def lowered(*xs: Any) -> Any:
         y, gradient = compute(*xs)
         # That of what is gathered from comes as IndexedSlices.
-        return y, lambda g: gradient(tf.convert_to_tensor(g))
+        return y, lambda *gs: gradient(*map(tf.convert_to_tensor, gs))
 
     return tf.custom_gradient(lowered)(*operands)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tapegraph.lowering.rows.rules import TO_FIRST, Row, Rule, ints, permuted, raw, reshaped
-from tapegraph.recording.op import Attrs
+from tapegraph.lowering.rows.rules import Row, Rule, ints, permuted, raw, reshaped
 
 
 def _concat(out: Any, *parts: Any, axis: int) -> Any:
@@ -20,17 +18,13 @@ def _broadcast_to(out: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "transpose": Row(lambda out, x, *, axes: permuted(x, axes), xla=True, complex=True),
+    "transpose": Row(
+        lambda out, x, *, axes: permuted(x, axes),
+        xla=True,
+        complex=True,
+        shape=lambda x, *, axes: tuple(x[axis] for axis in axes),
+    ),
     "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True, complex=True),
     "concat": Row(_concat, xla=True, complex=True),
-    "broadcast_to": Row(_broadcast_to, complex=True),
-}
-
-# What eager kernels compute forwards of, with the shape of the result.
-EAGER: dict[str, Callable[..., tuple[int, ...]]] = {
-    "transpose": lambda x, *, axes: tuple(x[axis] for axis in axes),
-}
-# The attributes for images channels last.
-LAST_ATTRS: dict[str, Callable[[Attrs], Attrs]] = {
-    "concat": lambda attrs: {**attrs, "axis": TO_FIRST[attrs["axis"]]},
+    "broadcast_to": Row(_broadcast_to, xla=True, complex=True),
 }

@@ -17,10 +17,6 @@ from tapegraph.lowering.rows.rules import (
 )
 
 
-def _gamma(out: Any, x: Any) -> Any:
-    return raw.Exp(x=raw.Lgamma(x=x)) * _gammasgn(out, x)
-
-
 def _polygamma(out: Any, x: Any, *, n: int) -> Any:
     if n:
         return raw.Polygamma(a=number_like(n, x), x=x)
@@ -52,10 +48,6 @@ def _xlog1py(out: Any, x: Any, y: Any) -> Any:
     return raw.SelectV2(condition=raw.IsNan(x=y), t=y, e=raw.Xlog1py(x=x, y=y))
 
 
-def _entr(out: Any, x: Any) -> Any:
-    return selected(x < 0.0, -math.inf, -raw.Xlogy(x=x, y=x))
-
-
 def _bessel(kind: str, side: float) -> Row:
     """Return the row of Bessel functions of a kind, of order 0 and 1.
 
@@ -82,9 +74,9 @@ def _bessel(kind: str, side: float) -> Row:
 
 LOWERINGS: dict[str, Row | Rule] = {
     "erf": lambda out, x: raw.Erf(x=x),
-    "erfc": lambda out, x: raw.Erfc(x=x),
+    "erfc": Row(lambda out, x: raw.Erfc(x=x), xla=True),
     "erfinv": lambda out, x: raw.Erfinv(x=x),
-    "gamma": by_slopes("gamma", _gamma),
+    "gamma": by_slopes("gamma", lambda out, x: raw.Exp(x=raw.Lgamma(x=x)) * _gammasgn(out, x)),
     "gammaln": by_slopes("gammaln", lambda out, x: raw.Lgamma(x=x)),
     "polygamma": by_slopes("polygamma", _polygamma),
     "betaln": by_slopes("betaln", _betaln),
@@ -92,7 +84,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "gammasgn": _gammasgn,
     "xlogy": by_slopes("xlogy", _xlogy),
     "xlog1py": by_slopes("xlog1py", _xlog1py),
-    "entr": by_slopes("entr", _entr),
+    "entr": by_slopes("entr", lambda out, x: selected(x < 0.0, -math.inf, -raw.Xlogy(x=x, y=x))),
     "bessel_i": _bessel("I", 1.0),
     "bessel_j": _bessel("J", -1.0),
 }

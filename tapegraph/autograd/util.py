@@ -13,9 +13,11 @@ from tapegraph.errors import warn
 F = TypeVar("F")
 
 
-def submodule(name: str, names: dict[str, Any], others: Callable[[str], Any]) -> ModuleType:
+def submodule(
+    name: str, doc: str | None, names: dict[str, Any], others: Callable[[str], Any]
+) -> ModuleType:
     """Return a module without a file, with some names, and what a function finds by others."""
-    made = sys.modules[name] = ModuleType(name)
+    made = sys.modules[name] = ModuleType(name, doc)
     vars(made).update(names, __getattr__=others)
     return made
 

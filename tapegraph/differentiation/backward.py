@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +16,11 @@ from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse, dense_copy
 from tapegraph.capture.capture import Capture
 from tapegraph.differentiation import reads as reads  # tells operations what the tape keeps
-from tapegraph.engines import auto, registry
+from tapegraph.engines import auto, choice, registry
 from tapegraph.engines.backend import LAST, Ran, get_backend
+from tapegraph.engines.choice import CLOCK, Choice
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.tuner import CLOCK
 from tapegraph.errors import kind_of, line_number, message, place
 from tapegraph.ops.elementwise import add
 from tapegraph.recording import stored
@@ -30,12 +30,8 @@ from tapegraph.recording.op import GRADIENT, PARAM, Op
 from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import keep_parts
 from tapegraph.recording.scopes import no_grad, recorder
-from tapegraph.recording.watchers import WATCHING
-from tapegraph.typed import Array, ArrayLike
-
-if TYPE_CHECKING:
-    from tapegraph.tensors.tensor import Tensor
-    from tapegraph.tensors.value import Value
+from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING
+from tapegraph.typed import Array, ArrayLike, Tensor, Value
 
 _ASKED = Failure("the backend is native")
 _ALONE = Failure("auto: no other engine is registered")
@@ -145,12 +141,14 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
     chosen: str = get_backend()
     tuned = chosen == registry.AUTO
     failure: Failure | None = _ASKED
-    structure: auto.EngineStats | None = None
+    found: Choice | None = None
     if tuned and seeds is None:
         chosen, failure = registry.NATIVE, _ROWS
     elif tuned:
-        chosen, failure, structure = auto.decide(history)
+        way, failure, found = auto.decide(history)
+        chosen = way.engine
     if chosen != registry.NATIVE:
+        began = CLOCK.now()
         try:
             engine = registry.engine(chosen)
             if not engine.loaded():
@@ -160,14 +158,16 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
             seconds = CLOCK.now() - start - outcome.compile_seconds
         except Exception as error:
             failure = account(chosen, error)
-            if structure is not None:
-                structure.failed(chosen, failure)
+            if found is not None:
+                found.pay(CLOCK.now() - began)
+                found.failed(way, failure)
         else:
-            if structure is not None:
-                structure.ran(chosen, seconds, outcome.compile_seconds)
+            if found is not None:
+                found.took(way, seconds, start - began + outcome.compile_seconds)
             for watcher in WATCHING.value():
-                watcher.compiled(f"a graph in {engine.title}", start, outcome.compile_seconds)
-                watcher.ran(f"a graph in {engine.title}", start + outcome.compile_seconds, seconds)
+                what, compiling = f"a graph in {engine.title}", outcome.compile_seconds
+                watcher.passed(COMPILING, f"compiling {what}", None, start, compiling)
+                watcher.passed(ENGINE, what, None, start + compiling, seconds)
                 again = partial(_outcome, registry.engine(registry.NATIVE), history, seeds)
                 watcher.gave(engine.title, outcome.grads, again)
             return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)
@@ -178,8 +178,10 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
     else:
         grads = native.differentiate(history, seeds).grads
     seconds = CLOCK.now() - start
-    if tuned and seeds is not None:
-        auto.ran_natively(structure, seconds)
+    if found is not None:
+        found.took(found.first, seconds)
+    elif tuned:
+        choice.PROCESS.spent += seconds
     reason, trace, _ = failure or _ALONE
     return grads, (registry.NATIVE, reason, history.length, False, 0.0, seconds, trace)
 

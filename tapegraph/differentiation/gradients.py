@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation.backward import (
@@ -22,10 +22,7 @@ from tapegraph.recording.op import CLEARED, GRADIENT, JACOBIAN, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
 from tapegraph.recording.values import cleared
-from tapegraph.typed import Array, ArrayLike
-
-if TYPE_CHECKING:
-    from tapegraph.tensors.tensor import Tensor
+from tapegraph.typed import Array, ArrayLike, Tensor
 
 
 def gradients(

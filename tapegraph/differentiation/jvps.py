@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.differentiation.products import contract, over, times
-from tapegraph.differentiation.products import matmul as strong_matmul
-from tapegraph.differentiation.slopes import FLAT, SLOPES, Divisor, Linear, Slope
+from tapegraph.differentiation.products import over, strong_contract, strong_matmul, times
+from tapegraph.differentiation.slopes import FLAT, SLOPES, Slope, rule_of
 from tapegraph.ops import elementwise, fft, index, linalg, nn, reduce, shape
 from tapegraph.ops.linalg import (
     BATCH_MATMUL,
@@ -32,7 +31,6 @@ from tapegraph.ops.linalg import (
     diagonal,
     matmul,
 )
-from tapegraph.ops.shape import matrix_transpose
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import numbers, under
 from tapegraph.recording.op import Op
@@ -66,13 +64,7 @@ def _rule(slope: Slope) -> Rule:
     """Return the rule for the tangent of one input of an element-wise operation."""
     if slope is None or slope is FLAT:
         return lambda t, y, *inputs, **attrs: None
-    if isinstance(slope, Linear):
-        return slope.of
-    if isinstance(slope, Divisor):
-        of = slope.of
-        return lambda t, y, *inputs, **attrs: div_strong(t, of(y, *inputs, **attrs))
-    factor = slope
-    return lambda t, y, *inputs, **attrs: mul_strong(t, factor(y, *inputs, **attrs))
+    return rule_of(slope, mul_strong, div_strong)
 
 
 def linear_in_first(op: Op) -> Rule:
@@ -122,21 +114,18 @@ def _einsum(tangents: tuple[Any, ...], y: Any, *operands: Any, spec: str) -> Any
         if t is not None:
             given = (*operands[:i], t, *operands[i + 1 :])
             out = apply(EINSUM, given, {"spec": spec})
-            total = added(total, out if looks_finite(out) else contract(spec, given, i))
+            total = added(total, out if looks_finite(out) else strong_contract(spec, given, i))
     return total
 
 
 def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
-    n = a.shape[-1]
-    rows, values = y[..., :n], elementwise.real(y[..., n])
-    inner = matmul(elementwise.conj(rows), matmul(t, matrix_transpose(rows)))
-    # d v_i = sum over j of v_j inner[j, i] / (w_i - w_j), and the vectors are rows here.
+    values, vectors = y
+    inner = matmul(adjoint(vectors), matmul(t, vectors))
+    # d v_i = sum over j of v_j inner[j, i] / (w_i - w_j)
     turned = _known(
         div_strong(_off_diagonal(inner), gaps(values)), linalg.equal_pairs(numbers(values)), t
     )
-    return shape.concat(
-        [matmul(matrix_transpose(turned), rows), diagonal(inner, 0, -2, -1)[..., None]], -1
-    )
+    return elementwise.real(diagonal(inner, 0, -2, -1)), matmul(vectors, turned)
 
 
 def _known(terms: Any, undefined: Any, t: Any) -> Any:
@@ -156,20 +145,18 @@ def gaps(values: Any) -> Any:
 
 
 def _eig(t: Any, y: Any, a: Any) -> Any:
-    n = a.shape[-1]
-    rows, values = y[..., :n], y[..., n]
-    v = matrix_transpose(rows)
+    values, v = y
     moved = linalg.solve(v, matmul(t * (1 + 0j), v))
     turned = div_strong(_off_diagonal(moved), gaps(values))
     turned = _known(turned, linalg.equal_pairs(numbers(values)), t)
     longer = elementwise.real(diagonal(matmul(matmul(adjoint(v), v), turned), 0, -2, -1))
     dv = matmul(v, turned) - mul_strong(v, longer[..., None, :])
-    return shape.concat([matrix_transpose(dv), diagonal(moved, 0, -2, -1)[..., None]], -1)
+    return diagonal(moved, 0, -2, -1), dv
 
 
 def _svd(t: Any, y: Any, x: Any) -> Any:
     m, n = x.shape[-2:]
-    u, s, vh = linalg.parts_of_svd(y, m)
+    u, s, vh = y
     right = matmul(t, adjoint(vh))
     left = matmul(adjoint(u), t)
     inner = matmul(adjoint(u), right)
@@ -192,7 +179,7 @@ def _svd(t: Any, y: Any, x: Any) -> Any:
     if n > m:
         outside = div_strong(left - matmul(inner, vh), column)
         dvh = dvh + _known(outside, zeros[..., None], t)
-    return shape.concat([matrix_transpose(du), diagonal(inner, 0, -2, -1)[..., None], dvh], axis=-1)
+    return du, elementwise.real(diagonal(inner, 0, -2, -1)), dvh
 
 
 def _concat(tangents: tuple[Any, ...], y: Any, *arrays: Any, axis: int) -> Any:

@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.ops.elementwise import from_parts
+from tapegraph.ops.elementwise import complex_of, from_parts
 from tapegraph.ops.linalg import aligned, terms_of
-from tapegraph.recording.op import OPS
 
 Absorbs: TypeAlias = "tuple[bool, bool]"
 BOTH = (True, True)
@@ -59,7 +58,7 @@ def _everywhere(places: Any) -> bool:
     return isinstance(places, (np.ndarray, np.generic)) and bool(places.all())
 
 
-def matmul(
+def strong_matmul(
     a: Any, b: Any, absorbs: Absorbs = BOTH, product: Callable[[Any, Any], Any] = np.matmul
 ) -> Any:
     """Multiply matrices.
@@ -68,7 +67,7 @@ def matmul(
     element, the pairs whose product is inf, -inf and NaN.
     """
     if "c" in (a.dtype.kind, b.dtype.kind):
-        return _by_parts(partial(matmul, product=product), a, b, absorbs)
+        return _by_parts(partial(strong_matmul, product=product), a, b, absorbs)
 
     def count(of_a: Any, of_b: Any) -> Any:
         return product(np.where(of_a, 1.0, 0.0), np.where(of_b, 1.0, 0.0))
@@ -91,7 +90,7 @@ def matmul(
     return np.where((nan > 0) | ((plus > 0) & (minus > 0)), math.nan, total)
 
 
-def contract(spec: str, operands: Sequence[Any], place: int, absorbs: Absorbs = BOTH) -> Any:
+def strong_contract(spec: str, operands: Sequence[Any], place: int, absorbs: Absorbs = BOTH) -> Any:
     """Contract by an explicit spec, element by element, what stands at a place and the others."""
     terms, output = terms_of(spec)
     labels = output + "".join(sorted(set("".join(terms)) - set(output)))
@@ -112,5 +111,5 @@ def _by_parts(product: Callable[..., Any], a: Any, b: Any, absorbs: Absorbs) -> 
         imag.append(product(a, bi, absorbs))
         if ai is not None:
             real = real - product(ai, bi, absorbs)
-    join = OPS["from_parts"].forward if isinstance(real, np.ndarray) else from_parts
+    join = complex_of if isinstance(real, np.ndarray) else from_parts
     return join(real, sum(imag[1:], imag[0]))

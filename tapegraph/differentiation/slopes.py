@@ -15,6 +15,7 @@ for what NumPy has not. Conditions are ``np.where`` over comparisons of the oper
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -54,6 +55,25 @@ class Linear(NamedTuple):
 
 Slope: TypeAlias = "Callable[..., Any] | Divisor | Linear | None"
 Slopes: TypeAlias = dict[str, tuple[Slope, ...]]
+
+
+def rule_of(
+    slope: Slope,
+    times: Callable[[Any, Any], Any] = operator.mul,
+    over: Callable[[Any, Any], Any] = operator.truediv,
+) -> Callable[..., Any]:
+    """Return the rule by which a slope passes a cotangent or a tangent on.
+
+    :param times, over: The products of the arithmetic that the rule is for.
+    """
+    if isinstance(slope, Linear):
+        return slope.of
+    if isinstance(slope, Divisor):
+        divisor = slope.of
+        return lambda g, y, *inputs, **attrs: over(g, divisor(y, *inputs, **attrs))
+    factor: Any = slope
+    return lambda g, y, *inputs, **attrs: times(g, factor(y, *inputs, **attrs))
+
 
 SAME = Linear(lambda g, y, *inputs: g)
 NEGATED = Linear(lambda g, y, *inputs: -g)
@@ -161,6 +181,18 @@ def _not_nan(g: Any, over: Any, under: Any, mine: Any, other: Any) -> Any:
     return _chosen(g, over | (~mine_is_nan & other_is_nan), under | (mine_is_nan & ~other_is_nan))
 
 
+def _beyond(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+    """Return where the lower bound takes the place of a number, and where the upper one does."""
+    under = (x < low) | np.isnan(low)
+    over = (np.where(under, low, x) > high) | np.isnan(high)
+    return under & ~over, over
+
+
+def _within(g: Any, x: Any, low: Any, high: Any) -> Any:
+    under, over = _beyond(x, low, high)
+    return np.where(under | over, 0.0, g)
+
+
 def _quotient(y: Any, a: Any, b: Any) -> Any:
     """``-floor(a / b)``; rounding ``a / b`` first could make it one too many."""
     return np.where(np.isinf(b) & np.isfinite(a), y != a, np.rint((y - a) / b))
@@ -265,6 +297,11 @@ SLOPES: Slopes = {
     "fmin": (
         Linear(lambda g, y, a, b: _not_nan(g, a < b, a > b, a, b)),
         Linear(lambda g, y, a, b: _not_nan(g, b < a, b > a, b, a)),
+    ),
+    "clip": (
+        Linear(lambda g, y, x, low, high: _within(g, x, low, high)),
+        Linear(lambda g, y, x, low, high: np.where(_beyond(x, low, high)[0], g, 0.0)),
+        Linear(lambda g, y, x, low, high: np.where(_beyond(x, low, high)[1], g, 0.0)),
     ),
     "sign": (FLAT,),
     "floor": (FLAT,),

@@ -10,7 +10,7 @@ import importlib
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from itertools import count, zip_longest
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -242,6 +242,11 @@ def _floor_divide(out: Wire, a: Wire, b: Wire) -> Wire:
     return b.equal(0.0).where(a / b, low + (parts - low > 0.5).to(a.dtype))
 
 
+def _clip(out: Wire, x: Wire, low: Wire, high: Wire) -> Wire:
+    raised = ((x > low) | x.is_nan()).where(x, low)
+    return ((raised < high) | raised.is_nan()).where(raised, high)
+
+
 def _round(out: Wire, x: Wire, *, decimals: int) -> Wire:
     if x.dtype.kind != "f":
         if decimals >= 0:
@@ -253,7 +258,7 @@ def _round(out: Wire, x: Wire, *, decimals: int) -> Wire:
 
 
 def _reduced(kind: str) -> Rule:
-    return lambda out, x, *, axis, keepdims: x.to(out.dtype).over(kind, axis, keepdims)
+    return lambda out, x, *, axis, keepdims: x.over(kind, axis, keepdims)
 
 
 def _some(x: Wire, axis: Iterable[int], keepdims: bool = True) -> Wire:
@@ -355,7 +360,7 @@ def _roll(out: Wire, x: Wire, *, shift: tuple[Any, ...], axis: tuple[int, ...]) 
 def _einsum(out: Wire, *operands: Wire, spec: str) -> Wire:
     if any(0 in x.shape for x in operands):  # of which onnxruntime 1.23 crashes
         return out.like(0).node("Expand", out.graph.ints(out.shape))
-    return out.graph.node("Einsum", *(x.to(out.dtype) for x in operands), equation=spec)
+    return out.graph.node("Einsum", *operands, equation=spec)
 
 
 def _pool(kind: str) -> Rule:
@@ -401,6 +406,7 @@ ROWS: dict[str, Rule] = {
     "fmin": lambda out, a, b: ((a <= b) | b.is_nan()).where(a, b),
     "trunc": lambda out, x: x.node("Sign") * _whole("Floor")(out, x.node("Abs")),
     "astype": lambda out, x, *, dtype: x.to(np.dtype(dtype)),
+    "clip": _clip,
     "where": lambda out, cond, a, b: cond.to(bool).where(a, b),
     "not_equal": lambda out, a, b: ~a.equal(b),
     "isnan": lambda out, x: x.is_nan(),
@@ -416,9 +422,7 @@ ROWS: dict[str, Rule] = {
     "argmax": _place("ArgMax"),
     "argmin": _place("ArgMin"),
     "softmax": lambda out, x, *, axis: x.node("Softmax", axis=axis),
-    "cumsum": lambda out, x, *, axis: x.to(out.dtype).node(
-        "CumSum", out.graph.constant(axis, np.int64)
-    ),
+    "cumsum": lambda out, x, *, axis: x.node("CumSum", out.graph.constant(axis, np.int64)),
     "transpose": lambda out, x, *, axes: x.node("Transpose", perm=axes) if axes else x,
     "reshape": lambda out, x, *, shape: x.reshaped(shape),
     "broadcast_to": lambda out, x, *, shape: x.node("Expand", out.graph.ints(shape)),
@@ -428,8 +432,8 @@ ROWS: dict[str, Rule] = {
     ),
     "gather": lambda out, x, places, *, axis: x.node("Gather", places.to(np.int64), axis=axis),
     "argpartition": lambda out, x, *, kth, axis: _argsort(out, x, axis=axis),
-    "conv2d": lambda out, x, k, *, stride, pad, dilation: x.to(out.dtype).node(
-        "Conv", k.to(out.dtype), strides=stride, pads=(*pad, *pad), dilations=dilation
+    "conv2d": lambda out, x, k, *, stride, pad, dilation: x.node(
+        "Conv", k, strides=stride, pads=(*pad, *pad), dilations=dilation
     ),
     "max_pool2d": _pool("MaxPool"),
     "avg_pool2d": _pool("AveragePool"),
@@ -515,25 +519,16 @@ class _Emission(Interpreter):
                 raise NoNode("no nodes stand for it, or none for its dtype")
             if 0 in out.shape and not any(isinstance(n, Length) for n in out.shape):
                 return graph.constant(np.zeros(out.shape), out.dtype)  # nodes fail for none
-            found = row(out, *self.operands(slot), **program.attrs[slot])
+            found = row(out, *self.converted(slot, self.values), **program.attrs[slot])
         except NoNode as error:
             received = f"{self._known.describe(slot)}: {error}"
             expected, fix = "operations with nodes in ONNX", "Name a folder, for a SavedModel."
             raise NotImplementedError(message("export", received, expected, fix)) from None
         return Wire(graph, found.to(out.dtype).name, out.dtype, out.shape)
 
-    derivatives = operation  # which has no nodes for them
-
-    def operands(self, slot: int) -> list[Wire]:
-        """Return an entry's inputs as NumPy converts them; data of a result of floats is floats."""
-        wires, wanted = self.converted(slot, self.values), self.program.dtypes[slot]
-        if wanted.kind != "f":
-            return wires
-        data = self.program.ops[slot].differentiable or (True,) * len(wires)
-        return [
-            x.to(wanted) if is_data and x.dtype.kind != "f" else x
-            for x, is_data in zip_longest(wires, data)
-        ]
+    def derivatives(self, slot: int) -> dict[int, Wire]:
+        """Refuse gradients, as an operation without nodes."""
+        return {slot: self.operation(slot)}
 
     def constant(self, number: Any, dtype: Any) -> Wire:
         """Return a number as a constant of the model."""

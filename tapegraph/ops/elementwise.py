@@ -16,7 +16,6 @@ from tapegraph.arrays.axes import int_tuple
 from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording import node as nodes
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
 from tapegraph.recording.op import Op, OpKind
@@ -631,6 +630,22 @@ def _check_broadcast(op: str, *operands: Any) -> None:
         raise ValueError(message(op, f"shapes {received}", expected, fix)) from None
 
 
+def limits_of(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """Return what no number of a dtype is below, and above."""
+    if dtype.kind in "fc":
+        return -math.inf, math.inf
+    if dtype.kind == "b":
+        return 0, 1
+    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+
+
+def _clip(x: Any, low: Any, high: Any) -> Any:
+    return watched("clip", np.clip, x, low, high)
+
+
+CLIP = Op("clip", _clip, kind=OpKind.ELEMENTWISE)
+
+
 @implements(np.clip)
 def clip(
     a: Kind | ArrayLike,
@@ -650,30 +665,18 @@ def clip(
     x = operand("clip", a, "a")
     low = _bound("a_min", a_min, "min", min)
     high = _bound("a_max", a_max, "max", max)
-    if is_complex(*[v for v in (x, low, high) if v is not None]):
-        raise real_only("clip")
-    if not (type(low) in _WEAK and type(high) in _WEAK):
-        _check_broadcast("clip", *[v for v in (x, low, high) if v is not None])
-    for bound, is_beyond in ((low, operator.lt), (high, operator.gt)):
-        if bound is None:
-            continue
-        if type(x) is nodes.tensor_class and type(bound) in _WEAK and recorder().capture is None:
-            x = apply(WHERE, (as_leaf(_beyond(is_beyond, x._array, bound)), bound, x))
-        else:
-            x = where(watched("clip", is_beyond, x, bound) | (bound != bound), bound, x)
-    return tensor_like("clip", x)
-
-
-_WEAK = (float, int, bool, type(None))  # a bound of them has no shape
-
-
-def _beyond(is_beyond: Any, x: Array, bound: Any) -> Array:
-    """Return where elements are replaced by a number: by NaN, all of them."""
+    if low is None and high is None:
+        return tensor_like("clip", x)
+    if low is None or high is None:  # then that of the dtype, which limits nothing
+        given = (x, low if high is None else high)
+        dtype = np.result_type(*(getattr(v, "dtype", v) for v in given))
+        least, most = limits_of(dtype)
+        low, high = least if low is None else low, most if high is None else high
     try:
-        mask: Array = np.asarray(is_beyond(x, bound))
-    except RuntimeWarning:
-        mask = np.asarray(watched("clip", is_beyond, x, bound))
-    return mask if bound == bound else np.ones_like(mask)
+        return apply(CLIP, (x, low, high))
+    except ValueError:
+        _check_broadcast("clip", x, low, high)
+        raise
 
 
 def _bound(name: str, value: Any, other_name: str, other: Any) -> Any:
@@ -1052,14 +1055,15 @@ def imag(val: Operand) -> Tensor:
     return _imag(x) if is_complex(x) else _filled("imag", x, 0, None, None, "val")
 
 
-def _from_parts(x1: Array, x2: Array) -> Any:
+def complex_of(x1: Array, x2: Array) -> Any:
+    """Return the complex numbers of real and imaginary parts."""
     shape = np.broadcast_shapes(np.shape(x1), np.shape(x2))
     out = np.empty(shape, np.result_type(x1, x2, np.complex64))
     out.real, out.imag = x1, x2
     return out
 
 
-@binary("from_parts", _from_parts, takes_complex=True)
+@binary("from_parts", complex_of, takes_complex=True)
 def from_parts(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Return ``x1 + i x2`` of real numbers, NaN and infinities too, which ``1j * x2`` would mix.
 
@@ -1121,7 +1125,6 @@ WHERE = Op(
     chosen,
     kind=OpKind.ELEMENTWISE,
     differentiable=(False, True, True),
-    promotes=True,
     takes_complex=True,
 )
 

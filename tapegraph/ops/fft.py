@@ -40,7 +40,7 @@ fftfreq, rfftfreq = np.fft.fftfreq, np.fft.rfftfreq  # plain numbers
 
 FFT = Op("fft", np.fft.fftn, kind=OpKind.ALONG, takes_complex=True)
 IFFT = Op("ifft", np.fft.ifftn, kind=OpKind.ALONG, takes_complex=True)
-RFFT = Op("rfft", np.fft.rfft, kind=OpKind.ALONG)
+RFFT = Op("rfft", np.fft.rfft, kind=OpKind.ALONG, promotes=False)
 IRFFT = Op("irfft", np.fft.irfft, kind=OpKind.ALONG, takes_complex=True)
 
 

@@ -1082,18 +1082,10 @@ def _argsort(x: Array, *, axis: int) -> Any:
     return np.argsort(x, axis=axis, kind="stable")
 
 
-def _argpartition(x: Array, *, kth: tuple[int, ...], axis: int) -> Any:
-    return np.argpartition(x, kth, axis=axis)
-
-
-def _searchsorted(a: Array, v: Any, *, side: Literal["left", "right"]) -> Any:
-    return np.searchsorted(a, v, side)
-
-
 WITHIN = Op("within", _within, kind=OpKind.ELEMENTWISE, differentiable=())
 ARGSORT = Op("argsort", _argsort, kind=OpKind.ALONG, differentiable=(), takes_complex=True)
-ARGPARTITION = Op("argpartition", _argpartition, kind=OpKind.ALONG, differentiable=())
-SEARCHSORTED = Op("searchsorted", _searchsorted, kind=OpKind.COMPARISON, differentiable=())
+ARGPARTITION = Op("argpartition", np.argpartition, kind=OpKind.ALONG, differentiable=())
+SEARCHSORTED = Op("searchsorted", np.searchsorted, kind=OpKind.COMPARISON, differentiable=())
 
 
 def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception]) -> Any:

@@ -18,7 +18,7 @@ from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, reduce, shape
-from tapegraph.ops.elementwise import conj, mul, real, where
+from tapegraph.ops.elementwise import conj, mul, where
 from tapegraph.ops.index import diagonal_places, gather, getitem
 from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
@@ -56,10 +56,8 @@ def _batch_matmul(a: Array, b: Array) -> Any:
     return np.matmul(a, b)
 
 
-MATMUL = Op("matmul", np.matmul, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True)
-BATCH_MATMUL = Op(
-    "batch_matmul", _batch_matmul, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True
-)
+MATMUL = Op("matmul", np.matmul, kind=OpKind.CONTRACTION, takes_complex=True)
+BATCH_MATMUL = Op("batch_matmul", _batch_matmul, kind=OpKind.CONTRACTION, takes_complex=True)
 
 
 @implements(np.matmul, np.linalg.matmul)
@@ -644,26 +642,9 @@ def _det(x: Array) -> Any:
     return watched("det", np.linalg.det, x)
 
 
-def _slogdet(x: Array) -> Any:
-    sign, logarithm = np.linalg.slogdet(x)
-    return np.stack([sign, logarithm.astype(x.dtype, copy=False)], axis=-1)
-
-
-def _eigh(x: Array, *, uplo: Literal["L", "U"]) -> Any:
-    # The triangles are equal, but LAPACK's choice of the vectors' signs depends on which it reads.
-    values, vectors = np.linalg.eigh(x, uplo)
-    return np.concatenate([flipped(vectors), values[..., None]], axis=-1)
-
-
 def _eig(x: Array) -> Any:
-    values, vectors = np.linalg.eig(x)
     dtype = np.result_type(x.dtype, np.complex64)
-    return np.concatenate([flipped(vectors), values[..., None]], axis=-1).astype(dtype, copy=False)
-
-
-def _qr(x: Array) -> Any:
-    q, r = np.linalg.qr(x)
-    return np.concatenate([q, flipped(r)], axis=-2)
+    return [part.astype(dtype, copy=False) for part in np.linalg.eig(x)]
 
 
 def _svdvals(x: Array) -> Any:
@@ -685,8 +666,7 @@ def _check_ends(x: Array) -> None:
 
 def _svd(x: Array) -> Any:
     _check_ends(x)
-    u, s, vh = np.linalg.svd(x, full_matrices=False)
-    return np.concatenate([flipped(u), s[..., None], vh], axis=-1)
+    return np.linalg.svd(x, full_matrices=False)
 
 
 def _pinv(x: Array, *, rcond: float) -> Any:
@@ -715,18 +695,19 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any
     return reduce.add_up(sizes**ord, axis=axis, keepdims=keepdims) ** (1.0 / ord)
 
 
-CONVOLVE = Op("convolve", np.convolve, kind=OpKind.CONTRACTION, promotes=True, takes_complex=True)
+CONVOLVE = Op("convolve", np.convolve, kind=OpKind.CONTRACTION, takes_complex=True)
 INV = Op("inv", np.linalg.inv, takes_complex=True)
 SOLVE = Op("solve", solved, takes_complex=True)
 DET = Op("det", _det, takes_complex=True)
-SLOGDET = Op("slogdet", _slogdet, takes_complex=True)
+SLOGDET = Op("slogdet", np.linalg.slogdet, several=True, takes_complex=True)
 CHOLESKY = Op("cholesky", np.linalg.cholesky, takes_complex=True)
 EIGVALSH = Op("eigvalsh", np.linalg.eigh, saves=True, takes_complex=True)
-EIGH = Op("eigh", _eigh, takes_complex=True)
-EIG = Op("eig", _eig, takes_complex=True)
-QR = Op("qr", _qr, takes_complex=True)
+# The triangles are equal, but LAPACK's choice of the vectors' signs depends on which it reads.
+EIGH = Op("eigh", lambda x, *, uplo: np.linalg.eigh(x, uplo), several=True, takes_complex=True)
+EIG = Op("eig", _eig, several=True, takes_complex=True)
+QR = Op("qr", np.linalg.qr, several=True, takes_complex=True)
 SVDVALS = Op("svdvals", _svdvals, saves=True, takes_complex=True)
-SVD = Op("svd", _svd, takes_complex=True)
+SVD = Op("svd", _svd, several=True, takes_complex=True)
 PINV = Op("pinv", _pinv, takes_complex=True)
 LSTSQ = Op("lstsq", _lstsq, takes_complex=True)
 NORM = Op("norm", _norm, kind=OpKind.REDUCTION)
@@ -860,8 +841,7 @@ def slogdet(a: Kind | ArrayLike) -> SlogdetResult[Kind]:
     >>> sign.item(), logabsdet.item()
     (-1.0, 0.0)
     """
-    both = apply(SLOGDET, (_square("slogdet", a),))
-    return SlogdetResult(both[..., 0], real(both[..., 1]))
+    return SlogdetResult(*apply(SLOGDET, (_square("slogdet", a),)))
 
 
 # Factors
@@ -912,9 +892,7 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
     """
     lower = _is_lower("eigh", UPLO)
     read = _one_triangle("eigh", a, lower=lower)
-    both = apply(EIGH, (read,), {"uplo": "L" if lower else "U"})
-    n = both.shape[-2]
-    return EighResult(real(both[..., n]), matrix_transpose(both[..., :n]))
+    return EighResult(*apply(EIGH, (read,), {"uplo": "L" if lower else "U"}))
 
 
 @implements(np.linalg.eig)
@@ -930,10 +908,7 @@ def eig(a: Kind | ArrayLike) -> EigResult[Kind]:
     >>> w.data
     array([0.+1.j, 0.-1.j])
     """
-    x = _square("eig", a)
-    both = _decomposed(EIG, x, "a matrix of finite numbers")
-    n = x.shape[-1]
-    return EigResult(both[..., n], matrix_transpose(both[..., :n]))
+    return EigResult(*_decomposed(EIG, _square("eig", a), "a matrix of finite numbers"))
 
 
 @implements(np.linalg.eigvals)
@@ -963,8 +938,7 @@ def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResu
     if mode not in ("reduced", "r"):
         raise ValueError(message("qr", f"mode={mode!r}", '"reduced" or "r"'))
     m, n = x.shape[-2:]
-    both = apply(QR, (x if m >= n else x[..., :m],))
-    q, r = both[..., :m, :], matrix_transpose(both[..., m:, :])
+    q, r = apply(QR, (x if m >= n else x[..., :m],))
     if m < n:  # the further columns are what they are along those of Q
         r = shape.concat([r, matmul(conj(matrix_transpose(q)), x[..., m:])], axis=-1)
     return r if mode == "r" else QRResult(q, r)
@@ -1009,13 +983,7 @@ def svd(
         received = f"full_matrices=True for matrices of shape ({m}, {n})"
         expected = "square matrices, or full_matrices=False"
         raise ValueError(message("svd", received, expected, "Write svd(a, full_matrices=False)."))
-    return SVDResult(*parts_of_svd(_decomposed(SVD, x, "finite numbers"), m))
-
-
-def parts_of_svd(packed: Any, m: int) -> tuple[Any, Any, Any]:
-    """Return U, S and Vh from the array that holds them side by side."""
-    s = real(packed[..., m])
-    return matrix_transpose(packed[..., :m]), s, packed[..., m + 1 :]
+    return SVDResult(*_decomposed(SVD, x, "finite numbers"))
 
 
 # Norms

@@ -23,13 +23,8 @@ from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, Kind, Shape
 
 __all__ = [
-    "avg_pool2d",
-    "conv1d",
-    "conv2d",
-    "conv_transpose2d",
-    "layer_norm",
-    "max_pool2d",
-]
+    "avg_pool2d", "conv1d", "conv2d", "conv_transpose2d", "layer_norm", "max_pool2d",
+]  # fmt: skip
 
 Pair = tuple[int, int]
 
@@ -190,12 +185,12 @@ def _mse_loss(prediction: Array, target: Array) -> Any:
     return np.dot(flat, flat) / flat.size, residual
 
 
-LAYER_NORM = Op("layer_norm", _layer_norm, saves=True)
+LAYER_NORM = Op("layer_norm", _layer_norm, saves=True, promotes=False)
 CONV2D = Op("conv2d", _conv2d, saves=True)
 MAX_POOL2D = Op("max_pool2d", _max_pool2d)
 AVG_POOL2D = Op("avg_pool2d", _avg_pool2d)
-SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True)
-MSE_LOSS = Op("mse_loss", _mse_loss, saves=True, promotes=True)
+SOFTMAX_CROSSENTROPY = Op("softmax_crossentropy", _softmax_crossentropy, saves=True, promotes=False)
+MSE_LOSS = Op("mse_loss", _mse_loss, saves=True)
 
 
 def layer_norm(

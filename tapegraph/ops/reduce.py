@@ -21,6 +21,7 @@ from tapegraph.ops.elementwise import (
     div,
     exp,
     imag,
+    limits_of,
     log,
     maximum,
     minimum,
@@ -271,7 +272,7 @@ def _extreme(
             left = kept if keepdims else tuple(n for i, n in enumerate(kept) if i not in axes)
             return broadcast_to(start, left)
         if where is not None:
-            least, most = (-math.inf, math.inf) if x.dtype.kind in "fc" else _limits(x.dtype)
+            least, most = limits_of(x.dtype)
             x = _among(op.name, x, where, least if op is MAX else most)
         further = maximum if op is MAX else minimum
         return further(start, apply(op, (x,), attrs))
@@ -282,13 +283,6 @@ def _extreme(
         expected = "at least one element along the axes to search"
         raise ValueError(message(op.name, f"shape {x.shape} with axis {axis}", expected))
     return apply(op, (x,), attrs)
-
-
-def _limits(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """Return the least and the largest integer, or bool, of a dtype."""
-    if dtype.kind == "b":
-        return 0, 1
-    return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
 @implements(np.ptp)
@@ -866,10 +860,7 @@ def trapezoid(
 def _record_without_gradient(function: Any, axes_of: Callable[[str, Any, int], Any]) -> None:
     name = function.__name__
 
-    def forward(x: Array, *, axis: Any, keepdims: bool) -> Any:
-        return function(x, axis=axis, keepdims=keepdims)
-
-    op = Op(name, forward, kind=OpKind.REDUCTION, differentiable=())
+    op = Op(name, function, kind=OpKind.REDUCTION, differentiable=())
 
     def record(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
         attrs = {"axis": axes_of(name, axis, a.ndim), "keepdims": bool(keepdims)}

@@ -45,7 +45,7 @@ TRANSPOSE = Op(
 )
 RESHAPE = Op("reshape", lambda x, *, shape: x.reshape(shape), kind=OpKind.SHAPE, takes_complex=True)
 BROADCAST_TO = Op("broadcast_to", np.broadcast_to, kind=OpKind.SHAPE, takes_complex=True)
-CONCAT = Op("concat", _concat, kind=OpKind.SHAPE, promotes=True, takes_complex=True)
+CONCAT = Op("concat", _concat, kind=OpKind.SHAPE, takes_complex=True)
 
 
 def alias(x: Any, own: bool = False) -> Any:

@@ -207,7 +207,8 @@ def met_with(value: Any, others: Iterable[Any]) -> Any:
     That is the others' where they are of floats. In lists they are float64, as numbers are there.
     """
     if isinstance(value, (list, tuple)):
-        return type(value)(met_with(part, ()) for part in value)
+        kind = list if isinstance(value, list) else tuple  # a named one takes its fields apart
+        return kind(met_with(part, ()) for part in value)
     if not is_float(value):
         return value
     dtypes = [getattr(x, "dtype", None) for x in others if not is_float(x)]
@@ -319,7 +320,8 @@ def numbers(value: Any) -> Any:
     In a captured step it is the tensor itself, without its gradient: NumPy's
     functions on it are recorded then.
     """
-    value = under(value)
+    if hasattr(value, "primal"):
+        value = under(value)
     if recorder().records(value):
         return value.detach() if value.requires_grad else value
     return detached(value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from enum import Enum, auto
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,9 +57,10 @@ class Op:
     :param forward: Arrays positional, attributes by keyword, returns the result array.
     :param kind: How the elements of its result depend on those of its operands.
     :param saves: The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
+    :param several: The forward returns a tuple: the result is `Outputs`, each read by a `PART`.
     :param differentiable: Which of the leading inputs can carry a gradient, and none after them;
         all where not given.
-    :param promotes: NumPy converts operands before it computes: see `Op.converts`.
+    :param promotes: It computes in the dtype of its result: see `Op.converts`.
     :param takes_complex: It takes complex numbers.
     :param reads: What the gradient of each input reads, as bits: 1 for the result, and 2, 4, 8 ...
         for the inputs; the last one counts for all further inputs. All where not given.
@@ -70,8 +72,9 @@ class Op:
     _: KW_ONLY
     kind: OpKind = OpKind.OPAQUE
     saves: bool = False
+    several: bool = False
     differentiable: tuple[bool, ...] | None = None
-    promotes: bool = False
+    promotes: bool = True
     takes_complex: bool = False
     reads: tuple[int, ...] = (ALL,)
     rules: Rules | None = None
@@ -94,8 +97,10 @@ class Op:
         """
         if self.kind is OpKind.COMPARISON:
             return (np.result_type(*operands),) * len(operands)
+        if not self.promotes or self.several:
+            return (None,) * len(operands)
+        kinds = [np.result_type(x).kind for x in operands]
         if self.rules is not None:  # NumPy has promoted its inexact operands among each other
-            kinds = [np.result_type(x).kind for x in operands]
             if result.kind == "c" and "c" not in kinds:
                 result = np.empty(0, result).real.dtype
             inexact = {"f": "f", "c": "fc"}.get(result.kind, "")
@@ -103,10 +108,13 @@ class Op:
                 result if kind in inexact or not isinstance(x, np.dtype) else None
                 for x, kind in zip(operands, kinds, strict=True)
             )
-        if not self.promotes:
-            return (None,) * len(operands)
-        carry = (True,) * len(operands) if self.differentiable is None else self.differentiable
-        return tuple(result if carries else None for carries in carry)
+        carry = iter(repeat(True) if self.differentiable is None else self.differentiable)
+        return tuple(
+            result
+            if next(carry, False) and x != result and (kind != "c" or result.kind == "c")
+            else None
+            for x, kind in zip(operands, kinds, strict=True)
+        )
 
     def __repr__(self) -> str:
         return f"Op({self.name!r})"
@@ -121,14 +129,33 @@ PARAM = Op("param")
 CONSTANT = Op("constant")
 SCALAR = Op("scalar")
 CLEARED = Op("cleared")
+
+
+class Outputs(tuple[np.ndarray[Any, Any], ...]):
+    """The value of an entry with several outputs; its type is a record of theirs."""
+
+    __slots__ = ()
+    shape = ()
+    base = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtypes of the outputs, as fields."""
+        return np.dtype([("", x.dtype) for x in self])
+
+
+# Reads one of several outputs. The cotangent of an entry that has them is a list of those of its
+# outputs, with None for one that nothing has reached.
+PART = Op("part", promotes=False, reads=(0,))
+PART.forward = lambda outputs, *, output: outputs[output]
 # What a backward gives inside a capture: of its first input with respect to its second,
 # for the cotangent that is the third, or ones. Engines differentiate; it has no forward of its own.
 GRADIENT = Op("gradient")
 # The same for every element of its first input at once: all rows of the Jacobian.
 JACOBIAN = Op("jacobian")
 DERIVATIVES = (GRADIENT, JACOBIAN)
-# An average over the ranks of a job, by an exchange that is an attribute. A call has a ticket: an
-# engine may run the entry again, but the ranks exchange their numbers once.
+# An average over the ranks of a job, by an exchange that is an attribute. No engine runs it: a step
+# is cut there (`tapegraph.compiling.parts`).
 ALL_REDUCE = Op("all_reduce")
 ALL_REDUCE.forward = lambda *arrays, exchange, **attrs: exchange(*arrays, **attrs)
 ALL_REDUCE.differentiable = ()

@@ -18,7 +18,7 @@ from tapegraph import markup
 from tapegraph.errors import line_of
 from tapegraph.escapes import escaped
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
+from tapegraph.recording.op import DERIVATIVES, PART, SCALAR, Attrs, Op
 from tapegraph.recording.values import value_of
 from tapegraph.typed import Array
 
@@ -59,15 +59,19 @@ class Entry(NamedTuple):
         return value_of(self.held) if isinstance(self.held, Node) else self.held
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text; of a scalar, its value stands where attributes do."""
+        """Return the row as text; of a scalar, its value stands where attributes do.
+
+        An entry with several outputs has a dtype for each; the shapes stand with its parts.
+        """
         attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
+        several = [str(dtype) for dtype, *_ in (self.dtype.fields or {}).values()]
         return (
             f"%{self.slot}",
             self.op,
             " ".join(f"%{i}" for i in self.inputs),
             repr(self.held) if self.op == SCALAR.name else attrs,
-            str(self.shape),
-            str(self.dtype),
+            "" if several else str(self.shape),
+            ", ".join(several) or str(self.dtype),
             "yes" if self.requires_grad else "",
             self.name or "",
             self.where,
@@ -88,8 +92,8 @@ class Program:
     :param wanted: The slots whose gradients are asked for: parameters and retained results.
     :param updates: The state that a run changes.
 
-    An operation may save something for its gradient: further outputs of the same slot, which a
-    recording holds beside its values.
+    An operation may save something for its gradient, which a recording holds beside its values. An
+    entry with several outputs has a record of their dtypes, and no shape.
     """
 
     ops: list[Op]
@@ -156,10 +160,6 @@ class Program:
             if op in DERIVATIVES and self.backward_of(slot) == backward
         ]
 
-    def describe(self, slot: int) -> str:
-        """Name a slot for a message."""
-        return f"{self.ops[slot].name} of shape {self.shapes[slot]}"
-
 
 class _Origin:
     """What messages say of a recorded object that is gone."""
@@ -191,7 +191,7 @@ class Recording:
         return value
 
     def saved(self, slot: int) -> Any:
-        """Return what the slot's operation saved for its gradient: its further outputs."""
+        """Return what the slot's operation saved for its gradient."""
         return self.nodes[slot]._saved
 
     def converted(self, slot: int) -> tuple[np.dtype[Any] | None, ...]:
@@ -257,10 +257,11 @@ class Recording:
     def describe(self, slot: int) -> str:
         """Name a slot for a message: operation, name or shape, and the user's line."""
         program, name, place = self.program, self.name(slot), self.where(slot)
-        label = program.ops[slot].name + (f" {name!r}" if name else "")
-        return f"{label} of shape {program.shapes[slot]}" + (
-            f" recorded at {place}" if place else ""
-        )
+        op = program.ops[program.inputs[slot][0] if program.ops[slot] is PART else slot]
+        label = op.name + (f" {name!r}" if name else "")
+        if not program.ops[slot].several:
+            label += f" of shape {program.shapes[slot]}"
+        return label + (f" recorded at {place}" if place else "")
 
     def __str__(self) -> str:
         rows = [_HEADER, *(tuple(map(escaped, entry.cells())) for entry in self)]
@@ -305,8 +306,8 @@ def between(
 
 def touches_complex(program: Program, slot: int) -> bool:
     """Return whether an operation takes or gives complex numbers."""
-    kinds = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
-    return any(dtype is not None and dtype.kind == "c" for dtype in kinds)
+    dtypes = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
+    return any(code[1] == "c" for dtype in dtypes for _, code in dtype.descr)
 
 
 def identity(value: Any) -> Any:

@@ -18,7 +18,7 @@ from tapegraph.numpy_warnings import watched
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
-from tapegraph.recording.op import ALL, NO_ATTRS, Op, OpKind
+from tapegraph.recording.op import ALL, NO_ATTRS, PART, Op, OpKind, Outputs
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.watchers import OTHERS, computed
@@ -201,14 +201,7 @@ def binary(
 
     ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
     """
-    op = Op(
-        name,
-        forward,
-        kind=OpKind.ELEMENTWISE,
-        promotes=True,
-        takes_complex=takes_complex,
-        reads=(ALL, ALL),
-    )
+    op = Op(name, forward, kind=OpKind.ELEMENTWISE, takes_complex=takes_complex, reads=(ALL, ALL))
     called: Any = forward if ufunc is None else ufunc
 
     def decorate(stub: Any) -> Any:
@@ -281,7 +274,7 @@ def binary(
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> Any:
-    """Run an operation, and record it if a gradient can flow.
+    """Run an operation, and record it if a gradient can flow; return several outputs as a tuple.
 
     Its inputs are what `operand` returns; its attributes are normalised and hashable.
     """
@@ -305,15 +298,29 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> 
     saved = None
     if op.saves:
         out, saved = out
-    if type(out) is not _ndarray:
+    if op.several:
+        out = Outputs(map(np.asarray, out))
+    elif type(out) is not _ndarray:
         out = np.asarray(out)
     here, flows = _recorder(), op.differentiable
     for x in inputs if flows is None else compress(inputs, flows):
         if type(x) is cls and x._requires_grad:
             if here.flows:
-                return here.result(op, out, inputs, attrs, saved)
+                node = here.result(op, out, inputs, attrs, saved)
+                return outputs_of(node) if op.several else node
             break
-    return here.constant(op, out, inputs, attrs)
+    node = here.constant(op, out, inputs, attrs)
+    return outputs_of(node) if op.several else node
+
+
+def outputs_of(node: Any) -> tuple[Any, ...]:
+    """Return the outputs of an entry that has several, as tensors."""
+    here, parts = _recorder(), []
+    for i, array in enumerate(node._array):
+        flows = node._requires_grad and array.dtype.kind in "fc" and here.flows
+        record = here.result if flows else here.constant
+        parts.append(record(PART, array, (node,), {"output": i}))
+    return tuple(parts)
 
 
 def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:

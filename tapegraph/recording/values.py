@@ -16,7 +16,7 @@ from tapegraph.errors import line_of, user_line
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node, new
-from tapegraph.recording.op import CLEARED
+from tapegraph.recording.op import CLEARED, Outputs
 from tapegraph.recording.remote import RemoteArray
 from tapegraph.typed import Array
 
@@ -50,7 +50,10 @@ def _compute(entries: list[Node]) -> None:
                 raise stale(x, entry)
             arrays.append(x._array if isinstance(x, Node) else x)
         out = entry._op.forward(*arrays, **entry._attrs)
-        entry._array = np.asarray(out[0] if entry._op.saves else out)
+        if entry._op.several:
+            entry._array = Outputs(map(np.asarray, out))
+        else:
+            entry._array = np.asarray(out[0] if entry._op.saves else out)
 
 
 def handle_of(x: Any) -> Any:

@@ -59,8 +59,9 @@ class Batched(ArrayMethods):
             fix = "Give tg.defop a batch=."
             received = "an operation without a batching rule, which runs one example at a time"
             warn(message(f"vmap: {name}", received, "one with a rule", fix), SlowBatchingWarning)
-            return Batched(call.one_by_one(), tag)
-        return Batched(rule(call), tag)
+            rule = BatchedCall.one_by_one
+        out = rule(call)
+        return tuple(Batched(x, tag) for x in out) if op.several else Batched(out, tag)
 
     # Value and kind: those of one example
 

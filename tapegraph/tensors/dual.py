@@ -20,7 +20,7 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import detached, under
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
-from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import WATCHING, unwatched
 from tapegraph.tensors.array_methods import ArrayMethods, formatted
 from tapegraph.tensors.tensor import Tensor
@@ -75,11 +75,13 @@ class Dual(ArrayMethods):
         primals = tuple(primal for primal, _ in split)
         call = ELEMENTWISE.get(name)  # it explains shape errors
         out = call(*primals) if call else apply(op, primals, dict(attrs))
-        if not RECORDING.value():  # a constant, as in reverse mode
+        if not recorder().flows:  # a constant, as in reverse mode
             return out
         with np.errstate(all="ignore"):
             tangent = _tangent(op, rule, tuple(t for _, t in split), out, primals, attrs)
-            return out if tangent is None else dual_of(out, _spread(tangent, out), tag)
+            if op.several and tangent is not None:
+                return tuple(_dual(*pair, tag) for pair in zip(out, tangent, strict=True))
+            return _dual(out, tangent, tag)
 
     # Value and kind
 
@@ -166,6 +168,11 @@ class Dual(ArrayMethods):
             raise TypeError(message("setitem", received, "a new dual", fix))
 
 
+def _dual(out: Any, tangent: Any, tag: int) -> Any:
+    """Return a result with its tangent, which broadcasts to it; None is zero."""
+    return out if tangent is None else dual_of(out, _spread(tangent, out), tag)
+
+
 def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
     """Make a dual of parts that are known to fit."""
     out = object.__new__(Dual)
@@ -190,7 +197,7 @@ def _tangent(
     with unwatched():
         tangent = rule(tangents, out, *primals, **attrs)
     for watcher in watchers:
-        watcher.tangent(op, primals, tangent)
+        watcher.result(f"tangent of {op.name}", primals, tangent)
     return tangent
 
 

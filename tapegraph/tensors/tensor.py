@@ -14,10 +14,9 @@ from tapegraph.arrays.buffers import own
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import message, user_frame
 from tapegraph.ops import elementwise, linalg
-from tapegraph.other_names import translating
 from tapegraph.recording import lost_gradients, stored
 from tapegraph.recording.node import Node, is_leaf, numeric
-from tapegraph.recording.op import PARAM, Attrs
+from tapegraph.recording.op import PARAM, PART, Attrs
 from tapegraph.recording.record import as_dtype
 from tapegraph.recording.remote import put_array, restore
 from tapegraph.recording.scopes import recorder
@@ -108,19 +107,25 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return self._array.size
 
     @property
+    def _computed(self) -> Any:
+        """The entry of the operation that made it, also where that has several outputs."""
+        entry = self._entry or self
+        return entry._inputs[0] if entry._op is PART else entry
+
+    @property
     def op(self) -> str:
         """The name of the operation that made it; ``"param"`` or ``"constant"`` for a leaf."""
-        return (self._entry or self)._op.name  # type: ignore[no-any-return]
+        return self._computed._op.name  # type: ignore[no-any-return]
 
     @property
     def inputs(self) -> tuple[Tensor | float, ...]:
         """The tensors and Python numbers it was computed from."""
-        return tuple(map(handle_of, (self._entry or self)._inputs))
+        return tuple(map(handle_of, self._computed._inputs))
 
     @property
     def attrs(self) -> Attrs:
         """The operation's attributes."""
-        return dict((self._entry or self)._attrs)
+        return dict(self._computed._attrs)
 
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
         """Return an element as a Python number.
@@ -368,7 +373,6 @@ class RemoteTensor(Tensor, remote=True):
 RemoteTensor.__name__ = "Tensor"  # which is what it is to its user
 
 
-@translating
 def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Make a differentiable leaf from a copy of ``data``.
 
@@ -402,7 +406,6 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     return leaf  # type: ignore[no-any-return]
 
 
-@translating
 def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     """Make a constant from a copy of ``data``.
 

@@ -129,7 +129,7 @@ def stays(x: Any) -> bool:
 
 def flowing(x: Any) -> Any:
     """Return a result, which where nothing is recorded is a constant to every outer level."""
-    return x if RECORDING.value() or not x.requires_grad else x.detach()
+    return x if recorder().flows or not x.requires_grad else x.detach()
 
 
 def as_given(x: Any, given: Any) -> Any:
@@ -161,8 +161,7 @@ class recording:
 
     def __enter__(self) -> None:
         try:
-            # In a scope every operation asks.
-            if RECORDING.entered.get() and not RECORDING.value():
+            if not recorder().flows:
                 RECORDING.enter(self, True)
             DIFFERENTIATING.enter(self, True)
         except BaseException:  # a signal's, which came between the two

@@ -18,7 +18,7 @@ from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
-from tapegraph.recording.scopes import RECORDING, recorder
+from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
@@ -80,7 +80,7 @@ class Pullback:
         return self
 
     def _records(self) -> bool:
-        return self._region.varies and RECORDING.value()
+        return self._region.varies and recorder().flows
 
     def arrays(self) -> list[Array] | None:
         """Return the gradient by each leaf as an array of its own, zeros where there is none.
@@ -142,7 +142,7 @@ class Pullback:
             ]
         if tag is None:
             record = self._records() or (
-                RECORDING.value() and seed is not None and seed._requires_grad
+                recorder().flows and seed is not None and seed._requires_grad
             )
             return self._region.gradients([seed], record=record)
         seed_primal, seed_tangent = (None, None) if seed is None else parts(seed, tag)

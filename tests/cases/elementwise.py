@@ -437,29 +437,29 @@ def _clipped() -> Iterator[Case]:
             if bounds == "arrays" and not lengths:
                 continue
             yield Case(
-                "where",
-                f"clip-{bounds}-{label}",
+                "clip",
+                f"{bounds}-{label}",
                 partial(_clip, **options),
                 (anywhere(*lengths),),
                 reference=partial(_limited, **options),
             )
     yield Case(
-        "where",
-        "clip-tensors",
+        "clip",
+        "tensors",
         elementwise.clip,
         (anywhere(2, 3), exactly([[-0.5], [0.1]]), exactly([0.4, 0.9, 1.1])),
         reference=_limited,
     )
     yield Case(
-        "where",
-        "clip-at-bounds",
+        "clip",
+        "at-bounds",
         partial(elementwise.clip, a_min=0.0, a_max=1.0),
         (exactly([-1.0, 0.0, 0.5, 1.0, 2.0]),),
         expected=([0.0, 1.0, 1.0, 1.0, 0.0],),
     )
     yield Case(
-        "where",
-        "clip-crossed-bounds",
+        "clip",
+        "crossed-bounds",
         elementwise.clip,
         (exactly([0.0, 5.0]), exactly([3.0, 3.0]), exactly([1.0, 1.0])),
         reference=np.clip,

@@ -20,7 +20,7 @@ from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Joint, recorded_row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.fallback.sweep import unbroadcast
-from tapegraph.recording.op import DEFINED, OPS
+from tapegraph.recording.op import DEFINED, OPS, Outputs
 from tapegraph.recording.record import apply
 from tests.cases import OF_COMPLEX
 from tests.replay import replay
@@ -36,6 +36,15 @@ def native_engine():
     tg.set_backend("native")
     with np.errstate(all="ignore"):
         yield
+
+
+def each(function: Any, g: Any) -> Any:
+    """Apply a function to a cotangent, or to those of several outputs."""
+    return list(map(function, g)) if isinstance(g, (tuple, list)) else function(g)
+
+
+def listed(g: Any) -> list[Any]:
+    return list(g) if isinstance(g, (tuple, list)) else [g]
 
 
 def carrying(op: str, inputs: list[Any]) -> list[bool]:
@@ -66,7 +75,8 @@ def run(row: Any, needs: list[bool], g: Any, y: Any, inputs: list[Any], attrs: A
 def on_forward(op: str, inputs: list[Any], attrs: Any) -> tuple[Any, Any]:
     """Return an operation's result on arrays, and what it saves."""
     out = OPS[op].forward(*inputs, **attrs)
-    return out if OPS[op].saves else (out, None)
+    y, saved = out if OPS[op].saves else (out, None)
+    return Outputs(map(np.asarray, y)) if OPS[op].several else np.asarray(y), saved
 
 
 def on_arrays(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
@@ -74,9 +84,9 @@ def on_arrays(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
     y, saved = on_forward(op, inputs, attrs)
     attrs = {**attrs, "saved": saved} if OPS[op].saves else attrs
     row, needs = fallback.VJPS[op], carrying(op, inputs)
-    parts = run(row, needs, g, np.asarray(y), inputs, attrs)
+    parts = run(row, needs, g, y, inputs, attrs)
     if any(np.isnan(part).any() for part in parts):
-        parts = run(row, needs, strong_zeros(g), np.asarray(y), inputs, attrs)
+        parts = run(row, needs, each(strong_zeros, g), y, inputs, attrs)
     return [to_ndarray(part) for part in parts]
 
 
@@ -86,7 +96,9 @@ def on_tensors(op: str, g: Any, inputs: list[Any], attrs: Any) -> list[Any]:
     return run(recorded_row(OPS[op]), needs, g, y, inputs, attrs)
 
 
-def cotangent(y: Any) -> np.ndarray:
+def cotangent(y: Any) -> Any:
+    if isinstance(y, Outputs):
+        return each(cotangent, y)
     return np.linspace(0.5, 1.5, y.size, dtype=y.dtype).reshape(y.shape)
 
 
@@ -107,7 +119,7 @@ def test_rows_on_tensors_are_those_on_arrays(op, dtype):
     for y, inputs, attrs in entries(op, dtype):
         g = cotangent(y)
         want = on_arrays(op, g, inputs, attrs)
-        got = on_tensors(op, tg.param(g), leaves_of(op, inputs), attrs)
+        got = on_tensors(op, each(tg.param, g), leaves_of(op, inputs), attrs)
         assert len(got) == len(want)
         for part, expected in zip(got, want, strict=True):
             assert isinstance(part, tg.Tensor)
@@ -139,9 +151,9 @@ EMPTY: tuple[tuple[str, list[tuple[int, ...]], dict[str, Any]], ...] = (
 @pytest.mark.parametrize(("op", "shapes", "attrs"), EMPTY, ids=[row[0] for row in EMPTY])
 def test_rows_on_empty_tensors_are_those_on_arrays(op, shapes, attrs):
     inputs = [np.zeros(shape) for shape in shapes]
-    y = np.asarray(on_forward(op, inputs, attrs)[0])
-    want = on_arrays(op, np.ones_like(y), inputs, attrs)
-    got = on_tensors(op, tg.param(np.ones_like(y)), leaves_of(op, inputs), attrs)
+    ones = each(np.ones_like, on_forward(op, inputs, attrs)[0])
+    want = on_arrays(op, ones, inputs, attrs)
+    got = on_tensors(op, each(tg.param, ones), leaves_of(op, inputs), attrs)
     for part, expected in zip(got, want, strict=True):
         np.testing.assert_array_equal(part.data, expected)
 
@@ -150,21 +162,25 @@ def test_rows_on_empty_tensors_are_those_on_arrays(op, shapes, attrs):
 def test_gradients_of_recorded_gradients(op, thorough):
     """By finite differences of the row on arrays, with respect to cotangent and inputs."""
     for y, inputs, attrs in itertools.islice(entries(op, smooth=True), None if thorough else 6):
-        g = cotangent(y)
+        g, outputs = cotangent(y), len(listed(y))
         weights = [np.cos(1.0 + np.arange(x.size)).reshape(x.shape) for x in inputs]
         weights = [w for w, need in zip(weights, carrying(op, inputs), strict=True) if need]
 
-        def total(g: Any, *inputs: Any, weights: Any = weights, attrs: Any = attrs) -> Any:
-            parts = on_arrays(op, g, list(inputs), attrs)
+        def total(
+            *arrays: Any, n: int = outputs, weights: Any = weights, attrs: Any = attrs
+        ) -> Any:
+            g = list(arrays[:n]) if OPS[op].several else arrays[0]
+            parts = on_arrays(op, g, list(arrays[n:]), attrs)
             return sum(np.sum(w * part) for w, part in zip(weights, parts, strict=True))
 
-        leaves = [tg.param(g), *leaves_of(op, inputs)]
-        parts = on_tensors(op, leaves[0], leaves[1:], attrs)
+        given, moved = each(tg.param, g), leaves_of(op, inputs)
+        leaves = [*listed(given), *moved]
+        parts = on_tensors(op, given, moved, attrs)
         tg.backward(sum(tg.sum(w * part) for w, part in zip(weights, parts, strict=True)))
         for j, leaf in enumerate(leaves):
             if isinstance(leaf, tg.Tensor) and leaf.requires_grad:
-                want = difference(total, [g, *inputs], j)
-                if op in SYMMETRIC and j:
+                want = difference(total, [*listed(g), *inputs], j)
+                if op in SYMMETRIC and j >= outputs:
                     want = (want + want.swapaxes(-1, -2)) / 2
                 got = np.zeros_like(want) if leaf.grad is None else leaf.grad
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
@@ -187,10 +203,11 @@ def others(op: str, x: np.ndarray) -> np.ndarray:
 def test_recorded_whole_a_row_has_no_frozen_numbers(op):
     """Run again with other numbers, and other places, it gives what a new run gives."""
     for y, inputs, attrs in entries(op):
-        arrays = [cotangent(y), *inputs]
+        arrays, outputs = [*listed(cotangent(y)), *inputs], len(listed(y))
         with Capture() as capture:
             leaves = [capture.input(x) if isinstance(x, np.ndarray) else x for x in arrays]
-            parts = on_tensors(op, leaves[0], leaves[1:], attrs)
+            g = leaves[:outputs] if OPS[op].several else leaves[0]
+            parts = on_tensors(op, g, leaves[outputs:], attrs)
         moved = [others(op, x) if isinstance(x, np.ndarray) else x for x in arrays]
         fed = {id(leaf): value for leaf, value in zip(leaves, moved, strict=True)}
         recording = capture.recording(parts)
@@ -199,7 +216,8 @@ def test_recorded_whole_a_row_has_no_frozen_numbers(op):
             for slot in recording.program.leaves
         }
         got = replay(recording.program, again).outputs
-        for part, want in zip(got, on_arrays(op, moved[0], moved[1:], attrs), strict=True):
+        g = moved[:outputs] if OPS[op].several else moved[0]
+        for part, want in zip(got, on_arrays(op, g, moved[outputs:], attrs), strict=True):
             np.testing.assert_allclose(part, want, rtol=1e-10, atol=1e-10)
 
 
@@ -228,15 +246,13 @@ def test_vectors_of_equal_values_have_no_second_derivative(op):
     """Where only the values are asked for the gradient is known, and its own is NaN, not 0."""
     inputs = [np.eye(3)]
     attrs = {"uplo": "L"} if op == "eigh" else {}
-    y = OPS[op].forward(*inputs, **attrs)
-    g = np.zeros_like(y)
-    g[..., 3] = 1.0  # the values'
-    leaves = [tg.param(g), tg.param(inputs[0])]
-    (part,) = on_tensors(op, leaves[0], leaves[1:], attrs)
+    g = [np.full_like(y, y.ndim == 1) for y in OPS[op].forward(*inputs, **attrs)]  # the values'
+    leaves, x = each(tg.param, g), tg.param(inputs[0])
+    (part,) = on_tensors(op, leaves, [x], attrs)
     np.testing.assert_allclose(part.data, on_arrays(op, g, inputs, attrs)[0], atol=1e-12)
     tg.sum(np.arange(9.0).reshape(3, 3) * part).backward()
-    assert np.isnan(leaves[0].grad[..., :3]).any()
-    assert np.isnan(leaves[1].grad).any()
+    assert all(np.isnan(leaf.grad).any() for leaf in leaves if leaf.ndim == 2)
+    assert np.isnan(x.grad).any()
 
 
 def test_a_singular_matrix_has_the_gradient_of_its_determinant_differentiated():

@@ -39,9 +39,9 @@ def native_engine():
 
 
 def special_entries(op: str, dtype: type) -> Iterator[Entry]:
-    """Yield the same at special numbers and their pairs; the condition of `where` is one too."""
-    row = SLOPES[op]
-    grid = np.array(list(itertools.product(SPECIAL, repeat=min(len(row), 2))), dtype).T
+    """Yield the same at special numbers, all with all; the condition of `where` is one too."""
+    operands = 2 if op == "where" else len(SLOPES[op])
+    grid = np.array(list(itertools.product(SPECIAL, repeat=operands)), dtype).T
     inputs = [grid[0] > 0, *grid] if op == "where" else list(grid)
     yield OPS[op].forward(*inputs), inputs, {}
     if op == "pow":

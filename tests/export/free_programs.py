@@ -52,6 +52,7 @@ PROGRAMS = {
     "vectors": lambda x, y: x[:, 0] @ (x @ W),
     "outer": lambda x, y: np.outer(x[:, 0], x[:, 1]) * W[0, 0],
     "matrices": lambda x, y: np.linalg.inv((x @ W)[:, :, None] * EYE * 0.1 + EYE),
+    "outputs": lambda x, y: np.stack(np.linalg.slogdet((x @ W)[:, :, None] * EYE + EYE), axis=1),
     "determinants": lambda x, y: np.linalg.det((x @ W)[:, :, None] * EYE + EYE),
     "solve": lambda x, y: np.linalg.solve(x.T @ x + np.eye(4), x.T @ (x @ W)),
     "norm": lambda x, y: np.linalg.norm(x @ W, axis=1) + np.linalg.norm(x @ W),

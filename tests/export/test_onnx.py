@@ -167,7 +167,7 @@ def test_the_page_names_every_operation_without_nodes():
 # ------------------------------------------------------------------ any size of batch
 
 # Programs of operations without nodes.
-WITHOUT = {"cumprod", "crossentropy", "mse", "matrices", "solve", "by-slopes"}
+WITHOUT = {"cumprod", "crossentropy", "mse", "matrices", "outputs", "solve", "by-slopes"}
 SIZES = (1, 2, 9)  # of none of which a function is recorded
 
 

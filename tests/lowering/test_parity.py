@@ -172,7 +172,7 @@ def same_where_numbers(found: Any, native: Any) -> None:
 def fed_agrees(f: Callable[..., Any], *inputs: Any) -> None:
     """Compare with the graph that is fed every result that may be, however small."""
     recording, seeds, native = native_gradients(f, *inputs)
-    graph = Graph(recording, results=results_fed(recording.program, least=0))
+    graph = Graph(recording, results=results_fed(recording, least=0))
     same_where_numbers(graph(recording, seeds), native)
 
 

@@ -120,7 +120,6 @@ DIFFERENT = (
         "complex64 is divided in complex64, which NumPy divides by an int64 in complex128",
     ),
     Different("zeros", "fdFD", "np.dot:number", "a product; BLAS adds it to a zero"),
-    Different("zeros", "fd", "np.clip:three", "between equal zeros the number stays itself"),
     Different(
         "zeros", "fd", "np.nanmin np.nanmax", "which of equal zeros is the least, or the largest"
     ),

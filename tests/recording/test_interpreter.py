@@ -53,7 +53,7 @@ def test_numbers_take_the_dtype_that_they_are_read_in():
     (scalar,) = recording.program.scalars
     assert recording.program.ops[scalar] is SCALAR
     assert text.values[scalar] == "2.0:float32"
-    assert text.values[recording.program.outputs[0]] == "mul(2.0:float32, x:float32)"
+    assert text.values[recording.program.outputs[0]] == "mul(2.0:float32, x)"
 
 
 def test_what_one_backward_gives_is_computed_at_once():

@@ -37,7 +37,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/autograd/scipy/signal.py": ({"convolve"}, "the name of a function of SciPy's"),
     **{
         f"tapegraph/scalars/{name}.py": (None, "the scalar engine's own operations, as vectors")
-        for name in ("arithmetic", "recorder")
+        for name in ("arithmetic", "numbers", "recorder")
     },
     "tapegraph/tensors/value.py": (None, "the scalar engine's own operations are called alike"),
     "tapegraph/recording/numpy_functions.py": (
@@ -67,8 +67,9 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
     "tapegraph/exporting/onnx.py": (None, "the nodes of ONNX, by operation"),
     "lowering/rows/rules.py": (None, "the list of gaps, read before the families are imported"),
+    "fallback/batching/jacobian.py": (None, "operations whose rules run row by row"),
     "fallback/strong_zero.py": (None, "the strong zeros of Tensors, by operation"),
-    "lowering/steps/agreement.py": (None, "what XLA rewrites, loses or clamps, by operation"),
+    "lowering/steps/step_graph.py": ({"pow", "within"}, "what XLA multiplies out, and clamps"),
 }
 
 

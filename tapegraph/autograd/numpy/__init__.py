@@ -32,12 +32,15 @@ else:
     from tapegraph.autograd.numpy.numpy_wrapper import *
     from tapegraph.autograd.numpy.numpy_wrapper import wrapped_names
 
-    fft = submodule(f"{__name__}.fft", wrapped_names(_np.fft), partial(getattr, _np.fft))
-    linalg = submodule(
-        f"{__name__}.linalg", wrapped_names(_np.linalg), partial(getattr, _np.linalg)
+    def _submodule(module, names):
+        name = f"{__name__}.{module.__name__.rpartition('.')[2]}"
+        return submodule(name, module.__doc__, names, partial(getattr, module))
+
+    fft = _submodule(_np.fft, wrapped_names(_np.fft))
+    linalg = _submodule(_np.linalg, wrapped_names(_np.linalg))
+    random = _submodule(
+        _np.random, {name: getattr(_np.random, name) for name in _np.random.__all__}
     )
-    _random = {name: getattr(_np.random, name) for name in _np.random.__all__}
-    random = submodule(f"{__name__}.random", _random, partial(getattr, _np.random))
     __all__ = [*numpy_wrapper.__all__, "fft", "linalg", "numpy_vjps", "numpy_vspaces", "random"]
 
     def __getattr__(name: str) -> object:

@@ -44,8 +44,8 @@ def distribution(formulas: K) -> K:
         for name, formula in vars(formulas).items()
         if not name.startswith("_")
     }
-    others = functools.partial(passed_on, of_scipys)
-    return cast("K", submodule(f"{__name__}.{formulas.__name__}", made, others))
+    name, others = f"{__name__}.{formulas.__name__}", functools.partial(passed_on, of_scipys)
+    return cast("K", submodule(name, formulas.__doc__, made, others))
 
 
 def exp_of(logarithm: F) -> F:
