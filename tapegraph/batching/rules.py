@@ -368,7 +368,7 @@ _OF_KIND: dict[OpKind, BatchingRule] = {
 }
 
 
-def rule_of(op: Op) -> BatchingRule | None:
+def batching_rule(op: Op) -> BatchingRule | None:
     """Return the batching rule of an operation, None where it has none."""
     if op.rules is not None:
         return op.rules.batch

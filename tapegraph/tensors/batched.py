@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegraph.batching.levels import LEVELS, Level
-from tapegraph.batching.rules import BatchedCall, rule_of
+from tapegraph.batching.rules import BatchedCall, batching_rule
 from tapegraph.errors import ConcretizationError, message, warn
 from tapegraph.ops.shape import broadcast_to
 from tapegraph.recording.op import DEFINED, OPS, Attrs
@@ -54,7 +54,7 @@ class Batched(ArrayMethods):
         xs = [x.inner if b else x for x, b in zip(operands, batched, strict=True)]
         size = next(x.shape[0] for x, b in zip(xs, batched, strict=True) if b)
         call = BatchedCall(op, xs, batched, dict(attrs), size)
-        rule = rule_of(op)
+        rule = batching_rule(op)
         if rule is None:
             fix = "Give tg.defop a batch=."
             received = "an operation without a batching rule, which runs one example at a time"
