@@ -122,6 +122,8 @@ class Builder:
                 found = mapped(self._result, function(*args, **kwargs))
                 if _same(concrete(found), function(*concrete(args), **concrete(kwargs))):
                     return found
+            except Untraceable:
+                pass
             except Exception as error:
                 raise_interrupt(error)
             for instr in self.instrs[mark:]:
@@ -237,11 +239,12 @@ def _may_be_of(instr: Instr, a: Any, b: Any) -> bool:
 
 
 def _lies_alike(a: Var, b: Var) -> bool:
-    """Return whether a value is all of the memory it lies in, and of another's layout."""
+    """Return whether a value fills the memory it lies in, if it must, in the layout of another."""
     root, one, two = a.roots[0].value, a.value, b.value
-    if len(a.roots) > 1 or not isinstance(root, np.ndarray):
+    if len(a.roots) > 1 or not isinstance(root, np.ndarray) or root.nbytes != one.nbytes:
         return False
-    if root.nbytes != one.nbytes or root.ctypes.data != one.ctypes.data:
+    # What a call may give back lies elsewhere, or is what it was given.
+    if root.ctypes.data != one.ctypes.data and np.may_share_memory(root, one):
         return False
     return bool((one.shape, one.strides, one.dtype) == (two.shape, two.strides, two.dtype))
 

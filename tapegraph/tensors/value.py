@@ -524,7 +524,7 @@ def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, .
         if len(args) == 2:
             out._b, out._db = args[1], slopes[1]
     for watcher in WATCHING.value():
-        watcher.number(op, args, data)
+        watcher.result(op, args, data)
     _numbers().result(out, op, args, data)
     return out
 
@@ -859,7 +859,7 @@ def _sweep(root: Value) -> None:
 
     if _entered():  # as where somebody looks on
         for watcher in WATCHING.value():
-            watcher.numbers_swept([(node, node._cot) for node in nodes])
+            watcher.swept([(node, node._cot) for node in nodes])
     rest = iter(nodes)
     try:
         _add_up(rest)
