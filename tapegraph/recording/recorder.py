@@ -100,15 +100,17 @@ class Recorder:
         if reads is None:
             reads = self.keeps if op.rules is None else ALL  # of a user's rule nothing is known
             if not reads:
+                by_input = op.reads
                 for place, x in enumerate(inputs):
                     if isinstance(x, Node) and x._requires_grad:
-                        reads |= op.reads[min(place, len(op.reads) - 1)]
+                        reads |= by_input[place] if place < len(by_input) else by_input[-1]
             entries = []
             for place, x in enumerate(inputs):
-                own = x._entry if isinstance(x, Node) else None
-                if own is not None and reads >> place & 2:
-                    own._array = x._array
-                entries.append(x if own is None else own)
+                if isinstance(x, Node) and x._entry is not None:
+                    if reads >> place & 2:
+                        x._entry._array = x._array
+                    x = x._entry
+                entries.append(x)
             inputs = tuple(entries)
         entry._array = out if reads & 1 else None
         entry._op = op
@@ -118,12 +120,15 @@ class Recorder:
         entry._retains = False
         entry._saved = saved
         frame = _getframe(2)
-        while ORIGINS[frame.f_code.co_filename] is not USER:
+        code = frame.f_code
+        while ORIGINS[code.co_filename] is not USER:
             if frame.f_back is None:
                 frame = user_frame(_getframe(2))
+                code = frame.f_code
                 break
             frame = frame.f_back
-        entry._code = frame.f_code
+            code = frame.f_code
+        entry._code = code
         entry._lasti = frame.f_lasti
         tape = self.tape
         if "asyncio" in _modules:
