@@ -166,8 +166,8 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
                 found.took(way, seconds, start - began + outcome.compile_seconds)
             for watcher in WATCHING.value():
                 what, compiling = f"a graph in {engine.title}", outcome.compile_seconds
-                watcher.passed(COMPILING, f"compiling {what}", None, start, compiling)
-                watcher.passed(ENGINE, what, None, start + compiling, seconds)
+                watcher.passed(COMPILING, f"compiling {what}", start=start, seconds=compiling)
+                watcher.passed(ENGINE, what, start=start + compiling, seconds=seconds)
                 again = partial(_outcome, registry.engine(registry.NATIVE), history, seeds)
                 watcher.gave(engine.title, outcome.grads, again)
             return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)
