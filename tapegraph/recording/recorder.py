@@ -8,7 +8,7 @@ ask which it is: this one, which records eagerly or nothing, or one that capture
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -20,6 +20,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import ORIGINS, USER, message, user_frame, warn
 from tapegraph.recording import node as nodes
 from tapegraph.recording import stored
+from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node, as_leaf, mark_changed, new, next_seq, numeric
 from tapegraph.recording.op import ALL, CONSTANT, NO_ATTRS, PARAM, Op
 from tapegraph.recording.record import as_dtype
@@ -235,6 +236,27 @@ class Recorder:
         optimizer.step_now()
 
     # Gradients
+
+    def between(
+        self,
+        ys: Sequence[Any],
+        targets: Sequence[Any] | None = None,
+        since: int = 0,
+        ends: Collection[Any] = (),
+    ) -> History:
+        """Return what lies between targets and results."""
+        return History(ys, targets, since, ends)
+
+    def derivatives(
+        self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()
+    ) -> list[Any]:
+        """Return derivatives by what is wanted, given by an engine, as tensors."""
+        return list(map(as_leaf, arrays))
+
+    def add_gradients(self, history: History, grads: Sequence[Any], seed: Any) -> None:
+        """Add the gradients of one backward to those of what is wanted."""
+        tape = current() if "asyncio" in _modules else self.tape
+        stored.write(tape, history.wanted, grads)
 
     def gradient(self, x: Any) -> Any:
         """Return the gradient of a tensor, None before any."""
