@@ -87,6 +87,11 @@ class Way:
         return median_of(self.times) if self.times else NEVER
 
     @property
+    def price(self) -> float:
+        """What trying it is taken to cost now, in seconds."""
+        return self.loading() + self.compiling()
+
+    @property
     def title(self) -> str:
         """What messages call it."""
         title = registry.engine(self.engine).title
@@ -252,8 +257,7 @@ class Choice:
 
 def too_dear(way: Way) -> str:
     """Return why a way is not tried yet."""
-    seconds = way.loading() + way.compiling()
-    return f"auto: trying {way.title} takes about {seconds:.2g} s; that does not pay yet"
+    return f"auto: trying {way.title} takes about {way.price:.2g} s; that does not pay yet"
 
 
 def median_of(seconds: Iterable[float]) -> float:
