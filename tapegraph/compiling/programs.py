@@ -59,7 +59,8 @@ _ALONE = Failure("auto: no other engine is registered")
 _LOOKED_AT = Decision(
     NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
 )
-_NUMBERS = Decision(NATIVELY, Failure("Values are computed by the native engine, level by level"))
+_OF_VALUES = Failure("Values are computed by the native engine, level by level")
+_NUMBERS = Decision(NATIVELY, _OF_VALUES)
 
 
 class Programs:
@@ -118,7 +119,7 @@ class Programs:
     def advice(self) -> str:
         """Return why it runs where it does, what other engines cost, and what to change."""
         if self._trace.numbers is not None:
-            refused = dict.fromkeys(registry.rivals(), _NUMBERS.failure.reason)
+            refused = dict.fromkeys(registry.rivals(), _OF_VALUES.reason)
         else:
             self._rivals()
             refused = {name: failure.reason for name, failure in self._failed.items()}
@@ -375,7 +376,7 @@ class Programs:
 
     def _add_variants(self, choice: Choice, name: str) -> None:
         for variant, price in self._programs[name].variants.items():
-            choice.add(Way(name, variant, lambda price=price: price))
+            choice.add(Way(name, variant, partial(float, price)))
 
     def _rivals(self) -> list[str]:
         return [name for name in registry.rivals() if self._may_run(name)]

@@ -239,7 +239,7 @@ class Choice:
         cost = TRIALS * max(0.0, way.run - run) + way.arrival + self.stands.arrival
         if cost <= REVIEW * spent:
             return 0.0
-        way.tried = spent
+        way.tried = spent  # as if it had been: it is looked at again when that has doubled
         return spent
 
     def _why_native(self) -> Failure | None:
