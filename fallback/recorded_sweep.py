@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.batching.levels import LEVELS
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
 from tapegraph.fallback.rules import Joint, Row, Rule, recorded_row
@@ -31,6 +32,7 @@ from tapegraph.recording.record import outputs_of
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
+from tapegraph.tensors.batched import Batched, at_level, leaf_of_examples, levels_of
 from tapegraph.tensors.dual import Dual, dual_of
 from tapegraph.tensors.dual import parts as parts_of
 
@@ -128,8 +130,10 @@ def transposed_vjp(op: Op) -> Rule:
     row = recorded_row(op)
 
     def jvp(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
-        gs = [alias(as_leaf(np.ones(x.shape, x.dtype))) for x in (y if op.several else (y,))]
-        g: Any = gs if op.several else gs[0]
+        ys = y if op.several else (y,)
+        levels = levels_of(*ys, *inputs, *tangents)
+        leaves = [leaf_of_examples(np.ones(x.shape, x.dtype), levels) for x in ys]
+        g: Any = [g for g, _ in leaves] if op.several else leaves[0][0]
         if isinstance(row, Joint):
             parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
         else:
@@ -137,13 +141,13 @@ def transposed_vjp(op: Op) -> Rule:
                 None if rule is None or t is None else rule(g, y, *inputs, **attrs)
                 for rule, t in zip(row, tangents, strict=False)
             ]
-        totals: list[Any] = [None] * len(gs)
+        totals: list[Any] = [None] * len(leaves)
         for x, t, part in zip(inputs, tangents, parts, strict=False):
             if t is not None and part is not None:
                 back = fitted(part, x.shape, x.dtype)
                 totals = [
-                    added(total, _pulled_back(back, g, t))
-                    for total, g in zip(totals, gs, strict=True)
+                    added(total, _pulled_back(back, leaf, t))
+                    for total, (_, leaf) in zip(totals, leaves, strict=True)
                 ]
         return tuple(totals) if op.several else totals[0]
 
@@ -152,7 +156,11 @@ def transposed_vjp(op: Op) -> Rule:
 
 def _pulled_back(part: Any, g: Any, t: Any) -> Any:
     """Return the derivative by ``g`` of ``part`` times ``t``; None where it is zero."""
-    tag = max((x.tag for x in (part, t) if type(x) is Dual), default=None)
+    tag = max((x.tag for x in (part, t) if type(x) in (Batched, Dual)), default=None)
+    level = next((level for level in LEVELS.value() if level.tag == tag), None)
+    if level is not None:
+        found = _pulled_back(at_level(part, level).inner, g, at_level(t, level).inner)
+        return None if found is None else Batched(found, level.tag)
     if tag is None:
         region = Region([part], [g])
         if not region.wanted:
@@ -169,7 +177,9 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
         tangent = added(tangent, _pulled_back(part, g, turned))
     if tangent is None:
         return primal
-    return dual_of(as_leaf(np.zeros(g.shape, g.dtype)) if primal is None else primal, tangent, tag)
+    if primal is None:
+        primal = as_leaf(np.zeros(tangent.shape, tangent.dtype))
+    return dual_of(primal, tangent, tag)
 
 
 def transposed_jvp(jvp: Rule) -> Joint:

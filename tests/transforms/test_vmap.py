@@ -160,6 +160,22 @@ NESTINGS = {
     ),
     "a choice": (lambda x: np.where(x > 0.0, np.log(np.abs(x)), 0.1 * x), 0, (X,)),
     "places": (lambda x: np.sort(x)[np.argmax(x)] + x[np.argsort(x)], 0, (X,)),
+    "a tangent rule from a gradient rule": (
+        lambda x, v: tg.jvp(lambda x: np.linalg.det(np.outer(x, x) + np.eye(3)), (x,), (v,)),
+        0,
+        (X, X[::-1]),
+    ),
+    "tangents of one point through such a rule": (
+        tg.jacobian(lambda x: np.linalg.inv(np.outer(x, x) + np.eye(3)), mode="forward"),
+        0,
+        (X,),
+    ),
+    "several results": (lambda x: np.linalg.eigh(np.outer(x, x) + np.diag(x))[0], 0, (X,)),
+    "gradients of several results": (
+        tg.grad(lambda x: np.sum(np.linalg.svd(np.outer(x, x + 1.0) + np.eye(3))[1] ** 3)),
+        0,
+        (X,),
+    ),
     "numbers": (lambda x: np.linalg.norm(x) * np.median(x) + np.cumsum(x), 0, (X,)),
 }
 
