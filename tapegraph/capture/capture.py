@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from types import FrameType
@@ -357,15 +357,9 @@ class Capture(Recorder):
 
     # Gradients, which a program has of leaves alone
 
-    def between(
-        self,
-        ys: Sequence[Any],
-        targets: Sequence[Any] | None = None,
-        since: int = 0,
-        ends: Collection[Any] = (),
-    ) -> History:
-        """Return what lies between targets and results; parameters where there is no target."""
-        return CapturedHistory(self, ys, targets, since, ends)
+    def between(self, ys: Sequence[Any], *where: Any) -> History:
+        """Return what lies between results and targets of the program."""
+        return CapturedHistory(self, ys, *where)
 
     def derivatives(
         self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()

@@ -26,9 +26,9 @@ class CapturedHistory(History):
         self,
         capture: Any,
         ys: Sequence[Node],
-        targets: Sequence[Node] | None,
-        since: int,
-        ends: Collection[Node],
+        targets: Sequence[Node] | None = None,
+        since: int = 0,
+        ends: Collection[Node] = (),
     ) -> None:
         apart = set(map(id, ends))
 

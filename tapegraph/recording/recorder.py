@@ -8,7 +8,7 @@ ask which it is: this one, which records eagerly or nothing, or one that capture
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -237,15 +237,9 @@ class Recorder:
 
     # Gradients
 
-    def between(
-        self,
-        ys: Sequence[Any],
-        targets: Sequence[Any] | None = None,
-        since: int = 0,
-        ends: Collection[Any] = (),
-    ) -> History:
-        """Return what lies between targets and results."""
-        return History(ys, targets, since, ends)
+    def between(self, ys: Sequence[Any], *where: Any) -> History:
+        """Return what lies between results and targets; ``where`` is what `History` takes."""
+        return History(ys, *where)
 
     def derivatives(
         self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()
