@@ -48,7 +48,7 @@ class Lifted:
     def __init__(self, op: str, value: Any, path: str) -> None:
         self.value = value
         self.targets: list[Any] = []
-        if type(value) is np.ndarray and value.dtype.char in "df" and not LEVELS.value():  # mostly
+        if type(value) is np.ndarray and value.dtype.char in "df" and not LEVELS.entered.get():
             self.given = [value]
             self.inside = alias(as_leaf(own(value)), own=True)
             self.targets.append(self.inside)

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Literal, overload
 
 import numpy as np
 
+from tapegraph.batching.levels import LEVELS
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
 from tapegraph.errors import check_callable, message
@@ -433,7 +434,9 @@ class Gradient:
                 received = f"has_aux=True and a function returning {type(out).__name__}"
                 raise TypeError(message(op, received, "a pair: a number, and anything"))
             out, aux = out
-        out = of_each_example(result(op, out, level))
+        out = result(op, out, level)
+        if LEVELS.entered.get():
+            out = of_each_example(out)
         if out.shape != () and not self._of_sum:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
             received = f"a function returning shape {out.shape}"
