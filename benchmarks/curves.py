@@ -113,18 +113,19 @@ def main() -> None:
 
     import tapegraph as tg
     from benchmarks.contenders import COMPILED, load
-    from tapegraph.engines import registry, tuner
+    from tapegraph.engines import choice, registry
+    from tapegraph.lowering.steps.xla import refusal
 
     warnings.simplefilter("ignore")
     clock = time.process_time if options.clock == "cpu" else time.perf_counter
-    tuner.CLOCK.now = clock  # `auto` is to save what is measured here
+    choice.CLOCK.now = clock  # `auto` is to save what is measured here
     engine, programs = registry.engine("tensorflow"), []
     whole = engine.whole
 
-    def seen(*given: Any) -> Any:
-        programs.append(whole(*given))
+    def seen(recording: Any, state: Any, option: Any) -> Any:
         if options.engine == WITH_XLA:
-            programs[-1].try_variant(math.inf)  # at once
+            option = not refusal(recording, "auto")  # at once
+        programs.append(whole(recording, state, option))
         return programs[-1]
 
     vars(engine)["whole"] = seen
@@ -134,7 +135,7 @@ def main() -> None:
 
     def checked() -> None:
         step()
-        if options.engine == WITH_XLA and programs and "not with XLA" in programs[-1].variant:
+        if options.engine == WITH_XLA and programs and "not with XLA" in programs[-1].note:
             raise Refused
 
     curve = Curve([], [], "")
@@ -144,7 +145,7 @@ def main() -> None:
     if options.engine != AUTO and curve.steps and ran != options.engine.split()[0]:
         raise SystemExit(f"{options.workload} ran natively: {tg.last_backward().reason}")
     if ran == "tensorflow":
-        ran += programs[-1].variant
+        ran += programs[-1].note
     print(json.dumps(curve._replace(ran=ran)._asdict()))
 
 

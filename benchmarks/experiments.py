@@ -87,8 +87,7 @@ def compiled_step(workload: str):
     finally:
         Step.run = run
     ((step, values),) = ran
-    (with_xla,) = step.variants.tuner.untried
-    return step.variants.graph, with_xla.way(), step.feeds(values)
+    return step.graphs.graph, step.graphs.with_xla, step.feeds(values)
 
 
 def in_fresh_process(call: str, **environment: str) -> None:

@@ -77,7 +77,8 @@ class Function:
         for slot in recorded.program.fed:
             if slot not in leaves and recorded.program.ops[slot] is not INPUT:
                 leaves[slot] = _constant(recorded.constant(slot), batch)
-        leaves.update(zip(recorded.runs[0].inputs, feeds, strict=True))  # None where nobody reads
+        places = zip(recorded.runs[0].inputs, feeds, strict=True)
+        leaves.update((slot, feed) for slot, feed in places if slot is not None)
         emits = _FreeTranslator(recorded, batch, strong_zero=strong_zero)
         emits.run(leaves)
         return [tf.identity(emits.values[slot]) for slot in emits.program.outputs]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.engines import auto, fallback_policy, tuner
+from tapegraph.engines import auto, choice, fallback_policy
 from tapegraph.engines import backend as chosen_backend
 from tapegraph.recording import recorder, scopes
 
@@ -81,9 +81,9 @@ def sealed(monkeypatch):
     """Give each test an empty tape, the default engine, and NumPy as it is at the start."""
     np.random.seed(0)  # noqa: NPY002 - check_grads draws its directions from it
     monkeypatch.setattr(fallback_policy, "_warned", set())  # a cause is warned of once a test
-    monkeypatch.setattr(auto.KNOWN, "early", (None, 0.0))  # what `auto` decided before is forgotten
+    monkeypatch.setattr(auto, "BACKWARDS", auto.Backwards())  # what `auto` decided is forgotten
     # A step is not to import TensorFlow because the tests before have run for long.
-    monkeypatch.setattr(auto.KNOWN, "account", tuner.Account())
+    monkeypatch.setattr(choice, "PROCESS", choice.Ledger())
     fresh = {
         scopes.RECORDER: recorder.Recorder(),
         scopes.RECORDING.entered: (),

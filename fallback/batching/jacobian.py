@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -77,18 +78,13 @@ class BatchSweep(Arrays):
         batched = op.rules is None and op.name not in ROW_BY_ROW  # a user's rule expects arrays
         return super().parts(slot, g) if batched else self._one_by_one(slot, g)
 
-    def _one_by_one(self, slot: int, g: Batch) -> Iterator[tuple[int, Any]]:
+    def _one_by_one(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
         one = Arrays(self.recording)
-        rows: Any = g.array if isinstance(g, Batch) else self._rows_of(g)
+        rows = g.array if isinstance(g, Batch) else zip(*map(_rows_of, g), strict=False)
         for same in zip(*(one.parts(slot, row) for row in rows), strict=True):
             i = same[0][0]
             shape = self.program.shapes[i]
             yield i, Batch(np.stack([unbroadcast(_dense(part), shape) for _, part in same]))
-
-    def _rows_of(self, outputs: list[Batch | None]) -> list[list[Any]]:
-        """Return the cotangents of several outputs, row by row."""
-        of_each = ([None] * self._count if g is None else g.array for g in outputs)
-        return list(map(list, zip(*of_each, strict=True)))
 
     def fitted(self, slot: int, part: Any) -> Any:
         return super().fitted(slot, repeated(part, self._count))
@@ -98,6 +94,11 @@ class BatchSweep(Arrays):
 
     def zeros(self, slot: int) -> Any:
         return repeated(super().zeros(slot), self._count)
+
+
+def _rows_of(g: Batch | None) -> Any:
+    """Return the cotangents of one of several outputs."""
+    return repeat(None) if g is None else g.array
 
 
 def _dense(part: Any) -> Array:

@@ -16,15 +16,16 @@ from weakref import finalize
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.engines.tuner import CLOCK
+from tapegraph.engines.choice import CLOCK
 from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import Compiler
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
-from tapegraph.recording.watchers import WATCHING, Watcher
+from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
 
 # The file that a plan's lines are of.
 PLAN = "<tapegraph plan"
+_REST = "the rest of a plan"
 _numbers = itertools.count(1)
 _as_array: Any = np.asarray  # NumPy's types do not know an order that varies
 
@@ -40,10 +41,11 @@ class Plan:
 
     keeps_state = False
     compile_seconds = 0.0
-    variant = ""
+    note = ""
 
     def __init__(self, recording: Recording) -> None:
         keep_freed_memory()
+        self.variants: dict[str, float] = {}
         self.leaves = recording.program.fed
         values = [recording.values[slot] for slot in self.leaves]
         # How a sum is rounded depends on the order in memory; a real call takes arguments in C's.
@@ -65,10 +67,6 @@ class Plan:
         plan = names["plan"]
         return (lambda *a: next(plan(*a))) if self._long else plan
 
-    def try_variant(self, limit: float) -> bool:
-        """Return whether another variant was tried: there is but one."""
-        return False
-
     def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
         typed = zip(values, self._types, strict=True)
@@ -84,18 +82,21 @@ class Plan:
             start, names = CLOCK.now(), dict(self._names)
             self._told = self._made(telling(self._body), f"{PLAN}, watched>", names), names
             for watcher in watchers:
-                watcher.compiled("a plan that tells of its lines", start, CLOCK.now() - start)
+                what = "compiling a plan that tells of its lines"
+                watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
         run, names = self._told
 
         def tell(number: int, *results: Any) -> None:
             line = self._body[number]
             for watcher in watchers:
-                watcher.line(line.op, line.place, results)
+                watcher.passed(ENGINE, line.op or _REST, line.place, results=results)
 
         for watcher in watchers:
-            watcher.plan_starts()
+            watcher.begins(ENGINE, _REST, "")
         names[TELL] = tell
         try:
             return quietly(run, *arrays)
         finally:
             del names[TELL]
+            for watcher in watchers:
+                watcher.ends()

@@ -25,6 +25,7 @@ from tapegraph.lowering.rows.rules import (
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
+from tapegraph.recording.program import Recording
 
 
 def _gelu(out: Any, x: Any) -> Any:
@@ -297,42 +298,66 @@ def _xor(out: Any, a: Any, b: Any) -> Any:
     return (a | b) & ~(a & b)  # a tenth of the time of NotEqual, which compares bools one by one
 
 
+# ------------------------------------------------------------------ with XLA
+
+
+def _by_a_number(recording: Recording, slot: int) -> bool:
+    # What an array divides, XLA divides by products of it, which overflow.
+    below = recording.program.inputs[slot][1]
+    number = recording.values[below] if below in recording.program.scalars else 0.0
+    return bool(2.0**-32 < abs(number) < 2.0**32)
+
+
+def _is_a_product(recording: Recording, slot: int) -> bool:
+    # XLA multiplies these powers out, as NumPy does, and joins others.
+    exponent = recording.program.inputs[slot][1]
+    return exponent in recording.program.scalars and recording.values[exponent] in (1, 2, 3)
+
+
+def _is_float(recording: Recording, slot: int) -> bool:
+    return recording.program.dtypes[slot].kind == "f"
+
+
 LOWERINGS: dict[str, Row | Rule] = {
     "add": Row(lambda out, a, b: raw.AddV2(x=a, y=b), xla=True, complex=True),
     "sub": Row(lambda out, a, b: raw.Sub(x=a, y=b), xla=True, complex=True),
     "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), xla=True, complex=True),
     # XLA turns the gradient with respect to b, a / b / b, into a / (b * b), which overflows.
-    "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), complex=True),
-    "pow": Row(_pow, xla=True, complex=True),
+    "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), xla=_by_a_number, complex=True),
+    "pow": Row(_pow, xla=_is_a_product, complex=True),
     "neg": Row(lambda out, x: raw.Neg(x=x), xla=True, complex=True),
     "sin": Row(lambda out, x: raw.Sin(x=x), xla=True, complex=True),
     "cos": Row(lambda out, x: raw.Cos(x=x), xla=True, complex=True),
     "tan": Row(by_slopes("tan", _tan), xla=True, complex=lambda out, x: raw.Tan(x=x)),
-    "exp": Row(lambda out, x: raw.Exp(x=x), xla=True, complex=True),
-    "log": Row(lambda out, x: raw.Log(x=x), xla=True, complex=True),
-    "sqrt": Row(lambda out, x: raw.Sqrt(x=x), xla=True, complex=True),
+    # XLA adds the exponents of products, and takes those of logarithms as they are.
+    "exp": Row(lambda out, x: raw.Exp(x=x), complex=True),
+    "log": Row(lambda out, x: raw.Log(x=x), complex=True),
+    # XLA makes an absolute value of the root of a square.
+    "sqrt": Row(lambda out, x: raw.Sqrt(x=x), complex=True),
     "tanh": Row(lambda out, x: raw.Tanh(x=x), xla=True, complex=True),
     "sigmoid": Row(lambda out, x: raw.Sigmoid(x=x), xla=True, complex=True),
     "relu": Row(lambda out, x: raw.Relu(features=x), xla=True),
     "abs": Row(lambda out, x: raw.Abs(x=x), xla=True, complex=_complex_abs),
     "gelu": Row(_gelu, xla=True),
     "silu": Row(lambda out, x: x * raw.Sigmoid(x=x), xla=True),
-    "cbrt": by_slopes("cbrt", _cbrt),
+    "cbrt": Row(by_slopes("cbrt", _cbrt), xla=True),
     "log1p": Row(lambda out, x: raw.Log1p(x=x), complex=True),
-    "expm1": Row(by_slopes("expm1", _expm1), complex=lambda out, x: raw.Expm1(x=x)),
+    "expm1": Row(by_slopes("expm1", _expm1), xla=True, complex=lambda out, x: raw.Expm1(x=x)),
     "log2": Row(lambda out, x: raw.Log(x=x) / LN2, complex=True),
     "log10": Row(lambda out, x: raw.Log(x=x) / LN10, complex=True),
     "exp2": Row(by_slopes("exp2", _exp2), complex=lambda out, x: raw.Exp(x=x * LN2)),
     "sinh": Row(by_slopes("sinh", _sinh), complex=lambda out, x: raw.Sinh(x=x)),
     "cosh": Row(by_slopes("cosh", _cosh), complex=lambda out, x: raw.Cosh(x=x)),
     "arcsin": Row(by_slopes("arcsin", _arcsin), complex=lambda out, x: raw.Asin(x=x)),
-    "arccos": Row(by_slopes("arccos", _arccos), complex=lambda out, x: raw.Acos(x=x)),
-    "arctan": Row(lambda out, x: raw.Atan(x=x), complex=True),
-    "arcsinh": Row(lambda out, x: raw.Asinh(x=x), complex=True),
+    "arccos": Row(by_slopes("arccos", _arccos), xla=True, complex=lambda out, x: raw.Acos(x=x)),
+    "arctan": Row(lambda out, x: raw.Atan(x=x), xla=True, complex=True),
+    "arcsinh": Row(lambda out, x: raw.Asinh(x=x), xla=True, complex=True),
     "arccosh": Row(
-        by_slopes("arccosh", lambda out, x: raw.Acosh(x=x)), complex=lambda out, x: raw.Acosh(x=x)
+        by_slopes("arccosh", lambda out, x: raw.Acosh(x=x)),
+        xla=True,
+        complex=lambda out, x: raw.Acosh(x=x),
     ),
-    "arctanh": Row(lambda out, x: raw.Atanh(x=x), complex=True),
+    "arctanh": Row(lambda out, x: raw.Atanh(x=x), xla=True, complex=True),
     "sinc": Row(by_slopes("sinc", _sinc), complex=_complex_sinc),
     "arctan2": by_slopes("arctan2", lambda out, a, b: raw.Atan2(y=a, x=b)),
     "hypot": by_slopes("hypot", _hypot),
@@ -342,34 +367,34 @@ LOWERINGS: dict[str, Row | Rule] = {
     "fmax": _choice(lambda a, b: raw.SelectV2(condition=(a >= b) | raw.IsNan(x=b), t=a, e=b)),
     "fmin": _choice(lambda a, b: raw.SelectV2(condition=(a <= b) | raw.IsNan(x=b), t=a, e=b)),
     "clip": Row(by_slopes("clip", _clip), xla=True),
-    "sign": lambda out, x: raw.Sign(x=x),
-    "floor": lambda out, x: raw.Floor(x=x),
-    "ceil": lambda out, x: raw.Ceil(x=x),
-    "rint": Row(_rint, complex=_by_parts(_rint)),
-    "trunc": lambda out, x: raw.Sign(x=x) * raw.Floor(x=raw.Abs(x=x)),
+    "sign": Row(lambda out, x: raw.Sign(x=x), xla=True),
+    "floor": Row(lambda out, x: raw.Floor(x=x), xla=True),
+    "ceil": Row(lambda out, x: raw.Ceil(x=x), xla=True),
+    "rint": Row(_rint, xla=True, complex=_by_parts(_rint)),
+    "trunc": Row(lambda out, x: raw.Sign(x=x) * raw.Floor(x=raw.Abs(x=x)), xla=True),
     "mod": by_slopes("mod", _mod),
     "floor_divide": _floor_divide,
-    "astype": Row(lambda out, x, *, dtype: cast_to(x, dtype), complex=True),
+    "astype": Row(lambda out, x, *, dtype: cast_to(x, dtype), xla=_is_float, complex=True),
     "round": Row(_round, complex=_by_parts(_round)),
     "where": Row(_where, xla=True, complex=True),
-    "detach": Row(lambda out, x: raw.StopGradient(input=x), complex=True),
+    "detach": Row(lambda out, x: raw.StopGradient(input=x), xla=True, complex=True),
     "real": Row(lambda out, x: _part("Real", x), complex=True),
     "imag": Row(lambda out, x: _part("Imag", x), complex=True),
     "angle": Row(lambda out, x: _part("Angle", x), complex=True),
     "from_parts": Row(_from_parts, complex=True),
     "conj": Row(lambda out, x: raw.Conj(input=x), complex=True),
-    "equal": Row(lambda out, a, b: raw.Equal(x=a, y=b), complex=True),
-    "not_equal": Row(lambda out, a, b: raw.NotEqual(x=a, y=b), complex=True),
-    "less": lambda out, a, b: raw.Less(x=a, y=b),
-    "less_equal": lambda out, a, b: raw.LessEqual(x=a, y=b),
-    "greater": lambda out, a, b: raw.Greater(x=a, y=b),
-    "greater_equal": lambda out, a, b: raw.GreaterEqual(x=a, y=b),
-    "logical_and": lambda out, a, b: raw.LogicalAnd(x=_true(a), y=_true(b)),
-    "logical_or": lambda out, a, b: raw.LogicalOr(x=_true(a), y=_true(b)),
-    "logical_xor": _xor,
-    "logical_not": _not,
-    "isnan": _of_floats("IsNan", False),
-    "isinf": _of_floats("IsInf", False),
-    "isfinite": _of_floats("IsFinite", True),
+    "equal": Row(lambda out, a, b: raw.Equal(x=a, y=b), xla=True, complex=True),
+    "not_equal": Row(lambda out, a, b: raw.NotEqual(x=a, y=b), xla=True, complex=True),
+    "less": Row(lambda out, a, b: raw.Less(x=a, y=b), xla=True),
+    "less_equal": Row(lambda out, a, b: raw.LessEqual(x=a, y=b), xla=True),
+    "greater": Row(lambda out, a, b: raw.Greater(x=a, y=b), xla=True),
+    "greater_equal": Row(lambda out, a, b: raw.GreaterEqual(x=a, y=b), xla=True),
+    "logical_and": Row(lambda out, a, b: raw.LogicalAnd(x=_true(a), y=_true(b)), xla=True),
+    "logical_or": Row(lambda out, a, b: raw.LogicalOr(x=_true(a), y=_true(b)), xla=True),
+    "logical_xor": Row(_xor, xla=True),
+    "logical_not": Row(_not, xla=True),
+    "isnan": Row(_of_floats("IsNan", False), xla=True),
+    "isinf": Row(_of_floats("IsInf", False), xla=True),
+    "isfinite": Row(_of_floats("IsFinite", True), xla=True),
     "signbit": _signbit,
 }

@@ -241,7 +241,7 @@ def _roll(out: Any, x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) ->
 LOWERINGS: dict[str, Row | Rule] = {
     "part": Row(lambda out, outputs, *, output: outputs[output], complex=True),
     "roll": Row(_roll, xla=True, complex=True),
-    "within": _within,
+    "within": Row(_within, xla=True),
     "argsort": _argsort,
     # Sorted is parted too, at every place.
     "argpartition": lambda out, x, *, kth, axis: _argsort(out, x, axis=axis),

@@ -318,7 +318,7 @@ LAST_LOWERINGS: dict[str, Rule] = {
 
 # Used where a capture becomes one graph; a plain backward runs these natively.
 WHOLE_LOWERINGS: dict[str, Row] = {
-    "layer_norm": Row(_layer_norm, strong_zero=partial(_layer_norm, times=_keeps_zeros)),
+    "layer_norm": Row(_layer_norm, xla=True, strong_zero=partial(_layer_norm, times=_keeps_zeros)),
     "conv2d": Row(
         _of_channels_first(_conv2d), strong_zero=_of_channels_first(_conv2d_keeping_zeros)
     ),

@@ -17,6 +17,7 @@ import numpy as np
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.recording.op import Op
+from tapegraph.recording.program import Recording
 
 Rule = Callable[..., Any]
 
@@ -31,7 +32,8 @@ class Result(NamedTuple):
 class Row(NamedTuple):
     """The rule of an operation, and what is known of it.
 
-    :ivar xla: With XLA it gives the same in all its cases, NaN and ties included.
+    :ivar xla: With XLA it gives the same in all its cases, NaN and ties included, whatever other
+        such operations it is joined with; or what tells so of an entry.
     :ivar complex: The rule for complex numbers, or True where it is the same one. TensorFlow's own
         gradients conjugate as ours do. Without it they run natively.
     :ivar strong_zero: The rule in which a zero cotangent absorbs what it meets, where that is
@@ -42,7 +44,7 @@ class Row(NamedTuple):
     """
 
     rule: Rule
-    xla: bool = False
+    xla: bool | Callable[[Recording, int], bool] = False
     complex: Rule | Literal[True] | None = None
     strong_zero: Rule | None = None
     shape: Callable[..., tuple[int, ...]] | None = None

@@ -26,5 +26,5 @@ LOWERINGS: dict[str, Row | Rule] = {
     ),
     "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True, complex=True),
     "concat": Row(_concat, xla=True, complex=True),
-    "broadcast_to": Row(_broadcast_to, complex=True),
+    "broadcast_to": Row(_broadcast_to, xla=True, complex=True),
 }

@@ -74,7 +74,7 @@ def _bessel(kind: str, side: float) -> Row:
 
 LOWERINGS: dict[str, Row | Rule] = {
     "erf": lambda out, x: raw.Erf(x=x),
-    "erfc": lambda out, x: raw.Erfc(x=x),
+    "erfc": Row(lambda out, x: raw.Erfc(x=x), xla=True),
     "erfinv": lambda out, x: raw.Erfinv(x=x),
     "gamma": by_slopes("gamma", lambda out, x: raw.Exp(x=raw.Lgamma(x=x)) * _gammasgn(out, x)),
     "gammaln": by_slopes("gammaln", lambda out, x: raw.Lgamma(x=x)),

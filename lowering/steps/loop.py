@@ -13,31 +13,17 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import aligned_empty
-from tapegraph.engines import tuner
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import to_tensorflow
-from tapegraph.lowering.rows.rules import NotLowered, raw
+from tapegraph.lowering.rows.rules import raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph, Writer
-from tapegraph.lowering.steps.variables import tables
-from tapegraph.recording.op import ALL_REDUCE, INPUT
-from tapegraph.recording.program import Program
+from tapegraph.recording.op import INPUT
 from tapegraph.typed import Array
 
 # A loop of XLA's has room for at least so many runs.
 _ROOM = 64
-
-
-def check_loops(program: Program) -> None:
-    """Refuse what would be another computation, or a slow one, in a loop of the graph.
-
-    :raises NotLowered: It averages over processes, or changes a table by its rows.
-    """
-    if ALL_REDUCE in program.ops:
-        raise NotLowered("an average over processes is no part of a loop")
-    if tables(program):
-        raise NotLowered("a table that changes by its rows would be copied by every run of a loop")
 
 
 class Loop:
@@ -50,21 +36,24 @@ class Loop:
     """
 
     def __init__(
-        self, trace: Callable[..., StepGraph], entries: int, *, many: Many, use: xla.Use
+        self, trace: Callable[..., StepGraph], entries: int, many: Many, *, asked: bool
     ) -> None:
-        self.variants = xla.Variants(
-            partial(trace, writer=partial(_LoopWriter, many=many)),
-            entries,
-            use,
-            what=f"compiling a loop with XLA: {entries} entries",
-            trials=tuner.POLICY.trials,
+        trace = partial(trace, writer=partial(_LoopWriter, many=many))
+        self.graphs = xla.Graphs(
+            trace, f"compiling a loop with XLA: {entries} entries", asked=asked
         )
         self._room = 0  # for so many runs XLA has compiled it
         self._told: tuple[tuple[int, int], list[Any]] = (0, 0), []  # how many runs, as tensors
         self.done = 0
 
     def run(
-        self, feeds: list[tuple[Array, bool]], runs: int, ahead: int, changes: Changes
+        self,
+        feeds: list[tuple[Array, bool]],
+        runs: int,
+        ahead: int,
+        changes: Changes,
+        *,
+        with_xla: bool,
     ) -> list[Output] | None:
         """Run the step so many times; None where not all stand: then nothing has been changed.
 
@@ -80,7 +69,8 @@ class Loop:
             self.done = runs if outputs is not None else int(graph.refused)
             return outputs
 
-        return self.variants.run(call, changes, recompiles=self._room < runs, runs=runs)
+        recompiles = self._room < runs
+        return self.graphs.run(call, changes, with_xla=with_xla, recompiles=recompiles)
 
     def _fed(self, feeds: list[tuple[Array, bool]], runs: int, room: int) -> list[Any]:
         if self._told[0] != (runs, room):

@@ -1,6 +1,6 @@
 """A program that was captured, run in TensorFlow with its state in variables.
 
-One run is one graph, and many runs are one loop; of each there is a variant with XLA.
+One run is one graph, and many runs are one loop; of each there is one more with XLA.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.engines import tuner
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import moved, to_tensorflow
 from tapegraph.lowering.rows.rules import NotLowered
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
-from tapegraph.lowering.steps.loop import Loop, check_loops
+from tapegraph.lowering.steps.loop import Loop
 from tapegraph.lowering.steps.step_graph import Changes, StepGraph
-from tapegraph.lowering.steps.variables import variable_of
+from tapegraph.lowering.steps.variables import tables, variable_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
@@ -30,10 +29,14 @@ from tapegraph.typed import Array, Xla
 
 
 class MayHaveLostZeros(NotLowered):
-    """A gradient held a NaN, which may be 0 * inf: the native engine knows. Nothing was changed."""
+    """A gradient held a NaN, which may be 0 * inf: the native engine knows. Nothing was changed.
 
-    def __init__(self, runs_done: int = 0) -> None:
-        super().__init__("a gradient held a NaN, and only the native engine keeps zeros in a step")
+    With XLA it may also be a number that is not finite where the graph's is.
+    """
+
+    def __init__(self, variant: str, runs_done: int = 0) -> None:
+        zeros = "a gradient held a NaN, and only the native engine keeps zeros in a step"
+        super().__init__("its numbers may not have been the graph's" if variant else zeros)
         self.runs_done = runs_done
 
 
@@ -57,43 +60,42 @@ class Step:
         self._program = program
         variables = {slot: state.variable for slot, state in self._state.items()}
         self._trace = partial(StepGraph, recording, variables, inputs)
-        self._use = xla.use(recording, option)
+        refused = xla.refusal(recording, option)
+        self._note = f"; not with XLA: {refused}" if refused else ""
+        price = xla.STEP + xla.STEP_ENTRY * len(program)
+        self.variants = {} if refused or option is True else {"XLA": price}
         what = f"compiling a step with XLA: {len(program)} entries"
-        self.variants = xla.Variants(
-            self._trace,
-            len(program),
-            self._use,
-            what=None if self._use.at_once else what,  # the first run of all is announced already
-            trials=tuner.POLICY.variant_trials,
-        )
+        self.graphs = xla.Graphs(self._trace, what, asked=option is True)
+        if option is not True:
+            self.graphs.graph  # noqa: B018 - it is made now
         self._loop: Loop | None = None
-        self._ran = self.variants
         self._numbers: dict[int, tuple[bytes, Any]] = {}  # what was fed last, and its tensor
+
+    @property
+    def _all_graphs(self) -> list[xla.Graphs]:
+        return [self.graphs] if self._loop is None else [self.graphs, self._loop.graphs]
 
     @property
     def compile_seconds(self) -> float:
         """What its runs have spent compiling with XLA."""
-        looped = 0.0 if self._loop is None else self._loop.variants.compile_seconds
-        return self.variants.compile_seconds + looped
+        return sum(graphs.compile_seconds for graphs in self._all_graphs)
 
     @property
-    def trying(self) -> bool:
-        """Whether the latest run was one on trial."""
-        return self._ran.trying
-
-    @property
-    def variant(self) -> str:
-        """Which graph ran last, and what is known of the other."""
-        return self._ran.told
+    def note(self) -> str:
+        """Whether XLA runs it, where that is not measured."""
+        failures = [graphs.failure for graphs in self._all_graphs if graphs.failure]
+        if failures:
+            return f"; not with XLA: {failures[0]}"
+        return " with XLA" if self.graphs.asked else self._note
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph for TensorBoard, under the names of parameters and inputs."""
-        tf, function = tensorflow(), self.variants.graph.call.function
+        tf, function = tensorflow(), self.graphs.graph.call.function
         with tf.summary.create_file_writer(os.fspath(folder)).as_default():
             tf.summary.graph(_renamed(function.graph.as_graph_def(), self._labels()))
 
     def _labels(self) -> dict[str, str]:
-        function = self.variants.graph.call.function
+        function = self.graphs.graph.call.function
         slots = {id(self._state[slot].variable.handle): slot for slot in self._state}
         labels = {
             placeholder.op.name: f"{self._names[slots[id(handle)]]}/variable"
@@ -103,10 +105,6 @@ class Step:
         inputs = self.leaves[len(self._state) :]
         fed = zip(inputs, function.inputs, strict=False)  # constants and captures may follow
         return labels | {tensor.op.name: self._names[slot] for slot, tensor in fed}
-
-    def try_variant(self, limit: float) -> bool:
-        """Compile it with XLA next, if that costs at most so many seconds; return whether."""
-        return self.variants.try_next(limit)
 
     def feeds(self, values: list[Any]) -> list[Any]:
         """Bring state to its variables, and return what the graphs are fed; as in `run`."""
@@ -128,35 +126,39 @@ class Step:
             self._numbers[position] = bits, to_tensorflow(array)
         return self._numbers[position][1]
 
-    def run(self, values: list[Any], changes: Any = None) -> list[Any]:
+    def run(self, values: list[Any], changes: Any = None, variant: str = "") -> list[Any]:
         """Return what gives the outputs, computed with the new numbers of state in its variables.
 
         :raises MayHaveLostZeros: A gradient holds a NaN.
         """
         feeds = self.feeds(values)
-        self._ran = self.variants
-        outputs = self.variants.run(
-            lambda graph, changes: graph(feeds, changes), self._with_state(changes)
+        outputs = self.graphs.run(
+            lambda graph, changes: graph(feeds, changes),
+            self._with_state(changes),
+            with_xla=bool(variant),
         )
         if outputs is None:
-            raise MayHaveLostZeros
+            raise MayHaveLostZeros(variant)
         return outputs
 
     def _with_state(self, changes: Any) -> Changes:
         remote = [variable.remote for variable in self._updated]
         return lambda outputs: changes(outputs, remote)
 
-    def run_many(self, values: list[Any], runs: int, many: Many, changes: Any) -> list[Any]:
+    def run_many(
+        self, values: list[Any], runs: int, many: Many, changes: Any, variant: str = ""
+    ) -> list[Any]:
         """Return the outputs of many runs: those of each in rows, and the last one's of others."""
         if self._loop is None:
-            check_loops(self._program)
-            self._loop = Loop(self._trace, len(self._program), many=many, use=self._use)
+            if tables(self._program):
+                raise NotLowered("every run of a loop would copy a table that changes by its rows")
+            self._loop = Loop(self._trace, len(self._program), many, asked=self.graphs.asked)
         has_rows = [slot not in many.carried for slot in self.leaves[len(self._state) :]]
         fed = list(zip(self._pushed(values), has_rows, strict=True))
-        self._ran = self._loop.variants
-        outputs = self._loop.run(fed, runs, many.ahead, self._with_state(changes))
+        changes = self._with_state(changes)
+        outputs = self._loop.run(fed, runs, many.ahead, changes, with_xla=bool(variant))
         if outputs is None:
-            raise MayHaveLostZeros(self._loop.done)
+            raise MayHaveLostZeros(variant, self._loop.done)
         return outputs
 
 

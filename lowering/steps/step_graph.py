@@ -28,11 +28,10 @@ from tapegraph.lowering.rows.rules import (
     reshaped,
 )
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.steps import agreement
 from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import Translator
 from tapegraph.recording.changes import make
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN
+from tapegraph.recording.op import DERIVATIVES, JACOBIAN
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
@@ -69,7 +68,7 @@ class StepGraph:
     ) -> None:
         tf, program = tensorflow(), recording.program
         # XLA would join constants, so it is fed them, after the inputs.
-        hidden = list(_hidden(recording, variables, inputs)) if with_xla else []
+        hidden = _hidden(recording, variables, inputs) if with_xla else []
         self._hidden = [tf.constant(value) for value, _ in hidden]
         fed = [*([slot] for slot in inputs), *(slots for _, slots in hidden)]
         emits = (writer or Writer)(recording, variables, fed, xla=with_xla, careful=careful)
@@ -223,7 +222,6 @@ class Writer(Translator):
         tf, program = tensorflow(), self.program
         self._sums: list[Any] = []
         self._guards: list[Any] = []
-        self._stood: Any = True  # at the last all-reduce
         targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }
@@ -263,9 +261,6 @@ class Writer(Translator):
         program, values = self.program, self.values
         if slot in self._of_tables:
             return self._by_rows(slot)
-        if program.ops[slot] is ALL_REDUCE:
-            with self._tape.stop_recording():
-                return self._all_reduce(slot)
         last = values.runs_last(slot)
         # Others may read what is transposed for this one: before the tape stops recording.
         tensors = values.read_by(slot, last=last)
@@ -280,11 +275,9 @@ class Writer(Translator):
             raise NotLowered(
                 f"{self.recording.describe(slot)} has no node of {names} in TensorFlow"
             ) from error
-        if self._xla:
-            operands = [tensors[i] for i in program.inputs[slot]]  # numbers have theirs by now
+        if self._xla and program.ops[slot].name == "within":  # places out of range have become -1
             with self._tape.stop_recording():
-                careful = self._careful
-                self._guards += agreement.guards(program, slot, operands, result, careful=careful)
+                self._guards.append(tensorflow().reduce_all(result >= 0))
         return result
 
     def _by_rows(self, slot: int) -> Any:
@@ -332,23 +325,12 @@ class Writer(Translator):
             rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
         return rows
 
-    def _all_reduce(self, slot: int) -> Any:
-        """Emit an average over ranks; those of a run that does not stand are told to wait."""
-        tf, program = tensorflow(), self.program
-        exchange = partial(program.ops[slot].forward, **program.attrs[slot])
-        stood, self._stood = self._stood, self._stands()
-        given = [*(self.values[i] for i in program.inputs[slot]), stood, self._stood]
-        result = tf.numpy_function(exchange, given, program.dtypes[slot])
-        with tf.control_dependencies([result]):  # nothing is assigned where it fails
-            self._guards.append(tf.identity(self._stood))
-        return tf.ensure_shape(result, program.shapes[slot])
-
     def _look_at(self, gradient: Any) -> None:
         """Let a NaN in a gradient be seen: it is one of the sum, in float64."""
         self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
 
     def _stands(self) -> Any:
-        """Return whether no gradient so far holds a NaN, and XLA gives the same."""
+        """Return whether no gradient holds a NaN, and XLA gives the same."""
         tf, guards = tensorflow(), list(self._guards)
         if self._sums:
             # With XLA a sum of products that overflow may be infinite where it is no number.
@@ -377,10 +359,34 @@ class Writer(Translator):
 
 def _hidden(
     recording: Recording, variables: Mapping[int, Any], inputs: list[int]
-) -> Iterator[tuple[Array, list[int]]]:
-    for slot in _constants(recording.program, variables, inputs):
-        yield recording.values[slot], [slot]
-    yield from agreement.hidden_numbers(recording)
+) -> list[tuple[Array, list[int]]]:
+    """Return the numbers that XLA is fed, so that it joins no two of them, and who has each.
+
+    Python numbers are tensors of their own, in the dtype of their readers: out of a vector, or in
+    another dtype, one would be taken again for every element that is computed with it. Exponents
+    stay: XLA multiplies powers of a known one out.
+    """
+    program = recording.program
+    readers = program.readers()
+    steps = zip(program.ops, program.inputs, strict=True)
+    exponents = {inputs[1] for op, inputs in steps if op.name == "pow"}
+    found: dict[Any, tuple[Array, list[int]]] = {
+        slot: (recording.values[slot], [slot]) for slot in _constants(program, variables, inputs)
+    }
+    for slot in program.scalars:
+        value = recording.values[slot]
+        is_float64 = value != value or float(value) == value
+        if slot in exponents or isinstance(value, (bool, np.bool_)) or not is_float64:
+            continue
+        dtypes = {program.dtypes[reader] for reader in readers[slot]}
+        dtype = dtypes.pop() if len(dtypes) == 1 else None
+        if dtype not in (np.float32, np.float64):
+            dtype = np.dtype(np.float64)
+        with np.errstate(all="ignore"):
+            number = np.asarray(value, dtype)
+        # By their text 0.0 and -0.0 differ.
+        found.setdefault((repr(float(value)), dtype), (number, []))[1].append(slot)
+    return list(found.values())
 
 
 def _constants(program: Program, variables: Mapping[int, Any], inputs: Container[int]) -> list[int]:

@@ -19,11 +19,20 @@ from tapegraph.compiling.inputs import GradientBefore
 from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
-from tapegraph.engines.auto import EngineStats, advice, choice, costs
+from tapegraph.engines.auto import advice, backend_in_force, costs, way_of
 from tapegraph.engines.backend import LAST, get_backend
-from tapegraph.engines.engine import Engine, EngineDeclined, Many, WholeProgram
+from tapegraph.engines.choice import (
+    CLOCK,
+    NATIVELY,
+    NEVER,
+    Choice,
+    Decision,
+    Ledger,
+    Way,
+    milliseconds,
+)
+from tapegraph.engines.engine import EngineDeclined, Many, WholeProgram
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.engines.tuner import CLOCK, NEVER, POLICY
 from tapegraph.errors import message
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
@@ -39,16 +48,19 @@ from tapegraph.recording.changes import (
 )
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.remote import RemoteArray, offloaded
-from tapegraph.recording.watchers import WATCHING, AskReal, is_watched
+from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
 # of arguments and results it holds.
 _LONGEST, _FIRST, _MOST_BYTES = 1.0, 16, 1 << 26
-_ASKED = Failure("the backend was native")
+_ASKED = Decision(NATIVELY, Failure("the backend was native"))
 _ALONE = Failure("auto: no other engine is registered")
-_LOOKED_AT = Failure("tg.anomaly looks at each result, which the native engine alone shows")
-_NUMBERS = Failure("Values are computed by the native engine, level by level")
+_LOOKED_AT = Decision(
+    NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
+)
+_OF_VALUES = Failure("Values are computed by the native engine, level by level")
+_NUMBERS = Decision(NATIVELY, _OF_VALUES)
 
 
 class Programs:
@@ -65,21 +77,39 @@ class Programs:
             self.native: Any = native.whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
         self._tell_compiled(registry.NATIVE, start)
-        self._last: tuple[str, WholeProgram, str | None] = ("", self.native, None)
-        self._others: dict[str, WholeProgram] = {}
-        self._failed: dict[str, Failure] = {}
-        self._setbacks = 0
-        self._unlooped: set[str] = set()  # engines that run the step in no loop
-        self._pace: dict[str, float] = {}  # seconds of a run in its loop
-        self._structure: EngineStats | None = None
-        self._alone: Failure | None = None  # why no other engine may run it
-        self._tried_a_variant = False
+        self._programs: dict[str, WholeProgram] = {registry.NATIVE: self.native}
+        self._failed: dict[str, Failure] = {}  # why engines do not run it
+        # How the ways to run it were chosen, by backend and whether in loops.
+        self._choices: dict[tuple[str, bool], Choice | Decision] = {}
+        self._loops = True  # engines run it in loops
+        self._ran: Decision | None = None
+
+    @property
+    def parts(self) -> list[Programs]:
+        """The programs of the step in the order in which they run, this one last."""
+        return [*self._trace.earlier, self]
 
     @property
     def ran(self) -> str:
         """Which engine ran last, in which variant, and why the native one; ``""`` before."""
-        name, program, reason = self._last
-        return name + program.variant if reason is None else f"{name}: {reason}"
+        if self._ran is None:
+            return ""
+        way, failure, choice = self._ran
+        if failure is not None:
+            return f"{way.engine}: {failure.reason}"
+        text = f"{way.engine} with {way.variant}" if way.variant else way.engine
+        text += self._programs[way.engine].note
+        if choice is None:
+            return text
+        ways = {w.variant: w for w in (choice.stands, *choice.others) if w.engine == way.engine}
+        for variant in self._programs[way.engine].variants:
+            tried = ways.get(variant)
+            if tried is None and choice.failure is not None:
+                text += f"; not with {variant}: {choice.failure.reason}"
+            elif tried is not None and tried.times and ways[""].times:
+                took, without = milliseconds(tried.run), milliseconds(ways[""].run)
+                text += f"; {took} with {variant}, {without} without"
+        return text
 
     def told(self) -> str:
         """Return what its buffers take, what making it took, and what ran it."""
@@ -94,26 +124,26 @@ class Programs:
     def advice(self) -> str:
         """Return why it runs where it does, what other engines cost, and what to change."""
         if self._trace.numbers is not None:
-            refused = dict.fromkeys(registry.rivals(), _NUMBERS.reason)
+            refused = dict.fromkeys(registry.rivals(), _OF_VALUES.reason)
         else:
             self._rivals()
             refused = {name: failure.reason for name, failure in self._failed.items()}
-        tuner = None if self._structure is None else self._structure.tuner
-        told = costs(tuner, refused, self._last[0])
-        return " ".join([choice(), *told, advice(refused, tuner)])
+        way, _, choice = self._ran or Decision(NATIVELY)
+        told = costs(choice, refused, way.engine, self._length)
+        return " ".join([backend_in_force(), *told, advice(choice, refused)])
 
     def run(self, given: list[Any], undo: Undo) -> Any:
         """Run the step, and write state: a run that fails changes nothing."""
-        name, failure = self._choose()
-        if name == registry.NATIVE or name in self._others:
-            return self._run(name, failure, given, undo)
-        with self._announced(name):  # the first run counts: it prepares the graph
-            return self._run(name, failure, given, undo)
+        decision = self._choose()
+        if decision.way.engine in self._programs:
+            return self._run(decision, given, undo)
+        with self._announced(decision.way.engine):  # the first run counts: it prepares the graph
+            return self._run(decision, given, undo)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph of the engine that has one."""
         for name in registry.rivals():
-            program: Any = self._made(name)[0]
+            program: Any = self._programs.get(name) or self._make(name)[0]
             if hasattr(program, "write"):
                 program.write(folder)
                 return
@@ -122,9 +152,8 @@ class Programs:
 
     def _tell_compiled(self, name: str, start: float) -> None:
         for watcher in WATCHING.value():
-            watcher.compiled(
-                f"{self._name} in {registry.engine(name).title}", start, CLOCK.now() - start
-            )
+            what = f"compiling {self._name} in {registry.engine(name).title}"
+            watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
 
     def _announced(self, name: str) -> AbstractContextManager[None]:
         """Announce that it is compiled, where that takes long."""
@@ -137,23 +166,24 @@ class Programs:
         entries = f"{self._length} entries"
         return announce(f"{loading}compiling {self._name} in {engine.title}: {entries}")
 
-    def _run(self, name: str, failure: Failure | None, given: list[Any], undo: Undo) -> Any:
-        trace = self._trace
-        program: WholeProgram | None = self.native
-        imported = compiled = 0.0
-        if name != registry.NATIVE:
-            program, imported, compiled = self._made(name)
+    def _run(self, decision: Decision, given: list[Any], undo: Undo) -> Any:
+        trace, (way, _, choice) = self._trace, decision
+        began = CLOCK.now()
+        preparing = 0.0
+        program = self._programs.get(way.engine)
         if program is None:
-            program, failure, name = self.native, self._failed[name], registry.NATIVE
+            program, preparing = self._make(way.engine)
+        if program is None:
+            decision, program = Decision(NATIVELY, self._failed[way.engine]), self.native
         read = trace.read(given)
         start, compiling = CLOCK.now(), program.compile_seconds
-        ran = program
         written: list[Any] = []
         then: list[Change] = [partial(written.append, 1), undo.clear]
         try:
             if program.keeps_state:
                 values = self._values(program, given, read)
-                outputs = program.run(values, partial(self._kept_by_an_engine, then))
+                kept = partial(self._kept_by_an_engine, then)
+                outputs = program.run(values, kept, way.variant)  # type: ignore[call-arg]
                 result = trace.result([out() for out in outputs[: trace.count]])
             else:
                 result, changes = self._computed(program, given, read)
@@ -161,50 +191,34 @@ class Programs:
         except Exception as error:
             if written or program is self.native:
                 raise
-            if not isinstance(error, EngineDeclined):
-                raise_interrupt(error)
+            if choice is not None:
+                choice.pay(CLOCK.now() - began)
             # It raises an error of its own where what was given is at fault.
             result, changes = self._computed(self.native, given, read)
-            failure = self._account(name, error)
-            ran, name = self.native, registry.NATIVE
+            decision = Decision(NATIVELY, self._account(decision, error))
             make(together([*changes, undo.clear]))
-        if ran is not self.native:
-            self._setbacks = 0
-        tried = program.compile_seconds - compiling  # a variant of the same program
-        self._noted(name, ran, failure, start, compiled, imported, tried)
+        self._noted(decision, start, preparing, program.compile_seconds - compiling)
         return result
 
     def _noted(
-        self,
-        name: str,
-        program: WholeProgram,
-        failure: Failure | None,
-        start: float,
-        compiled: float,
-        imported: float,
-        tried: float,
-        runs: int = 1,
-    ) -> float:
-        """Remember a run that ends now, or so many at once, and return the seconds it took.
+        self, decision: Decision, start: float, made: float, compiled: float, runs: int = 1
+    ) -> None:
+        """Remember a run that ends now, or so many at once.
 
-        :param compiled, imported, tried: Seconds spent on making the program, on an import, and
-            during the run on a variant of it.
+        :param made, compiled: Seconds spent on making the program, and on compiling in the run.
         """
-        took: float = CLOCK.now() - start - tried
-        self.seconds += tried
-        besides = imported + tried
-        if self._structure is not None and get_backend() == registry.AUTO:
-            counts = not getattr(program, "trying", False)
-            self._structure.ran(name, took, compiled, besides=besides, runs=runs, counts=counts)
+        way, failure, choice = self._ran = decision
+        took: float = CLOCK.now() - start - compiled
+        spent = made + compiled
+        self.seconds += compiled
+        if choice is not None:
+            choice.took(way, took, spent, runs)
         reason = None if failure is None else failure.reason
-        spent = compiled + besides
-        self._last = (name, program, reason)
-        LAST.set((name, reason, self._length, not spent, spent, took))
-        if name != registry.NATIVE:
-            title = registry.engine(name).title
+        LAST.set((way.engine, reason, self._length, not spent, spent, took))
+        if way.engine != registry.NATIVE:
+            title = registry.engine(way.engine).title
             for watcher in WATCHING.value():
-                watcher.ran(f"{self._name} in {title}", start, took)
-        return took
+                watcher.passed(ENGINE, f"{self._name} in {title}", start=start, seconds=took)
 
     # Many runs
 
@@ -222,29 +236,27 @@ class Programs:
         """
         done = 0
         while done < runs:
-            name, failure = self._choose()
-            if name == registry.NATIVE or name in self._unlooped:
-                stood = self._run_next(name, failure, block.row(done), undo, results)
+            decision = self._choose(looped=self._loops)
+            if decision.way.engine == registry.NATIVE or not self._loops:
+                stood = self._run_next(decision, block.row(done), undo, results)
                 wanted = 1
             else:
-                most, pace = self._most_in_memory(), self._pace.get(name, NEVER)
+                most, pace = self._most_in_memory(), decision.way.run
                 in_time = _FIRST if pace == NEVER else max(1, int(_LONGEST / pace))
                 wanted = min(runs - done, in_time, most)
                 part, later = block.part(done), min(ahead - done, most)
-                stood = self._run_in_loop(name, part, wanted, later, undo, results)
+                stood = self._run_in_loop(decision, part, wanted, later, undo, results)
             done += stood
-            if stood < wanted and name not in self._unlooped:
+            if stood < wanted and self._loops:
                 break
         return done
 
-    def _run_next(
-        self, name: str, failure: Failure | None, given: list[Any], undo: Undo, results: Results
-    ) -> int:
+    def _run_next(self, decision: Decision, given: list[Any], undo: Undo, results: Results) -> int:
         """Run the step once; return whether it stands, as a number."""
         if self._trace.draws:
             come_back(undo)
         try:
-            result = self._run(name, failure, given, undo)
+            result = self._run(decision, given, undo)
         except (ArithmeticError, LookupError, ValueError, AskReal) as error:  # it will say why
             raise_interrupt(error)
             take_back(undo)
@@ -253,17 +265,25 @@ class Programs:
         return 1
 
     def _run_in_loop(
-        self, name: str, block: CallBlock, runs: int, ahead: int, undo: Undo, results: Results
+        self,
+        decision: Decision,
+        block: CallBlock,
+        runs: int,
+        ahead: int,
+        undo: Undo,
+        results: Results,
     ) -> int:
         """Run the loop of an engine; return how many runs stand."""
-        trace, first = self._trace, name not in self._pace
-        program: Any
-        with self._announced(name) if first else nullcontext():
-            program, imported, compiled = self._made(name)
+        trace, (way, _, choice) = self._trace, decision
+        preparing, began = 0.0, CLOCK.now()
+        program: Any = self._programs.get(way.engine)
+        if program is None:
+            with self._announced(way.engine):
+                program, preparing = self._make(way.engine)
         if program is None:
             return 0
         if not hasattr(program, "run_many"):
-            self._unlooped.add(name)
+            self._loops = False
             return 0
         many = Many(trace.count, trace.carried or {}, ahead)
         written: list[Any] = []
@@ -272,31 +292,32 @@ class Programs:
             come_back(undo)
         start, compiling = CLOCK.now(), program.compile_seconds
         try:
-            values = self._rows(program, block, runs)
-            outputs = program.run_many(values, runs, many, partial(self._kept_by_an_engine, then))
+            values, kept = self._rows(program, block, runs), partial(self._kept_by_an_engine, then)
+            outputs = program.run_many(values, runs, many, kept, way.variant)
         except Exception as error:
             if written:
                 raise
             if not isinstance(error, EngineDeclined):
                 raise_interrupt(error)
             take_back(undo)
+            if choice is not None:
+                choice.pay(CLOCK.now() - began)
             if not isinstance(error, EngineDeclined):
                 for run in range(runs):
-                    if not self._run_next(registry.NATIVE, None, block.row(run), undo, results):
+                    if not self._run_next(Decision(NATIVELY), block.row(run), undo, results):
                         return run  # what was given was at fault
-                self._account(name, error)
+                self._account(decision, error)
                 return runs
+            if way.variant:  # the engine itself may run them
+                self._account(decision, error)
+                plain = Decision(choice.plain(way), None, choice)  # type: ignore[union-attr]
+                return self._run_in_loop(plain, block, runs, ahead, undo, results)
             if error.runs_done is None:
-                self._unlooped.add(name)
+                self._loops = False
             if not error.runs_done:
                 return 0
-            return self._run_in_loop(name, block, error.runs_done, ahead, undo, results)
-        self._setbacks = 0
-        tried = program.compile_seconds - compiling  # with XLA
-        took = self._noted(name, program, None, start, compiled, imported, tried, runs)
-        if not first and not tried:
-            self._pace[name] = min(self._pace[name], took / runs)
-        self._pace.setdefault(name, NEVER)
+            return self._run_in_loop(decision, block, error.runs_done, ahead, undo, results)
+        self._noted(decision, start, preparing, program.compile_seconds - compiling, runs)
         stacked = [out()[:runs] for out in outputs[: trace.count]]
         results.add(trace.result(stacked), runs)
         return runs
@@ -326,43 +347,41 @@ class Programs:
 
     # Engines
 
-    def _choose(self) -> tuple[str, Failure | None]:
+    def _choose(self, *, looped: bool = False) -> Decision:
         name = get_backend()
         if name == registry.NATIVE:
-            return name, _ASKED
+            return _ASKED
         if is_watched():
-            return registry.NATIVE, _LOOKED_AT
+            return _LOOKED_AT
         if self._trace.numbers is not None:
-            return registry.NATIVE, _NUMBERS
-        if name != registry.AUTO:
-            return (registry.NATIVE, self._failed[name]) if name in self._failed else (name, None)
-        if self._alone is not None:
-            return registry.NATIVE, self._alone
-        if self._structure is None:
-            rivals = self._rivals()
-            if not rivals:
-                self._alone = next(iter(self._failed.values()), _ALONE)
-                return registry.NATIVE, self._alone
-            self._structure = EngineStats(self._trace.recording.program, rivals, compiled=True)
-        decision = self._structure.choose()
-        if self._structure.tuner.verdict and decision.engine == registry.NATIVE:
-            if self._tries_a_variant(self._structure):
-                decision = self._structure.choose()
-        return decision.engine, decision.failure
+            return _NUMBERS
+        choice = self._choices.get((name, looped))
+        if choice is None:
+            choice = self._choices[name, looped] = self._ways(name)
+        return choice if isinstance(choice, Decision) else choice.choose()
 
-    def _tries_a_variant(self, structure: EngineStats) -> bool:
-        """Let a slower engine try another variant, once, where that pays; tell whether."""
-        if self._tried_a_variant:
-            return False
-        limit = structure.tuner.account.surplus
-        for name, program in self._others.items():
-            if program.try_variant(limit):
-                self._tried_a_variant = True
-                structure.tuner.measure_again(structure.candidates[name])
-        return self._tried_a_variant
+    def _ways(self, backend: str) -> Choice | Decision:
+        """Return the choice among the ways to run it, or what runs it where there is but one."""
+        if backend in self._failed:
+            return Decision(NATIVELY, self._failed[backend])
+        names = self._rivals() if backend == registry.AUTO else [backend]
+        ways = [way_of(registry.engine(name), self._length) for name in names]
+        if not ways:
+            return Decision(NATIVELY, next(iter(self._failed.values()), _ALONE))
+        if backend == registry.AUTO:
+            choice = Choice(Way(registry.NATIVE), ways)
+        else:
+            choice = Choice(ways[0], process=Ledger())
+        for name in self._programs.keys() & set(names):
+            self._add_variants(choice, name)
+        return choice
 
-    def _rivals(self) -> list[Engine]:
-        return [registry.engine(name) for name in registry.rivals() if self._may_run(name)]
+    def _add_variants(self, choice: Choice, name: str) -> None:
+        for variant, price in self._programs[name].variants.items():
+            choice.add(Way(name, variant, partial(float, price)))
+
+    def _rivals(self) -> list[str]:
+        return [name for name in registry.rivals() if self._may_run(name)]
 
     def _may_run(self, name: str) -> bool:
         """Return whether an engine may be tried, and remember why where it may not."""
@@ -374,50 +393,47 @@ class Programs:
             self._failed.setdefault(name, Failure(str(error)))
         return name not in self._failed
 
-    def _made(self, name: str) -> tuple[WholeProgram | None, float, float]:
-        """Return an engine's program, None where there is none; what importing and making it took.
-
-        Both are 0 where it was there.
-        """
-        if name in self._others:
-            return self._others[name], 0.0, 0.0
-        start, imported = CLOCK.now(), 0.0
+    def _make(self, name: str) -> tuple[WholeProgram | None, float]:
+        """Return an engine's program, None where there is none, and what making it took."""
+        start = CLOCK.now()
         try:
             engine = registry.engine(name)
             if not engine.loaded():
                 engine.check_whole(self._trace.recording.program)
                 engine.load()
-                imported = CLOCK.now() - start
             made = engine.whole(self._trace.recording, self._trace.state, self._xla)
         except Exception as error:
             self._drop(name, account(name, error))
-            return None, imported, 0.0
+            return None, CLOCK.now() - start
         took = CLOCK.now() - start
         self.seconds += took
-        self._others[name] = made
+        self._programs[name] = made
+        for choice in self._choices.values():
+            if isinstance(choice, Choice):
+                self._add_variants(choice, name)
         self._tell_compiled(name, start)
-        return made, imported, took - imported
+        return made, took
 
-    def _account(self, name: str, error: Exception) -> Failure:
+    def _account(self, decision: Decision, error: Exception) -> Failure:
         """Return why an engine did not run what the native one did."""
+        way, _, choice = decision
         if isinstance(error, EngineDeclined):  # not with these numbers
-            failure = Failure(str(error))
+            failure = Failure(str(error), transient=True)
+        elif way.variant:  # the engine runs it
+            transient = registry.engine(way.engine).is_transient(error)
+            failure = Failure(str(error), transient=transient)
         else:
-            failure = account(name, error)
-            if not failure.transient:
-                self._drop(name, failure)
-                return failure
-        self._setbacks += 1
-        if self._setbacks >= POLICY.trials:
-            self._drop(name, failure)
+            failure = account(way.engine, error)
+        given_up = choice is not None and choice.failed(way, failure)
+        if given_up and not way.variant:
+            self._drop(way.engine, failure)
         return failure
 
     def _drop(self, name: str, failure: Failure) -> None:
         """Run this step natively from now on, where that engine is chosen."""
         self._failed[name] = failure
-        self._others.pop(name, None)
-        if self._structure is not None and name in self._structure.candidates:
-            self._structure.failed(name, failure._replace(transient=False))
+        self._programs.pop(name, None)
+        self._choices.clear()
 
     # State
 

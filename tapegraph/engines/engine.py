@@ -81,7 +81,7 @@ class WholeProgram(Protocol):
     many times at once, with state carried on. In the place of an input's value is an array with a
     row for each run, or what the first run reads of what is carried. It changes and returns what
     `run` does, or raises `EngineDeclined`; ``runs_done`` of them stand, if it has a loop. One that
-    chooses among variants may have ``trying``: whether the latest run was made to measure one.
+    keeps state may have variants: both calls take the name of one as ``variant``.
 
     :ivar leaves: The slots whose values it takes, in order.
     :ivar keeps_state: Of state it takes the tensors themselves, not their arrays.
@@ -91,15 +91,16 @@ class WholeProgram(Protocol):
     keeps_state: bool
 
     @property
-    def compile_seconds(self) -> float:
-        """What its runs have spent compiling so far, to try another variant."""
+    def variants(self) -> dict[str, float]:
+        """What compiling each of its variants is taken to cost in seconds, by its name."""
 
     @property
-    def variant(self) -> str:
-        """What to say of the variant that ran last, after the engine's name."""
+    def compile_seconds(self) -> float:
+        """What its runs have spent compiling so far."""
 
-    def try_variant(self, limit: float) -> bool:
-        """Try another variant next, if that costs at most so many seconds; return whether."""
+    @property
+    def note(self) -> str:
+        """What to say of its variants, after the engine's name."""
 
     def run(self, values: list[Any], changes: Any = None) -> Any:
         """Return the outputs, and the new values of the state that changes: two lists.

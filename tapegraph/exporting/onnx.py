@@ -526,7 +526,9 @@ class _Emission(Interpreter):
             raise NotImplementedError(message("export", received, expected, fix)) from None
         return Wire(graph, found.to(out.dtype).name, out.dtype, out.shape)
 
-    derivatives = operation  # which has no nodes for them
+    def derivatives(self, slot: int) -> dict[int, Wire]:
+        """Refuse gradients, as an operation without nodes."""
+        return {slot: self.operation(slot)}
 
     def constant(self, number: Any, dtype: Any) -> Wire:
         """Return a number as a constant of the model."""

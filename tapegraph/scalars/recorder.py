@@ -175,7 +175,7 @@ class NumberRecorder:
 
     def _place_of(self, x: Any) -> int | None:
         if is_float(x):
-            return x.place if x.source is self else self.element(x.tensor())  # type: ignore[no-any-return]
+            return x.place if x.source is self else self.element(x.tensor())
         return self.constant(float(x)) if isinstance(x, (float, int)) else None
 
     def leaf(self, i: int, dtype: Any) -> Any:
@@ -263,7 +263,7 @@ class NumberRecorder:
                 new = self._op("add", held, cotangent)
             self.assign(node, GRAD, new)
         for watcher in WATCHING.value():
-            watcher.numbers_swept(swept)
+            watcher.swept(swept)
 
     def _total(self, arrived: list[int]) -> int:
         """Return the sum of the cotangents that came to a number, in order, from 0.0."""

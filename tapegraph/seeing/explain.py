@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tapegraph.compiling.compiled import Compiled
-from tapegraph.engines import registry
-from tapegraph.engines.auto import COMPILED, KNOWN, advice, capital, choice, costs
+from tapegraph.engines import auto, registry
+from tapegraph.engines.auto import COMPILED, advice, backend_in_force, capital, costs
 from tapegraph.engines.backend import get_backend
+from tapegraph.engines.choice import Choice
 from tapegraph.errors import kind_of, message
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import raise_interrupt
@@ -64,12 +65,14 @@ def explain(y: Tensor | Value | Any) -> str:
             why = str(error) or type(error).__name__
         if why is not None:
             refused[name] = str(why)
-    engine, reason, tuner = _engine(history, refused)
+    found = auto.BACKWARDS.choices.get(history.key)
+    engine, reason = _engine(history, refused, found)
+    title = registry.engine(engine).title
     lines = [
         _origin(y, history),
-        f"Its backward would run in {registry.engine(engine).title}. {choice()} {reason}".strip(),
-        *costs(tuner, refused, engine),
-        advice(refused, tuner),
+        f"Its backward would run in {title}. {backend_in_force()} {reason}".strip(),
+        *costs(found, refused, engine, len(history)),
+        advice(found, refused),
         f"{capital(COMPILED)}.",
     ]
     return "\n".join(map(escaped, lines))
@@ -94,21 +97,14 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{'s' * (number != 1)}"
 
 
-def _engine(history: History, refused: dict[str, str]) -> tuple[str, str, Any]:
-    """Return the engine that would run, why in front of others, and what has been measured."""
+def _engine(history: History, refused: dict[str, str], found: Choice | None) -> tuple[str, str]:
+    """Return the engine that would run, and why in front of others."""
     name = get_backend()
-    rivals = [registry.engine(n) for n in registry.rivals() if n not in refused]
-    known = KNOWN.structures.get(history.key)
     if name != registry.AUTO:
-        return (registry.NATIVE if name in refused else name), "", known and known.tuner
-    if not rivals:
-        return registry.NATIVE, "", known and known.tuner
-    if known is None:
-        early = KNOWN.too_early(rivals) or "it has not run yet, and runs natively at first"
-        return registry.NATIVE, f"{capital(early.removeprefix('auto: '))}.", None
-    tuner = known.tuner
-    if tuner.verdict:
-        best, _ = tuner.choose()
-        return best.way, "It was the fastest of all that were measured.", tuner
-    best = min((c for c in tuner.measured if c.runs), key=lambda c: c.run, default=tuner.first)
-    return best.way, "It is the fastest so far; the others are being measured.", tuner
+        return (registry.NATIVE if name in refused else name), ""
+    if len(refused) == len(registry.rivals()):
+        return registry.NATIVE, ""
+    decision = auto.decide(history) if found is None else found.choose()
+    engine = decision.way.engine
+    reason = "" if decision.failure is None else decision.failure.reason
+    return engine, f"{capital(reason.removeprefix('auto: '))}." if reason else ""

@@ -16,7 +16,8 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.commands.machine import info
-from tapegraph.engines import auto, backend, registry, tuner
+from tapegraph.engines import auto, backend, choice, registry
+from tapegraph.engines.choice import TRIALS
 from tapegraph.engines.engine import Engine, EngineDeclined, Outcome
 from tapegraph.typed import Backend
 
@@ -208,7 +209,7 @@ def added(monkeypatch, *toys):
     """Register engines for one test, and forget what `auto` knows."""
     monkeypatch.setattr(registry, "_loaders", dict(registry._loaders))
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
-    monkeypatch.setattr(auto, "KNOWN", auto._Known())
+    monkeypatch.setattr(auto, "BACKWARDS", auto.Backwards())
     for toy in toys:
         registry.register(toy.name, lambda toy=toy: toy)
 
@@ -274,7 +275,10 @@ def test_another_engine_without_loops_runs_a_scan_call_by_call(counting, monkeyp
 
     def whole(*given):
         plan = made(*given)
-        same = {name: getattr(plan, name) for name in ("run", "leaves", "keeps_state", "variant")}
+        same = {
+            name: getattr(plan, name)
+            for name in ("run", "leaves", "keeps_state", "variants", "note")
+        }
         program = SimpleNamespace(**same, compile_seconds=0.0)
         monkeypatch.setattr(Counting, "whole", lambda self, *given: program)
         return plan
@@ -362,6 +366,7 @@ def alone(monkeypatch):
     tensorflow = registry.engine("tensorflow")
     monkeypatch.setattr(tensorflow, "unavailable", lambda: None)
     monkeypatch.setattr(tensorflow, "refusal", lambda history: "not now")
+    monkeypatch.setattr(choice, "EARLIEST", 0.0)
     tg.set_backend("auto")
 
 
@@ -378,13 +383,13 @@ def backends(x, length, times):
 def test_auto_measures_another_engine(counting, alone, seconds, winner, monkeypatch):
     tells = {"native": 1.0, "counting": seconds}
     monkeypatch.setattr(
-        tuner.Candidate,
+        choice.Choice,
         "took",
-        lambda c, _, step, took=tuner.Candidate.took: took(c, tells[c.way], tuner.NEVER),
+        lambda c, way, *_, took=choice.Choice.took: took(c, way, tells[way.engine]),
     )
-    trials = tuner.POLICY.trials
-    ran = backends(tg.param([0.5]), 4, 3 * trials + 5)
-    expected = ["native"] * trials + ["counting"] * trials + ["native"] * trials + [winner] * 5
+    ran = backends(tg.param([0.5]), 4, 2 * TRIALS + 6)
+    # The first run of each is no measurement.
+    expected = ["native"] * (TRIALS + 1) + ["counting"] * (TRIALS + 1) + [winner] * 4
     assert ran == expected
     reason = "auto: the native engine took 1e+03 ms, against 2e+03 ms in the counting engine"
     assert tg.last_backward().reason == (reason if winner == "native" else None)
@@ -412,16 +417,16 @@ def test_auto_tries_again_a_few_times_what_may_pass(choosy, alone):
     x = tg.param([0.5])
     with pytest.warns(RuntimeWarning, match="busy"):
         assert backends(x, 5, 10) == ["native"] * 10
-    assert choosy.ran == tuner.POLICY.trials + 1
+    assert choosy.ran == TRIALS
 
 
 def test_a_failure_that_passes_leaves_no_trace(choosy, alone, monkeypatch):
     choosy.error = MemoryError("busy")
     x = tg.param([0.5])
     with pytest.warns(RuntimeWarning, match="busy"):
-        backends(x, 5, tuner.POLICY.trials + 1)
+        backends(x, 5, TRIALS + 2)  # the last of them fails
     monkeypatch.setattr(Choosy, "gradients", Counting.gradients)
-    assert backends(x, 5, tuner.POLICY.trials) == ["choosy"] * tuner.POLICY.trials
+    assert backends(x, 5, TRIALS) == ["choosy"] * TRIALS
 
 
 def test_info_names_every_engine(counting):

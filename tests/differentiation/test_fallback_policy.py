@@ -11,7 +11,6 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.engines import auto, registry, tuner
+from tapegraph.engines import auto, choice, registry
 from tapegraph.engines.engine import Costs, EngineDeclined
 from tapegraph.lowering import (
     LOWERINGS,
@@ -56,11 +55,13 @@ def native_gradients() -> list[np.ndarray]:
     return [leaf.grad for leaf in leaves]
 
 
-def eager(monkeypatch: pytest.MonkeyPatch, trials: int = 0) -> None:
-    """Let `auto` try TensorFlow after so many backwards."""
-    monkeypatch.setattr(tuner, "POLICY", replace(tuner.POLICY, share=np.inf, trials=trials))
-    monkeypatch.setattr(auto, "KNOWN", auto._Known())
+def eager(monkeypatch: pytest.MonkeyPatch, make: Callable[[], tg.Tensor]) -> None:
+    """Let `auto` try TensorFlow at the next backward of a structure."""
+    monkeypatch.setattr(choice, "EARLIEST", 0.0)
     monkeypatch.setattr(registry.engine("tensorflow"), "costs", Costs())
+    with tg.use_backend("auto"):
+        for _ in range(choice.TRIALS + 1):
+            make().backward()
 
 
 @contextmanager
@@ -223,7 +224,7 @@ def test_once_it_works_again_tensorflow_runs(graph_engine, monkeypatch, caplog):
 @needs_tensorflow
 def test_auto_names_a_failure_too(graph_engine, monkeypatch, caplog):
     monkeypatch.delenv("TAPEGRAPH_STRICT")
-    eager(monkeypatch)
+    eager(monkeypatch, lambda: example()[1])
     failing_lowering(monkeypatch)
     with heard(caplog) as said, tg.use_backend("auto"):
         example()[1].backward()
@@ -234,7 +235,6 @@ def test_auto_names_a_failure_too(graph_engine, monkeypatch, caplog):
 @needs_tensorflow
 def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
     monkeypatch.delenv("TAPEGRAPH_STRICT")
-    eager(monkeypatch)
     tries = []
 
     def failing(*args):
@@ -243,6 +243,7 @@ def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
 
     monkeypatch.setattr(graph, "BackwardGraph", failing)
     x = tg.param([1.0, 2.0])
+    eager(monkeypatch, lambda: tg.sum(tg.sin(x)))
     with tg.use_backend("auto"):
         with pytest.warns(RuntimeWarning, match="out of luck"):
             tg.sum(tg.sin(x)).backward()
@@ -250,27 +251,27 @@ def test_auto_does_not_try_again_what_failed(graph_engine, monkeypatch):
     assert len(tries) == 1
     assert tg.last_backward().reason == "TensorFlow failed: RuntimeError: out of luck"
     assert "in failing" in tg.last_backward().error
-    np.testing.assert_array_equal(x.grad, 2 * np.cos([1.0, 2.0]))
+    np.testing.assert_allclose(x.grad, (choice.TRIALS + 3) * np.cos([1.0, 2.0]), rtol=1e-12)
 
 
 @needs_tensorflow
 def test_auto_tries_again_when_memory_was_short(graph_engine, monkeypatch):
     monkeypatch.delenv("TAPEGRAPH_STRICT")
-    eager(monkeypatch, trials=1)
     x = tg.param([1.0, 2.0])
+    eager(monkeypatch, lambda: tg.sum(tg.sin(x)))
 
     def full(*args):
         raise runtime.tensorflow().errors.ResourceExhaustedError(None, None, "out of memory")
 
     with tg.use_backend("auto"):
-        tg.sum(tg.sin(x)).backward()
         with monkeypatch.context() as patch, pytest.warns(RuntimeWarning, match="out of memory"):
             patch.setattr(graph, "BackwardGraph", full)
             tg.sum(tg.sin(x)).backward()
         assert tg.last_backward().backend == "native"
         tg.sum(tg.sin(x)).backward()
     assert (tg.last_backward().backend, tg.last_backward().error) == ("tensorflow", None)
-    np.testing.assert_allclose(x.grad, 3 * np.cos([1.0, 2.0]), rtol=1e-12)
+    runs = choice.TRIALS + 3
+    np.testing.assert_allclose(x.grad, runs * np.cos([1.0, 2.0]), rtol=1e-12)
 
 
 def test_the_report_keeps_the_traceback_of_what_failed(broken, caplog):
@@ -343,7 +344,7 @@ def test_nobody_looks_for_signal_handlers_where_an_engine_was_to_decline(
 ):
     """An expected refusal is no failure: nothing is raised and no handler could have raised it."""
     monkeypatch.setattr(signal, "getsignal", lambda number: pytest.fail("it was looked for"))
-    monkeypatch.setattr(auto, "KNOWN", auto._Known())
+    monkeypatch.setattr(auto, "BACKWARDS", auto.Backwards())
     x = tg.param(IMAGE)
     with tg.use_backend("auto"):
         for refused in (None, runtime.NOT_INSTALLED):

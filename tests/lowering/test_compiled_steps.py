@@ -376,8 +376,8 @@ def test_auto_measures_and_chooses():
 def graphs_of(step):
     """The graphs that a step's programs hold, by weak references."""
     programs = [entry.programs for entry in step._entries]
-    steps = [other for held in programs for other in held._others.values()]
-    return [weakref.ref(other.variants.graph.call.function.graph) for other in steps]
+    steps = [held._programs["tensorflow"] for held in programs if held is not None]
+    return [weakref.ref(step.graphs.graph.call.function.graph) for step in steps]
 
 
 def test_a_forgotten_trace_leaves_no_graph(few_objects):

@@ -126,8 +126,8 @@ def both_states(make, calls):
 
 def nodes(step) -> list[str]:
     """Return the kinds of nodes of a step's graph."""
-    (program,) = step._entries[0].programs._others.values()
-    return [node.type for node in program.variants.graph.call.function.graph.get_operations()]
+    program = step._entries[0].programs._programs["tensorflow"]
+    return [node.type for node in program.graphs.graph.call.function.graph.get_operations()]
 
 
 def test_nothing_is_transposed_between_layers():

@@ -12,8 +12,8 @@ from tapegraph.recording.linearize import linearize
 pytest.importorskip("tensorflow")
 
 from tapegraph.lowering.backward import Graph
-from tapegraph.lowering.steps import agreement
 from tapegraph.lowering.steps import step as step_module
+from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import StepGraph
 from tests.lowering import forward
 from tests.quick import thinned
@@ -99,7 +99,7 @@ def variant(request, monkeypatch):
 
     class Chosen(StepGraph):
         def __init__(self, recording, variables, inputs):
-            with_xla = request.param == "with XLA" and not agreement.refusal(recording)
+            with_xla = request.param == "with XLA" and not xla.refusal(recording, "auto")
             super().__init__(recording, variables, inputs, with_xla=with_xla)
 
     monkeypatch.setattr(step_module, "StepGraph", Chosen)

@@ -8,22 +8,21 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.engines import tuner
-from tapegraph.engines.tuner import CLOCK
+from tapegraph.engines import choice
+from tapegraph.engines.choice import CLOCK, TRIALS
 from tapegraph.fallback.plan import Plan
 from tests.lowering.test_compiled_steps import descent
 
 pytest.importorskip("tensorflow")
 
 from tapegraph.lowering.calls import DirectCall
-from tapegraph.lowering.steps import agreement, xla
 from tapegraph.lowering.steps import step as step_module
+from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import StepGraph
 from tapegraph.lowering.steps.variables import StateVariable
 
-TRIALS = tuner.POLICY.variant_trials
-# The two real calls; the graph, whose first run is no measurement; XLA, alike; the graph again.
-SETTLED = 2 + (TRIALS + 1) + (TRIALS + 1) + TRIALS + 1
+# The two real calls; the graph, whose first run is no measurement; XLA, alike.
+SETTLED = 2 + (TRIALS + 1) + (TRIALS + 1)
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +52,7 @@ def clock(monkeypatch):
 
     monkeypatch.setattr(StepGraph, "__call__", timed)
     monkeypatch.setattr(CLOCK, "now", lambda: fake.now)
+    monkeypatch.setattr(choice, "EARLIEST", 0.0)
     monkeypatch.setattr(xla, "LIMIT", xla.LIMIT + 1000)  # of one process, where others test too
     monkeypatch.setattr(xla, "STEP", 0.0)
     monkeypatch.setattr(xla, "STEP_ENTRY", 0.0)
@@ -69,7 +69,7 @@ X = np.array([0.5, -1.0])
 # ------------------------------------------------------------------ numbers
 
 
-def network(make_optimizer, dtype):
+def network(make_optimizer, dtype, *, clips=False):
     rng = np.random.default_rng(0)
     shapes = [(5, 8), (8,), (8, 3)]
     params = [tg.param(rng.normal(size=shape).astype(dtype)) for shape in shapes]
@@ -80,7 +80,7 @@ def network(make_optimizer, dtype):
         loss = tg.softmax_crossentropy(tg.gelu(x @ w + b) @ v, labels) * weight
         optimizer.zero_grad()
         loss.backward()
-        norm = tg.clip_grad_norm(params, 1.0)
+        norm = tg.clip_grad_norm(params, 1.0) if clips else loss * 2.0
         optimizer.step()
         return loss, norm
 
@@ -88,13 +88,14 @@ def network(make_optimizer, dtype):
 
 
 @pytest.mark.parametrize(
-    "make_optimizer",
+    ("make_optimizer", "xla"),
     [
-        pytest.param(lambda params: tg.Adam(params, lr=0.05), id="Adam"),
-        pytest.param(
-            lambda params: tg.SGD(params, lr=0.1, momentum=0.9),
+        pytest.param(lambda params: tg.SGD(params, lr=0.1, momentum=0.9), "auto", id="SGD"),
+        pytest.param(  # with quotients and roots, which are not given to XLA unasked
+            lambda params: tg.Adam(params, lr=0.05),
+            True,
             marks=pytest.mark.thorough,
-            id="SGD with momentum",
+            id="Adam, asked for",
         ),
     ],
 )
@@ -102,10 +103,10 @@ def network(make_optimizer, dtype):
     ("dtype", "rtol"),
     [pytest.param(np.float64, 1e-9, marks=pytest.mark.thorough), (np.float32, 1e-4)],
 )
-def test_a_step_in_both_graphs_gives_the_eager_numbers(clock, make_optimizer, dtype, rtol):
-    eager, params, _ = network(make_optimizer, dtype)
-    step, others, optimizer = network(make_optimizer, dtype)
-    step = tg.compile(step, verify_every=None)
+def test_a_step_in_both_graphs_gives_the_eager_numbers(clock, make_optimizer, xla, dtype, rtol):
+    eager, params, _ = network(make_optimizer, dtype, clips=xla is True)
+    step, others, optimizer = network(make_optimizer, dtype, clips=xla is True)
+    step = tg.compile(step, verify_every=None, xla=xla)
     rng = np.random.default_rng(1)
     for i in range(35):
         given = rng.normal(size=(4, 5)).astype(dtype), rng.integers(0, 3, 4), 1.0 / (i + 1)
@@ -120,7 +121,8 @@ def test_a_step_in_both_graphs_gives_the_eager_numbers(clock, make_optimizer, dt
             np.testing.assert_allclose(other.grad, p.grad, **close)
     assert optimizer.steps == 35
     assert clock.ran.count(True) > 15 and clock.ran[-1]
-    assert ran(step) == "tensorflow with XLA; 1e+03 ms with XLA, 2e+03 ms without"
+    times = "" if xla is True else "; 1e+03 ms with XLA, 2e+03 ms without"
+    assert ran(step) == f"tensorflow with XLA{times}"
 
 
 def test_a_table_is_updated_by_its_rows(clock):
@@ -161,7 +163,7 @@ def test_the_faster_one_stays(clock, with_xla):
         step(X)
     faster = with_xla < clock.graph
     plain, tried = [False] * (TRIALS + 1), [True] * (TRIALS + 1)
-    assert clock.ran == [*plain, *tried, *plain[1:], *[faster] * 4]
+    assert clock.ran == [*plain, *tried, *[faster] * 3]
     name = "tensorflow with XLA" if faster else "tensorflow"
     assert ran(step) == f"{name}; {with_xla}e+03 ms with XLA, 2e+03 ms without".replace(".0", "")
 
@@ -193,7 +195,7 @@ def test_what_compiling_took_is_told_apart(clock):
 
 
 def test_what_fails_to_compile_is_dropped_once_and_told(clock, monkeypatch):
-    monkeypatch.setattr(agreement, "refusal", lambda recording: "")
+    monkeypatch.setattr(xla, "refusal", lambda recording, option: "")
     eager, (p,) = descent()
     step, (w,) = descent()
 
@@ -244,7 +246,7 @@ def test_a_nan_leaves_state_and_the_graph_decides(clock, monkeypatch):
     moved = before * (1.0 - 0.2 * X**2)
     with np.errstate(all="ignore"):
         step(np.array([np.nan, 1.0]))
-    assert clock.ran[-2:] == [True, False]  # and then the native engine
+    assert clock.ran[-1]  # and then the native engine
     steps, weights = sorted(held[0], key=np.ndim)
     assert steps == SETTLED + 2
     np.testing.assert_allclose(weights, moved, rtol=1e-12)
@@ -255,19 +257,19 @@ def test_a_nan_leaves_state_and_the_graph_decides(clock, monkeypatch):
     np.testing.assert_allclose(w.data, moved, rtol=1e-12)
 
 
-def test_a_step_that_is_guarded_time_and_again_goes_without(clock):
-    step = tg.compile(lambda x: tg.max(x * 2.0), verify_every=None)
+def test_a_step_whose_numbers_are_not_finite_time_and_again_goes_without(clock):
+    step = tg.compile(lambda x: tg.sum(x * 2.0), verify_every=None)
     for _ in range(SETTLED + 1):
         step(X)
     clock.ran.clear()
-    for _ in range(tuner.POLICY.trials + 3):
+    for _ in range(TRIALS + 3):
         assert np.isnan(step(np.array([np.nan, 1.0])).data)
-    assert clock.ran == [True, False] * tuner.POLICY.trials + [False] * 3
+    assert clock.ran == [True] * TRIALS + [False] * 3  # and the native engine after each of XLA's
     assert "not with XLA: its numbers may not have been the graph's" in ran(step)
 
 
 def test_a_bad_label_raises_and_changes_nothing(clock):
-    step, params, optimizer = network(lambda params: tg.Adam(params, lr=0.05), np.float64)
+    step, params, optimizer = network(lambda p: tg.SGD(p, lr=0.05, momentum=0.9), np.float64)
     step = tg.compile(step, verify_every=None)
     x = np.ones((2, 5))
     for _ in range(SETTLED + 1):
@@ -276,34 +278,20 @@ def test_a_bad_label_raises_and_changes_nothing(clock):
     before = [[p.numpy(), p.grad.copy()] for p in params], optimizer.state_dict()
     with pytest.raises(IndexError, match=r"expected a class in \[0, 3\)"):
         step(x, np.array([0, 3]), 1.0)
-    assert clock.ran[-2:] == [True, False]
+    assert clock.ran[-1]
     after = [[p.numpy(), p.grad.copy()] for p in params], optimizer.state_dict()
     np.testing.assert_equal(after, before)
-
-
-@pytest.mark.parametrize("choose", [tg.max, tg.min, lambda x: tg.maximum(x, 0.0)])
-def test_a_nan_that_xla_would_lose_is_kept(clock, choose):
-    step = tg.compile(lambda x: choose(x * 2.0), verify_every=None)
-    for _ in range(SETTLED + 1):
-        step(np.array([1.0, -3.0]))
-    assert clock.ran[-1]
-    x = np.array([np.nan, -np.inf])
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(step(x).data, choose(tg.tensor(x * 2.0)).data)
 
 
 @pytest.mark.parametrize(
     ("f", "name"),
     [
-        (lambda w, x: tg.log(tg.exp(w * x)), "log"),
-        (lambda w, x: tg.log(tg.reshape(tg.exp(w * x), (2, 1))), "log"),
-        (lambda w, x: tg.exp(w) * tg.exp(x), "mul"),
-        (lambda w, x: tg.exp(1.0 + tg.exp(0.1 * w * x)), "exp"),
-        (lambda w, x: x / tg.exp(w), "div"),
-        (lambda w, x: x / (w * x) ** 2.5, "div"),
-        (lambda w, x: w * (x / 1e20 / x / 1e20 / x), "div"),
-        (lambda w, x: tg.exp(w * x) ** 0.5, "pow"),
+        (lambda w, x: tg.log(tg.exp(w * x)), "exp"),
+        (lambda w, x: x / (w * x), "div"),
+        (lambda w, x: w * x / 1e20, "div"),
+        (lambda w, x: (w * x) ** 0.5, "pow"),
         (lambda w, x: (w * x) ** x, "pow"),
+        (lambda w, x: tg.maximum(w * x, 0.0), "maximum"),
         (lambda w, x: tg.sqrt((w * x) ** 2), "sqrt"),
         (lambda w, x: tg.conv2d(tg.reshape(w * x, (1, 1, 2, 1)), np.ones((1, 1, 1, 1))), "conv2d"),
         (lambda w, x: w * tg.astype(x, "int64"), "astype"),
@@ -323,26 +311,6 @@ def test_what_xla_may_compute_otherwise_is_not_given_to_it(clock, f, name):
         step(np.array([2.0, 5.0]))
     assert True not in clock.ran
     assert ran(step) == f"tensorflow; not with XLA: {name} is not known to give the same there"
-
-
-@pytest.mark.parametrize("below", [0.0, 1e200, np.inf])
-def test_a_gradient_by_what_is_huge_or_nothing_is_left_to_the_graph(clock, below):
-    """XLA would make a / b / b of the gradient, which is a / (b * b)."""
-    above = np.array([3.0, 1e100])
-
-    def step(x):
-        return tg.grad(lambda x: tg.sum(above / x))(x)
-
-    compiled = tg.compile(step, verify_every=None)
-    for _ in range(SETTLED + 1):
-        compiled(np.array([2.0, 5.0]))
-    assert clock.ran[-1]
-    clock.ran.clear()
-    x = np.array([2.0, below])
-    with np.errstate(all="ignore"):
-        got, want = compiled(x), step(tg.tensor(x))
-    assert clock.ran == [True, False]
-    np.testing.assert_allclose(got.data, want.data, rtol=1e-12)
 
 
 # ------------------------------------------------------------------ what the user asks for
@@ -494,10 +462,10 @@ def test_what_fails_for_want_of_memory_time_and_again_is_dropped(clock, monkeypa
 
     monkeypatch.setattr(DirectCall, "begin", failing)
     clock.ran.clear()
-    for _ in range(tuner.POLICY.trials + 2):
+    for _ in range(TRIALS + 2):
         step(X)
-    assert clock.ran == [True, False] * tuner.POLICY.trials + [False] * 2
-    count = SETTLED + 3 + tuner.POLICY.trials
+    assert clock.ran == [True] * TRIALS + [False] * 2
+    count = SETTLED + 3 + TRIALS
     np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** count * [1.0, 2.0], rtol=1e-9)
 
 
@@ -531,7 +499,7 @@ def scanned_with_xla(function, clock):
     """Return a step whose loop XLA has compiled, and runs."""
     clock.graph, clock.with_xla = 2e-3, 1e-3  # few enough that one call makes all runs
     step = tg.compile(function, verify_every=None)
-    for _ in range(8 * tuner.POLICY.trials):
+    for _ in range(8 * TRIALS):
         step.scan(ROWS)
         if clock.ran[-1:] == [True] and step.explain().count("ms with XLA"):
             return step
@@ -539,16 +507,16 @@ def scanned_with_xla(function, clock):
 
 
 def test_a_loop_whose_numbers_may_not_be_the_graphs_runs_without_xla(clock):
-    step = scanned_with_xla(lambda x: tg.max(x * 2.0), clock)
+    step = scanned_with_xla(lambda x: tg.sum(x * 2.0), clock)
     assert ran(step).startswith("tensorflow with XLA; ")
     clock.ran.clear()
     rows = np.array([[1.0, 2.0], [np.nan, 1.0], [-3.0, -4.0]])
-    np.testing.assert_array_equal(step.scan(rows).data, [4.0, np.nan, -6.0])
+    np.testing.assert_array_equal(step.scan(rows).data, [6.0, np.nan, -14.0])
     assert clock.ran == [True, False]
     assert tg.last_backward().backend == "tensorflow"
-    for _ in range(tuner.POLICY.trials):
+    for _ in range(TRIALS):
         step.scan(rows)
-    assert clock.ran[-1:] == [False] and clock.ran.count(True) == tuner.POLICY.trials
+    assert clock.ran[-1:] == [False] and clock.ran.count(True) == TRIALS
     assert ran(step) == "tensorflow; not with XLA: its numbers may not have been the graph's"
 
 
@@ -599,7 +567,8 @@ def test_auto_has_xla_tried_before_a_step_stays_native(clock, monkeypatch, with_
     with tg.use_backend("auto"):
         for _ in range(60):
             step(X)
-    assert (clock.ran.count(True) == before) is (engine == "native")
+    again = clock.ran.count(True) - before  # what was slower may be measured once more
+    assert again == 60 if engine == "tensorflow" else again <= TRIALS + 1
     np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** 160 * [1.0, 2.0], rtol=1e-9)
 
 

@@ -72,7 +72,7 @@ def test_both_engines_times_are_told():
     w = tg.param([1.0, 2.0])
     step = tg.compile(lambda x: tg.sum(w * x))
     with tg.use_backend("auto"):
-        for _ in range(4):
+        for _ in range(8):
             step(np.ones(2))
         text = step.explain()
     assert "The native engine takes" in text and "TensorFlow has not been measured" in text

@@ -69,7 +69,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "lowering/rows/rules.py": (None, "the list of gaps, read before the families are imported"),
     "fallback/batching/jacobian.py": (None, "operations whose rules run row by row"),
     "fallback/strong_zero.py": (None, "the strong zeros of Tensors, by operation"),
-    "lowering/steps/agreement.py": (None, "what XLA rewrites, loses or clamps, by operation"),
+    "lowering/steps/step_graph.py": ({"pow", "within"}, "what XLA multiplies out, and clamps"),
 }
 
 

@@ -34,7 +34,7 @@ def test_code_prints_what_is_shown(page, monkeypatch, tmp_path, run_python, thor
     # A context of its own, and engines of its own: what a page sets, no other test sees.
     monkeypatch.setattr(registry, "_loaders", dict(registry._loaders))
     monkeypatch.setattr(registry, "_loaded", dict(registry._loaded))
-    monkeypatch.setattr(auto, "KNOWN", auto._Known())
+    monkeypatch.setattr(auto, "BACKWARDS", auto.Backwards())
     contextvars.copy_context().run(run_page, page, run_python, thorough)
 
 

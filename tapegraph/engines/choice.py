@@ -1,0 +1,272 @@
+"""Which of several ways runs a structure: one rule for engines and variants, eager and compiled.
+
+The first way runs until that has cost what trying another one will, as skis are bought when renting
+them has cost as much. Then the other one is measured by three runs, and the faster one stays. Each
+time that what was spent has doubled, what was slower is measured again where that is cheap. So all
+time that passes is about twice what the best way would have taken at most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import NamedTuple
+
+from tapegraph.engines import registry
+from tapegraph.engines.fallback_policy import Failure
+from tapegraph.interrupts import Lock
+
+NEVER = float("inf")
+# What everything measured is read from; tests put another ``now`` in place.
+CLOCK = SimpleNamespace(now=time.perf_counter)
+# Runs by whose median a way is known, and failures in a row after which it is given up.
+TRIALS = 3
+# Another way must take less than this part of the time of the one that stands.
+EDGE = 0.95
+# What takes so many times as long is judged by two runs.
+FAR = 3.0
+# The part of what was spent that measuring a slower way again may cost.
+REVIEW = 0.02
+# Seconds to run before anything is tried: no price is lower.
+EARLIEST = 0.1
+# Prices are asked for again when so much more was spent: others may have paid for an import.
+_LOOK_AGAIN = 1 / 64
+
+
+class Ledger:
+    """Seconds that runs took, those on trial as long as usual, and what trying took besides."""
+
+    def __init__(self) -> None:
+        self.spent = self.paid = 0.0
+
+    @property
+    def surplus(self) -> float:
+        """What may be paid for trying."""
+        return self.spent - self.paid
+
+
+PROCESS = Ledger()  # of all structures together
+
+
+class Way:
+    """One way to run a structure.
+
+    :param engine, variant: What runs it.
+    :param compiling: Returns what compiling is taken to cost, which the structure itself must earn.
+    :param loading: Returns what importing will cost, which all structures together must earn.
+    :param call: The least that a run takes.
+    :ivar times: Seconds of the latest runs that are measurements.
+    :ivar arrival: Seconds that the first run took after another way's, which also moved the state.
+    :ivar tried: What the structure had spent when the way was tried last, None before.
+    :ivar setbacks: Failures since it ran.
+    """
+
+    def __init__(
+        self,
+        engine: str,
+        variant: str = "",
+        compiling: Callable[[], float] = float,
+        loading: Callable[[], float] = float,
+        call: float = 0.0,
+    ) -> None:
+        self.engine = engine
+        self.variant = variant
+        self.compiling = compiling
+        self.loading = loading
+        self.call = call
+        self.times: deque[float] = deque(maxlen=TRIALS)
+        self.arrival = 0.0
+        self.tried: float | None = None
+        self.setbacks = 0
+
+    @property
+    def run(self) -> float:
+        """What one run takes, in seconds: the median, for the best of a few is luck."""
+        return median_of(self.times) if self.times else NEVER
+
+    @property
+    def price(self) -> float:
+        """What trying it is taken to cost now, in seconds."""
+        return self.loading() + self.compiling()
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        title = registry.engine(self.engine).title
+        return f"{title} with {self.variant}" if self.variant else title
+
+
+NATIVELY = Way(registry.NATIVE)
+
+
+class Decision(NamedTuple):
+    """The way to run, why that is the native engine, and where to remember what it took."""
+
+    way: Way
+    failure: Failure | None = None
+    choice: Choice | None = None
+
+
+class Choice:
+    """Chooses among the ways to run one structure.
+
+    :param first: What runs at first.
+    :param others: In the order in which they are tried.
+    :param process: What all structures spend together; where a user has asked for an engine, its
+        import is none of that.
+    :ivar stands: What runs unless another way is on trial.
+    :ivar failure: Why the latest way was dropped that did not run.
+    """
+
+    def __init__(
+        self, first: Way, others: Iterable[Way] = (), process: Ledger | None = None
+    ) -> None:
+        self.first = self.stands = first
+        self.others = list(others)  # than what stands
+        self.ledger = Ledger()
+        self._process = PROCESS if process is None else process
+        self.failure: Failure | None = None
+        self._trial: Way | None = None
+        self._until = EARLIEST if self.others else NEVER
+        early = Failure("auto: what is new runs natively at first")
+        self._decision = Decision(first, early if first.engine == registry.NATIVE else None, self)
+        self._last: Way | None = None
+        self._lock = Lock()
+
+    def choose(self) -> Decision:
+        """Return what is to run now."""
+        if self.ledger.spent < self._until:
+            return self._decision
+        with self._lock():
+            self._decide()
+            return self._decision
+
+    def took(self, way: Way, seconds: float, preparing: float = 0.0, runs: int = 1) -> None:
+        """Remember a run, or many at once, and what was spent besides to make it possible.
+
+        The first run after another way's is no measurement, nor is one that was prepared.
+        """
+        counts = way is self._last and not preparing
+        if counts:
+            way.times.append(seconds / runs)
+        else:
+            self._last, way.arrival = way, seconds
+        as_usual = counts and way is self.stands
+        usual = seconds if as_usual else min(seconds, runs * self.stands.run)
+        way.setbacks = 0
+        for ledger in (self.ledger, self._process):
+            ledger.spent += usual
+            ledger.paid += seconds - usual + preparing
+
+    def pay(self, seconds: float) -> None:
+        """Remember what was spent on a way that did not run."""
+        self.ledger.paid += seconds
+        self._process.paid += seconds
+
+    def add(self, way: Way) -> None:
+        """Add a way to try."""
+        with self._lock():
+            self.others.append(way)
+            self._until = min(self._until, EARLIEST)
+
+    def failed(self, way: Way, failure: Failure) -> bool:
+        """Remember that a way did not run, and return whether it is given up.
+
+        What may pass is tried again a few times.
+        """
+        with self._lock():
+            way.setbacks += 1
+            if failure.transient and way.setbacks < TRIALS:
+                return False
+            self.failure = failure
+            left = [x for x in (self.stands, *self.others) if x is not way] or [self.first]
+            if way is self.stands:
+                self.stands = min(left, key=lambda way: way.run)
+            self.others = [x for x in left if x is not self.stands]
+            self._trial = None
+            self._until = 0.0
+            return True
+
+    def plain(self, way: Way) -> Way:
+        """Return the way of the same engine that is no variant."""
+        ways = (self.stands, *self.others)
+        return next(x for x in ways if x.engine == way.engine and not x.variant)
+
+    def _decide(self) -> None:
+        """Choose what runs from now on, and until when."""
+        self._until, spent = 0.0, self.ledger.spent
+        trial = self._trial
+        if trial is not None and self._is_judged(trial):
+            if trial.run <= EDGE * self.stands.run:
+                place = self.others.index(trial)
+                self.others[place], self.stands = self.stands, trial
+            self._trial = trial = None
+        if trial is None and len(self.stands.times) == TRIALS:
+            untried = [way for way in self.others if way.tried is None]
+            lacks = [NEVER if way in untried[1:] else self._lack(way) for way in self.others]
+            trial = next((w for w, s in zip(self.others, lacks, strict=True) if s <= 0.0), None)
+            if trial is None:
+                soon = min([*lacks, spent * _LOOK_AGAIN]) if lacks else NEVER
+                self._until = (spent + soon) * (1 - 1e-9)  # sums are rounded
+            else:
+                self._trial = trial
+                trial.times.clear()
+                trial.tried = self.stands.tried = spent
+        way = trial or self.stands
+        self._decision = Decision(way, self._why_native() if way is self.stands else None, self)
+
+    def _is_judged(self, way: Way) -> bool:
+        """Return whether a way on trial was measured often enough."""
+        if len(way.times) > 1 and min(way.times) > FAR * self.stands.run:
+            return True
+        return len(way.times) == TRIALS
+
+    def _lack(self, way: Way) -> float:
+        """Return how many seconds are to be spent before a way may be tried."""
+        spent, run = self.ledger.spent, self.stands.run
+        if way.tried is None:
+            if way.call >= run:  # it can only be slower
+                return NEVER
+            compiling, loading = way.compiling(), way.loading()
+            lack = compiling - self.ledger.surplus
+            if loading:
+                lack = max(lack, compiling + loading - self._process.surplus)
+            return 0.0 if lack <= 1e-9 * spent else lack
+        if spent < 2 * way.tried:
+            return 2 * way.tried - spent
+        cost = TRIALS * max(0.0, way.run - run) + way.arrival + self.stands.arrival
+        if cost <= REVIEW * spent:
+            return 0.0
+        way.tried = spent  # as if it had been: it is looked at again when that has doubled
+        return spent
+
+    def _why_native(self) -> Failure | None:
+        if self.stands.engine != registry.NATIVE:
+            return None
+        measured = [way for way in self.others if way.times]
+        if measured:
+            theirs = ", ".join(f"{milliseconds(way.run)} in {way.title}" for way in measured)
+            ours = milliseconds(self.stands.run)
+            return Failure(f"auto: the native engine took {ours}, against {theirs}")
+        if self.others:
+            return Failure(too_dear(self.others[0]))
+        return self.failure
+
+
+def too_dear(way: Way) -> str:
+    """Return why a way is not tried yet."""
+    return f"auto: trying {way.title} takes about {way.price:.2g} s; that does not pay yet"
+
+
+def median_of(seconds: Iterable[float]) -> float:
+    """Return the median; `statistics`, which has it, would take a tenth of the import."""
+    ordered = sorted(seconds)
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[~middle]) / 2
+
+
+def milliseconds(seconds: float) -> str:
+    """Write a time."""
+    return f"{seconds * 1e3:.3g} ms"
