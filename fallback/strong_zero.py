@@ -70,7 +70,7 @@ class StrongTensor(ArrayMethods):
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> StrongTensor:
         """Run the operation ``name`` on the tensors, so that zeros of a cotangent absorb."""
         absorbs: Any = [isinstance(x, StrongTensor) for x in inputs]
-        tensors = tuple(operand(name, as_tensor(x), "operand") for x in inputs)
+        tensors: Any = tuple(operand(name, as_tensor(x), "operand") for x in inputs)
         if name == "mul":
             out = times(*tensors, absorbs=absorbs)
         elif name == "div":
