@@ -34,14 +34,14 @@ class StrongZero(np.ndarray[Any, Any]):
         if product is not None and not np.isfinite(result).all():
             # A number that overflows in the precision of the result is infinite.
             arrays = [x if hasattr(x, "dtype") else np.asarray(x, result.dtype) for x in arrays]
-            result = product(*arrays, absorbs)
+            result = product(*arrays, absorbs=absorbs)
         if out is not None:
             out[...] = result
             return out
         return result if result is None else strong_zeros(result)
 
 
-_PRODUCTS = {np.multiply: times, np.divide: over, np.matmul: strong_matmul}
+_PRODUCTS: dict[Any, Any] = {np.multiply: times, np.divide: over, np.matmul: strong_matmul}
 
 
 def strong_zeros(array: Any) -> Any:
@@ -69,19 +69,19 @@ class StrongTensor(ArrayMethods):
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> StrongTensor:
         """Run the operation ``name`` on the tensors, so that zeros of a cotangent absorb."""
-        absorbs = [isinstance(x, StrongTensor) for x in inputs]
-        tensors = tuple(operand(name, as_tensor(x), "operand") for x in inputs)
+        absorbs: Any = [isinstance(x, StrongTensor) for x in inputs]
+        tensors: Any = tuple(operand(name, as_tensor(x), "operand") for x in inputs)
         if name == "mul":
-            out = times(*tensors, absorbs)
+            out = times(*tensors, absorbs=absorbs)
         elif name == "div":
-            out = over(*tensors, absorbs)
+            out = over(*tensors, absorbs=absorbs)
         else:
             call = ELEMENTWISE.get(name)
             op = OPS.get(name) or DEFINED[name]
             out = call(*tensors) if call else apply(op, tensors, dict(attrs))
             if not looks_finite(out):
                 if name in ("matmul", "batch_matmul"):
-                    out = strong_matmul(*tensors, absorbs)
+                    out = strong_matmul(*tensors, absorbs=absorbs)
                 elif name == "einsum":
                     place = absorbs.index(True)
                     others = any(absorbs[:place] + absorbs[place + 1 :])
