@@ -26,7 +26,7 @@ from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import DTYPES, History, entry_name
 from tapegraph.recording.op import PART, Op
 from tapegraph.recording.program import Recording
-from tapegraph.recording.watchers import AskStrong, Watcher
+from tapegraph.recording.watchers import ENGINE, AskStrong, Watcher
 from tapegraph.typed import Array
 
 _ndarray = np.ndarray
@@ -158,12 +158,12 @@ class Arrays:
     def swept(self, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients of the outputs, given a cotangent each, one per wanted slot."""
         for watcher in self._watchers:
-            watcher.sweep_starts()
+            watcher.begins(ENGINE, "start of a backward")
         try:
             return self._swept(seeds)
         finally:
             for watcher in self._watchers:
-                watcher.sweep_ends()
+                watcher.ends()
 
     def _swept(self, seeds: Sequence[Any]) -> list[Any]:
         program = self.program
@@ -182,7 +182,9 @@ class Arrays:
                 continue
             self._by = slot
             for watcher in self._watchers:
-                watcher.sweeps(self.recording, slot)
+                watcher.ends()
+                where = self.recording.where(slot)
+                watcher.begins(ENGINE, f"backward of {program.ops[slot].name}", where)
             for i, part in self.parts(slot, g):
                 self._add(held, i, part)
         return [
@@ -282,7 +284,7 @@ class Arrays:
 
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
         """Tell a watcher what was added to the gradient of a slot, and what it is now."""
-        watcher.added(self.recording, self._by, slot, part, grad)
+        watcher.added(self.recording, self._by, slot, part, grad, strong=False)
 
 
 class StrongArrays(Arrays):
@@ -296,7 +298,7 @@ class StrongArrays(Arrays):
 
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
         part, grad = to_ndarray(part), to_ndarray(grad)
-        watcher.added_strongly(self.recording, self._by, slot, part, grad)
+        watcher.added(self.recording, self._by, slot, part, grad, strong=True)
 
 
 def gradients(

@@ -26,7 +26,7 @@ from tapegraph.lowering.rows.rules import (
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, Attrs, Op, OpKind
+from tapegraph.recording.op import DERIVATIVES, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
 from tapegraph.typed import Array
 
@@ -38,7 +38,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
     """Refuse a program that holds an operation or a dtype without lowering."""
     has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
-        if op in (*DERIVATIVES, ALL_REDUCE) or not program.inputs[slot]:
+        if op in DERIVATIVES or not program.inputs[slot]:
             continue
         if has_complex and op.rules is None and touches_complex(program, slot):
             _complex_rule(op)

@@ -6,14 +6,11 @@ A name costs only who asks for it and finds none. On tensors each is a descripto
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, TypeVar, cast
+from collections.abc import Iterable
+from typing import Any, NoReturn
 
 from tapegraph.errors import message
 
-F = TypeVar("F", bound=Callable[..., Any])
 _NUMPYS = "x itself, whose array is NumPy's"
 _IN_PLACE = "x.assign(value) for a parameter, under tg.no_grad() also x -= step; or x = x + y"
 _PARTS = "np.split(x, n, axis), where n is the number of parts, or the places to cut at"
@@ -197,25 +194,6 @@ AT_RANDOM = {
     "split": "the same functions again: draws take no key",
     "standard_normal": "tg.random.normal",
 }
-# Keywords of PyTorch's functions.
-KEYWORDS = {
-    "dim": "axis",
-    "dims": "axes",
-    "keepdim": "keepdims",
-    "correction": "ddof",
-    "padding": "pad",
-    "kernel_size": "ksize",
-    "attn_mask": "mask",
-}
-_STATIC = "Leave it out: ints, bools and strings are static, arrays and floats are not."
-# Keywords for which no keyword stands here, and what to do.
-OPTIONS = {
-    "device": "Leave it out: arrays lie in NumPy's memory.",
-    "donate_argnums": "Leave it out: a compiled step writes parameters where they lie.",
-    "requires_grad": "Write tg.param(data) for what needs a gradient.",
-    "static_argnames": _STATIC,
-    "static_argnums": _STATIC,
-}
 
 
 class Elsewhere:
@@ -263,46 +241,3 @@ def missing_at_random(name: str) -> AttributeError:
     if ours is None:
         return AttributeError(f"module 'tapegraph.random' has no attribute {name!r}")
     return AttributeError(_told("tapegraph.random", name, ours))
-
-
-def translating(function: F) -> F:
-    """Decorate a function to say which keyword another library's is here."""
-    return cast(F, translated(function))
-
-
-@functools.cache  # two names of one function stay one
-def translated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that says which keyword another library's is here."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
-        if not options:
-            return function(*args)
-        try:
-            return function(*args, **options)
-        except TypeError as error:
-            trace = error.__traceback__
-            if trace is None or trace.tb_next is not None:  # it was called
-                raise
-            for theirs in options.keys() & (KEYWORDS.keys() | OPTIONS.keys()):
-                raise _keyword(function, theirs, options[theirs]) from None
-            raise
-
-    return call
-
-
-def takes_other_keywords(function: Any) -> bool:
-    """Return whether a function takes one of our keywords that other libraries call otherwise."""
-    if not inspect.isfunction(function):
-        return False
-    code = function.__code__  # a signature would take ten times as long, at every import
-    taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    return any(ours in taken for ours in KEYWORDS.values())
-
-
-def _keyword(function: Callable[..., Any], theirs: str, value: Any) -> TypeError:
-    name = function.__name__
-    taken = list(inspect.signature(function).parameters)
-    expected = f"arguments among {', '.join(n for n in taken if n != 'self')}"
-    fix = OPTIONS.get(theirs) or f"Did you mean {KEYWORDS[theirs]}={value!r}?"
-    return TypeError(message(name, f"{theirs}={value!r}", expected, fix))

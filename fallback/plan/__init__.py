@@ -21,10 +21,11 @@ from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import Compiler
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
-from tapegraph.recording.watchers import WATCHING, Watcher
+from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
 
 # The file that a plan's lines are of.
 PLAN = "<tapegraph plan"
+_REST = "the rest of a plan"
 _numbers = itertools.count(1)
 _as_array: Any = np.asarray  # NumPy's types do not know an order that varies
 
@@ -81,18 +82,21 @@ class Plan:
             start, names = CLOCK.now(), dict(self._names)
             self._told = self._made(telling(self._body), f"{PLAN}, watched>", names), names
             for watcher in watchers:
-                watcher.compiled("a plan that tells of its lines", start, CLOCK.now() - start)
+                what = "compiling a plan that tells of its lines"
+                watcher.passed(COMPILING, what, None, start, CLOCK.now() - start)
         run, names = self._told
 
         def tell(number: int, *results: Any) -> None:
             line = self._body[number]
             for watcher in watchers:
-                watcher.line(line.op, line.place, results)
+                watcher.passed(ENGINE, line.op or _REST, line.place, results=results)
 
         for watcher in watchers:
-            watcher.plan_starts()
+            watcher.begins(ENGINE, _REST, "")
         names[TELL] = tell
         try:
             return quietly(run, *arrays)
         finally:
             del names[TELL]
+            for watcher in watchers:
+                watcher.ends()

@@ -22,7 +22,7 @@ from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import Joint
 from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.op import ALL_REDUCE, JACOBIAN, Outputs
+from tapegraph.recording.op import JACOBIAN, Outputs
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
@@ -113,8 +113,8 @@ class Compiler(Interpreter):
         given = tuple(self.operands(slot))
         if op.name not in ELEMENTWISE:
             given = self._apart(self.program.inputs[slot], given)
-        opaque = op.rules is not None or op is ALL_REDUCE
-        hints: tuple[str, ...] = (hint, f"{_SAVED}{slot}") if op.saves else (hint,)
+        opaque = op.rules is not None
+        hints: Any = (hint, f"{_SAVED}{slot}") if op.saves else hint
         if op.several:
             hints = tuple(f"{hint}_{i}" for i in range(len(self.program.dtypes[slot])))
         out = self.builder.computed(op.forward, given, attrs, op.name, opaque, hints)

@@ -107,7 +107,7 @@ class Builder:
         kwargs: dict[str, Any],
         name: str,
         opaque: bool,
-        hints: tuple[str, ...] = ("t",),
+        hints: str | tuple[str, ...] = "t",
     ) -> Any:
         """Return what a function gives: by the calls that it makes, or by a call of its own.
 
@@ -122,14 +122,15 @@ class Builder:
                 found = mapped(self._result, function(*args, **kwargs))
                 if _same(concrete(found), function(*concrete(args), **concrete(kwargs))):
                     return found
+            except Untraceable:
+                pass
             except Exception as error:
                 raise_interrupt(error)
             for instr in self.instrs[mark:]:
                 del self._seen[instr.key]
             del self.instrs[mark:]
         call = Instr(function, args, kwargs, name, may_raise=True, opaque=opaque)
-        found = self.emit_all(call, hints)
-        return found if len(hints) > 1 else found[0]
+        return self.emit(call, hints) if isinstance(hints, str) else self.emit_all(call, hints)
 
     def _result(self, x: Any) -> Any:
         if isinstance(x, (np.ndarray, np.generic)):
@@ -172,13 +173,17 @@ class Builder:
         The result takes the layout and dtype of ``like``; with ``given`` it need not be run for its
         value.
         """
-        (var,) = self.emit_all(instr, (hint,), like, given)
+        (var,) = self.emit_all(instr, hint, like, given)
         return var
 
     def emit_all(
-        self, instr: Instr, hints: tuple[str, ...], like: Var | None = None, given: Any = None
+        self,
+        instr: Instr,
+        hints: str | tuple[str, ...],
+        like: Var | None = None,
+        given: Any = None,
     ) -> list[Var]:
-        """Add an instruction that gives several values, one per hint."""
+        """Add an instruction that gives one value, or a tuple of them, one per hint."""
         layout = None if like is None else (like.value.strides, like.value.dtype.str)
         key = (instr.function, layout, _key(instr.args), _key(instr.kwargs))
         known = None if instr.opaque else self._seen.get(key)
@@ -189,7 +194,7 @@ class Builder:
         if like is not None and layout != (out.strides, out.dtype.str):
             instr.needs_out = True
             out = instr.run(*args, **kwargs, out=np.empty_like(like.value))
-        outs = (out,) if len(hints) == 1 else out
+        outs, hints = ((out,), (hints,)) if isinstance(hints, str) else (out, hints)
         if not instr.may_raise and all(isinstance(v, Constant) for v in instr.reads):
             return [self.constant(out)]
         instr.results = [
@@ -234,11 +239,12 @@ def _may_be_of(instr: Instr, a: Any, b: Any) -> bool:
 
 
 def _lies_alike(a: Var, b: Var) -> bool:
-    """Return whether a value is all of the memory it lies in, and of another's layout."""
+    """Return whether a value fills the memory it lies in, if it must, in the layout of another."""
     root, one, two = a.roots[0].value, a.value, b.value
-    if len(a.roots) > 1 or not isinstance(root, np.ndarray):
+    if len(a.roots) > 1 or not isinstance(root, np.ndarray) or root.nbytes != one.nbytes:
         return False
-    if root.nbytes != one.nbytes or root.ctypes.data != one.ctypes.data:
+    # What a call may give back lies elsewhere, or is what it was given.
+    if root.ctypes.data != one.ctypes.data and np.may_share_memory(root, one):
         return False
     return bool((one.shape, one.strides, one.dtype) == (two.shape, two.strides, two.dtype))
 

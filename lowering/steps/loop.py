@@ -15,28 +15,15 @@ import numpy as np
 from tapegraph.arrays.buffers import aligned_empty
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import to_tensorflow
-from tapegraph.lowering.rows.rules import NotLowered, raw
+from tapegraph.lowering.rows.rules import raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph, Writer
-from tapegraph.lowering.steps.variables import tables
-from tapegraph.recording.op import ALL_REDUCE, INPUT
-from tapegraph.recording.program import Program
+from tapegraph.recording.op import INPUT
 from tapegraph.typed import Array
 
 # A loop of XLA's has room for at least so many runs.
 _ROOM = 64
-
-
-def check_loops(program: Program) -> None:
-    """Refuse what would be another computation, or a slow one, in a loop of the graph.
-
-    :raises NotLowered: It averages over processes, or changes a table by its rows.
-    """
-    if ALL_REDUCE in program.ops:
-        raise NotLowered("an average over processes is no part of a loop")
-    if tables(program):
-        raise NotLowered("a table that changes by its rows would be copied by every run of a loop")
 
 
 class Loop:

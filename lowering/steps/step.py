@@ -19,9 +19,9 @@ from tapegraph.lowering.calls import moved, to_tensorflow
 from tapegraph.lowering.rows.rules import NotLowered
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
-from tapegraph.lowering.steps.loop import Loop, check_loops
+from tapegraph.lowering.steps.loop import Loop
 from tapegraph.lowering.steps.step_graph import Changes, StepGraph
-from tapegraph.lowering.steps.variables import variable_of
+from tapegraph.lowering.steps.variables import tables, variable_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
@@ -150,7 +150,8 @@ class Step:
     ) -> list[Any]:
         """Return the outputs of many runs: those of each in rows, and the last one's of others."""
         if self._loop is None:
-            check_loops(self._program)
+            if tables(self._program):
+                raise NotLowered("every run of a loop would copy a table that changes by its rows")
             self._loop = Loop(self._trace, len(self._program), many, asked=self.graphs.asked)
         has_rows = [slot not in many.carried for slot in self.leaves[len(self._state) :]]
         fed = list(zip(self._pushed(values), has_rows, strict=True))

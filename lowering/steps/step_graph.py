@@ -31,7 +31,7 @@ from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import Translator
 from tapegraph.recording.changes import make
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, JACOBIAN
+from tapegraph.recording.op import DERIVATIVES, JACOBIAN
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
@@ -222,7 +222,6 @@ class Writer(Translator):
         tf, program = tensorflow(), self.program
         self._sums: list[Any] = []
         self._guards: list[Any] = []
-        self._stood: Any = True  # at the last all-reduce
         targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }
@@ -262,9 +261,6 @@ class Writer(Translator):
         program, values = self.program, self.values
         if slot in self._of_tables:
             return self._by_rows(slot)
-        if program.ops[slot] is ALL_REDUCE:
-            with self._tape.stop_recording():
-                return self._all_reduce(slot)
         last = values.runs_last(slot)
         # Others may read what is transposed for this one: before the tape stops recording.
         tensors = values.read_by(slot, last=last)
@@ -329,23 +325,12 @@ class Writer(Translator):
             rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
         return rows
 
-    def _all_reduce(self, slot: int) -> Any:
-        """Emit an average over ranks; those of a run that does not stand are told to wait."""
-        tf, program = tensorflow(), self.program
-        exchange = partial(program.ops[slot].forward, **program.attrs[slot])
-        stood, self._stood = self._stood, self._stands()
-        given = [*(self.values[i] for i in program.inputs[slot]), stood, self._stood]
-        result = tf.numpy_function(exchange, given, program.dtypes[slot])
-        with tf.control_dependencies([result]):  # nothing is assigned where it fails
-            self._guards.append(tf.identity(self._stood))
-        return tf.ensure_shape(result, program.shapes[slot])
-
     def _look_at(self, gradient: Any) -> None:
         """Let a NaN in a gradient be seen: it is one of the sum, in float64."""
         self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
 
     def _stands(self) -> Any:
-        """Return whether no gradient so far holds a NaN, and XLA gives the same."""
+        """Return whether no gradient holds a NaN, and XLA gives the same."""
         tf, guards = tensorflow(), list(self._guards)
         if self._sums:
             # With XLA a sum of products that overflow may be infinite where it is no number.

@@ -46,7 +46,7 @@ from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import tensor_like
-from tapegraph.recording.scopes import RECORDING, Scope, recorder
+from tapegraph.recording.scopes import Scope, recorder
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
 
@@ -177,11 +177,11 @@ def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[
             fix = "Pass it by position, where rules can find it."
             raise TypeError(message(entry.name, "a traced keyword argument", "plain ones", fix))
     tags = [x.tag for _, x in leaves(args) if type(x) is Dual]
-    if tags and RECORDING.value():
+    if tags and recorder().flows:
         return _with_tangent(fun, max(tags), args, kwargs)
     start = next_seq()
     out = _on_plain(f_raw, args, kwargs)
-    if not RECORDING.value() or not any(map(holds_box, args)):
+    if not recorder().flows or not any(map(holds_box, args)):
         return out
     return _Call(fun, entry.name, args, kwargs, out, start).on_tape(entry)
 

@@ -30,7 +30,7 @@ from tapegraph.recording.numpy_functions import is_float, met_with
 from tapegraph.recording.op import ALL, CONSTANT, INPUT, OPS, PARAM, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import apply, as_dtype, tensor_like
-from tapegraph.recording.recorder import Recorder, updated_in_place
+from tapegraph.recording.recorder import Recorder
 from tapegraph.recording.remote import offload, restore
 from tapegraph.recording.scopes import RECORDER, RECORDING
 from tapegraph.recording.tape import Tape, clear, current
@@ -90,7 +90,7 @@ class Capture(Recorder):
     """
 
     def __init__(self, undo: Undo | None = None) -> None:
-        super().__init__(current())
+        self.tape = current()
         self.undo: Undo = deque() if undo is None else undo
         self.start = next_seq()
         self.frame: FrameType | None = None
@@ -131,7 +131,7 @@ class Capture(Recorder):
             make(together(self.undo))
 
     def on(self, tape: Tape) -> Capture:
-        """Record on another tape."""
+        """Record on the tape of another task."""
         self.tape = tape
         return self
 
@@ -196,9 +196,7 @@ class Capture(Recorder):
         """Return a float that every run gives anew as a tensor, and anything else as it is."""
         return value.__tapegraph_float__(dtype) if is_float(value) else value
 
-    def met(
-        self, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def met(self, args: Any, options: Any) -> Any:
         """Return arguments with such floats as tensors, of the dtype that a number would take."""
         given = (*args, *options.values())
         found = {key: met_with(x, given) for key, x in options.items()}
@@ -430,7 +428,7 @@ class Capture(Recorder):
     def in_place(self, x: Any, result: Any) -> Any:
         """Let an update in place of a gradient that was read reach the leaf."""
         if (x._entry or x)._op is PARAM and not self.flows:
-            return updated_in_place(x, result)
+            return super().in_place(x, result)
         if id(x) in self.of_caller:
             received = "an update in place of an argument, whose array a run does not change"
             fix = "Write x = x + y for x += y."

@@ -24,6 +24,7 @@ from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
 from tapegraph.compiling.float_arithmetic import NotReal
 from tapegraph.compiling.guards import FedPlace, View, look
+from tapegraph.compiling.parts import programs_of
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
@@ -32,15 +33,14 @@ from tapegraph.environment import COMPILE, switched, wrong_value
 from tapegraph.errors import add_note, kind_of, message, user_line, warn
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import Lock, raise_interrupt
-from tapegraph.other_names import translating
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.changes import Undo, make, take_back, together
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import restore
-from tapegraph.recording.scopes import RECORDING, recorder
-from tapegraph.recording.watchers import WATCHING, AskReal, is_watched
+from tapegraph.recording.scopes import recorder
+from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -237,7 +237,7 @@ class Compiled:
                 self._runs_in = None
 
     def _call(self, structure: Any, given: list[Any], undo: Undo) -> Any:
-        return self._called(self._entry((structure, RECORDING.value())), structure, given, undo)
+        return self._called(self._entry((structure, recorder().flows)), structure, given, undo)
 
     def _called(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
         entry.calls += 1
@@ -265,8 +265,9 @@ class Compiled:
         """Run the program; where it refuses what was given, let a real call say why."""
         try:
             return entry.programs.run(given, undo)  # type: ignore[union-attr]
-        except (ArithmeticError, LookupError, ValueError) as error:  # what was given is at fault
-            raise_interrupt(error)
+        except (ArithmeticError, LookupError, ValueError):  # what was given is at fault
+            if entry.trace.averages:  # type: ignore[union-attr]
+                raise  # a real call would be a second average, here alone
             tried: Undo = deque()
             taken_back = together(tried)
             try:
@@ -376,7 +377,11 @@ class Compiled:
         if not self._averages:  # another call would be a second average, here alone
             plain = self._call_anew(witness, structure, given[:first], undo)
             self._averages = plain.averages
-            if self._averages or not self._sees_the_same(entry, given[first:]):
+            # Whether the function sees what it saw before, the very floats that are fed too.
+            same = all(p.read() is x for p, x in zip(fed, given[first:], strict=True))
+            if same and not entry.view.holds():
+                same = self._look(entry.view.known).key == entry.view.key
+            if self._averages or not same:
                 if entry.trace is None and entry.calls >= _MANY:
                     self._count_by_value((place.name for place in fed), entry)
                 return plain, False  # what it changes itself, it would change twice
@@ -415,18 +420,12 @@ class Compiled:
         random.come_back(undo)
         return Trace(witness, structure, given, undo, fed)
 
-    def _sees_the_same(self, entry: _KnownCall, numbers: list[Any]) -> bool:
-        """Return whether the function sees what it saw before, the very floats that are fed too."""
-        if not all(p.read() is x for p, x in zip(entry.view.fed, numbers, strict=True)):
-            return False
-        return entry.view.holds() or self._look(entry.view.known).key == entry.view.key
-
     def _real(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
         """Make a real call, and compare it with the recording; the second one makes the plan."""
         entry.real = self._next_real(entry.calls)
         watchers = WATCHING.value()
         for watcher in watchers:
-            watcher.real_call_starts(self.__name__)
+            watcher.begins(COMPILING, f"capturing {self.__name__}")
         try:
             witness = Witness(self._fn, undo)
             trace, is_recorded = self._traced(witness, entry, structure, given, undo)
@@ -435,7 +434,7 @@ class Compiled:
             if kept is not None and comparable and is_recorded:
                 difference = kept.differs_from(trace)
                 if difference is None and programs is None:
-                    programs = Programs(trace, self.__name__, self._xla)
+                    programs = programs_of(trace, self.__name__, self._xla)
                 elif difference is not None and entry.foreseen:
                     entry.trace = entry.programs = None
                     raise mismatch(self.__name__, difference, entry.unchecked)
@@ -451,7 +450,7 @@ class Compiled:
             return result
         finally:
             for watcher in watchers:
-                watcher.real_call_ends()
+                watcher.ends()
 
     def _foresee(self, entry: _KnownCall, witness: Witness) -> None:
         """Look at what the code sees that a call has run, if its view did not go by that code.
@@ -526,7 +525,7 @@ class Compiled:
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
         """Make the next calls of a scan: all that are alike, up to one that is to be a real one."""
         block = calls.block(results.count)
-        entry = self._entry((block.structure, RECORDING.value()))
+        entry = self._entry((block.structure, recorder().flows))
         runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)
         trace, programs = entry.trace, entry.programs
         repeats = trace is not None and trace.holds() and trace.repeats
@@ -559,7 +558,7 @@ class Compiled:
 
         :raises RuntimeError: It has not been called three times yet.
         """
-        return str(self._latest_programs("source", "plan").native.source)
+        return "\n".join(part.native.source for part in self._latest_programs("source", "plan"))
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph of the combination of arguments that was last called, for TensorBoard.
@@ -569,12 +568,14 @@ class Compiled:
 
         :raises RuntimeError: It has not been called three times yet, or TensorFlow cannot run it.
         """
-        self._latest_programs("write", "graph").write(folder)
+        parts = self._latest_programs("write", "graph")
+        for place, part in enumerate(parts):
+            part.write(folder if len(parts) == 1 else os.path.join(folder, f"part_{place}"))
 
-    def _latest_programs(self, op: str, what: str) -> Programs:
+    def _latest_programs(self, op: str, what: str) -> list[Programs]:
         for entry in reversed(self._entries):
             if entry.programs is not None:
-                return entry.programs
+                return entry.programs.parts
         calls = max((entry.calls for entry in self._entries), default=0)
         raise RuntimeError(
             f"{op}: {self.__name__} has no {what} yet: it needs two calls with arguments alike, "
@@ -597,7 +598,8 @@ class Compiled:
                 fix = "Its next call alike is a real one too: the two are compared, and then the "
                 lines += [line + "recorded once", f"  {fix}program runs."]
             else:
-                lines += [line + entry.programs.told(), f"  {entry.programs.advice()}"]
+                told = "; ".join(part.told() for part in entry.programs.parts)
+                lines += [line + told, f"  {entry.programs.advice()}"]
         return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:
@@ -685,7 +687,6 @@ def compile(
     xla: Xla | None = None,
     strategy: Any = None,
 ) -> Callable[[F], F]: ...
-@translating
 def compile(
     fn: Any = None,
     *,

@@ -48,7 +48,7 @@ from tapegraph.recording.changes import (
 )
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.remote import RemoteArray, offloaded
-from tapegraph.recording.watchers import WATCHING, AskReal, is_watched
+from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
@@ -83,6 +83,11 @@ class Programs:
         self._choices: dict[tuple[str, bool], Choice | Decision] = {}
         self._loops = True  # engines run it in loops
         self._ran: Decision | None = None
+
+    @property
+    def parts(self) -> list[Programs]:
+        """The programs of the step in the order in which they run, this one last."""
+        return [*self._trace.earlier, self]
 
     @property
     def ran(self) -> str:
@@ -147,9 +152,8 @@ class Programs:
 
     def _tell_compiled(self, name: str, start: float) -> None:
         for watcher in WATCHING.value():
-            watcher.compiled(
-                f"{self._name} in {registry.engine(name).title}", start, CLOCK.now() - start
-            )
+            what = f"compiling {self._name} in {registry.engine(name).title}"
+            watcher.passed(COMPILING, what, None, start, CLOCK.now() - start)
 
     def _announced(self, name: str) -> AbstractContextManager[None]:
         """Announce that it is compiled, where that takes long."""
@@ -187,8 +191,6 @@ class Programs:
         except Exception as error:
             if written or program is self.native:
                 raise
-            if not isinstance(error, EngineDeclined):
-                raise_interrupt(error)
             if choice is not None:
                 choice.pay(CLOCK.now() - began)
             # It raises an error of its own where what was given is at fault.
@@ -216,7 +218,7 @@ class Programs:
         if way.engine != registry.NATIVE:
             title = registry.engine(way.engine).title
             for watcher in WATCHING.value():
-                watcher.ran(f"{self._name} in {title}", start, took)
+                watcher.passed(ENGINE, f"{self._name} in {title}", None, start, took)
 
     # Many runs
 

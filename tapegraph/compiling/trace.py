@@ -65,6 +65,7 @@ class Trace:
         what `Capture.gradients` has for none and for zero.
     :ivar draws: Whether runs draw random numbers.
     :ivar averages: Whether they average over processes.
+    :ivar earlier: What runs before the program of this one, where that is the last part of a step.
     :ivar sources: What gives the value of each leaf that changes from run to run, by slot: it takes
         the arguments' arrays and floats, and what `read` gives.
     :ivar arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
@@ -74,6 +75,8 @@ class Trace:
     :ivar read_floats: The names of fed floats that were read as plain numbers, so that they cannot
         be fed.
     """
+
+    earlier: Sequence[Any] = ()
 
     def __init__(
         self,
@@ -191,7 +194,7 @@ class Trace:
         """Whether a run leaves what the next run of the program is to find."""
         left = {id(node): grad for node, grad in self.gradients}
         found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
-        if self._schedules_read_state:  # each run is to ask after the one before
+        if self._schedules_read_state or self.averages:  # each run is to ask after the one before
             return False
         return self.carried is not None and all(
             grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found

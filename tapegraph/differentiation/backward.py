@@ -30,7 +30,7 @@ from tapegraph.recording.op import GRADIENT, PARAM, Op
 from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import keep_parts
 from tapegraph.recording.scopes import no_grad, recorder
-from tapegraph.recording.watchers import WATCHING
+from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING
 from tapegraph.typed import Array, ArrayLike, Tensor, Value
 
 _ASKED = Failure("the backend is native")
@@ -165,8 +165,9 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
             if found is not None:
                 found.took(way, seconds, start - began + outcome.compile_seconds)
             for watcher in WATCHING.value():
-                watcher.compiled(f"a graph in {engine.title}", start, outcome.compile_seconds)
-                watcher.ran(f"a graph in {engine.title}", start + outcome.compile_seconds, seconds)
+                what, compiling = f"a graph in {engine.title}", outcome.compile_seconds
+                watcher.passed(COMPILING, f"compiling {what}", None, start, compiling)
+                watcher.passed(ENGINE, what, None, start + compiling, seconds)
                 again = partial(_outcome, registry.engine(registry.NATIVE), history, seeds)
                 watcher.gave(engine.title, outcome.grads, again)
             return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)

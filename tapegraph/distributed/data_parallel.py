@@ -1,7 +1,7 @@
 """`DataParallel`: an optimizer whose gradients are averaged over the ranks of a communicator.
 
-A step compiled under a strategy does so by itself. What workers are to share is found as a call is
-recorded: the call is taken back, the workers get the same numbers, and it is made again.
+A step compiled under a strategy does so by itself. What workers are to share is found in a
+rehearsal: a call that is taken back, before the first that counts.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
 from tapegraph.capture.capture import Capture
 from tapegraph.compiling.compiled import Compiled
+from tapegraph.compiling.ran import Witness
 from tapegraph.compiling.trace import Trace
 from tapegraph.distributed.exchange import (
     Communicator,
@@ -34,12 +36,12 @@ from tapegraph.optim.leaves import (
     replace_gradient,
 )
 from tapegraph.optim.optimizer import Optimizer
-from tapegraph.recording.changes import Change, all_new_numbers, make, together
+from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, take_back, together
 from tapegraph.recording.changes import set_gradient as put_gradient
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import as_float, as_leaf, real_dtype
 from tapegraph.recording.op import ALL_REDUCE
-from tapegraph.recording.record import apply
+from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import Scope, no_grad, recorder
 from tapegraph.scalars.state import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
@@ -103,7 +105,6 @@ class DataParallel:
             raise ValueError(message(op, f"check_every={check_every!r}", expected))
         self.optimizer = optimizer
         self._comm = communicator(op, comm)
-        self._check_every = check_every
         self._params = optimizer.params
         self._names = [name for group in optimizer.groups for name in group.names]
         self._kinds = [data_of(p)[...] for p in self._params]
@@ -111,8 +112,10 @@ class DataParallel:
         self._sizes = [2 * a.size if a.dtype.kind == "c" else a.size for a in self._kinds]
         self._dtype = real_dtype(np.result_type(*self._kinds))
         size = sum(self._sizes)
-        self._exchange = Exchange(op, self._comm, self._names, size, self._dtype)
-        self._steps = self._tickets = 0
+        self._exchange = Exchange(
+            op, self._comm, self._names, size, self._dtype, self._numbers, check_every
+        )
+        self._met_in: Callable[[], Any] = lambda: None  # the last capture with an exchange
         end_job_on_errors(self._comm)
         check_alike(op, self._comm, list(self._described()))
         self.broadcast()
@@ -191,7 +194,6 @@ class DataParallel:
             if capture is not None:
                 mean, any_has = self._recorded(capture, flat, weight.astype(self._dtype), has)
             else:
-                self._next()
                 mean, any_has = self._exchange.average(flat, weight._array, has)
             parts = self._parts(mean)
             found = [
@@ -213,7 +215,7 @@ class DataParallel:
         ]
         if recorder().capture is None:
             return np.concatenate(vectors, out=self._exchange.flat)
-        return np.concatenate([v.astype(self._dtype) for v in vectors])
+        return tensor_like("all_reduce", np.concatenate([v.astype(self._dtype) for v in vectors]))
 
     def _parts(self, flat: Any) -> list[Any]:
         """Return a vector as the gradients that it is made of."""
@@ -226,25 +228,26 @@ class DataParallel:
     def _recorded(
         self, capture: Capture, flat: Any, weight: Any, has: tuple[bool, ...]
     ) -> tuple[Any, tuple[bool, ...]]:
-        """Enter the exchange in a captured program, once this call has made it."""
-        place = sum(getattr(read, "func", None) == self._next for _, read in capture.readings)
-        ticket = capture.reading(partial(self._next, place), np.int64)
-        given = flat, weight, ticket
-        arrays = [x._array for x in given]
-        any_has = self._exchange.made(*arrays, place=place, has=has)[1]
-        attrs = {"exchange": self._exchange, "place": place, "has": has, "expected": any_has}
-        return apply(ALL_REDUCE, given, attrs), any_has
-
-    def _next(self, place: int = 0) -> int:
-        """Return the ticket of the next exchange; of the first in a step, let it compare."""
-        self._tickets += 1
-        if place == 0:
-            self._steps += 1
-            due = self._check_every is not None and self._steps % self._check_every == 0
-            self._exchange.compare([(n, _numbers(x)) for n, x in self._shared()] if due else [])
-        return self._tickets
+        """Make the exchange, and enter it in the captured program."""
+        first, self._met_in = self._met_in() is not capture, ref(capture)
+        mean, any_has = self._exchange.average(flat._array, weight._array, has, first=first)
+        attrs = {"exchange": self._exchange, "first": first, "has": has, "expected": any_has}
+        entry = capture.result(ALL_REDUCE, mean, (flat, weight), attrs)
+        entry._requires_grad = False
+        return entry, any_has
 
     # What ranks share
+
+    def _numbers(self) -> list[tuple[str, Array]]:
+        """Return what is shared as it is at the start of a step."""
+        capture = recorder().capture
+        started = {} if capture is None else capture.started
+        return [
+            (name, np.asarray(getattr(x, DATA) if isinstance(x, Value) else x._array))
+            if id(x) not in started
+            else (name, started[id(x)])
+            for name, x in self._shared()
+        ]
 
     def _shared(self) -> Iterator[tuple[str, Any]]:
         """Yield the parameters and the optimizer's state, by what they are called."""
@@ -301,15 +304,6 @@ def _signature(name: str, leaf: Any) -> str:
     return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
 
-def _numbers(leaf: Any) -> Array:
-    """Return a leaf's numbers as they are at the start of a step."""
-    capture = recorder().capture
-    if isinstance(leaf, Value):
-        return np.asarray(getattr(leaf, DATA), float)
-    array = leaf._array if capture is None else capture.started.get(id(leaf), leaf._array)
-    return np.asarray(array)
-
-
 def _gradient_put(p: Leaf, grad: Any) -> Change:
     """Return the change that gives a leaf a gradient."""
     if isinstance(p, Value):
@@ -322,13 +316,6 @@ def _gradient_put(p: Leaf, grad: Any) -> Change:
 _OP = "compile(strategy=)"
 
 
-class _Met(BaseException):
-    """Something that workers do not share yet; no error, which the function may catch."""
-
-    def __init__(self, share: Callable[[], None]) -> None:
-        self.share = share
-
-
 class _Shared:
     """The optimizers that workers share, each with its exchange, and what else they share."""
 
@@ -336,11 +323,13 @@ class _Shared:
         self._comm = comm
         self._parallels: list[DataParallel] = []
         self._others: list[Leaf] = []  # of no optimizer that has been met
+        # Who steps in a rehearsal, in which nothing is averaged; None outside of one.
+        self.met: list[Optimizer] | None = None
 
     def step(self, optimizer: Any) -> None:
         """Average an optimizer's gradients, and take its step."""
         for parallel in self._parallels:
-            if parallel.optimizer is optimizer:
+            if parallel.optimizer is optimizer and self.met is None:
                 parallel._stepped(1.0, optimizer._step)
                 return
         capture = recorder().capture
@@ -349,44 +338,57 @@ class _Shared:
             received = f"the first step of {type(optimizer).__name__} {place}"
             fix = "Make optimizers outside, and the first call of each with compiling on."
             raise RuntimeError(message(_OP, received, "optimizers that all workers share", fix))
-        raise _Met(partial(self._share, optimizer))
-
-    def _share(self, optimizer: Optimizer) -> None:
-        self._parallels.append(DataParallel(optimizer, self._comm))
+        if self.met is None:
+            received = f"the first step of {type(optimizer).__name__} in a later call"
+            raise RuntimeError(message(_OP, received, "the same steps in each"))
+        self.met.append(optimizer)
+        optimizer._step()
 
     def average(self, params: Sequence[Leaf]) -> None:
         """Average the gradients of the optimizers that have one of these parameters."""
         wanted = set(map(id, params))
-        for parallel in self._parallels:
+        for parallel in self._parallels if self.met is None else ():
             if not wanted.isdisjoint(map(id, parallel.optimizer.params)):
                 parallel.all_reduce()
 
-    def check(self, trace: Trace) -> None:
-        """Refuse what changes a parameter of one worker alone; share what there is to share."""
-        program = trace.recording.program
-        params: list[Any] = [p for slot, p in trace.state.items() if program.needs[slot]]
-        changed: list[Any] = [trace.state[u.leaf] for u in program.updates if program.needs[u.leaf]]
-        if trace.numbers is not None:
-            params += _values(trace.numbers.read_from)
-            changed += _values(trace.numbers.written_to)
-        optimized = {id(p) for parallel in self._parallels for p in parallel.optimizer.params}
-        averaged = optimized if ALL_REDUCE in program.ops else ()
-        for p in changed:
+    def share(self, rehearsed: Trace, met: list[Optimizer]) -> None:
+        """Let workers share what a call has been found to use, now that it is taken back."""
+        for optimizer in dict.fromkeys(met):
+            if all(parallel.optimizer is not optimizer for parallel in self._parallels):
+                self._parallels.append(DataParallel(optimizer, self._comm))
+        self.check(rehearsed, averages=True)
+        params, _ = _parameters(rehearsed)
+        known = self._optimized().union(map(id, self._others))
+        if new := [p for p in params if id(p) not in known]:
+            lines = [_signature(f"parameter {i} of the step", p) for i, p in enumerate(new)]
+            check_alike(_OP, self._comm, lines)
+            _send_out(self._comm, new)
+            self._others += new
+
+    def check(self, trace: Trace, *, averages: bool) -> None:
+        """Refuse what changes a parameter of one worker alone."""
+        averaged = self._optimized() if averages else ()
+        for p in _parameters(trace)[1]:
             if id(p) not in averaged:
                 name = getattr(p, "name", None)
                 which = f"the parameter {name!r}" if name else "a parameter"
                 received = f"a step that changes {which} without an optimizer"
                 fix = "Let an optimizer: its gradients are averaged over the workers."
                 raise RuntimeError(message(_OP, received, "the same change on every worker", fix))
-        known = optimized.union(map(id, self._others))
-        if new := [p for p in params if id(p) not in known]:
-            raise _Met(partial(self._share_others, new))
 
-    def _share_others(self, params: list[Leaf]) -> None:
-        lines = [_signature(f"parameter {i} of the step", p) for i, p in enumerate(params)]
-        check_alike(_OP, self._comm, lines)
-        _send_out(self._comm, params)
-        self._others += params
+    def _optimized(self) -> set[int]:
+        return {id(p) for parallel in self._parallels for p in parallel.optimizer.params}
+
+
+def _parameters(trace: Trace) -> tuple[list[Any], list[Any]]:
+    """Return the parameters that a call has read, and those that it has changed."""
+    program = trace.recording.program
+    read: list[Any] = [p for slot, p in trace.state.items() if program.needs[slot]]
+    changed: list[Any] = [trace.state[u.leaf] for u in program.updates if program.needs[u.leaf]]
+    if trace.numbers is not None:
+        read += _values(trace.numbers.read_from)
+        changed += _values(trace.numbers.written_to)
+    return read, changed
 
 
 def _values(items: list[Item]) -> list[Value]:
@@ -410,17 +412,27 @@ class OnWorkers(Compiled):
             received = f"a call of {self.__name__} inside another program"
             fix = "Give the outermost function the strategy."
             raise RuntimeError(message(_OP, received, "a call by itself", fix))
-        while True:
-            try:
-                with Scope(AVERAGING, self._shared):
-                    return super().__call__(*args, **kwargs)
-            except _Met as met:  # everything has been taken back
-                share = met.share
-            share()
+        with Scope(AVERAGING, self._shared):
+            return super().__call__(*args, **kwargs)
 
-    def _traced(self, *arguments: Any) -> tuple[Trace, bool]:
-        trace, is_recorded = super()._traced(*arguments)
-        self._shared.check(trace)
+    def _traced(
+        self, witness: Witness, entry: Any, structure: Any, given: list[Any], undo: Undo
+    ) -> tuple[Trace, bool]:
+        """Make a real call; before the first of a trace a rehearsal, by which workers share."""
+        if entry.trace is not None:
+            return super()._traced(witness, entry, structure, given, undo)
+        plain = given[: len(given) - len(entry.view.fed)]
+        met: list[Optimizer] = []
+        self._shared.met = met
+        try:
+            rehearsed = self._call_anew(witness, structure, plain, undo)
+        finally:
+            self._shared.met = None
+        take_back(undo)
+        self._shared.share(rehearsed, met)
+        trace, is_recorded = super()._traced(witness, entry, structure, given, undo)
+        self._shared.check(trace, averages=trace.averages)
+        trace.follows(rehearsed)
         return trace, is_recorded
 
 

@@ -11,8 +11,6 @@ import importlib
 from collections.abc import Iterable
 from typing import Any
 
-from tapegraph.other_names import takes_other_keywords, translated
-
 FAMILIES = ("elementwise", "reduce", "linalg", "shape", "index", "special", "fft", "nn")
 # Functions composed of operations, which have no rules of their own.
 COMPOSITIONS = ("layers", "losses", "samples")
@@ -36,14 +34,5 @@ def rules_of_families(
     return rows
 
 
-def _translate_keywords() -> None:
-    """Let the public functions say which keyword another library's is here."""
-    for file in (*FAMILIES, *COMPOSITIONS):
-        module = importlib.import_module(f"tapegraph.ops.{file}")
-        for name in getattr(module, "__all__", ()):
-            function = getattr(module, name)
-            if takes_other_keywords(function):
-                setattr(module, name, translated(function))
-
-
-_translate_keywords()
+for _family in FAMILIES:  # which enters its operations in the table
+    importlib.import_module(f"tapegraph.ops.{_family}")

@@ -46,7 +46,7 @@ from tapegraph.recording.changes import (
 )
 from tapegraph.recording.node import as_leaf, numeric, real_dtype
 from tapegraph.recording.scopes import no_grad, recorder
-from tapegraph.recording.watchers import WATCHING
+from tapegraph.recording.watchers import UPDATE, WATCHING
 from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.tensor import Tensor
@@ -269,7 +269,7 @@ class Optimizer:
         """Take the step on arrays, and write them."""
         watchers = WATCHING.value()
         for watcher in watchers:
-            watcher.step_starts(self._kind)
+            watcher.begins(UPDATE, f"{self._kind}.step")
         try:
             changes: list[Change] = []
             for group in self._groups:
@@ -279,7 +279,7 @@ class Optimizer:
             quietly(make, together(changes))  # an overflow in place must not stop it half-way
         finally:
             for watcher in watchers:
-                watcher.step_ends()
+                watcher.ends()
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
         """Return the learning rate of a group in the next step, or so many steps after it."""
@@ -331,7 +331,7 @@ class Optimizer:
             rate_now = np.asarray(lr, real_dtype(old[0].dtype))
             new = self._updated(name, old[0], g, state, rate_now, group.weight_decay)
             for watcher in WATCHING.value():
-                watcher.updates(self._kind, name, g, new[0])
+                watcher.updated(self._kind, name, g, new[0])
             for leaf, array, table in zip(leaves, new, tables, strict=True):
                 if table:
                     changes += rows_set(leaf, rows, np.array(array))

@@ -29,6 +29,7 @@ class Rules(NamedTuple):
     jvp: Callable[..., Any] | None
     lowering: Callable[..., Any] | None
     recorded: Callable[..., Any] | None = None
+    batch: Callable[[Any], Any] | None = None
 
 
 class OpKind(Enum):
@@ -153,8 +154,8 @@ GRADIENT = Op("gradient")
 # The same for every element of its first input at once: all rows of the Jacobian.
 JACOBIAN = Op("jacobian")
 DERIVATIVES = (GRADIENT, JACOBIAN)
-# An average over the ranks of a job, by an exchange that is an attribute. A call has a ticket: an
-# engine may run the entry again, but the ranks exchange their numbers once.
+# An average over the ranks of a job, by an exchange that is an attribute. No engine runs it: a step
+# is cut there (`tapegraph.compiling.parts`).
 ALL_REDUCE = Op("all_reduce")
 ALL_REDUCE.forward = lambda *arrays, exchange, **attrs: exchange(*arrays, **attrs)
 ALL_REDUCE.differentiable = ()

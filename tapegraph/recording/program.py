@@ -18,7 +18,7 @@ from tapegraph import markup
 from tapegraph.errors import line_of
 from tapegraph.escapes import escaped
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import DERIVATIVES, SCALAR, Attrs, Op
+from tapegraph.recording.op import DERIVATIVES, PART, SCALAR, Attrs, Op
 from tapegraph.recording.values import value_of
 from tapegraph.typed import Array
 
@@ -160,10 +160,6 @@ class Program:
             if op in DERIVATIVES and self.backward_of(slot) == backward
         ]
 
-    def describe(self, slot: int) -> str:
-        """Name a slot for a message."""
-        return f"{self.ops[slot].name} of shape {self.shapes[slot]}"
-
 
 class _Origin:
     """What messages say of a recorded object that is gone."""
@@ -261,10 +257,11 @@ class Recording:
     def describe(self, slot: int) -> str:
         """Name a slot for a message: operation, name or shape, and the user's line."""
         program, name, place = self.program, self.name(slot), self.where(slot)
-        label = program.ops[slot].name + (f" {name!r}" if name else "")
-        return f"{label} of shape {program.shapes[slot]}" + (
-            f" recorded at {place}" if place else ""
-        )
+        op = program.ops[program.inputs[slot][0] if program.ops[slot] is PART else slot]
+        label = op.name + (f" {name!r}" if name else "")
+        if not program.ops[slot].several:
+            label += f" of shape {program.shapes[slot]}"
+        return label + (f" recorded at {place}" if place else "")
 
     def __str__(self) -> str:
         rows = [_HEADER, *(tuple(map(escaped, entry.cells())) for entry in self)]

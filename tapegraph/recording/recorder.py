@@ -1,8 +1,8 @@
-"""Recorders: what becomes of what happens here.
+"""`Recorder`: what becomes of what happens here.
 
-One records on the tape of its thread, one computes constants, and a third captures a program
-(`tapegraph.capture.capture`). Operations, tensors, optimizers and transforms call the one that the
-scope holds, and do not ask which it is.
+Operations, tensors, optimizers and transforms call the recorder that the scope holds, and do not
+ask which it is: this one, which records eagerly or nothing, or one that captures a program
+(`tapegraph.capture.capture`).
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ class Recorder:
     """Records eagerly: an operation leaves an entry on the tape if a gradient flows through it.
 
     :ivar tape: Where it records.
+    :ivar flows: Whether gradients flow here: not under `tg.no_grad`.
     :ivar capture: The program that is captured here, if any.
     """
 
-    __slots__ = ("tape",)
+    __slots__ = ("flows", "tape")
 
     capture: Any = None
-    # Whether gradients flow to what is recorded here.
-    flows = True
     # What is kept of a result and its inputs, as bits like `Op.reads`, besides what gradients read.
     # Where it is all, a tensor is its own entry.
     keeps = 0
 
-    def __init__(self, tape: Tape | None = None) -> None:
+    def __init__(self, tape: Tape | None = None, flows: bool = True) -> None:
         self.tape = Tape() if tape is None else tape
+        self.flows = flows
 
     def on(self, tape: Tape) -> Recorder:
-        """Return a recorder of the same kind on another tape."""
-        return type(self)(tape)
+        """Return the recorder of another task, on its tape."""
+        return Recorder(tape, self.flows)
 
     def where_gradients_flow(self, flows: bool) -> Recorder:
         """Return the recorder of a scope in which gradients flow, or do not."""
-        return (Recorder if flows else NoGrad)(self.tape)
+        return Recorder(self.tape, flows)
 
     def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         """Return the result of an operation that no gradient flows through."""
@@ -157,9 +157,7 @@ class Recorder:
         """Return a float that every run gives anew as a tensor, and anything else as it is."""
         return value
 
-    def met(
-        self, args: tuple[Any, ...], options: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def met(self, args: Any, options: Any) -> Any:
         """Return arguments with such floats as tensors, of the dtype that a number would take."""
         return args, options
 
@@ -211,8 +209,14 @@ class Recorder:
         mark_changed(leaf)
 
     def in_place(self, x: Any, result: Any) -> Any:
-        """Return what ``x += y`` makes of a tensor, given the sum."""
-        return result
+        """Return what ``x += y`` makes of a tensor; under `tg.no_grad` a parameter changes."""
+        if self.flows or (x._entry or x)._op is not PARAM:
+            return result
+        if result.shape != x.shape:
+            received = f"a result of shape {result.shape} for a parameter of shape {x.shape}"
+            raise ValueError(message("an update in place", received, "the parameter's own shape"))
+        x.assign(result)
+        return x
 
     def before_write(self, leaf: Node) -> None:
         """Prepare for a write into the array of a leaf."""
@@ -279,26 +283,3 @@ class Recorder:
 
 
 Unbegun.recorder_class = Recorder
-
-
-def updated_in_place(x: Any, result: Any) -> Any:
-    """Give a parameter the result of an update in place, and return it; of others the result."""
-    if (x._entry or x)._op is not PARAM:
-        return result
-    if result.shape != x.shape:
-        received = f"a result of shape {result.shape} for a parameter of shape {x.shape}"
-        raise ValueError(message("an update in place", received, "the parameter's own shape"))
-    x.assign(result)
-    return x
-
-
-class NoGrad(Recorder):
-    """Computes constants, as `tg.no_grad` asks for."""
-
-    __slots__ = ()
-
-    flows = False
-
-    def in_place(self, x: Any, result: Any) -> Any:
-        """Return what ``x += y`` makes of a tensor: a parameter changes itself."""
-        return updated_in_place(x, result)

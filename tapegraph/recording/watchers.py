@@ -23,95 +23,65 @@ class AskReal(Exception):
     """A watcher wants to see a real call of a compiled step, in place of a run of its program."""
 
 
+# What time goes to.
+FORWARD, TAPE, ENGINE = "forward", "recording", "engine"
+UPDATE, COMPILING = "update", "compiling"
+
+
 class Watcher:
-    """Is told what goes on; by itself it does nothing.
+    """Base class of those who look on; every hook does nothing.
+
+    A place is ``file:line``, ``""`` where there is none, None for the line that the user is at.
 
     :ivar looks: It wants to see each result, which the native engine alone shows.
     """
 
     looks = False
 
-    # Forwards
+    # Time
 
-    def starts(self, op: Op) -> None:
-        """Hear that an operation is about to be computed."""
+    def begins(self, part: str, what: str, place: str | None = None) -> None:
+        """Hear that something begins, inside of what goes on."""
 
-    def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
-        """Hear that an operation has been computed."""
+    def ends(self) -> None:
+        """Hear that what began last has ended, or failed."""
 
-    def failed(self) -> None:
-        """Hear that what was about to be computed has raised."""
+    def passed(
+        self,
+        part: str,
+        what: str,
+        place: str | None = None,
+        start: float | None = None,
+        seconds: float = 0.0,
+        results: Sequence[Any] = (),
+    ) -> None:
+        """Hear what has gone on since the last hook, or from a time of `time.perf_counter` on.
 
-    def recorded(self) -> None:
-        """Hear that it has been put on the tape."""
-
-    def number(self, op: str, operands: Sequence[Any], result: float) -> None:
-        """Hear that an operation of `Value`s has been computed."""
-
-    def numbers_swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
-        """Hear the gradients of `Value`s, the result's first, before they are added."""
-
-    def tangent(self, op: Op, primals: Sequence[Any], tangent: Any) -> None:
-        """Hear the tangent of an operation, in forward mode; None is zero."""
-
-    # Updates
-
-    def step_starts(self, optimizer: str) -> None:
-        """Hear that an optimizer's step begins."""
-
-    def updates(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
-        """Hear that it has computed the new numbers of a parameter, and not yet written them."""
-
-    def step_ends(self) -> None:
-        """Hear that it ends."""
-
-    # Sweeps of the native engine
-
-    def sweep_starts(self) -> None:
-        """Hear that a sweep begins."""
-
-    def sweeps(self, recording: Recording, slot: int) -> None:
-        """Hear that a sweep comes to the rules of an entry."""
-
-    def added(self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any) -> None:
-        """Hear that a rule has given a part of a slot's gradient; of a seed it is none.
-
-        :raises AskStrong: It wants to see a sweep with strong zeros, which this one is not.
+        :param results: What a line of a native plan gave.
+        :raises AskReal: It wants to see the step as a real call.
         """
 
-    def added_strongly(
-        self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any
+    # Numbers
+
+    def result(self, what: str, operands: Sequence[Any], result: Any) -> None:
+        """Hear the result of an operation on arrays or `Value`s, or its tangent: None is zero."""
+
+    def added(
+        self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any, strong: bool
     ) -> None:
-        """Hear the same of a sweep with strong zeros."""
+        """Hear that a rule has given a part of a slot's gradient; of a seed it is none.
 
-    def sweep_ends(self) -> None:
-        """Hear that a sweep ends."""
+        :raises AskStrong: It wants to see a sweep with ``strong`` zeros, which this one is not.
+        """
 
-    # Engines and compiled steps
-
-    def real_call_starts(self, step: str) -> None:
-        """Hear that a compiled step is about to run the user's function, which is captured."""
-
-    def real_call_ends(self) -> None:
-        """Hear that it has, and what was captured has been compared and kept."""
-
-    def compiled(self, what: str, start: float, seconds: float) -> None:
-        """Something has been compiled; times are of `time.perf_counter`."""
-
-    def ran(self, what: str, start: float, seconds: float) -> None:
-        """Hear that an engine other than the native one has run a whole program."""
+    def swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
+        """Hear the gradients of `Value`s, the result's first, before they are added."""
 
     def gave(self, engine: str, grads: list[Any], natively: Callable[[], Any]) -> None:
         """Hear the gradients of an engine other than the native one, which that may check."""
 
-    def plan_starts(self) -> None:
-        """Hear that a native plan begins."""
-
-    def line(self, op: str, place: str, results: tuple[Any, ...]) -> None:
-        """Hear that it has run a line, of an operation that the user recorded at a place.
-
-        :raises AskReal: It wants to see the step as a real call.
-        """
+    def updated(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
+        """Hear that a step has computed new numbers of a parameter, and not yet written them."""
 
 
 WATCHING: Setting[tuple[Watcher, ...]] = Setting("tapegraph_watching", default=())
@@ -135,26 +105,23 @@ def computed(op: Op, arrays: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
     watchers = WATCHING.value()
     if not watchers:
         return _result(op, arrays, attrs)
+    warns = False
     for watcher in watchers:
-        watcher.starts(op)
+        watcher.begins(FORWARD, op.name)
     try:
         out = _result(op, arrays, attrs)
-    except RuntimeWarning:  # who called gives it at the user's line, and computes again
+    except RuntimeWarning:
+        warns = True
         with np.errstate(all="ignore"):
-            _show(watchers, op, arrays, _result(op, arrays, attrs))
-        raise
-    except BaseException:
+            out = _result(op, arrays, attrs)
+    finally:
         for watcher in watchers:
-            watcher.failed()
-        raise
-    _show(watchers, op, arrays, out)
-    return out
-
-
-def _show(watchers: tuple[Watcher, ...], op: Op, arrays: tuple[Any, ...], out: Any) -> None:
-    result = out[0] if op.saves else out
+            watcher.ends()
     for watcher in watchers:
-        watcher.computed(op, arrays, result)
+        watcher.result(op.name, arrays, out[0] if op.saves else out)
+    if warns:
+        raise RuntimeWarning  # who called computes again, and warns at the user's line
+    return out
 
 
 def _result(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Any:
@@ -168,7 +135,7 @@ def _result(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Any:
 def recorded() -> None:
     """Notify watchers that what was computed last has been recorded."""
     for watcher in WATCHING.value():
-        watcher.recorded()
+        watcher.passed(TAPE, "")
 
 
 def none_of_these(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> None:

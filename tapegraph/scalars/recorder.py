@@ -263,7 +263,7 @@ class NumberRecorder:
                 new = self._op("add", held, cotangent)
             self.assign(node, GRAD, new)
         for watcher in WATCHING.value():
-            watcher.numbers_swept(swept)
+            watcher.swept(swept)
 
     def _total(self, arrived: list[int]) -> int:
         """Return the sum of the cotangents that came to a number, in order, from 0.0."""

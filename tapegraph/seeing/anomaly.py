@@ -10,10 +10,10 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse, is_finite
 from tapegraph.errors import message
-from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.tape import current
 from tapegraph.recording.watchers import AskReal, AskStrong, Watched, Watcher
+from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 
 # So many elements on either side of the first that is not finite are shown.
@@ -72,16 +72,12 @@ class _Anomaly(Watcher):
 
     looks = True
 
-    def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
-        for part in map(np.asarray, result if op.several else (result,)):
+    def result(self, what: str, operands: Sequence[Any], result: Any) -> None:
+        for part in _parts(result):
             if part.dtype.kind in "fc" and not is_finite(part):
-                _look(op.name, arrays, part)
+                _look(what, [_parts(x)[0] for x in operands], part)
 
-    def number(self, op: str, operands: Sequence[Any], result: float) -> None:
-        if not isfinite(result):
-            _look(op, tuple(np.asarray(x.data) for x in operands), np.asarray(result))
-
-    def numbers_swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
+    def swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
         reached = {id(node): cotangent for node, cotangent in cotangents}
         for node, cotangent in cotangents:
             bad = [x for x in node.args if not isfinite(reached[id(x)])]
@@ -90,7 +86,7 @@ class _Anomaly(Watcher):
                 expected = f"finite gradients, not {reached[id(bad[0])]} by {bad[0]}"
                 raise _error(f"backward of {node.op}", received, expected, _ADVICE.get(node.op, ""))
 
-    def updates(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
+    def updated(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
         new, grad = np.asarray(new), np.asarray(grad)
         if new.dtype.kind in "fc" and not is_finite(new):
             at = _first(new)
@@ -99,30 +95,27 @@ class _Anomaly(Watcher):
             fix = "Take a smaller learning rate, or limit gradients by tg.clip_grad_norm."
             raise _error(f"{optimizer}.step", received, expected, fix)
 
-    def line(self, op: str, place: str, results: tuple[Any, ...]) -> None:
+    def passed(
+        self,
+        part: str,
+        what: str,
+        place: str | None = None,
+        start: float | None = None,
+        seconds: float = 0.0,
+        results: Sequence[Any] = (),
+    ) -> None:
         for result in results:
             kind = getattr(getattr(result, "dtype", None), "kind", "")
             if kind in "fc" and not is_finite(result):
                 raise AskReal
 
-    def tangent(self, op: Op, primals: Sequence[Any], tangent: Any) -> None:
-        for part in _parts(tangent):
-            if not is_finite(part):
-                operands = [_parts(x)[0] for x in primals]
-                at = _first(part)
-                received = _operands(_names(operands), operands, at, part.shape)
-                expected = f"a finite tangent, not {_shown(part, at)}"
-                raise _error(f"tangent of {op.name}", received, expected, _ADVICE.get(op.name, ""))
-
-    def added(self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any) -> None:
-        if not is_finite(grad):
-            raise AskStrong
-
-    def added_strongly(
-        self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any
+    def added(
+        self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any, strong: bool
     ) -> None:
         if is_finite(grad):
             return
+        if not strong:
+            raise AskStrong
         if by is None:
             raise _error("backward", f"a seed with {_kinds(grad)}", "finite numbers")
         raise _backward_of(recording, by, slot, part, grad)
@@ -136,16 +129,15 @@ class _Anomaly(Watcher):
             raise _error("backward", received, "finite numbers", fix)
 
 
-def _look(op: str, arrays: tuple[Any, ...], result: Array) -> None:
+def _look(what: str, operands: list[Array], result: Array) -> None:
     """Raise, unless the result is infinite because an operand is."""
-    operands = [np.asarray(x) for x in arrays]
     floats = [x for x in operands if x.dtype.kind in "fc"]
     is_nan = np.isnan(result)
     if not is_nan.any() and any(np.isinf(x).any() for x in floats):
         return  # which is meant
     at = _first(result, is_nan)
     names = _names(operands)
-    advice = _ADVICE.get(op, "")
+    advice = _ADVICE.get(what.removeprefix("tangent of "), "")
     for name, x in zip(names, operands, strict=True):
         if x.dtype.kind in "fc" and not np.isfinite(x).all():
             came_in = f"{name}{_origin(x)} came in with {_kinds(x)}"
@@ -153,7 +145,7 @@ def _look(op: str, arrays: tuple[Any, ...], result: Array) -> None:
             break
     received = _operands(names, operands, at, result.shape)
     fix = f"{advice} {_around(names, operands, at, result)}".strip()
-    raise _error(op, received, f"a finite result, not {_shown(result, at)}", fix)
+    raise _error(what, received, f"a finite result, not {_shown(result, at)}", fix)
 
 
 def _backward_of(
@@ -185,9 +177,11 @@ def _error(op: str, received: str, expected: str, fix: str = "") -> FloatingPoin
 
 
 def _parts(x: Any) -> list[Array]:
-    """Return the arrays of a tensor, and of a dual its value's first."""
+    """Return the arrays of a tensor or `Value`, and of a dual its value's first."""
     if x is None:
         return []
+    if isinstance(x, Value):
+        x = x.data
     if hasattr(x, "primal"):
         return [*_parts(x.primal), *_parts(x.tangent)]
     if isinstance(x, tuple):

@@ -13,19 +13,19 @@ from tapegraph import markup
 from tapegraph.engines import registry
 from tapegraph.errors import user_line
 from tapegraph.escapes import escaped
-from tapegraph.recording.op import Op
-from tapegraph.recording.program import Recording
-from tapegraph.recording.watchers import Watched, Watcher
-
-# What time is spent on, in the order in which it is told.
-_FORWARD, _RECORDING, _ENGINE, _UPDATE, _COMPILING, _ELSEWHERE = _PARTS = (
-    "forward",
-    "recording",
-    "engine",
-    "update",
-    "compiling",
-    "elsewhere",
+from tapegraph.recording.watchers import (
+    COMPILING,
+    ENGINE,
+    FORWARD,
+    TAPE,
+    UPDATE,
+    Watched,
+    Watcher,
 )
+
+_ELSEWHERE = "elsewhere"
+# What time is spent on, in the order in which it is told.
+_PARTS = (FORWARD, TAPE, ENGINE, UPDATE, COMPILING, _ELSEWHERE)
 # A trace holds no more events than a browser shows.
 MOST_EVENTS = 200_000
 # What fits a screen.
@@ -128,7 +128,7 @@ class profile(Watched):
         return _sorted(
             (getattr(label, field), *spent)
             for label, spent in self._log.spent.items()
-            if getattr(label, field) and label.part != _RECORDING
+            if getattr(label, field) and label.part != TAPE
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -223,23 +223,6 @@ class _Log(Watcher):
         _add(self.spent, self._open[-1][0], now - self._since, 0)
         self._since = perf_counter()
 
-    def _push(self, now: float, label: Label) -> None:
-        self._pause(now)
-        self._computed = None
-        self._open.append((label, self._since))
-
-    def _pop(self) -> Label:
-        now = perf_counter()
-        label, start = self._open.pop()
-        self._ended(label, now, start)
-        return label
-
-    def _ended(self, label: Label, now: float, start: float) -> None:
-        """Account for a call that ends now."""
-        _add(self.spent, label, now - self._since, 1)
-        self._event(label, start, now)
-        self._since = perf_counter()
-
     def _event(self, label: Label, start: float, end: float) -> None:
         if len(self._events) < MOST_EVENTS:
             self._events.append((label, start, end - start, threading.get_ident()))
@@ -256,72 +239,43 @@ class _Log(Watcher):
             for label, start, seconds, thread in self._events
         ]
 
-    # Forwards
-
-    def starts(self, op: Op) -> None:
-        self._push(perf_counter(), Label(_FORWARD, op.name, user_line()))
-
-    def computed(self, op: Op, arrays: tuple[Any, ...], result: Any) -> None:
-        self._computed = self._pop()
-
-    def failed(self) -> None:
-        self._pop()
-
-    def recorded(self) -> None:
-        now = perf_counter()
-        if self._computed is not None:
-            self._ended(self._computed._replace(part=_RECORDING), now, self._since)
-            self._computed = None
-
-    # Updates
-
-    def step_starts(self, optimizer: str) -> None:
-        self._push(perf_counter(), Label(_UPDATE, f"{optimizer}.step", user_line()))
-
-    def step_ends(self) -> None:
-        self._pop()
-
-    # Engines
-
-    def sweep_starts(self) -> None:
-        self._push(perf_counter(), Label(_ENGINE, "start of a backward", user_line()))
-
-    def sweeps(self, recording: Recording, slot: int) -> None:
-        self._pop()
-        name = f"backward of {recording.program.ops[slot].name}"
-        label = Label(_ENGINE, name, recording.where(slot))
+    def begins(self, part: str, what: str, place: str | None = None) -> None:
+        self._pause(perf_counter())
+        self._computed = None
+        label = Label(part, what, user_line() if place is None else place)
         self._since = perf_counter()
         self._open.append((label, self._since))
 
-    def sweep_ends(self) -> None:
-        self._pop()
-
-    def plan_starts(self) -> None:
-        self._pause(perf_counter())
-
-    def line(self, op: str, place: str, results: Sequence[Any]) -> None:
+    def ends(self) -> None:
         now = perf_counter()
-        self._ended(Label(_ENGINE, op or "the rest of a plan", place), now, self._since)
+        label, start = self._open.pop()
+        _add(self.spent, label, now - self._since, 1)
+        self._event(label, start, now)
+        self._computed = label if label.part == FORWARD else None
+        self._since = perf_counter()
 
-    def real_call_starts(self, step: str) -> None:
-        self._push(perf_counter(), Label(_COMPILING, f"capturing {step}", user_line()))
-
-    def real_call_ends(self) -> None:
-        self._pop()
-
-    def compiled(self, what: str, start: float, seconds: float) -> None:
+    def passed(
+        self,
+        part: str,
+        what: str,
+        place: str | None = None,
+        start: float | None = None,
+        seconds: float = 0.0,
+        results: Sequence[Any] = (),
+    ) -> None:
+        now = perf_counter()
+        if part == TAPE:
+            if self._computed is None:
+                return
+            label, self._computed = self._computed._replace(part=TAPE), None
+        else:
+            label = Label(part, what, user_line() if place is None else place)
+        if start is None:
+            start, seconds = self._since, now - self._since
         if seconds:
-            self._whole(Label(_COMPILING, f"compiling {what}", user_line()), start, seconds)
-
-    def ran(self, what: str, start: float, seconds: float) -> None:
-        self._whole(Label(_ENGINE, what, user_line()), start, seconds)
-
-    def _whole(self, label: Label, start: float, seconds: float) -> None:
-        """Account for what has been measured by who ran it."""
-        now = perf_counter()
-        _add(self.spent, label, seconds, 1)
-        self._event(label, start, start + seconds)
-        self._since += seconds
+            _add(self.spent, label, seconds, 1)
+            self._event(label, start, start + seconds)
+            self._since += seconds
         self._pause(now)
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tapegraph.errors import message
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
-from tapegraph.other_names import OtherLibraries, takes_other_keywords, translated
+from tapegraph.other_names import OtherLibraries
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.lost_gradients import refused, to_number
 from tapegraph.recording.scopes import recorder
@@ -393,8 +393,3 @@ class ArrayMethods(OtherLibraries):
         if self.requires_grad:  # type: ignore[attr-defined]
             to_number("Tensor", "tolist", "tensor.numpy().tolist()")
         return array.tolist()
-
-
-for _name, _method_of in list(vars(ArrayMethods).items()):
-    if takes_other_keywords(_method_of):
-        setattr(ArrayMethods, _name, translated(_method_of))

@@ -20,7 +20,7 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import detached, under
 from tapegraph.recording.op import DEFINED, OPS, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, keep_parts, operand, tensor_like
-from tapegraph.recording.scopes import RECORDING
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import WATCHING, unwatched
 from tapegraph.tensors.array_methods import ArrayMethods, formatted
 from tapegraph.tensors.tensor import Tensor
@@ -75,7 +75,7 @@ class Dual(ArrayMethods):
         primals = tuple(primal for primal, _ in split)
         call = ELEMENTWISE.get(name)  # it explains shape errors
         out = call(*primals) if call else apply(op, primals, dict(attrs))
-        if not RECORDING.value():  # a constant, as in reverse mode
+        if not recorder().flows:  # a constant, as in reverse mode
             return out
         with np.errstate(all="ignore"):
             tangent = _tangent(op, rule, tuple(t for _, t in split), out, primals, attrs)
@@ -197,7 +197,7 @@ def _tangent(
     with unwatched():
         tangent = rule(tangents, out, *primals, **attrs)
     for watcher in watchers:
-        watcher.tangent(op, primals, tangent)
+        watcher.result(f"tangent of {op.name}", primals, tangent)
     return tangent
 
 
@@ -240,7 +240,7 @@ def lifted(op: str, x: Any, argument: str) -> Any:
         fix = "A Value is differentiated by its own backward()."
         raise TypeError(message(op, f"a Value for {argument!r}", "a number or an array", fix))
     x = tensor_like(op, x, argument)
-    if not isinstance(x, (Tensor, Dual)):  # a float argument of a compiled function
+    if hasattr(type(x), "__tapegraph_float__"):  # a float argument of a compiled function
         x = x * as_leaf(np.ones(()))
     return x if x.dtype.kind in "fc" else x * 1.0
 

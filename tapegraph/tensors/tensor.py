@@ -14,7 +14,6 @@ from tapegraph.arrays.buffers import own
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import message, user_frame
 from tapegraph.ops import elementwise, linalg
-from tapegraph.other_names import translating
 from tapegraph.recording import lost_gradients, stored
 from tapegraph.recording.node import Node, is_leaf, numeric
 from tapegraph.recording.op import PARAM, PART, Attrs
@@ -374,7 +373,6 @@ class RemoteTensor(Tensor, remote=True):
 RemoteTensor.__name__ = "Tensor"  # which is what it is to its user
 
 
-@translating
 def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Make a differentiable leaf from a copy of ``data``.
 
@@ -408,7 +406,6 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     return leaf  # type: ignore[no-any-return]
 
 
-@translating
 def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     """Make a constant from a copy of ``data``.
 

@@ -34,7 +34,6 @@ Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 _new = object.__new__
 # Bound once, as every recorded operation asks: the `no_grad` blocks entered here, as a rule none.
 _entered = RECORDING.entered.get
-_recording = RECORDING.value
 
 
 def _reflected(op: str, compute: Callable[..., Value]) -> Callable[[Value, Number], Value]:
@@ -513,7 +512,7 @@ def vsum(values: Iterable[Value | Number]) -> Value:
 
 def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, ...]) -> Value:
     """Record a result inside some scope: in a captured program, or nothing at all."""
-    if not _recording():
+    if not recorder().flows:
         out = _leaf(data)
     elif op == "sum":
         out = _sum(args, data)
@@ -525,7 +524,7 @@ def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, .
         if len(args) == 2:
             out._b, out._db = args[1], slopes[1]
     for watcher in WATCHING.value():
-        watcher.number(op, args, data)
+        watcher.result(op, args, data)
     _numbers().result(out, op, args, data)
     return out
 
@@ -860,7 +859,7 @@ def _sweep(root: Value) -> None:
 
     if _entered():  # as where somebody looks on
         for watcher in WATCHING.value():
-            watcher.numbers_swept([(node, node._cot) for node in nodes])
+            watcher.swept([(node, node._cot) for node in nodes])
     rest = iter(nodes)
     try:
         _add_up(rest)

@@ -57,7 +57,7 @@ def checkpoint(f: F) -> F:
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         given = [x for _, x in leaves((args, kwargs))]
         foreign = any(hasattr(type(x), "__tapegraph_apply__") for x in given)
-        if foreign or not RECORDING.value() or recorder().capture is not None:
+        if foreign or not recorder().flows or recorder().capture is not None:
             return f(*args, **kwargs)
         return _Segment(f, (args, kwargs)).first()
 

@@ -7,6 +7,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.fallback.rules import VJPS
+from tapegraph.recording.linearize import linearize
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import apply
 from tapegraph.testing import check_gradients
@@ -132,3 +133,20 @@ def test_a_compiled_step_gives_the_bits_of_the_eager_one(read):
 def test_a_nan_in_one_of_them_is_named():
     with tg.anomaly(), pytest.raises(FloatingPointError, match="slogdet"):
         tg.slogdet(tg.param(np.zeros((2, 2))))
+
+
+def test_messages_name_the_operation_of_an_output():
+    recording = linearize([tg.svd(tg.param(A), full_matrices=False).S])
+    whole, part = map(recording.describe, (1, 2))
+    assert whole.startswith("svd recorded at") and part.startswith("svd of shape (3,) recorded at")
+
+
+def test_there_may_be_one_output():
+    op = Op("only", lambda x: (x * 2.0,), several=True)
+    VJPS["only"] = (lambda g, y, x: g[0] * 2.0,)
+    try:
+        slope = tg.compile(tg.grad(lambda x: tg.sum(apply(op, (x,))[0] ** 2)))
+        for k in range(1, 5):
+            np.testing.assert_array_equal(slope(np.full(3, float(k))).data, np.full(3, 8.0 * k))
+    finally:
+        del OPS["only"], VJPS["only"]

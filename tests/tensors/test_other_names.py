@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.other_names import AT_RANDOM, AT_THE_TOP, KEYWORDS, ON_TENSORS, Elsewhere
+from tapegraph.other_names import AT_RANDOM, AT_THE_TOP, ON_TENSORS, Elsewhere
 from tests.quick import in_one
 
 X = tg.param([[1.0, 2.0], [3.0, 4.0]], name="x")
@@ -82,29 +82,20 @@ def test_attributes_that_there_are_take_no_longer():
 
 
 @pytest.mark.parametrize(
-    ("call", "text"),
+    ("call", "keyword"),
     [
-        (
-            lambda: tg.sum(X, dim=0),
-            "sum: received dim=0; .* a, axis, keepdims, dtype, .*Did you mean",
-        ),
-        (lambda: tg.sum(X, 0, keepdim=True), "Did you mean keepdims=True"),
-        (lambda: tg.softmax(X, dim=-1), "softmax: received dim=-1; .* Did you mean axis=-1"),
-        (lambda: tg.concat([X, X], dim=1), "concat: received dim=1; .* Did you mean axis=1"),
-        (lambda: X.sum(dim=0), "sum: received dim=0; .* Did you mean axis=0"),
-        (lambda: X.var(correction=1), "Did you mean ddof=1"),
-        (lambda: tg.transpose(X, dims=(1, 0)), r"Did you mean axes=\(1, 0\)"),
+        (lambda: tg.sum(X, dim=0), "dim"),
+        (lambda: X.var(correction=1), "correction"),
+        (lambda: tg.tensor([1.0], requires_grad=True), "requires_grad"),
+        (lambda: tg.compile(abs, static_argnums=0), "static_argnums"),
     ],
 )
-def test_keywords(call, text):
-    with pytest.raises(TypeError, match=text) as caught:
+def test_a_keyword_of_another_library_is_named_by_python(call, keyword):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
         call()
-    assert __file__ in str(caught.value)
 
 
 def test_other_errors_of_a_call_are_its_own():
-    with pytest.raises(TypeError, match="unexpected keyword argument 'dimm'"):
-        tg.sum(X, dimm=0)
     with pytest.raises(TypeError, match="missing 1 required positional argument"):
         tg.sum()
     with pytest.raises(ValueError, match="received axis 5"):
@@ -123,28 +114,6 @@ def test_functions_stay_what_they_were():
         "where",
     ]
     assert tg.amax is tg.max
-    for ours in KEYWORDS.values():
-        assert any(
-            ours in inspect.signature(getattr(tg, name)).parameters
-            for name in ("sum", "transpose", "var", "max_pool2d", "scaled_dot_product_attention")
-        )
-
-
-@pytest.mark.parametrize(
-    ("call", "text"),
-    [
-        (lambda: tg.tensor([1.0], requires_grad=True), r"tensor: .*Write tg\.param\(data\)"),
-        (lambda: tg.param([1.0], requires_grad=True), r"param: .*Write tg\.param\(data\)"),
-        (lambda: tg.tensor([1.0], device="cpu"), r"tensor: .*Leave it out"),
-        (lambda: tg.compile(abs, static_argnums=0), r"compile: .*ints, bools and strings"),
-        (lambda: tg.compile(static_argnames="n"), r"compile: .*ints, bools and strings"),
-        (lambda: tg.compile(abs, donate_argnums=(0,)), r"compile: .*Leave it out"),
-    ],
-)
-def test_options_of_other_libraries(call, text):
-    with pytest.raises(TypeError, match=text) as caught:
-        call()
-    assert __file__ in str(caught.value)
 
 
 @in_one("name", AT_RANDOM)
