@@ -83,7 +83,7 @@ class Plan:
             self._told = self._made(telling(self._body), f"{PLAN}, watched>", names), names
             for watcher in watchers:
                 what = "compiling a plan that tells of its lines"
-                watcher.passed(COMPILING, what, None, start, CLOCK.now() - start)
+                watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
         run, names = self._told
 
         def tell(number: int, *results: Any) -> None:

@@ -153,7 +153,7 @@ class Programs:
     def _tell_compiled(self, name: str, start: float) -> None:
         for watcher in WATCHING.value():
             what = f"compiling {self._name} in {registry.engine(name).title}"
-            watcher.passed(COMPILING, what, None, start, CLOCK.now() - start)
+            watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
 
     def _announced(self, name: str) -> AbstractContextManager[None]:
         """Announce that it is compiled, where that takes long."""
@@ -218,7 +218,7 @@ class Programs:
         if way.engine != registry.NATIVE:
             title = registry.engine(way.engine).title
             for watcher in WATCHING.value():
-                watcher.passed(ENGINE, f"{self._name} in {title}", None, start, took)
+                watcher.passed(ENGINE, f"{self._name} in {title}", start=start, seconds=took)
 
     # Many runs
 
