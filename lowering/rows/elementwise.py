@@ -340,7 +340,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "abs": Row(lambda out, x: raw.Abs(x=x), xla=True, complex=_complex_abs),
     "gelu": Row(_gelu, xla=True),
     "silu": Row(lambda out, x: x * raw.Sigmoid(x=x), xla=True),
-    "cbrt": Row(by_slopes("cbrt", _cbrt), xla=True),
+    "cbrt": by_slopes("cbrt", _cbrt),
     "log1p": Row(lambda out, x: raw.Log1p(x=x), complex=True),
     "expm1": Row(by_slopes("expm1", _expm1), xla=True, complex=lambda out, x: raw.Expm1(x=x)),
     "log2": Row(lambda out, x: raw.Log(x=x) / LN2, complex=True),

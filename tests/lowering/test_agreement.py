@@ -43,6 +43,7 @@ ONE: dict[str, Callable[..., Any]] = {
     "a broken power": lambda x: x**2.5,
     "a third": lambda x: x / 3.0,
     "three over it": lambda x: 3.0 / x,
+    "clip": lambda x: tg.clip(x, -1.5, 2.0),
     "the largest": lambda x: tg.max(tg.stack([x, 1.0 - x]), axis=0),
     "softplus": lambda x: tg.log(1.0 + tg.exp(x)),
     "logistic": lambda x: 1.0 / (1.0 + tg.exp(-x)),
@@ -87,8 +88,8 @@ FUNCTIONS = ONE | TWO
 QUICK = ("tanh", "product", "quotient", "log of an exponential")
 # Flags of rows: what these are made of is not given to XLA unasked.
 REFUSED = {
-    *"arcsin arctan2 cosh erf exp exp2 hypot log log10 log1p log2 maximum minimum power".split(),
-    *"quotient sinh softplus logistic sqrt".split(),
+    *"arcsin arctan2 cbrt cosh erf exp exp2 hypot log log10 log1p log2 maximum minimum".split(),
+    *"power quotient sinh softplus logistic sqrt".split(),
     *("a broken power", "a power of a power", "a root", "an inverse", "an inverse root"),
     *("an inverse square", "exponential of one"),
     *("exponential of one and more", "log of a quotient", "log of a root", "the largest"),

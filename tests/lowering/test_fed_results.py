@@ -89,7 +89,9 @@ def test_the_gradient_by_a_result_is_that_by_what_is_fed(graph_engine):
     np.testing.assert_allclose(by_x.data, 2 * np.sin(x.data) * np.cos(x.data), rtol=1e-9)
 
 
-def test_every_operation_that_tapegraph_names_itself_may_go_to_xla():
-    # XLA turns the gradient by the divisor, a / b / b, into a / (b * b), which overflows.
-    ours = (OPERATIONS | {"clip", "roll"}) - set(GAPS) - {"div"}
-    assert {name for name, row in LOWERINGS.items() if row.xla} == ours
+def test_which_operations_may_go_to_xla():
+    # Not those that XLA joins with others, and those of which it loses a NaN.
+    never = {"arcsin", "exp", "log", "log1p", "max", "maximum", "min", "minimum", "sqrt"}
+    given = {name for name, row in LOWERINGS.items() if row.xla}
+    assert (OPERATIONS | {"clip", "roll"}) - set(GAPS) - never <= given
+    assert not never & given
