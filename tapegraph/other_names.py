@@ -175,7 +175,6 @@ AT_THE_TOP = {
     "unsqueeze": "tg.expand_dims",
     "utils": "tg.clip_grad_norm, tg.data.batches",
     "view": "tg.reshape",
-    "vmap": "broadcasting over a leading axis",
     "while_loop": _LOOP,
     "zeros": f"np.zeros; {_ARRAY}",
 }

@@ -13,7 +13,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.linearize import History, entry_name
-from tapegraph.recording.node import Node, tape_entry
+from tapegraph.recording.node import tape_entry
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 
@@ -46,7 +46,7 @@ def explain(y: Tensor | Value | Any) -> str:
             f"{y!r}, the result of {y.op}, is differentiated number by number, in Python: engines "
             f"take arrays. What is faster: {COMPILED}; or numbers held in arrays, tg.param([...])."
         )
-    if not isinstance(y, Node):
+    if not isinstance(y, Tensor):
         raise TypeError(message("explain", kind_of(y), "a Tensor, a Value or a compiled step"))
     if not y._requires_grad:
         return (
