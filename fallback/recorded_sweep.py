@@ -158,7 +158,10 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
         if not region.wanted:
             return None
         # A sweep carries conjugates, in and out of which another one is run here.
-        return conj(recorded_gradients(region.recording, [conj(t)], TangentTensors)[0])
+        if t.dtype.kind == "c":
+            t = conj(t)
+        (found,) = recorded_gradients(region.recording, [t], TangentTensors)
+        return conj(found) if found.dtype.kind == "c" else found
     (part, moved), (t, turned) = parts_of(part, tag), parts_of(t, tag)
     primal = _pulled_back(part, g, t)
     tangent = None if moved is None else _pulled_back(moved, g, t)

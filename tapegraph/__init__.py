@@ -65,6 +65,7 @@ from tapegraph.other_names import missing as _missing
 from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
+from tapegraph.tensors.batched import SlowBatchingWarning
 from tapegraph.tensors.defop import defop
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.parameters import parameters, zero_grad
@@ -74,6 +75,7 @@ from tapegraph.transforms.checkpoint import checkpoint
 from tapegraph.transforms.jacobian import hessian, hvp, jacobian
 from tapegraph.transforms.jvp import jvp
 from tapegraph.transforms.reverse import elementwise_grad, grad, value_and_grad, vjp
+from tapegraph.transforms.vmap import vmap
 
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 
@@ -97,16 +99,74 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ConcretizationError", "TraceMismatchError", "compile", "compile_disabled", "Drawing", "draw",
-    "Dual", "LostGradientWarning", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop",
-    "SGD", "clip_grad_norm", "clip_grad_value", "optim", "Tensor", "Value", "amax", "amin",
-    "anomaly", "backward", "checkpoint", "data", "defop", "distributed", "each",
-    "elementwise_grad", "explain", "export", "fft", "function", "get_backend", "get_forward",
-    "grad", "gradients", "hessian", "hvp", "jacobian", "jvp", "last_backward", "load",
-    "log_softmax", "no_grad", "param", "parameters", "profile", "random", "save", "set_backend",
-    "set_forward", "softplus", "special", "tape", "tape_reset", "tensor", "testing", "use_backend",
-    "use_forward", "value_and_grad", "vjp", "vsum", "zero_grad",
-]  # fmt: skip
+    "ConcretizationError",
+    "TraceMismatchError",
+    "compile",
+    "compile_disabled",
+    "Drawing",
+    "draw",
+    "Dual",
+    "LostGradientWarning",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Lion",
+    "Optimizer",
+    "RMSprop",
+    "SGD",
+    "SlowBatchingWarning",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "optim",
+    "Tensor",
+    "Value",
+    "amax",
+    "amin",
+    "anomaly",
+    "backward",
+    "checkpoint",
+    "data",
+    "defop",
+    "distributed",
+    "each",
+    "elementwise_grad",
+    "explain",
+    "export",
+    "fft",
+    "function",
+    "get_backend",
+    "get_forward",
+    "grad",
+    "gradients",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
+    "last_backward",
+    "load",
+    "log_softmax",
+    "no_grad",
+    "param",
+    "parameters",
+    "profile",
+    "random",
+    "save",
+    "set_backend",
+    "set_forward",
+    "softplus",
+    "special",
+    "tape",
+    "tape_reset",
+    "tensor",
+    "testing",
+    "use_backend",
+    "use_forward",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+    "vsum",
+    "zero_grad",
+]
 __all__ += _elementwise.__all__
 __all__ += _samples.__all__
 __all__ += _index.__all__

@@ -97,6 +97,16 @@ def _softmax(t: Any, y: Any, x: Any, *, axis: int) -> Any:
     return weighted - mul_strong(reduce.sum(weighted, axis=axis, keepdims=True), y)
 
 
+def _extreme(t: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    data = numbers(x)
+    chosen = np.logical_or(
+        data == numbers(y).reshape(reduce.kept_shape(x.shape, axis)), np.isnan(data)
+    )
+    one, zero = np.ones((), x.dtype), np.zeros((), x.dtype)
+    count = np.sum(np.where(chosen, one, zero), axis=axis, keepdims=keepdims)
+    return reduce.sum(elementwise.where(chosen, t, 0.0), axis, keepdims) / count
+
+
 def _bilinear(op: Op) -> Rule:
     def product(a: Any, b: Any) -> Any:
         out = apply(op, (a, b))
@@ -195,6 +205,8 @@ JVPS: dict[str, Rule] = {
     "sum": linear_in_first(reduce.SUM),
     "mean": linear_in_first(reduce.MEAN),
     "softmax": per_input(_softmax),
+    "max": per_input(_extreme),
+    "min": per_input(_extreme),
     "cumsum": linear_in_first(reduce.CUMSUM),
     "matmul": _bilinear(MATMUL),
     "batch_matmul": _bilinear(BATCH_MATMUL),
@@ -202,6 +214,11 @@ JVPS: dict[str, Rule] = {
     "convolve": per_input(
         lambda t, y, a, v: linalg.convolve(t, v),
         lambda t, y, a, v: linalg.convolve(a, t),
+    ),
+    "inv": per_input(lambda t, y, a: -matmul(matmul(y, t), y)),
+    "solve": per_input(
+        lambda t, y, a, b: -linalg.solve(a, matmul(t, y)),
+        lambda t, y, a, b: linalg.solve(a, t),
     ),
     "eigh": per_input(_eigh),
     "eig": per_input(_eig),

@@ -588,7 +588,7 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     """Return the index with arrays as ndarrays, ``...`` written out, and every axis named."""
     parts: list[Any] = []
     for part in key:
-        if isinstance(part, Node):
+        if isinstance(part, Node) or recorder().records(part):
             # The places of a mask decide the shape.
             part = detached(part) if _is_mask(part) else numbers(part)
         elif hasattr(part, "__array__") and not isinstance(part, np.generic):
@@ -599,7 +599,7 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
             parts.append(np.array(part))
         elif isinstance(part, (list, tuple)):
             parts.append(_index_array(part))
-        elif isinstance(part, Node):  # of a captured program
+        elif hasattr(part, "requires_grad"):  # of a program, or of many examples
             parts.append(part)
         elif isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0:
             parts.append(part)
@@ -759,7 +759,7 @@ def _is_rest(part: Any) -> bool:
 def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     """Return the integer arrays that an index item stands for; a mask stands for its non-zeros."""
     if not _is_mask(part):
-        return [part if isinstance(part, Node) else np.asarray(part)]
+        return [part if hasattr(part, "requires_grad") else np.asarray(part)]
     if part.shape != shape[axis : axis + part.ndim]:
         received = f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}"
         raise IndexError(message("getitem", received, f"shape {shape[axis : axis + part.ndim]}"))
@@ -775,7 +775,7 @@ def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
         error = IndexError if op == "getitem" else TypeError
         received = f"indices {kind_of(indices)}"
         raise error(message(op, received, "integer indices", "Use .astype(int)."))
-    if isinstance(array, Node):  # of a captured program
+    if not isinstance(array, np.ndarray):  # of a program, or of many examples
         return within(array, -length, length, lambda i: _out_of_range(op, i, axis, length))
     wrapped = array.astype(np.int64)
     if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
@@ -1104,7 +1104,7 @@ def in_range(
     def refused(i: int) -> Exception:
         return error(message(name, f"{what} {i} of {count}", f"a {what} in [0, {count})"))
 
-    if isinstance(indices, Node):
+    if not isinstance(indices, np.ndarray):
         return within(indices, 0, count, refused)
     found = indices.astype(np.int64)
     if found.size and found.view(np.uint64).max() >= count:  # a negative one is very large

@@ -25,6 +25,7 @@ from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, tensor_like
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, ArrayLike, Axes, EinsumLabels, Kind, Shape, SupportsArray
 
 if TYPE_CHECKING:
@@ -779,6 +780,7 @@ def lstsq(
     solution = _decomposed(LSTSQ, x, "finite numbers", right, rcond=limit)
     solution = _reshaped(solution, (n, *y.shape[1:]))
     s = svdvals(x)
+    recorder().read(s, "lstsq", "Write tg.linalg.pinv(a) @ b, which asks for no rank.")
     sizes = detached(s)
     rank = int((sizes > limit * sizes.max(initial=0.0)).sum())
     if rank < n or m <= n:

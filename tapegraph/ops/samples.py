@@ -45,7 +45,7 @@ from tapegraph.ops.shape import (
     squeeze,
     transpose,
 )
-from tapegraph.recording.node import Node, as_float, as_leaf
+from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.record import is_complex, is_weak, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, Kind
@@ -284,7 +284,7 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
         h = diff(h) if h.dtype.kind in "fc" else diff(mul(h, 1.0))
         # By the places themselves the even formula has another derivative.
         even = not h.requires_grad and np.all(numbers(h) == numbers(h)[0])
-        if isinstance(even, Node):  # of a captured program
+        if not isinstance(even, np.ndarray):  # of a program, or of many examples
             slopes = where(even, _even_slopes(f, h[0], edge_order), _slopes(f, h, edge_order))
         else:
             slopes = _even_slopes(f, h[0], edge_order) if even else _slopes(f, h, edge_order)

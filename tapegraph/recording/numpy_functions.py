@@ -288,6 +288,8 @@ def _copied(value: Any) -> Any:
 
 
 def _described(value: Any) -> Any:
+    if is_batched(value):
+        return np.broadcast_to(np.zeros((), value.dtype), value.shape)
     return value._array if isinstance(value, Node) else detached(value)
 
 
@@ -330,6 +332,15 @@ def array_of(value: Any) -> Any:
     return numbers(value) if recorder().records(value) else np.asarray(detached(value))
 
 
+def is_batched(value: Any) -> bool:
+    """Return whether a value, or one in lists and tuples, is of many examples (`tg.vmap`)."""
+    if isinstance(value, (list, tuple)):
+        return any(map(is_batched, value))
+    if hasattr(type(value), "primal"):
+        return is_batched(value.primal)
+    return hasattr(type(value), "__tapegraph_batched__")
+
+
 def peek(value: Any) -> Any:
     """Return a tensor's array for a check that refuses bad input, and for nothing else.
 
@@ -337,6 +348,8 @@ def peek(value: Any) -> Any:
     """
     if isinstance(value, (list, tuple)):
         return type(value)(map(peek, value))
+    while is_batched(value):
+        value = value.inner  # the numbers of all examples
     if isinstance(value, Node):
         return value._array
     detach = getattr(value, "detach", None)

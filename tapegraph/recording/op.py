@@ -29,6 +29,7 @@ class Rules(NamedTuple):
     jvp: Callable[..., Any] | None
     lowering: Callable[..., Any] | None
     recorded: Callable[..., Any] | None = None
+    batch: Callable[[Any], Any] | None = None
 
 
 class OpKind(Enum):

@@ -121,12 +121,13 @@ def foreign(values: tuple[Any, ...]) -> Any:
     dual level handles its own nesting.
     """
     cls = nodes.tensor_class
+    found, level = None, -1
     for value in values:
         if type(value) is not cls:
             handler = getattr(type(value), "__tapegraph_apply__", None)
-            if handler is not None:
-                return handler
-    return None
+            if handler is not None and getattr(value, "tag", 0) > level:
+                found, level = handler, getattr(value, "tag", 0)
+    return found
 
 
 def unary(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
 from tapegraph.arrays.buffers import read_only
+from tapegraph.batching.rules import BatchedCall, element_by_element
 from tapegraph.capture.capture import OPERATION
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.recording import node as nodes
@@ -29,6 +30,7 @@ def defop(
     vjp: Rule | tuple[Rule | None, ...],
     jvp: Rule | None = None,
     lowering: Rule | None = None,
+    batch: Rule | Literal["elementwise"] | None = None,
     name: str | None = None,
     takes_complex: bool = False,
 ) -> Callable[[Callable[..., Any]], OfMany]: ...
@@ -39,6 +41,7 @@ def defop(
     vjp: Rule | tuple[Rule | None, ...],
     jvp: Rule | None = None,
     lowering: Rule | None = None,
+    batch: Rule | Literal["elementwise"] | None = None,
     name: str | None = None,
     takes_complex: bool = False,
 ) -> OfMany: ...
@@ -48,6 +51,7 @@ def defop(
     vjp: Rule | tuple[Rule | None, ...],
     jvp: Rule | None = None,
     lowering: Rule | None = None,
+    batch: Rule | Literal["elementwise"] | None = None,
     name: str | None = None,
     takes_complex: bool = False,
 ) -> Callable[..., Any]:
@@ -70,6 +74,10 @@ def defop(
         written with operations on tensors; the tangent of a constant input is None.
     :param lowering: The forward in TensorFlow, ``lowering(*tensors, **attrs)``, which TensorFlow
         differentiates. Without one, tapes that hold the operation run in the native engine.
+    :param batch: The rule for `vmap`, ``batch(batched, *inputs, **attrs)``, written with operations
+        on tensors: ``batched`` says which inputs hold many examples, along their first axis, and so
+        does the result. ``"elementwise"`` where inputs broadcast example by example. Without one
+        examples run one after another, and a `SlowBatchingWarning` says so.
     :param name: Its name on the tape and in messages; the function's own where not given.
     :param takes_complex: The forward takes or gives complex numbers, and the rules are written for
         them. ``vjp`` takes and gives gradients that point where a real result rises, ``dL/dx + i
@@ -96,7 +104,13 @@ def defop(
     """
     if forward is None:
         return functools.partial(
-            defop, vjp=vjp, jvp=jvp, lowering=lowering, name=name, takes_complex=takes_complex
+            defop,
+            vjp=vjp,
+            jvp=jvp,
+            lowering=lowering,
+            batch=batch,
+            name=name,
+            takes_complex=takes_complex,
         )
     check_callable("defop", forward, "forward")
     title = getattr(forward, "__name__", "") if name is None else name
@@ -123,6 +137,7 @@ def defop(
         vjp=functools.partial(_gradients, title, vjp),
         jvp=jvp,
         lowering=None if lowering is None else lambda out, *xs, **attrs: lowering(*xs, **attrs),
+        batch=_batching_rule(batch),
     )
     again = title in DEFINED
     DEFINED.pop(title, None)
@@ -147,6 +162,15 @@ def defop(
     if isinstance(forward, np.ufunc) and (again or forward not in numpy_functions.COUNTERPARTS):
         numpy_functions.COUNTERPARTS[forward] = record  # where it is not one of the library's own
     return record
+
+
+def _batching_rule(batch: Any) -> Callable[[BatchedCall], Any] | None:
+    if batch is None:
+        return None
+    if batch == "elementwise":
+        return element_by_element
+    check_callable("defop", batch, "batch")
+    return lambda call: batch(tuple(call.batched), *call.xs, **call.attrs)
 
 
 _NUMBERS = (float, int, bool, complex)

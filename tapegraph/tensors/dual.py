@@ -240,7 +240,7 @@ def lifted(op: str, x: Any, argument: str) -> Any:
         fix = "A Value is differentiated by its own backward()."
         raise TypeError(message(op, f"a Value for {argument!r}", "a number or an array", fix))
     x = tensor_like(op, x, argument)
-    if not isinstance(x, (Tensor, Dual)):  # a float argument of a compiled function
+    if hasattr(type(x), "__tapegraph_float__"):  # a float argument of a compiled function
         x = x * as_leaf(np.ones(()))
     return x if x.dtype.kind in "fc" else x * 1.0
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
+from tapegraph.batching.levels import Level, entered
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
-from tapegraph.recording.numpy_functions import under
+from tapegraph.tensors.batched import Batched, at_level
 from tapegraph.tensors.dual import direction, dual_of
 from tapegraph.transforms.jvp import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
@@ -41,18 +43,16 @@ def jacobian(
 
     :param f: Returns a number or tensor of any shape, or dicts, lists and tuples of them.
     :param argnums: The positions of the arguments to differentiate with respect to.
-    :param mode: ``"forward"``: one run of ``f`` per element of the arguments; what it draws from
-        `tapegraph.random` is drawn once for all. ``"reverse"``: one run, and one reverse pass per
-        element of the result. Whichever needs fewer where not given; of real results by complex
-        arguments the reverse one, of complex results by real arguments the forward one.
+    :param mode: ``"forward"``: a tangent per element of the arguments, all in one run of ``f``.
+        ``"reverse"``: a cotangent per element of the result. Whichever are fewer where not given;
+        of real results by complex arguments the reverse one, of complex results by real arguments
+        the forward one.
     :param holomorphic: ``f`` takes and returns complex numbers and is differentiable as such.
     :returns: Callable. Takes ``f``'s arguments; gives an array of the result's shape followed by
         the argument's, for each result in its structure and each argument in its own. Kinds and
         dtypes are as for `grad`.
     :raises TypeError, ValueError: As for `grad`, but for results of any shape; ``mode`` is another;
-        results of two runs differ in structure; or ``f`` is complex and takes complex numbers, and
-        is not said to be holomorphic.
-    :raises RuntimeError: Two runs gave other numbers.
+        or ``f`` is complex and takes complex numbers, and is not said to be holomorphic.
 
     >>> tg.jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
     array([[2., 0.],
@@ -82,7 +82,7 @@ def _jacobian(
         lifted = {i: Lifted(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
         level = next_tag()
-        draws = Repeated()
+        draws = Repeated()  # what the first run draws, the second is given
 
         def run(inputs: dict[int, Any]) -> Any:
             with recording(), draws.run():
@@ -140,60 +140,51 @@ def _check_complex(
 
 
 def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, list[list[Any]]]:
-    """Return the form of the results, and the Jacobian of each by each leaf, a run per element."""
+    """Return the form of the results, and the Jacobian of each by each leaf.
+
+    One run of the function takes all unit vectors as tangents at once, which are a batch.
+    """
     points = [leaf for argument in lifted.values() for _, leaf in leaves(argument.inside)]
     points = [_without_level(x) for x in points]
-    columns: list[list[list[Any]]] = []
-    first: Any = None
-    outs: list[Any] = []
-    for at, point in enumerate(points):
-        columns.append([])
-        for place in range(point.size):
-            unit = np.zeros(point.shape, point.dtype)
-            unit.flat[place] = 1.0
-            tag = next_tag()
-            moved = dual_of(point, as_leaf(unit), tag)
-            content = iter([*points[:at], moved, *points[at + 1 :]])
-            form = run({i: replaced(x.inside, content) for i, x in lifted.items()})
-            first = form if first is None else first
-            parts = matched("jacobian", form, first, "a result", "the first run's")
-            pairs = [value_and_tangent("jacobian", part, tag) for _, part in parts]
-            outs = outs or [value for value, _ in pairs]
-            _check_same(outs, [value for value, _ in pairs])
-            columns[-1].append([tangent for _, tangent in pairs])
-    return first, [
-        [
-            _joined([tangents[k] for tangents in column], out, point)
-            for column, point in zip(columns, points, strict=True)
-        ]
-        for k, out in enumerate(outs)
+    sizes = [point.size for point in points]
+    level = Level(next_tag(), sum(sizes), "same", Batched)
+    starts = [*itertools.accumulate(sizes, initial=0)]
+    units = [
+        np.eye(level.size, size, -start, point.dtype).reshape(level.size, *point.shape)
+        for point, size, start in zip(points, sizes, starts, strict=False)
     ]
-
-
-def _check_same(outs: list[Any], again: list[Any]) -> None:
-    """Refuse a function of which two runs give other numbers: its columns are of two functions."""
-    for a, b in zip(map(under, outs), map(under, again), strict=True):
-        if not np.array_equal(a._array, b._array, equal_nan=True):
-            received = "a function that gives other numbers when it is run again"
-            fix = 'Draw by tg.random, or write mode="reverse", which runs it once.'
-            raise RuntimeError(message("jacobian", received, "the same", fix))
+    tag = next_tag()
+    moved = iter(
+        dual_of(point, Batched(as_leaf(unit), level.tag), tag)
+        for point, unit in zip(points, units, strict=True)
+    )
+    with entered(level):
+        form = run({i: replaced(x.inside, moved) for i, x in lifted.items()})
+        pairs = [value_and_tangent("jacobian", part, tag) for _, part in leaves(form)]
+    tangents = [at_level(tangent, level).inner for _, tangent in pairs]
+    return form, [
+        [
+            _columns(tangent[start : start + point.size], out, point)
+            for point, start in zip(points, starts, strict=False)
+        ]
+        for (out, _), tangent in zip(pairs, tangents, strict=True)
+    ]
 
 
 def _without_level(x: Any) -> Any:
     """Return what a leaf of a level of reverse mode stands for."""
+    if type(x) is Batched:
+        return Batched(_without_level(x.inner), x.tag)
     if hasattr(x, "tangent"):
         return dual_of(_without_level(x.primal), x.tangent, x.tag)
     return x.inputs[0]
 
 
-def _joined(columns: list[Any], out: Any, point: Any) -> Any:
-    """Join columns, of which there may be none, in the dtype of a gradient."""
+def _columns(tangents: Any, out: Any, point: Any) -> Any:
+    """Return the Jacobian of a result by a leaf, in the dtype of a gradient, by its columns."""
     dtype = np.result_type(point.dtype, out.dtype) if out.dtype.kind == "c" else point.dtype
-    lengths = (*out.shape, *point.shape)
-    if not columns:
-        return as_leaf(np.zeros(lengths, dtype))
-    joined = shape.reshape(shape.stack(columns, -1), lengths)
-    return joined if joined.dtype == dtype else joined.astype(dtype)
+    block = shape.reshape(shape.moveaxis(tangents, 0, -1), (*out.shape, *point.shape))
+    return block if block.dtype == dtype else block.astype(dtype)
 
 
 def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
+from tapegraph.batching.levels import LEVELS
 from tapegraph.compiling.compiled import derivative_function
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
@@ -23,6 +24,7 @@ from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING, recorder
+from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
@@ -46,7 +48,7 @@ class Lifted:
     def __init__(self, op: str, value: Any, path: str) -> None:
         self.value = value
         self.targets: list[Any] = []
-        if type(value) is np.ndarray and value.dtype.char in "df":  # as most are
+        if type(value) is np.ndarray and value.dtype.char in "df" and not LEVELS.value():  # mostly
             self.given = [value]
             self.inside = alias(as_leaf(own(value)), own=True)
             self.targets.append(self.inside)
@@ -66,9 +68,12 @@ class Lifted:
             return as_given(next(results), self.value)
         return replaced(self.value, (as_given(next(results), x) for x in self.given))
 
-    def _point(self, x: Any, given: Any) -> Any:
+    def _point(self, x: Any, given: Any, *, spread: bool = True) -> Any:
+        x = of_each_example(x) if spread else x
+        if type(x) is Batched:
+            return Batched(self._point(x.inner, given, spread=False), x.tag)
         if type(x) is Dual:
-            return dual_of(self._point(x.primal, given), x.tangent, x.tag)
+            return dual_of(self._point(x.primal, given, spread=False), x.tangent, x.tag)
         self.targets.append(alias(x, own=isinstance(given, (np.ndarray, float))))
         return self.targets[-1]
 

@@ -19,6 +19,7 @@ from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import recorder
+from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
@@ -46,7 +47,9 @@ class Pullback:
     def __init__(self, out: Any, targets: Sequence[Any]) -> None:
         self._targets = targets
         self._out = out
-        if type(out) is Dual:
+        if type(out) is Batched:
+            self._primal = Pullback(out.inner, targets)
+        elif type(out) is Dual:
             self._primal, self._tangent = (
                 Pullback(part, targets) for part in (out.primal, out.tangent)
             )
@@ -59,13 +62,17 @@ class Pullback:
     def value(self) -> Any:
         """The result, without the level that ends here."""
         out = self._out
+        if type(out) is Batched:
+            return Batched(self._primal.value, out.tag)
         if type(out) is Dual:
             return dual_of(self._primal.value, self._tangent.value, out.tag)
         return out.detach() if out._requires_grad and not self._records() else out
 
     def keep(self) -> Pullback:
         """Return the same, for cotangents that come later: numbers that change do not change it."""
-        if type(self._out) is Dual:
+        if type(self._out) is Batched:
+            self._primal.keep()
+        elif type(self._out) is Dual:
             self._primal.keep()
             self._tangent.keep()
         else:
@@ -81,7 +88,7 @@ class Pullback:
         None is returned where a gradient is more than its numbers: it is recorded or captured, or
         it carries a tangent.
         """
-        if type(self._out) is Dual or recorder().capture is not None or self._records():
+        if type(self._out) is not Tensor or recorder().capture is not None or self._records():
             return None
         found = self._region.arrays()
         return [
@@ -106,10 +113,12 @@ class Pullback:
         """Return the Jacobian of the result by each leaf: the result's shape, then the leaf's."""
         out = self._out
         lengths = [(*out.shape, *x.shape) for x in self._targets]
-        if type(out) is Dual or self._records():
+        if type(out) is not Tensor or self._records():
             dtype = out.dtype if out.dtype.kind in "fc" else np.dtype(np.float64)
             units = np.eye(out.size, dtype=dtype).reshape(-1, *out.shape)
-            rows = [self(as_leaf(unit)) for unit in units]
+            rows = [self(of_each_example(as_leaf(unit))) for unit in units]
+            if rows:
+                lengths = [(*out.shape, *x.shape) for x in rows[0]]
             return [
                 shape.reshape(shape.stack([row[i] for row in rows], 0), lengths[i])
                 if rows
@@ -124,7 +133,13 @@ class Pullback:
     def found(self, seed: Any = None) -> list[Any]:
         """Return the same, and None where the result does not depend on a leaf."""
         out = self._out
-        tag = max((x.tag for x in (out, seed) if type(x) is Dual), default=None)
+        tag = max((x.tag for x in (out, seed) if type(x) in (Dual, Batched)), default=None)
+        if type(out) is Batched and out.tag == tag:
+            found = self._primal.found(None if seed is None else of_each_example(seed).inner)
+            return [
+                Batched(as_leaf(np.zeros(x.shape, x.dtype)) if g is None else g, tag)
+                for g, x in zip(found, self._targets, strict=True)
+            ]
         if tag is None:
             record = self._records() or (
                 recorder().flows and seed is not None and seed._requires_grad
@@ -226,7 +241,7 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
     level = next_tag()
     with recording():
         out = f(*(argument.inside for argument in lifted))
-    outs = [result("vjp", part, level) for _, part in leaves(out)]
+    outs = [of_each_example(result("vjp", part, level)) for _, part in leaves(out)]
     pull = JointPullback(outs, targets)
     values = pull.values
     kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
@@ -417,7 +432,7 @@ class Gradient:
                 received = f"has_aux=True and a function returning {type(out).__name__}"
                 raise TypeError(message(op, received, "a pair: a number, and anything"))
             out, aux = out
-        out = result(op, out, level)
+        out = of_each_example(result(op, out, level))
         if out.shape != () and not self._of_sum:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
             received = f"a function returning shape {out.shape}"
@@ -451,6 +466,6 @@ class Gradient:
 
 def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:
     """Return part of an auxiliary result without the level that has ended."""
-    if not isinstance(x, (Tensor, Dual)):
+    if not isinstance(x, (Tensor, Dual, Batched)):
         return x
     return as_given(Pullback(x, targets).value, like)

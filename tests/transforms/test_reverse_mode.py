@@ -352,7 +352,7 @@ def test_the_mode_that_needs_fewer_passes():
         return tg.concat([x, x * 2.0, x * 3.0])
 
     tg.jacobian(f)(X)
-    assert runs == [tg.Tensor] + 3 * [tg.Dual]
+    assert runs == [tg.Tensor, tg.Dual]
     runs.clear()
     tg.jacobian(lambda x: tg.sum(f(x)))(X)
     assert runs == [tg.Tensor]

@@ -198,6 +198,7 @@ ROOMS = (
     "ops",
     "engines",
     "differentiation",
+    "batching",
     "tensors",
     "data",
     "compiling",

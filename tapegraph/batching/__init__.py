@@ -1,0 +1,1 @@
+"""Batching: how an operation runs on many examples at once."""

@@ -1,0 +1,141 @@
+"""`Batched`: one example of many, which all compute at once.
+
+Inside `tg.vmap` the function sees the shapes of one example. An operation belongs to the highest
+level among its operands, of batching or of forward mode; everything else is the same for all
+examples of that level.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tapegraph.batching.levels import LEVELS, Level
+from tapegraph.batching.rules import BatchedCall, batching_rule
+from tapegraph.errors import ConcretizationError, message, warn
+from tapegraph.ops.shape import broadcast_to
+from tapegraph.recording.op import DEFINED, OPS, Attrs
+from tapegraph.recording.record import operand
+from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.tensors.dual import Dual, dual_of
+
+
+class SlowBatchingWarning(RuntimeWarning):
+    """An operation without a batching rule runs on one example after another."""
+
+
+class Batched(ArrayMethods):
+    """All examples of a value, in the shape of one of them.
+
+    :ivar inner: The examples along the first axis, as a Tensor, or a Dual or Batched of an outer
+        level.
+    :ivar tag: The level.
+    """
+
+    __slots__ = ("inner", "tag")
+    __tapegraph_batched__ = True
+
+    inner: Any
+    tag: int
+
+    def __init__(self, inner: Any, tag: int) -> None:
+        self.inner = inner
+        self.tag = tag
+
+    @staticmethod
+    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+        """Run the operation ``name`` on all examples at once."""
+        op = OPS.get(name) or DEFINED[name]
+        operands = [operand(name, x, "operand") for x in inputs]
+        tag = max(x.tag for x in operands if type(x) is Batched)
+        batched = [type(x) is Batched and x.tag == tag for x in operands]
+        xs = [x.inner if b else x for x, b in zip(operands, batched, strict=True)]
+        size = next(x.shape[0] for x, b in zip(xs, batched, strict=True) if b)
+        call = BatchedCall(op, xs, batched, dict(attrs), size)
+        rule = batching_rule(op)
+        if rule is None:
+            fix = "Give tg.defop a batch=."
+            received = "an operation without a batching rule, which runs one example at a time"
+            warn(message(f"vmap: {name}", received, "one with a rule", fix), SlowBatchingWarning)
+            rule = BatchedCall.one_by_one
+        out = rule(call)
+        return tuple(Batched(x, tag) for x in out) if op.several else Batched(out, tag)
+
+    # Value and kind: those of one example
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Length along each axis."""
+        return self.inner.shape[1:]  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type."""
+        return self.inner.dtype  # type: ignore[no-any-return]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.inner.ndim - 1  # type: ignore[no-any-return]
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether a gradient flows through the examples."""
+        return self.inner.requires_grad  # type: ignore[no-any-return]
+
+    def detach(self) -> Batched:
+        """Return the examples as constants, without derivative."""
+        return Batched(self.inner.detach(), self.tag)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(message("len", "a 0-d example", "at least one axis"))
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"<one of {self.inner.shape[0]} examples, of shape {self.shape} and {self.dtype}>"
+
+    # What is of one example alone
+
+    def _one_number(self, *args: Any, **options: Any) -> NoReturn:
+        fix = "Write tg.where(condition, a, b) for a choice, or return the tensor."
+        received = f"a value that each of {self.inner.shape[0]} examples has its own of"
+        raise ConcretizationError(message("vmap", received, "operations on tensors", fix))
+
+    __bool__ = __float__ = __int__ = __complex__ = __index__ = __array__ = _one_number
+    __format__ = _one_number
+    item = numpy = tolist = _one_number
+    data = property(_one_number)
+
+    def backward(self, seed: Any = None) -> NoReturn:
+        """Refuse: a gradient of each example is no gradient of a parameter."""
+        fix = "Write tg.grad(f) inside vmap, or call backward() on what vmap returns."
+        received = "a result of one example"
+        raise RuntimeError(message("backward", received, "one outside of vmap", fix))
+
+    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        received, fix = "an assignment to elements of an example", "Use np.where or np.concatenate."
+        raise TypeError(message("setitem", received, "a new tensor", fix))
+
+
+def of_each_example(x: Any) -> Any:
+    """Return a value with the examples of every call of `vmap` that goes on here."""
+    for level in LEVELS.value():
+        x = at_level(x, level)
+    return x
+
+
+def at_level(x: Any, level: Level) -> Any:
+    """Return a value with the examples of a level, along which one that has none repeats."""
+    if type(x) is Batched and x.tag >= level.tag:
+        return x if x.tag == level.tag else Batched(at_level(x.inner, level), x.tag)
+    if type(x) is Dual and x.tag > level.tag:
+        return dual_of(at_level(x.primal, level), at_level(x.tangent, level), x.tag)
+    return Batched(broadcast_to(x, (level.size, *x.shape)), level.tag)

@@ -1,0 +1,196 @@
+"""`vmap`: a function of one example, over a batch of them, without a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from tapegraph.batching.levels import LEVELS, Level, entered
+from tapegraph.errors import check_callable, message
+from tapegraph.ops import shape
+from tapegraph.pytree import described, leaves, mapped, replaced
+from tapegraph.recording.record import tensor_like
+from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.transforms.levels import as_given, derivative_of, next_tag
+
+Randomness = Literal["error", "different", "same"]
+
+
+def vmap(
+    f: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    *,
+    randomness: Randomness = "error",
+    chunk_size: int | None = None,
+) -> Callable[..., Any]:
+    """Return a function that runs ``f`` on many examples at once, and stacks the results.
+
+    What ``f`` closes over is the same for all examples, and gradients flow to it. Shapes inside are
+    those of one example. A number of one example cannot leave: ``if x > 0`` is `tg.where`.
+
+    :param f: Takes and returns numbers and tensors, and dicts, lists and tuples of them.
+    :param in_axes: The axis of each argument along which the examples lie, None for one that is the
+        same for all: one axis for all arguments, or a tuple with one for each, or a tree of them in
+        an argument's place. Keyword arguments have the examples along axis 0.
+    :param out_axes: Where the examples lie in the results, in the same way.
+    :param randomness: What drawing random numbers inside does: ``"error"``, ``"different"`` numbers
+        for each example, or the ``"same"`` for all.
+    :param chunk_size: How many examples run at a time; all where not given.
+    :returns: Callable. Takes ``f``'s arguments with an axis more. Plain arrays where those came in,
+        Tensors where one of those is a Tensor or a result depends on a parameter.
+    :raises TypeError: ``f`` is not callable.
+    :raises ValueError: When called: axes that are not there, numbers of examples that differ,
+        axes in another structure than the arguments, or no argument with examples.
+
+    >>> tg.vmap(lambda x, y: x @ y)(np.ones((3, 2)), np.ones((3, 2)))
+    array([2., 2., 2.])
+    >>> loss = lambda w, x: tg.sum((w * x) ** 2)
+    >>> tg.vmap(tg.grad(loss), in_axes=(None, 0))(np.array([1.0, 2.0]), np.eye(2))
+    array([[2., 0.],
+           [0., 4.]])
+    """
+    check_callable("vmap", f)
+    if randomness not in ("error", "different", "same"):
+        expected = '"error", "different" or "same"'
+        raise ValueError(message("vmap", f"randomness={randomness!r}", expected))
+    if chunk_size is not None and chunk_size < 1:
+        raise ValueError(message("vmap", f"chunk_size={chunk_size}", "1 or more"))
+
+    def batched(*args: Any, **kwargs: Any) -> Any:
+        given = _Arguments(args, kwargs, in_axes)
+        step = given.size if chunk_size is None else chunk_size
+        starts = range(0, given.size, max(step, 1)) or [0]
+        parts = [_run(f, given, start, step, randomness) for start in starts]
+        return _together(parts, out_axes, given.like)
+
+    return derivative_of(f, batched, "Return {name} of many examples at once.")
+
+
+class _Arguments:
+    """The arguments of a call: the examples along the first axis, and what is the same for all.
+
+    :ivar size: How many examples there are.
+    :ivar like: What decides on the kind of the results: a tensor that came in, or an array.
+    """
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any) -> None:
+        self.form = (args, kwargs)
+        axes = [*_axes(in_axes, args, "in_axes", "args"), *_axes(0, kwargs, "in_axes", "kwargs")]
+        self.values: list[Any] = []
+        self.along = [axis is not None for axis, _, _ in axes]
+        self.like: Any = np.empty(1)
+        sizes: dict[str, int] = {}
+        for axis, path, value in axes:
+            if isinstance(value, (Tensor, Dual, Batched)):
+                self.like = value
+            if axis is None:
+                self.values.append(value)
+                continue
+            x = tensor_like("vmap", value, path)
+            place = _place(axis, x.ndim, path, x.shape)
+            sizes[path] = x.shape[place]
+            self.values.append(shape.moveaxis(x, place, 0) if place else x)
+        if not sizes:
+            received, fix = "no argument with examples", "Give in_axes an axis for one of them."
+            raise ValueError(message("vmap", received, "one argument to batch over", fix))
+        (first, self.size), *others = sizes.items()
+        for path, size in others:
+            if size != self.size:
+                received = f"{self.size} examples in {first} and {size} in {path}"
+                raise ValueError(message("vmap", received, "equally many"))
+
+    def inside(self, start: int, step: int, level: Level) -> tuple[Any, Any]:
+        """Return the arguments of the examples from one on, in the form that came in."""
+        whole = start == 0 and step >= self.size
+        return replaced(  # type: ignore[no-any-return]
+            self.form,
+            (
+                x if not along else Batched(x if whole else x[start : start + step], level.tag)
+                for x, along in zip(self.values, self.along, strict=True)
+            ),
+        )
+
+
+def _axes(axes: Any, value: Any, name: str, path: str) -> Iterator[tuple[int | None, str, Any]]:
+    """Yield the axis, path and value of each leaf; ``axes`` is a tree or where it ends an axis."""
+    if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
+        for place, leaf in leaves(value, path):
+            yield axes, place, leaf
+        return
+    alike = isinstance(axes, (list, tuple)) and isinstance(value, (list, tuple))
+    if alike and len(axes) == len(value):
+        for i, (axis, part) in enumerate(zip(axes, value, strict=True)):
+            yield from _axes(axis, part, f"{name}[{i}]", f"{path}[{i}]")
+    elif isinstance(axes, dict) and isinstance(value, dict) and axes.keys() == value.keys():
+        for key, part in value.items():
+            yield from _axes(axes[key], part, f"{name}[{key!r}]", f"{path}[{key!r}]")
+    else:
+        received = f"{name}={described(axes)} for {path} of structure {described(value)}"
+        expected = "an axis, None, or a tree of them in the structure of the value"
+        raise ValueError(message("vmap", received, expected))
+
+
+def _place(axis: int, ndim: int, path: str, lengths: tuple[int, ...]) -> int:
+    if not -ndim <= axis < ndim:
+        received = f"axis {axis} for {path} of shape {lengths}"
+        raise ValueError(message("vmap", received, "an axis that is there", "None is for no axis."))
+    return axis % ndim
+
+
+def _run(f: Callable[..., Any], given: _Arguments, start: int, step: int, randomness: str) -> Any:
+    """Return the results of some examples, those of each leaf along the first axis."""
+    size = min(step, given.size - start)
+    level = Level(next_tag(), size, randomness, Batched)
+    args, kwargs = given.inside(start, step, level)
+    with entered(level):
+        out = f(*args, **kwargs)
+    return mapped(lambda x: _Result.of(x, level), out)
+
+
+@dataclass(slots=True)
+class _Result:
+    """A result: all examples along the first axis, or where that is ``alike`` for all, that."""
+
+    value: Any
+    size: int
+    alike: bool
+
+    @classmethod
+    def of(cls, x: Any, level: Level) -> _Result:
+        """Return a result without the level that ends."""
+        alike = not (type(x) is Batched and x.tag == level.tag)
+        value = tensor_like("vmap", x, "the function's result") if alike else x.inner
+        if type(value) is Batched and all(value.tag != outer.tag for outer in LEVELS.value()):
+            received = "a function that returns a value of a call of vmap that has ended"
+            raise ValueError(message("vmap", received, "a result of its own arguments"))
+        return cls(value, level.size, alike)
+
+    def of_all(self) -> Any:
+        """Return the result of each example."""
+        x = self.value
+        return shape.broadcast_to(x, (self.size, *x.shape)) if self.alike else x
+
+
+def _together(parts: list[Any], out_axes: Any, like: Any) -> Any:
+    """Return the results of all chunks in one, with the examples along ``out_axes``."""
+    chunks = zip(*([x for _, x in leaves(part)] for part in parts), strict=True)
+    axes = _axes(out_axes, parts[0], "out_axes", "the result")
+    found = []
+    for (axis, path, _), results in zip(axes, chunks, strict=True):
+        if axis is None and not all(result.alike for result in results):
+            received = f"out_axes=None for {path}, which differs from example to example"
+            raise ValueError(message("vmap", received, "an axis"))
+        if axis is None:
+            x = results[0].value
+        else:
+            whole = [result.of_all() for result in results]
+            x = whole[0] if len(whole) == 1 else shape.concat(whole)
+            x = shape.moveaxis(x, 0, _place(axis, x.ndim, path, x.shape)) if axis else x
+        found.append(as_given(x, like))
+    return replaced(parts[0], iter(found))

@@ -1,0 +1,386 @@
+"""`tg.vmap` against the loop that it replaces, for every operation, nesting and engine."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tests.cases import CASES, COMPLEX_CASES, WITHOUT_GRADIENT
+from tests.quick import check_each, each_operation
+
+COUNT = 3
+# Where sums are taken in another order than in the loop: products of matrices by BLAS, and rules
+# that are written with other operations where what is shared in the loop is batched.
+OTHER_SUMS = {
+    *("matmul", "batch_matmul", "einsum", "convolve", "conv2d", "lstsq", "layer_norm"),
+    "softmax_crossentropy",
+}
+
+
+def plain(x):
+    return np.asarray(getattr(x, "_array", x))
+
+
+def loop(run, rows):
+    return np.stack([plain(run(*row)) for row in rows])
+
+
+def examples(samples):
+    """Arguments and axes: every input batched, and then each alone."""
+    count = len(samples)
+    masks = [(True,) * count, *(tuple(i == j for i in range(count)) for j in range(count))]
+    for mask in dict.fromkeys(masks):
+        rows = [
+            [s[i if m else 0] for s, m in zip(samples, mask, strict=True)] for i in range(COUNT)
+        ]
+        args = [np.stack(s) if m else s[0] for s, m in zip(samples, mask, strict=True)]
+        yield rows, args, tuple(0 if m else None for m in mask)
+
+
+def equal(op, got, want):
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    if op in OTHER_SUMS:
+        np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+def drawn(case):
+    rng = np.random.default_rng(0)
+    return [[np.asarray(sample(rng)) for _ in range(COUNT)] for sample in case.inputs]
+
+
+def values_are_the_loops(case):
+    run = case.function()
+    with np.errstate(all="ignore"):
+        for rows, args, axes in examples(drawn(case)):
+            got = tg.vmap(run, axes)(*map(tg.param, args))
+            equal(case.op, plain(got), loop(run, [map(tg.param, row) for row in rows]))
+
+
+def refuses(case):
+    """The rank of a matrix is a number, which each example has its own of."""
+    return case.label.startswith("lstsq") or case.op == "lstsq"
+
+
+BATCHED = [case for case in (*CASES, *WITHOUT_GRADIENT) if not refuses(case)]
+
+
+@each_operation(BATCHED)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_values_and_dtypes_are_the_loops(op):
+    check_each(op, BATCHED, values_are_the_loops)
+
+
+SMOOTH = [case for case in BATCHED if case in CASES]
+# As above, and where a slope takes an array of one element for a number in the loop.
+OTHER_SLOPES = OTHER_SUMS | {*("pow", "arctan2", "hypot", "logaddexp", "betaln", "beta"), "xlog1py"}
+OTHER_SLOPES |= {"div"}
+
+
+def gradients_are_the_loops(case):
+    run = case.function()
+    with np.errstate(all="ignore"):
+        for rows, args, axes in examples(drawn(case)):
+            for i in range(len(args)):
+                gradient = tg.grad(lambda *xs: 1.5 * tg.sum(run(*xs)), i)
+                got, want = tg.vmap(gradient, axes)(*args), loop(gradient, rows)
+                equal("matmul" if case.op in OTHER_SLOPES else case.op, got, want)
+
+
+@each_operation(SMOOTH)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_gradients_of_each_example_are_the_loops(op):
+    check_each(op, [c for c in SMOOTH if run_is_real(c)], gradients_are_the_loops)
+
+
+def run_is_real(case):
+    return plain(case.run(*case.arrays(), *case.fixed())).dtype.kind == "f"
+
+
+@each_operation(COMPLEX_CASES)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_complex_numbers_are_the_loops(op):
+    def check(case):
+        samples = [[np.asarray(x * (1.0 + 0.1 * i)) for i in range(COUNT)] for x in case.inputs]
+        for rows, args, axes in examples(samples):
+            got = tg.vmap(case.run, axes)(*map(tg.param, args))
+            equal(case.op, plain(got), loop(case.run, [map(tg.param, row) for row in rows]))
+
+    check_each(op, [case for case in COMPLEX_CASES if not refuses(case)], check)
+
+
+# ------------------------------------------------------------------ nesting
+
+X = np.random.default_rng(1).normal(size=(4, 3))
+W = np.random.default_rng(2).normal(size=3)
+
+
+def energy(w, x):
+    return tg.sum(np.tanh(w * x) ** 2 * x[::-1])
+
+
+def curve(x):
+    return np.tanh(x) * x[::-1] + np.sum(x) ** 2
+
+
+NESTINGS = {
+    "grad": (tg.grad(energy), (None, 0), (W, X)),
+    "grad of grad": (
+        lambda w, x: tg.grad(lambda w: tg.sum(tg.grad(energy)(w, x) ** 2))(w),
+        (None, 0),
+        (W, X),
+    ),
+    "both arguments": (tg.grad(energy, (0, 1)), (None, 0), (W, X)),
+    "value_and_grad": (tg.value_and_grad(energy), (None, 0), (W, X)),
+    "vjp": (lambda x, v: tg.vjp(curve, x)[1](v), 0, (X, X[::-1])),
+    "vjp of one cotangent": (lambda x, v: tg.vjp(curve, x)[1](v), (0, None), (X, W)),
+    "vjp at one point": (lambda x, v: tg.vjp(curve, x)[1](v), (None, 0), (W, X)),
+    "jvp": (lambda x, v: tg.jvp(curve, (x,), (v,)), 0, (X, X[::-1])),
+    "jvp at one point": (lambda x, v: tg.jvp(curve, (x,), (v,)), (None, 0), (W, X)),
+    "jacobian": (tg.jacobian(curve), 0, (X,)),
+    "jacobian forwards": (tg.jacobian(curve, mode="forward"), 0, (X,)),
+    "hessian": (tg.hessian(energy), (None, 0), (W, X)),
+    "hvp": (lambda w, x: tg.hvp(lambda w: energy(w, x), (w,), (x,)), (None, 0), (W, X)),
+    "checkpoint": (tg.grad(lambda w, x: energy(tg.checkpoint(np.tanh)(w), x)), (None, 0), (W, X)),
+    "elementwise_grad": (tg.elementwise_grad(curve), 0, (X,)),
+    "itself": (lambda x: tg.vmap(lambda a, b: a * np.sum(x) + b, (0, None))(x, W), 0, (X,)),
+    "itself twice": (
+        lambda x: tg.vmap(lambda a: tg.vmap(lambda b: np.sin(a * b) * x)(x))(x),
+        0,
+        (X,),
+    ),
+    "grad in itself": (
+        lambda x: tg.vmap(tg.grad(lambda a, b: np.sin(a * b)), (0, None))(x, x[0]),
+        0,
+        (X,),
+    ),
+    "a choice": (lambda x: np.where(x > 0.0, np.log(np.abs(x)), 0.1 * x), 0, (X,)),
+    "places": (lambda x: np.sort(x)[np.argmax(x)] + x[np.argsort(x)], 0, (X,)),
+    "numbers": (lambda x: np.linalg.norm(x) * np.median(x) + np.cumsum(x), 0, (X,)),
+}
+
+
+def by_loop(f, axes, args):
+    axes = axes if isinstance(axes, tuple) else (axes,) * len(args)
+    rows = [
+        [a if axis is None else a[i] for a, axis in zip(args, axes, strict=True)] for i in range(4)
+    ]
+    results = [f(*row) for row in rows]
+    if isinstance(results[0], tuple):
+        return tuple(np.stack(parts) for parts in zip(*results, strict=True))
+    return np.stack(results)
+
+
+def check_equal(got, want):
+    got, want = (x if isinstance(x, tuple) else (x,) for x in (got, want))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(plain(a), b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NESTINGS)
+def test_nestings_are_the_loops(name):
+    f, axes, args = NESTINGS[name]
+    got = tg.vmap(f, axes)(*args)
+    check_equal(got, by_loop(f, axes, args))
+    assert all(type(x) is np.ndarray for x in (got if isinstance(got, tuple) else (got,)))
+
+
+@pytest.mark.parametrize("name", NESTINGS)
+def test_compiled_nestings_are_the_loops(name, backend):
+    f, axes, args = NESTINGS[name]
+    step = tg.compile(tg.vmap(f, axes))
+    for given in (args, args, args, [0.5 * x for x in args]):
+        with tg.use_backend("native"):
+            want = by_loop(f, axes, given)
+        check_equal(step(*given), want)
+
+
+@pytest.mark.parametrize("name", ["grad", "jvp", "a choice", "itself twice", "jacobian"])
+def test_gradients_of_nestings_are_the_loops(name):
+    f, axes, args = NESTINGS[name]
+
+    def total(run):
+        def of(*args):
+            parts = run(*args)
+            return sum(tg.sum(p * p) for p in (parts if isinstance(parts, tuple) else (parts,)))
+
+        return of
+
+    def looped(*args):
+        rows = [
+            [a if x is None else a[i] for a, x in zip(args, as_tuple, strict=True)]
+            for i in range(4)
+        ]
+        parts = [f(*row) for row in rows]
+        return (
+            [np.stack(p) for p in zip(*parts, strict=True)]
+            if isinstance(parts[0], tuple)
+            else np.stack(parts)
+        )
+
+    as_tuple = axes if isinstance(axes, tuple) else (axes,) * len(args)
+    got = tg.grad(total(tg.vmap(f, axes)))(*args)
+    want = tg.grad(
+        lambda *a: (
+            sum(tg.sum(p * p) for p in looped(*a))
+            if isinstance(looped(*a), list)
+            else tg.sum(looped(*a) ** 2)
+        )
+    )(*args)
+    np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_flow_to_what_the_function_closes_over(backend):
+    w = tg.param(W)
+    loss = tg.vmap(lambda x: energy(w, x))(X).sum()
+    loss.backward()
+    want = sum(tg.grad(energy)(W, x) for x in X)
+    np.testing.assert_allclose(w.grad, want, rtol=1e-9)
+    assert tg.gradients(tg.vmap(lambda x: energy(w, x))(X), [w])[0].shape == (3,)
+
+
+# ------------------------------------------------------------------ axes and structures
+
+
+@pytest.mark.parametrize(("axis", "out"), [*itertools.product([0, 1, -1, -2], [0, 1, -1])])
+def test_axes_count_from_either_end(axis, out):
+    x = np.arange(12.0).reshape(3, 4)
+    got = tg.vmap(lambda x: 2.0 * x, axis, out)(x)
+    np.testing.assert_array_equal(got, np.moveaxis(2.0 * np.moveaxis(x, axis, 0), 0, out))
+
+
+def test_axes_are_a_tree_of_the_arguments():
+    model, x = {"w": X, "b": [W, np.ones(4)]}, np.ones(3)
+    f = lambda p, x, *, scale: {"y": p["w"] @ x + p["b"][1] * scale, "same": p["b"][0]}  # noqa: E731
+    axes = ({"w": 0, "b": [None, 0]}, None)
+    got = tg.vmap(f, axes, {"y": 0, "same": None})(model, x, scale=np.arange(4.0))
+    np.testing.assert_allclose(got["y"], X @ x + np.arange(4.0))
+    np.testing.assert_array_equal(got["same"], W)
+
+
+def test_what_is_the_same_for_all_repeats():
+    np.testing.assert_array_equal(tg.vmap(lambda x: W)(X), np.stack([W] * 4))
+    np.testing.assert_array_equal(tg.vmap(lambda x: 2.0)(X), np.full(4, 2.0))
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 10])
+def test_chunks_give_the_same(size):
+    got = tg.vmap(tg.value_and_grad(energy), (None, 0), chunk_size=size)(W, X)
+    check_equal(got, by_loop(tg.value_and_grad(energy), (None, 0), (W, X)))
+
+
+def test_no_example_at_all():
+    assert tg.vmap(lambda x: x * 2.0)(np.ones((0, 3))).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: tg.vmap(energy)(W, X), r"3 examples in args\[0\] and 4 in args\[1\]"),
+        (lambda: tg.vmap(energy, (None, 2))(W, X), r"axis 2 for args\[1\] of shape \(4, 3\)"),
+        (lambda: tg.vmap(energy, (0,))(W, X), r"in_axes=\(\*,\) for args of structure \(\*, \*\)"),
+        (lambda: tg.vmap(energy, None)(W, X), "no argument with examples"),
+        (lambda: tg.vmap(np.sin, out_axes=None)(X), "out_axes=None for the result"),
+        (lambda: tg.vmap(np.sin, out_axes=3)(X), "axis 3 for the result"),
+        (lambda: tg.vmap(np.sin, randomness="some")(X), "randomness='some'"),
+        (lambda: tg.vmap(np.sin, chunk_size=0)(X), "chunk_size=0"),
+    ],
+)
+def test_what_does_not_fit_is_named(call, said):
+    with pytest.raises(ValueError, match=said):
+        call()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: x if x[0] > 0 else -x,
+        lambda x: float(x[0]),
+        lambda x: np.asarray(x),
+        lambda x: x[0].item(),
+        lambda x: range(x[0]),
+        lambda x: f"{x[0]:.3f}",
+        lambda x: np.linalg.lstsq(x[:, None], np.ones(3)),
+    ],
+)
+def test_a_number_of_one_example_does_not_leave(f):
+    with pytest.raises(TypeError, match="received .* of"):
+        tg.vmap(f)(X)
+
+
+def test_backward_inside_is_refused():
+    with pytest.raises(RuntimeError, match=r"tg\.grad\(f\) inside vmap"):
+        tg.vmap(lambda x: tg.sum(x).backward())(X)
+
+
+def test_a_value_of_a_level_that_has_ended_is_refused():
+    kept = []
+    tg.vmap(lambda x: kept.append(x) or x)(X)
+    with pytest.raises(ValueError, match="has ended"):
+        tg.vmap(lambda x: kept[0])(X)
+
+
+# ------------------------------------------------------------------ random numbers
+
+
+def test_a_draw_is_refused_unless_said():
+    with pytest.raises(RuntimeError, match='randomness="different"'):
+        tg.vmap(lambda x: x + tg.random.normal())(X)
+
+
+def test_different_numbers_are_those_of_the_loop():
+    f = lambda x: x * tg.random.normal(size=3)  # noqa: E731
+    tg.random.seed(0)
+    got = tg.vmap(f, randomness="different")(X)
+    tg.random.seed(0)
+    np.testing.assert_array_equal(got, np.stack([f(x) for x in X]))
+
+
+def test_the_same_numbers_are_drawn_once():
+    tg.random.seed(0)
+    got = tg.vmap(lambda x: tg.random.normal(size=3), randomness="same")(X)
+    tg.random.seed(0)
+    np.testing.assert_array_equal(got, np.stack([tg.random.normal(size=3)] * 4))
+
+
+def test_masks_of_dropout_differ():
+    kept = tg.vmap(lambda x: tg.dropout(x, 0.5), randomness="different")(np.ones((8, 50)))
+    assert len({tuple(row) for row in kept}) == 8
+
+
+def test_nested_draws_are_those_of_nested_loops():
+    f = lambda a, b: a * b * tg.random.normal()  # noqa: E731
+    run = tg.vmap(tg.vmap(f, (None, 0), randomness="different"), (0, None), randomness="different")
+    tg.random.seed(0)
+    got = run(W, X[:, 0])
+    tg.random.seed(0)
+    np.testing.assert_allclose(got, [[f(a, b) for b in X[:, 0]] for a in W])
+
+
+def test_a_compiled_step_draws_anew():
+    step = tg.compile(tg.vmap(lambda x: x * tg.random.normal(size=3), randomness="different"))
+    tg.random.seed(0)
+    got = [np.asarray(step(X).data if hasattr(step(X), "data") else step(X)) for _ in range(1)]
+    assert got[0].shape == (4, 3)
+
+
+# ------------------------------------------------------------------ operations of a user's own
+
+
+def test_an_operation_without_a_rule_runs_one_by_one_and_says_so():
+    op = tg.defop(np.cosh, vjp=lambda g, y, x: g * np.sinh(x), name="cosh_by_hand")
+    with pytest.warns(tg.SlowBatchingWarning, match="vmap: cosh_by_hand"):
+        got = tg.vmap(lambda x: op(x))(X)
+    np.testing.assert_array_equal(got, np.cosh(X))
+
+
+@pytest.mark.parametrize(
+    "batch", ["elementwise", lambda batched, x: 0.5 * (np.exp(x) + np.exp(-x))]
+)
+def test_an_operation_with_a_rule_runs_by_it(batch):
+    op = tg.defop(np.cosh, vjp=lambda g, y, x: g * np.sinh(x), batch=batch, name="cosh_batched")
+    np.testing.assert_allclose(tg.vmap(tg.grad(lambda x: tg.sum(op(x))))(X), np.sinh(X))
