@@ -192,6 +192,13 @@ def elementwise() -> Iterator[Row]:
     )
     yield Row("cbrt", "cbrt", _of("cbrt"), NONE, (NONZERO,))
     yield Row(
+        "clip",
+        "clip",
+        lambda tg, x: tg.clip(x, -1.0, 1.0),
+        lambda torch, x: torch.clip(x, -1.0, 1.0),
+        (ANYWHERE,),
+    )
+    yield Row(
         "where",
         "where",
         lambda tg, a, b, cond: tg.where(cond, a, b),

@@ -153,7 +153,7 @@ def public(error: Exception) -> Exception:
     found = private()
     if found is None or not isinstance(error, found.failure):
         return error
-    return found.public(error)  # type: ignore[no-any-return]
+    return found.public(error)
 
 
 def _let_go(graph: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import linecache
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 from weakref import finalize
 
 import numpy as np
@@ -42,10 +42,10 @@ class Plan:
     keeps_state = False
     compile_seconds = 0.0
     note = ""
-    variants: ClassVar[dict[str, float]] = {}
 
     def __init__(self, recording: Recording) -> None:
         keep_freed_memory()
+        self.variants: dict[str, float] = {}
         self.leaves = recording.program.fed
         values = [recording.values[slot] for slot in self.leaves]
         # How a sum is rounded depends on the order in memory; a real call takes arguments in C's.
@@ -83,7 +83,7 @@ class Plan:
             self._told = self._made(telling(self._body), f"{PLAN}, watched>", names), names
             for watcher in watchers:
                 what = "compiling a plan that tells of its lines"
-                watcher.passed(COMPILING, what, None, start, CLOCK.now() - start)
+                watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
         run, names = self._told
 
         def tell(number: int, *results: Any) -> None:

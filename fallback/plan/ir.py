@@ -239,7 +239,7 @@ def _may_be_of(instr: Instr, a: Any, b: Any) -> bool:
 
 
 def _lies_alike(a: Var, b: Var) -> bool:
-    """Return whether a value fills the memory it lies in, if it must, in the layout of another."""
+    """Return whether a value is, or may be, all of its memory, and of another's layout."""
     root, one, two = a.roots[0].value, a.value, b.value
     if len(a.roots) > 1 or not isinstance(root, np.ndarray) or root.nbytes != one.nbytes:
         return False

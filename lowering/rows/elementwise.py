@@ -305,7 +305,7 @@ def _by_a_number(recording: Recording, slot: int) -> bool:
     # What an array divides, XLA divides by products of it, which overflow.
     below = recording.program.inputs[slot][1]
     number = recording.values[below] if below in recording.program.scalars else 0.0
-    return 2.0**-32 < abs(number) < 2.0**32
+    return bool(2.0**-32 < abs(number) < 2.0**32)
 
 
 def _is_a_product(recording: Recording, slot: int) -> bool:

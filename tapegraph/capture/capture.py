@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from types import FrameType
@@ -20,19 +20,22 @@ from weakref import ref
 
 import numpy as np
 
+from tapegraph.arrays.buffers import own
+from tapegraph.arrays.row_sparse import dense_copy
+from tapegraph.capture.history import CapturedHistory
 from tapegraph.errors import ConcretizationError, line_of, message, user_frame
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
 from tapegraph.recording.changes import Undo, make, old_numbers, together
-from tapegraph.recording.linearize import linearize
+from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
 from tapegraph.recording.numpy_functions import is_float, met_with
-from tapegraph.recording.op import ALL, CONSTANT, INPUT, OPS, PARAM, Op
+from tapegraph.recording.op import ALL, CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import apply, as_dtype, tensor_like
 from tapegraph.recording.recorder import Recorder
 from tapegraph.recording.remote import offload, restore
-from tapegraph.recording.scopes import RECORDER, RECORDING
+from tapegraph.recording.scopes import RECORDER, RECORDING, no_grad
 from tapegraph.recording.tape import Tape, clear, current
 from tapegraph.recording.values import stale
 from tapegraph.typed import Array
@@ -354,6 +357,51 @@ class Capture(Recorder):
 
     # Gradients, which a program has of leaves alone
 
+    def between(
+        self,
+        ys: Sequence[Any],
+        targets: Sequence[Any] | None = None,
+        since: int = 0,
+        ends: Collection[Any] = (),
+    ) -> History:
+        """Return what lies between targets and results; parameters where there is no target."""
+        return CapturedHistory(self, ys, targets, since, ends)
+
+    def derivatives(
+        self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()
+    ) -> list[Any]:
+        """Return derivatives of the one result as entries of the program."""
+        (y,), program = history.ys, history.recording.program
+        # Engines end a backward at what it is differentiated by. It is told from others by its y.
+        apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
+        root = self._alias(y)
+        return [
+            self._derivative(op, array, (self._alias(y) if apart else root, x, *seed))
+            for x, array in zip(history.wanted, arrays, strict=True)
+        ]
+
+    def _alias(self, y: Node) -> Any:
+        array = y._array.copy("K") if is_leaf(y) else y._array.view()
+        return self.result(OPS["reshape"], array, (y,), {"shape": array.shape})
+
+    def _derivative(self, op: Op, array: Any, inputs: tuple[Any, ...]) -> Any:
+        """Return an entry for a derivative of the first input by the second."""
+        self._ends.add(id(inputs[1]))  # a version is an entry there, to differentiate by
+        entry = self.result(op, dense_copy(array), inputs)
+        entry._requires_grad = False
+        return entry
+
+    def add_gradients(self, history: History, grads: Sequence[Any], seed: Any) -> None:
+        """Add the gradients of one backward to those of the parameters, as entries."""
+        (y,) = history.ys
+        given = () if seed is None else (seed if isinstance(seed, Node) else as_leaf(own(seed)),)
+        for node, grad in zip(history.wanted, grads, strict=True):
+            entry = self._derivative(GRADIENT, grad, (y, node, *given))
+            leaf = self.leaf_of(node)
+            held = self.added_up(leaf)
+            with no_grad():
+                self.set_gradient(leaf, entry if held is None else held + entry)
+
     def gradient(self, leaf: Any) -> Any:
         """Return the gradient of a leaf as a tensor; None where there is none."""
         if not self._has_gradient(leaf) or in_handler(self.frame):
@@ -467,10 +515,6 @@ class Capture(Recorder):
     def latest(self, leaf: Node) -> Node:
         """Return what stands for a leaf now: itself, or its last version."""
         return self._version(leaf, next_seq())  # type: ignore[no-any-return]
-
-    def differentiated_by(self, node: Node) -> None:
-        """Let a version be an entry of the program, for engines to differentiate by."""
-        self._ends.add(id(node))
 
     def _version(self, x: Any, seq: int) -> Any:
         for version in reversed(self._versions.get(id(x), ())):

@@ -59,7 +59,8 @@ _ALONE = Failure("auto: no other engine is registered")
 _LOOKED_AT = Decision(
     NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
 )
-_NUMBERS = Decision(NATIVELY, Failure("Values are computed by the native engine, level by level"))
+_OF_VALUES = Failure("Values are computed by the native engine, level by level")
+_NUMBERS = Decision(NATIVELY, _OF_VALUES)
 
 
 class Programs:
@@ -97,16 +98,17 @@ class Programs:
         if failure is not None:
             return f"{way.engine}: {failure.reason}"
         text = f"{way.engine} with {way.variant}" if way.variant else way.engine
-        program = self._programs[way.engine]
-        if choice is None or not program.variants:
-            return text + program.note
+        text += self._programs[way.engine].note
+        if choice is None:
+            return text
         ways = {w.variant: w for w in (choice.stands, *choice.others) if w.engine == way.engine}
-        for variant in program.variants:
-            if variant not in ways:
-                text += f"; not with {variant}: {choice.failure.reason}"  # type: ignore[union-attr]
-            elif ways[variant].times and "" in ways:
-                times = milliseconds(ways[variant].run), milliseconds(ways[""].run)
-                text += f"; {times[0]} with {variant}, {times[1]} without"
+        for variant in self._programs[way.engine].variants:
+            tried = ways.get(variant)
+            if tried is None and choice.failure is not None:
+                text += f"; not with {variant}: {choice.failure.reason}"
+            elif tried is not None and tried.times and ways[""].times:
+                took, without = milliseconds(tried.run), milliseconds(ways[""].run)
+                text += f"; {took} with {variant}, {without} without"
         return text
 
     def told(self) -> str:
@@ -122,12 +124,12 @@ class Programs:
     def advice(self) -> str:
         """Return why it runs where it does, what other engines cost, and what to change."""
         if self._trace.numbers is not None:
-            refused = dict.fromkeys(registry.rivals(), _NUMBERS.failure.reason)
+            refused = dict.fromkeys(registry.rivals(), _OF_VALUES.reason)
         else:
             self._rivals()
             refused = {name: failure.reason for name, failure in self._failed.items()}
-        choice = None if self._ran is None else self._ran.choice
-        told = costs(choice, refused, "" if self._ran is None else self._ran.way.engine)
+        way, _, choice = self._ran or Decision(NATIVELY)
+        told = costs(choice, refused, way.engine, self._length)
         return " ".join([backend_in_force(), *told, advice(choice, refused)])
 
     def run(self, given: list[Any], undo: Undo) -> Any:
@@ -151,7 +153,7 @@ class Programs:
     def _tell_compiled(self, name: str, start: float) -> None:
         for watcher in WATCHING.value():
             what = f"compiling {self._name} in {registry.engine(name).title}"
-            watcher.passed(COMPILING, what, None, start, CLOCK.now() - start)
+            watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
 
     def _announced(self, name: str) -> AbstractContextManager[None]:
         """Announce that it is compiled, where that takes long."""
@@ -167,10 +169,10 @@ class Programs:
     def _run(self, decision: Decision, given: list[Any], undo: Undo) -> Any:
         trace, (way, _, choice) = self._trace, decision
         began = CLOCK.now()
-        imported = compiled = 0.0
+        preparing = 0.0
         program = self._programs.get(way.engine)
         if program is None:
-            program, imported, compiled = self._make(way.engine)
+            program, preparing = self._make(way.engine)
         if program is None:
             decision, program = Decision(NATIVELY, self._failed[way.engine]), self.native
         read = trace.read(given)
@@ -193,30 +195,22 @@ class Programs:
                 choice.pay(CLOCK.now() - began)
             # It raises an error of its own where what was given is at fault.
             result, changes = self._computed(self.native, given, read)
-            decision, program = Decision(NATIVELY, self._account(decision, error)), self.native
+            decision = Decision(NATIVELY, self._account(decision, error))
             make(together([*changes, undo.clear]))
-        tried = program.compile_seconds - compiling  # a variant of the same program
-        self._noted(decision, start, compiled, imported, tried)
+        self._noted(decision, start, preparing, program.compile_seconds - compiling)
         return result
 
     def _noted(
-        self,
-        decision: Decision,
-        start: float,
-        compiled: float,
-        imported: float,
-        tried: float,
-        runs: int = 1,
-    ) -> float:
-        """Remember a run that ends now, or so many at once, and return the seconds it took.
+        self, decision: Decision, start: float, made: float, compiled: float, runs: int = 1
+    ) -> None:
+        """Remember a run that ends now, or so many at once.
 
-        :param compiled, imported, tried: Seconds spent on making the program, on an import, and
-            during the run on a variant of it.
+        :param made, compiled: Seconds spent on making the program, and on compiling in the run.
         """
-        took: float = CLOCK.now() - start - tried
-        self.seconds += tried
-        spent = compiled + imported + tried
         way, failure, choice = self._ran = decision
+        took: float = CLOCK.now() - start - compiled
+        spent = made + compiled
+        self.seconds += compiled
         if choice is not None:
             choice.took(way, took, spent, runs)
         reason = None if failure is None else failure.reason
@@ -224,8 +218,7 @@ class Programs:
         if way.engine != registry.NATIVE:
             title = registry.engine(way.engine).title
             for watcher in WATCHING.value():
-                watcher.passed(ENGINE, f"{self._name} in {title}", None, start, took)
-        return took
+                watcher.passed(ENGINE, f"{self._name} in {title}", start=start, seconds=took)
 
     # Many runs
 
@@ -282,12 +275,11 @@ class Programs:
     ) -> int:
         """Run the loop of an engine; return how many runs stand."""
         trace, (way, _, choice) = self._trace, decision
-        imported = compiled = 0.0
-        began = CLOCK.now()
+        preparing, began = 0.0, CLOCK.now()
         program: Any = self._programs.get(way.engine)
-        with self._announced(way.engine) if not way.times else nullcontext():
-            if program is None:
-                program, imported, compiled = self._make(way.engine)
+        if program is None:
+            with self._announced(way.engine):
+                program, preparing = self._make(way.engine)
         if program is None:
             return 0
         if not hasattr(program, "run_many"):
@@ -325,8 +317,7 @@ class Programs:
             if not error.runs_done:
                 return 0
             return self._run_in_loop(decision, block, error.runs_done, ahead, undo, results)
-        tried = program.compile_seconds - compiling  # with XLA
-        self._noted(decision, start, compiled, imported, tried, runs)
+        self._noted(decision, start, preparing, program.compile_seconds - compiling, runs)
         stacked = [out()[:runs] for out in outputs[: trace.count]]
         results.add(trace.result(stacked), runs)
         return runs
@@ -371,23 +362,23 @@ class Programs:
 
     def _ways(self, backend: str) -> Choice | Decision:
         """Return the choice among the ways to run it, or what runs it where there is but one."""
-        rivals = self._rivals() if backend == registry.AUTO else [backend]
-        ways = [way_of(registry.engine(name), self._length) for name in rivals]
-        if backend == registry.AUTO:
-            ways.insert(0, Way(registry.NATIVE))
-            if not rivals:
-                return Decision(NATIVELY, next(iter(self._failed.values()), _ALONE))
-        elif backend in self._failed:
+        if backend in self._failed:
             return Decision(NATIVELY, self._failed[backend])
-        choice = Choice(ways[0], ways[1:], None if backend == registry.AUTO else Ledger())
-        for name in rivals:
-            if name in self._programs:
-                self._add_variants(choice, name)
+        names = self._rivals() if backend == registry.AUTO else [backend]
+        ways = [way_of(registry.engine(name), self._length) for name in names]
+        if not ways:
+            return Decision(NATIVELY, next(iter(self._failed.values()), _ALONE))
+        if backend == registry.AUTO:
+            choice = Choice(Way(registry.NATIVE), ways)
+        else:
+            choice = Choice(ways[0], process=Ledger())
+        for name in self._programs.keys() & set(names):
+            self._add_variants(choice, name)
         return choice
 
     def _add_variants(self, choice: Choice, name: str) -> None:
         for variant, price in self._programs[name].variants.items():
-            choice.add(Way(name, variant, lambda price=price: price))
+            choice.add(Way(name, variant, partial(float, price)))
 
     def _rivals(self) -> list[str]:
         return [name for name in registry.rivals() if self._may_run(name)]
@@ -402,22 +393,18 @@ class Programs:
             self._failed.setdefault(name, Failure(str(error)))
         return name not in self._failed
 
-    def _make(self, name: str) -> tuple[WholeProgram | None, float, float]:
-        """Return an engine's program, None where there is none; what importing and making it took.
-
-        Both are 0 where it was there.
-        """
-        start, imported = CLOCK.now(), 0.0
+    def _make(self, name: str) -> tuple[WholeProgram | None, float]:
+        """Return an engine's program, None where there is none, and what making it took."""
+        start = CLOCK.now()
         try:
             engine = registry.engine(name)
             if not engine.loaded():
                 engine.check_whole(self._trace.recording.program)
                 engine.load()
-                imported = CLOCK.now() - start
             made = engine.whole(self._trace.recording, self._trace.state, self._xla)
         except Exception as error:
             self._drop(name, account(name, error))
-            return None, imported, 0.0
+            return None, CLOCK.now() - start
         took = CLOCK.now() - start
         self.seconds += took
         self._programs[name] = made
@@ -425,7 +412,7 @@ class Programs:
             if isinstance(choice, Choice):
                 self._add_variants(choice, name)
         self._tell_compiled(name, start)
-        return made, imported, took - imported
+        return made, took
 
     def _account(self, decision: Decision, error: Exception) -> Failure:
         """Return why an engine did not run what the native one did."""

@@ -13,23 +13,18 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.arrays.row_sparse import RowSparse, dense_copy
-from tapegraph.capture.capture import Capture
+from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.differentiation import reads as reads  # tells operations what the tape keeps
 from tapegraph.engines import auto, choice, registry
-from tapegraph.engines.backend import LAST, Ran, get_backend
+from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.choice import CLOCK, Choice
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.errors import kind_of, line_number, message, place
-from tapegraph.ops.elementwise import add
-from tapegraph.recording import stored
-from tapegraph.recording.linearize import History, linearize
-from tapegraph.recording.node import Node, as_leaf, numeric
-from tapegraph.recording.op import GRADIENT, PARAM, Op
-from tapegraph.recording.program import Recording, between
+from tapegraph.recording.linearize import History
+from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.record import keep_parts
-from tapegraph.recording.scopes import no_grad, recorder
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING
 from tapegraph.typed import Array, ArrayLike, Tensor, Value
 
@@ -76,21 +71,17 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         )
         expected = "a result computed from tg.param with recording on"
         raise RuntimeError(message("backward", received, expected, fix))
-    capture = recorder().capture
-    if capture is not None:
-        given: Any = (
-            seed if seed is None or recorder().records(seed) else as_leaf(cotangent_of(y, seed))
-        )
-        record_backward(capture, y, given, cotangent_of(y, None if given is None else given._array))
-        return
-    borrowed = _borrowed(y, seed)
-    cotangent = cotangent_of(y, seed) if borrowed is None else borrowed
-    history = History([y])
+    here = recorder()
+    given: Any = seed._array if isinstance(seed, Node) and not seed._requires_grad else seed
+    borrowed = _borrowed(y, given)
+    cotangent = cotangent_of(y, given) if borrowed is None else borrowed
+    history = here.between([y])
     warn_of_float64(y, history.entries, history.wanted)
     grads, report = differentiated(history, [cotangent])
     if borrowed is not None:  # what is dense and a view of it is copied as it is stored
         grads = [g.apart([borrowed]) if isinstance(g, RowSparse) else g for g in grads]
-    stored.write(history.wanted, grads)
+    array_given = seed is not None and not isinstance(seed, Node)
+    here.add_gradients(history, grads, cotangent if array_given else seed)
     LAST.set(report)
 
 
@@ -132,12 +123,14 @@ def cotangent_of(y: Node, seed: Any) -> Array:
     return array
 
 
-def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Array], Ran]:
+def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Array], Any]:
     """Run the chosen engine; where another one does not run, the native engine does.
 
     Without seeds it is the Jacobian of the one result, whose elements come first: `auto` leaves
     that to the native engine, which has many rows in one sweep.
     """
+    if recorder().capture is not None:  # which differentiates its runs by another engine
+        return _outcome(registry.engine(registry.NATIVE), history, seeds).grads, LAST.get()
     chosen: str = get_backend()
     tuned = chosen == registry.AUTO
     failure: Failure | None = _ASKED
@@ -166,8 +159,8 @@ def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Ar
                 found.took(way, seconds, start - began + outcome.compile_seconds)
             for watcher in WATCHING.value():
                 what, compiling = f"a graph in {engine.title}", outcome.compile_seconds
-                watcher.passed(COMPILING, f"compiling {what}", None, start, compiling)
-                watcher.passed(ENGINE, what, None, start + compiling, seconds)
+                watcher.passed(COMPILING, f"compiling {what}", start=start, seconds=compiling)
+                watcher.passed(ENGINE, what, start=start + compiling, seconds=seconds)
                 again = partial(_outcome, registry.engine(registry.NATIVE), history, seeds)
                 watcher.gave(engine.title, outcome.grads, again)
             return outcome.grads, (chosen, None, len(history), *outcome[1:], seconds)
@@ -190,61 +183,6 @@ def _outcome(engine: Engine, history: History, seeds: list[Array] | None) -> Out
     if seeds is None:
         return engine.jacobian(history.recording)
     return engine.differentiate(history, seeds)
-
-
-def record_backward(capture: Capture, y: Node, seed: Any, cotangent: Array) -> None:
-    """Add the gradients of ``y`` to those of the parameters, as entries of the program."""
-    recording = linearize([y], reads=capture.history)
-    program, nodes = recording.program, recording.nodes
-    # A version of a parameter stands for it: where it was computed, no gradient flowed.
-    leaves = {slot: capture.leaf_of(nodes[slot]) for slot in program.leaves}
-    ask_for(recording, [nodes[slot] for slot, x in leaves.items() if _is_outer(capture, x)])
-    targets = [nodes[slot] for slot in program.wanted]
-    for slot, node in zip(program.wanted, targets, strict=True):
-        if node._inputs and capture.is_state(node):
-            received = f"{recording.describe(slot)}, outside the captured program"
-            fix = "Compute it inside, or write tensor.detach() to go on without its gradient."
-            expected = "results that were computed inside"
-            raise RuntimeError(message("backward", received, expected, fix))
-    entries = [x for x, slots in zip(nodes, program.inputs, strict=True) if slots]
-    warn_of_float64(y, entries[::-1], targets)
-    grads = registry.engine(registry.NATIVE).run(recording, [cotangent]).grads
-    for slot, node, grad in zip(program.wanted, targets, grads, strict=True):
-        given = (y, node) if seed is None else (y, node, seed)
-        entry = record_derivative(capture, GRADIENT, dense_copy(grad), given)
-        held = capture.added_up(leaves[slot])
-        with no_grad():
-            capture.set_gradient(leaves[slot], entry if held is None else add(held, entry))
-
-
-def _is_outer(capture: Capture, leaf: Any) -> bool:
-    """Return whether a leaf is a parameter, or a result from before the recording."""
-    if leaf is None or not leaf._requires_grad:
-        return False
-    return leaf._op is PARAM or (bool(leaf._inputs) and capture.is_state(leaf))
-
-
-def ask_for(recording: Recording, targets: Sequence[Any]) -> list[Any]:
-    """Let gradients flow to targets alone, and want those that one can flow to.
-
-    Returned are the leaves, other than the targets, that need a gradient.
-    """
-    program, nodes = recording.program, recording.nodes
-    slot_of = {id(node): slot for slot, node in enumerate(nodes)}
-    slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
-    wanted = set(slots)
-    outside = [nodes[slot] for slot in program.leaves if program.needs[slot] and slot not in wanted]
-    program.needs[:] = between(program, program.outputs, slots)
-    program.wanted[:] = [slot for slot in dict.fromkeys(slots) if program.needs[slot]]
-    return outside
-
-
-def record_derivative(capture: Capture, op: Op, array: Array, inputs: tuple[Any, ...]) -> Any:
-    """Return an entry of the program for a derivative of the first input by the second."""
-    capture.differentiated_by(inputs[1])
-    entry = capture.result(op, array, inputs)
-    entry._requires_grad = False
-    return entry
 
 
 def warn_of_float64(y: Node, entries: Sequence[Any], wanted: Iterable[Any]) -> None:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation.backward import (
-    ask_for,
     cotangent_of,
     differentiated,
-    record_derivative,
 )
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
 from tapegraph.errors import kind_of, message
-from tapegraph.ops.shape import alias
-from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name, linearize
+from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
-from tapegraph.recording.op import CLEARED, GRADIENT, JACOBIAN, Op
-from tapegraph.recording.program import Recording
-from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
-from tapegraph.recording.values import cleared
+from tapegraph.recording.op import GRADIENT, JACOBIAN
+from tapegraph.recording.scopes import RECORDING, Scope, recorder
 from tapegraph.typed import Array, ArrayLike, Tensor
 
 
@@ -87,28 +82,19 @@ class Region:
     def __init__(
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
-        capture = recorder().capture
         targets = [x._entry or x for x in targets]
         ends: set[Any] = set() if since is None else set(targets)
         if since is None:
             since = min((x._seq for x in targets), default=next_seq())
-        if capture is not None:
-            targets = [capture.latest(x) for x in targets]
         self._ys = ys
         self._targets = targets
         self._history: History | None = None
-        self._captured: Recording | None = None
         self.wanted: list[Any] = []  # the targets that the results were computed from
         self.outside: list[Any] = []
-        if not any(map(NEEDS_GRADIENT, ys)):
-            return
-        if capture is None:
-            self._history = history = History(ys, targets, since, ends)
+        if any(map(NEEDS_GRADIENT, ys)):
+            self._history = history = recorder().between(ys, targets, since, ends)
+            self._targets = history.targets
             self.wanted, self.outside = history.wanted, history.outside
-        else:
-            self._captured = made = linearize(ys, reads=_since(capture, since, set(map(id, ends))))
-            self.outside = ask_for(made, targets)
-            self.wanted = [made.nodes[slot] for slot in made.program.wanted]
 
     def keep(self) -> None:
         """Remember the numbers of now, for gradients that are asked for later."""
@@ -140,7 +126,7 @@ class Region:
             for y, s in zip(self._ys, given, strict=True)
         ]
         history = self._history
-        if not self.wanted:
+        if history is None or not self.wanted:
             found: list[Any] = []
         elif record:
             starts = [
@@ -148,20 +134,17 @@ class Region:
                 for s, a in zip(given, arrays, strict=True)
             ]
             with Scope(RECORDING, True):
-                found = registry.engine(registry.NATIVE).recorded(self.recording, starts)
-        elif recorder().capture is not None:
-            grads = registry.engine(registry.NATIVE).run(self.recording, arrays).grads
-            found = self._entries(GRADIENT, grads, *(s for s in given if s is not None))
+                found = registry.engine(registry.NATIVE).recorded(history.recording, starts)
         else:
-            if history is None:
-                grads = registry.engine(registry.NATIVE).run(self.recording, arrays).grads
-            elif natively:
+            if natively:
                 grads = registry.engine(registry.NATIVE).differentiate(history, arrays).grads
             else:
                 grads, report = differentiated(history, arrays)
                 LAST.set(report)
+            seed = [s for s in given if s is not None]
             # Both operands of a + b receive the same array; each result must be its own.
-            found = [as_leaf(dense_copy(g)) for g in grads]
+            own = list(map(dense_copy, grads))
+            found = recorder().derivatives(GRADIENT, history, own, seed)
         return self._by_target(found)
 
     def arrays(self) -> list[Array | None]:
@@ -179,54 +162,19 @@ class Region:
         It comes from sweeps over arrays, and is not differentiated: outside a capture it is
         arrays, inside one entry a target.
         """
-        found: list[Any] = []
-        if self.wanted and recorder().capture is not None:
-            rows = registry.engine(registry.NATIVE).jacobian(self.recording).grads
-            found = self._entries(JACOBIAN, rows)
-        elif self.wanted and self._history is not None:
-            blocks, report = differentiated(self._history, None)
-            LAST.set(report)
-            found = list(map(as_leaf, blocks))
-        return self._by_target(found)
-
-    def _entries(self, op: Op, found: Sequence[Any], *seed: Any) -> list[Any]:
-        """Return derivatives of the one result as entries of the captured program."""
-        capture, program = recorder().capture, self.recording.program
-        (y,) = self._ys
-        # Engines end a backward at what it is differentiated by. It is told from others by its y.
-        apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
-        with no_grad():
-            root = alias(y)
-            return [
-                record_derivative(
-                    capture, op, dense_copy(array), (alias(y) if apart else root, x, *seed)
-                )
-                for x, array in zip(self.wanted, found, strict=True)
-            ]
+        if self._history is None or not self.wanted:
+            return self._by_target([])
+        blocks, report = differentiated(self._history, None)
+        LAST.set(report)
+        return self._by_target(recorder().derivatives(JACOBIAN, self._history, blocks))
 
     @property
     def recording(self) -> Any:
         """What lies between as columns; None where there is nothing."""
-        return self._captured if self._history is None else self._history.recording
+        return None if self._history is None else self._history.recording
 
     def _by_target(self, found: list[Any]) -> list[Any]:
         if len(self._targets) == len(found) == 1:
             return found
         by = dict(zip(self.wanted, found, strict=bool(found)))
         return [by.get(x) for x in self._targets]
-
-
-def _since(capture: Any, since: int, ends: set[int]) -> Callable[[Node], tuple[Any, ...]]:
-    """Return what entries read, as far back as anything can depend on what was made at ``since``.
-
-    What is older is a leaf here, however long its own history; so are ``ends``, by id.
-    """
-
-    def reads(node: Node) -> tuple[Any, ...]:
-        if node._seq <= since or id(node) in ends:
-            return ()
-        if node._op is CLEARED:
-            raise cleared(node)
-        return capture.history(node)  # type: ignore[no-any-return]
-
-    return reads

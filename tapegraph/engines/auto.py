@@ -114,7 +114,7 @@ def _earned_at(way: Way) -> float:
     """Return what the process has spent when it has earned the least that a way costs."""
     if choice.PROCESS.spent < choice.EARLIEST:
         return choice.EARLIEST
-    return choice.PROCESS.paid + way.loading() + way.compiling()
+    return choice.PROCESS.paid + way.price
 
 
 def way_of(engine: Engine, entries: int) -> Way:
@@ -158,30 +158,30 @@ def backend_in_force() -> str:
     return f"The backend is {get_backend()!r} ({chosen_by()})."
 
 
-def costs(found: Choice | None, refused: Mapping[str, str], running: str = "") -> list[str]:
+def costs(
+    found: Choice | None, refused: Mapping[str, str], running: str, entries: int
+) -> list[str]:
     """Return what each engine takes, as measured, or else why it has not been.
 
     :param found: The choice among them, where there is one.
     :param refused: Why engines do not run this, by name.
     :param running: The name of the engine that runs it anyhow.
+    :param entries: Of the program.
     """
     ways = [] if found is None else [found.stands, *found.others]
+    measured = [way for way in ways if way.times]
     told = []
-    for way in sorted(ways, key=lambda way: way is not found.first):  # type: ignore[union-attr]
-        if way.times:
-            runs = "1 run" if len(way.times) == 1 else f"{len(way.times)} runs"
-            told.append(f"{capital(way.title)} takes {milliseconds(way.run)}, by {runs}.")
-    known = {way.engine for way in ways if way.times}
+    for way in sorted(measured, key=lambda way: way.engine != registry.NATIVE):
+        runs = "1 run" if len(way.times) == 1 else f"{len(way.times)} runs"
+        told.append(f"{capital(way.title)} takes {milliseconds(way.run)}, by {runs}.")
+    known = {running, *(way.engine for way in measured)}
     for name in registry.rivals():
-        engine = registry.engine(name)
-        title = capital(engine.title)
+        title = capital(registry.engine(name).title)
         if name in refused:
             told.append(f"{title} does not run it: {refused[name].rstrip('.')}.")
-        elif name not in known and name != running:
-            way = next((way for way in ways if way.engine == name), way_of(engine, 0))
-            least = "at least " if way not in ways else ""
-            price = f"trying it costs {least or 'about '}{way.loading() + way.compiling():.2g} s"
-            told.append(f"{title} has not been measured: {price}.")
+        elif name not in known:
+            price = way_of(registry.engine(name), entries).price
+            told.append(f"{title} has not been measured: trying it costs about {price:.2g} s.")
     return told
 
 

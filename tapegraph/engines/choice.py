@@ -87,6 +87,11 @@ class Way:
         return median_of(self.times) if self.times else NEVER
 
     @property
+    def price(self) -> float:
+        """What trying it is taken to cost now, in seconds."""
+        return self.loading() + self.compiling()
+
+    @property
     def title(self) -> str:
         """What messages call it."""
         title = registry.engine(self.engine).title
@@ -234,7 +239,7 @@ class Choice:
         cost = TRIALS * max(0.0, way.run - run) + way.arrival + self.stands.arrival
         if cost <= REVIEW * spent:
             return 0.0
-        way.tried = spent
+        way.tried = spent  # as if it had been: it is looked at again when that has doubled
         return spent
 
     def _why_native(self) -> Failure | None:
@@ -252,8 +257,7 @@ class Choice:
 
 def too_dear(way: Way) -> str:
     """Return why a way is not tried yet."""
-    seconds = way.loading() + way.compiling()
-    return f"auto: trying {way.title} takes about {seconds:.2g} s; that does not pay yet"
+    return f"auto: trying {way.title} takes about {way.price:.2g} s; that does not pay yet"
 
 
 def median_of(seconds: Iterable[float]) -> float:

@@ -85,16 +85,22 @@ class WholeProgram(Protocol):
 
     :ivar leaves: The slots whose values it takes, in order.
     :ivar keeps_state: Of state it takes the tensors themselves, not their arrays.
-    :ivar variants: What compiling each of its variants is taken to cost in seconds, by its name.
-    :ivar compile_seconds: What its runs have spent compiling so far.
-    :ivar note: What to say of its variants, after the engine's name.
     """
 
     leaves: list[int]
     keeps_state: bool
-    variants: dict[str, float]
-    compile_seconds: float
-    note: str
+
+    @property
+    def variants(self) -> dict[str, float]:
+        """What compiling each of its variants is taken to cost in seconds, by its name."""
+
+    @property
+    def compile_seconds(self) -> float:
+        """What its runs have spent compiling so far."""
+
+    @property
+    def note(self) -> str:
+        """What to say of its variants, after the engine's name."""
 
     def run(self, values: list[Any], changes: Any = None) -> Any:
         """Return the outputs, and the new values of the state that changes: two lists.

@@ -72,6 +72,7 @@ class History:
                     found.append(x)
         entries.sort(key=RECORDED_AT, reverse=True)
         self.ys = ys
+        self.targets = targets
         self.entries = entries
         self.ends = ends
         self.flows: set[Any] | None = None

@@ -8,7 +8,7 @@ ask which it is: this one, which records eagerly or nothing, or one that capture
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -20,6 +20,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import ORIGINS, USER, message, user_frame, warn
 from tapegraph.recording import node as nodes
 from tapegraph.recording import stored
+from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node, as_leaf, mark_changed, new, next_seq, numeric
 from tapegraph.recording.op import ALL, CONSTANT, NO_ATTRS, PARAM, Op
 from tapegraph.recording.record import as_dtype
@@ -100,15 +101,17 @@ class Recorder:
         if reads is None:
             reads = self.keeps if op.rules is None else ALL  # of a user's rule nothing is known
             if not reads:
+                by_input = op.reads
                 for place, x in enumerate(inputs):
                     if isinstance(x, Node) and x._requires_grad:
-                        reads |= op.reads[min(place, len(op.reads) - 1)]
+                        reads |= by_input[place] if place < len(by_input) else by_input[-1]
             entries = []
             for place, x in enumerate(inputs):
-                own = x._entry if isinstance(x, Node) else None
-                if own is not None and reads >> place & 2:
-                    own._array = x._array
-                entries.append(x if own is None else own)
+                if isinstance(x, Node) and x._entry is not None:
+                    if reads >> place & 2:
+                        x._entry._array = x._array
+                    x = x._entry
+                entries.append(x)
             inputs = tuple(entries)
         entry._array = out if reads & 1 else None
         entry._op = op
@@ -118,12 +121,15 @@ class Recorder:
         entry._retains = False
         entry._saved = saved
         frame = _getframe(2)
-        while ORIGINS[frame.f_code.co_filename] is not USER:
+        code = frame.f_code
+        while ORIGINS[code.co_filename] is not USER:
             if frame.f_back is None:
                 frame = user_frame(_getframe(2))
+                code = frame.f_code
                 break
             frame = frame.f_back
-        entry._code = frame.f_code
+            code = frame.f_code
+        entry._code = code
         entry._lasti = frame.f_lasti
         tape = self.tape
         if "asyncio" in _modules:
@@ -230,6 +236,27 @@ class Recorder:
         optimizer.step_now()
 
     # Gradients
+
+    def between(
+        self,
+        ys: Sequence[Any],
+        targets: Sequence[Any] | None = None,
+        since: int = 0,
+        ends: Collection[Any] = (),
+    ) -> History:
+        """Return what lies between targets and results."""
+        return History(ys, targets, since, ends)
+
+    def derivatives(
+        self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()
+    ) -> list[Any]:
+        """Return derivatives by what is wanted, given by an engine, as tensors."""
+        return list(map(as_leaf, arrays))
+
+    def add_gradients(self, history: History, grads: Sequence[Any], seed: Any) -> None:
+        """Add the gradients of one backward to those of what is wanted."""
+        tape = current() if "asyncio" in _modules else self.tape
+        stored.write(tape, history.wanted, grads)
 
     def gradient(self, x: Any) -> Any:
         """Return the gradient of a tensor, None before any."""

@@ -15,7 +15,7 @@ from tapegraph.interrupts import Lock
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.changes import Change, make, set_gradient, together
 from tapegraph.recording.node import Node
-from tapegraph.recording.tape import current
+from tapegraph.recording.tape import Tape
 from tapegraph.typed import Array
 
 
@@ -50,13 +50,12 @@ def held(node: Node) -> Any:
     return read(node) if type(grad) is Kept else grad
 
 
-def write(nodes: Sequence[Node], grads: Sequence[Any]) -> None:
+def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
     """Add one backward's gradients; every array has been checked before the first is written.
 
     :raises RuntimeError: The user has given an array that ``.grad`` handed out another shape or
         dtype.
     """
-    tape = current()
     handed_out: set[int] = set()
     changes: list[Change] = []
     sums, parts = [], []  # in place

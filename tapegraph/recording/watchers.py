@@ -51,6 +51,7 @@ class Watcher:
         part: str,
         what: str,
         place: str | None = None,
+        *,
         start: float | None = None,
         seconds: float = 0.0,
         results: Sequence[Any] = (),

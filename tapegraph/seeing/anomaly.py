@@ -95,15 +95,7 @@ class _Anomaly(Watcher):
             fix = "Take a smaller learning rate, or limit gradients by tg.clip_grad_norm."
             raise _error(f"{optimizer}.step", received, expected, fix)
 
-    def passed(
-        self,
-        part: str,
-        what: str,
-        place: str | None = None,
-        start: float | None = None,
-        seconds: float = 0.0,
-        results: Sequence[Any] = (),
-    ) -> None:
+    def passed(self, *told: Any, results: Sequence[Any] = (), **times: Any) -> None:
         for result in results:
             kind = getattr(getattr(result, "dtype", None), "kind", "")
             if kind in "fc" and not is_finite(result):

@@ -71,7 +71,7 @@ def explain(y: Tensor | Value | Any) -> str:
     lines = [
         _origin(y, history),
         f"Its backward would run in {title}. {backend_in_force()} {reason}".strip(),
-        *costs(found, refused, engine),
+        *costs(found, refused, engine, len(history)),
         advice(found, refused),
         f"{capital(COMPILED)}.",
     ]

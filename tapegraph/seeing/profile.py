@@ -259,6 +259,7 @@ class _Log(Watcher):
         part: str,
         what: str,
         place: str | None = None,
+        *,
         start: float | None = None,
         seconds: float = 0.0,
         results: Sequence[Any] = (),

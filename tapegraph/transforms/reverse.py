@@ -88,7 +88,8 @@ class Pullback:
         None is returned where a gradient is more than its numbers: it is recorded or captured, or
         it carries a tangent.
         """
-        if type(self._out) is not Tensor or recorder().capture is not None or self._records():
+        here = recorder()
+        if type(self._out) is not Tensor or here.capture or (here.flows and self._region.varies):
             return None
         found = self._region.arrays()
         return [

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pytest
 
 import tapegraph as tg
+
+if importlib.util.find_spec("tensorflow") is None:
+    pytest.skip("TensorFlow is not here", allow_module_level=True)
 
 A = np.array([[3.0, 1.0, 0.5], [1.0, -2.0, -1.0], [0.5, -1.0, 4.0]])
 

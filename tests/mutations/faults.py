@@ -1840,7 +1840,7 @@ FAULTS = (
         "compile",
         "a-version-is-the-value-it-was-given",
         "tapegraph/capture/capture.py",
-        "        self._ends.add(id(node))",
+        "        self._ends.add(id(inputs[1]))",
         "        pass",
         f"{VERSIONS} -k native",
     ),

@@ -1,0 +1,72 @@
+"""`CapturedHistory`: what results of a captured program were computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from tapegraph.errors import message
+from tapegraph.recording.linearize import History, linearize
+from tapegraph.recording.node import Node
+from tapegraph.recording.op import CLEARED, PARAM
+from tapegraph.recording.program import between
+from tapegraph.recording.values import cleared
+
+
+class CapturedHistory(History):
+    """What lies between targets and results in a captured program.
+
+    A parameter is its version of the time that it was read.
+
+    :param targets: By what to differentiate; the parameters where not given, and then it is an
+        error that results from before the capture need a gradient.
+    """
+
+    def __init__(
+        self,
+        capture: Any,
+        ys: Sequence[Node],
+        targets: Sequence[Node] | None,
+        since: int,
+        ends: Collection[Node],
+    ) -> None:
+        apart = set(map(id, ends))
+
+        def reads(node: Node) -> tuple[Any, ...]:
+            if node._seq <= since or id(node) in apart:
+                return ()  # a leaf here, however long its own history
+            if node._op is CLEARED:
+                raise cleared(node)
+            return capture.history(node)  # type: ignore[no-any-return]
+
+        recording = linearize(ys, reads=reads)
+        program, nodes = recording.program, recording.nodes
+        leaves = [slot for slot in program.leaves if program.needs[slot]]
+        slot_of = {id(node): slot for slot, node in enumerate(nodes)}
+        if targets is None:
+            slots = [slot for slot in leaves if _is_outer(capture, capture.leaf_of(nodes[slot]))]
+        else:
+            self.targets = targets = [capture.latest(x) for x in targets]
+            slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
+        program.needs[:] = between(program, program.outputs, slots)
+        program.wanted[:] = [slot for slot in dict.fromkeys(slots) if program.needs[slot]]
+        self.ys = list(ys)
+        self.wanted = [nodes[slot] for slot in program.wanted]
+        self.outside = [nodes[slot] for slot in leaves if slot not in slots]
+        self.entries = [x for x, given in zip(nodes, program.inputs, strict=True) if given][::-1]
+        self.length = len(program)
+        self._recording = recording
+        self.kept = True
+        for slot, node in zip(program.wanted, self.wanted, strict=True):
+            if targets is None and node._inputs and capture.is_state(node):
+                received = f"{recording.describe(slot)}, outside the captured program"
+                fix = "Compute it inside, or write tensor.detach() to go on without its gradient."
+                expected = "results that were computed inside"
+                raise RuntimeError(message("backward", received, expected, fix))
+
+
+def _is_outer(capture: Any, leaf: Any) -> bool:
+    """Return whether a leaf is a parameter, or a result from before the recording."""
+    if not getattr(leaf, "_requires_grad", False):
+        return False
+    return leaf._op is PARAM or (bool(leaf._inputs) and bool(capture.is_state(leaf)))
