@@ -51,7 +51,21 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "ENGINE", "GAPS", "LOWERINGS", "CacheInfo", "Forked", "Lowered", "MetNaN", "NotLowered",
-    "Unavailable", "cache_clear", "cache_info", "check", "gradients", "loaded", "lower",
-    "set_cache_limit", "tensorflow",
-]  # fmt: skip
+    "ENGINE",
+    "GAPS",
+    "LOWERINGS",
+    "CacheInfo",
+    "Forked",
+    "Lowered",
+    "MetNaN",
+    "NotLowered",
+    "Unavailable",
+    "cache_clear",
+    "cache_info",
+    "check",
+    "gradients",
+    "loaded",
+    "lower",
+    "set_cache_limit",
+    "tensorflow",
+]

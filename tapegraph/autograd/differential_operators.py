@@ -18,11 +18,26 @@ from tapegraph.pytree import mapped
 from tapegraph.transforms.checkpoint import checkpoint
 
 __all__ = [
-    "checkpoint", "deriv", "elementwise_grad", "grad", "grad_and_aux", "grad_named", "hessian",
-    "hessian_tensor_product", "hessian_vector_product", "holomorphic_grad", "jacobian",
-    "make_ggnvp", "make_hvp", "make_jvp", "make_vjp", "multigrad_dict", "tensor_jacobian_product",
-    "value_and_grad", "vector_jacobian_product",
-]  # fmt: skip
+    "checkpoint",
+    "deriv",
+    "elementwise_grad",
+    "grad",
+    "grad_and_aux",
+    "grad_named",
+    "hessian",
+    "hessian_tensor_product",
+    "hessian_vector_product",
+    "holomorphic_grad",
+    "jacobian",
+    "make_ggnvp",
+    "make_hvp",
+    "make_jvp",
+    "make_vjp",
+    "multigrad_dict",
+    "tensor_jacobian_product",
+    "value_and_grad",
+    "vector_jacobian_product",
+]
 
 # Of functions of one argument, by the names that they have in autograd's module.
 _make_vjp, _make_jvp = core.make_vjp, core.make_jvp

@@ -21,9 +21,26 @@ from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, Kind
 
 __all__ = [
-    "fft", "fft2", "fftconvolve", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn",
-    "ifftshift", "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
-]  # fmt: skip
+    "fft",
+    "fft2",
+    "fftconvolve",
+    "fftfreq",
+    "fftn",
+    "fftshift",
+    "hfft",
+    "ifft",
+    "ifft2",
+    "ifftn",
+    "ifftshift",
+    "ihfft",
+    "irfft",
+    "irfft2",
+    "irfftn",
+    "rfft",
+    "rfft2",
+    "rfftfreq",
+    "rfftn",
+]
 
 Norm: TypeAlias = Literal["backward", "ortho", "forward"] | None
 Lengths: TypeAlias = Sequence[int] | None

@@ -51,11 +51,37 @@ from tapegraph.typed import (
 )
 
 __all__ = [
-    "add_at", "array_split", "choose", "compress", "delete", "diag", "diagflat", "dsplit",
-    "extract", "flip", "fliplr", "flipud", "gather", "hsplit", "insert", "pad", "partition",
-    "repeat", "roll", "rot90", "select", "sort", "split", "take", "take_along_axis",
-    "tensor_slice", "topk", "tril", "triu", "vsplit",
-]  # fmt: skip
+    "add_at",
+    "array_split",
+    "choose",
+    "compress",
+    "delete",
+    "diag",
+    "diagflat",
+    "dsplit",
+    "extract",
+    "flip",
+    "fliplr",
+    "flipud",
+    "gather",
+    "hsplit",
+    "insert",
+    "pad",
+    "partition",
+    "repeat",
+    "roll",
+    "rot90",
+    "select",
+    "sort",
+    "split",
+    "take",
+    "take_along_axis",
+    "tensor_slice",
+    "topk",
+    "tril",
+    "triu",
+    "vsplit",
+]
 
 
 def _along(op: str, value: Any, argument: str, axis: SupportsIndex | None) -> tuple[Any, int]:

@@ -22,9 +22,14 @@ from tapegraph.recording.record import tensor_like
 from tapegraph.typed import ArrayLike, Kind
 
 __all__ = [
-    "batch_norm", "dropout", "elu", "group_norm", "leaky_relu", "rms_norm",
+    "batch_norm",
+    "dropout",
+    "elu",
+    "group_norm",
+    "leaky_relu",
+    "rms_norm",
     "scaled_dot_product_attention",
-]  # fmt: skip
+]
 
 
 def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:

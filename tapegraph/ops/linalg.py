@@ -32,11 +32,42 @@ if TYPE_CHECKING:
     from tapegraph.typed import EighResult, EigResult, QRResult, SlogdetResult, SVDResult
 
 __all__ = [
-    "batch_matmul", "cholesky", "convolve", "cross", "det", "diagonal", "dot", "eig", "eigh",
-    "eigvals", "eigvalsh", "einsum", "inner", "inv", "kron", "lstsq", "matmul", "matrix_norm",
-    "matrix_power", "matvec", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve",
-    "svd", "svdvals", "tensordot", "trace", "vdot", "vecdot", "vecmat", "vector_norm",
-]  # fmt: skip
+    "batch_matmul",
+    "cholesky",
+    "convolve",
+    "cross",
+    "det",
+    "diagonal",
+    "dot",
+    "eig",
+    "eigh",
+    "eigvals",
+    "eigvalsh",
+    "einsum",
+    "inner",
+    "inv",
+    "kron",
+    "lstsq",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matvec",
+    "multi_dot",
+    "norm",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vdot",
+    "vecdot",
+    "vecmat",
+    "vector_norm",
+]
 
 
 def stacked_rows(x: Array) -> Array:

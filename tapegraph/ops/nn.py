@@ -23,8 +23,13 @@ from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, Kind, Shape
 
 __all__ = [
-    "avg_pool2d", "conv1d", "conv2d", "conv_transpose2d", "layer_norm", "max_pool2d",
-]  # fmt: skip
+    "avg_pool2d",
+    "conv1d",
+    "conv2d",
+    "conv_transpose2d",
+    "layer_norm",
+    "max_pool2d",
+]
 
 Pair = tuple[int, int]
 

@@ -46,10 +46,31 @@ from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, Kind, Operand
 
 __all__ = [
-    "average", "cumprod", "cumsum", "diff", "logsumexp", "max", "mean", "median", "min", "nanmax",
-    "nanmean", "nanmin", "nanstd", "nansum", "nanvar", "percentile", "prod", "ptp", "quantile",
-    "softmax", "std", "sum", "trapezoid", "var",
-]  # fmt: skip
+    "average",
+    "cumprod",
+    "cumsum",
+    "diff",
+    "logsumexp",
+    "max",
+    "mean",
+    "median",
+    "min",
+    "nanmax",
+    "nanmean",
+    "nanmin",
+    "nanstd",
+    "nansum",
+    "nanvar",
+    "percentile",
+    "prod",
+    "ptp",
+    "quantile",
+    "softmax",
+    "std",
+    "sum",
+    "trapezoid",
+    "var",
+]
 
 # NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
 add_up: Any = np.add.reduce

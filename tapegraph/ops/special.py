@@ -32,10 +32,35 @@ from tapegraph.recording.record import apply, binary, tensor_like, unary
 from tapegraph.typed import Array, ArrayLike, Axes, Kind
 
 __all__ = [
-    "beta", "betaln", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gamma",
-    "gammaln", "gammasgn", "i0", "i1", "j0", "j1", "log_expit", "log_ndtr", "log_softmax",
-    "loggamma", "logit", "logsumexp", "ndtr", "polygamma", "psi", "softplus", "xlog1py", "xlogy",
-]  # fmt: skip
+    "beta",
+    "betaln",
+    "digamma",
+    "entr",
+    "erf",
+    "erfc",
+    "erfcx",
+    "erfinv",
+    "expit",
+    "gamma",
+    "gammaln",
+    "gammasgn",
+    "i0",
+    "i1",
+    "j0",
+    "j1",
+    "log_expit",
+    "log_ndtr",
+    "log_softmax",
+    "loggamma",
+    "logit",
+    "logsumexp",
+    "ndtr",
+    "polygamma",
+    "psi",
+    "softplus",
+    "xlog1py",
+    "xlogy",
+]
 
 
 def of_scipy(name: str) -> Callable[..., Any]:

@@ -9,9 +9,18 @@ from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.update_rules import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
 
 __all__ = [
-    "SGD", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop", "clip_grad_norm",
-    "clip_grad_value", "minimize", "schedules",
-]  # fmt: skip
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Lion",
+    "Optimizer",
+    "RMSprop",
+    "clip_grad_norm",
+    "clip_grad_value",
+    "minimize",
+    "schedules",
+]
 
 
 def __dir__() -> list[str]:

@@ -43,18 +43,56 @@ OF_ONE: dict[Any, Callable[..., Any]] = {}
 SCIPY: dict[str, Callable[..., Any]] = {}
 # Functions that tell of shapes and dtypes alone.
 DESCRIPTIONS: set[Any] = {
-    np.shape, np.ndim, np.size, np.result_type, np.array_repr, np.array_str, np.array2string,
-    np.iscomplexobj, np.isrealobj, np.can_cast, np.min_scalar_type,
-}  # fmt: skip
+    np.shape,
+    np.ndim,
+    np.size,
+    np.result_type,
+    np.array_repr,
+    np.array_str,
+    np.array2string,
+    np.iscomplexobj,
+    np.isrealobj,
+    np.can_cast,
+    np.min_scalar_type,
+}
 # Functions whose results carry no gradient: they run on plain arrays and give plain arrays.
 PLAIN: set[Any] = DESCRIPTIONS | {
-    np.isnan, np.isinf, np.isfinite, np.signbit, np.equal, np.not_equal, np.less, np.less_equal,
-    np.greater, np.greater_equal, np.logical_and, np.logical_or, np.logical_not, np.logical_xor,
-    np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.invert, np.array_equal, np.allclose,
-    np.isclose, np.all, np.any, np.argmax, np.argmin, np.nanargmax, np.nanargmin, np.argsort,
-    np.argpartition, np.argwhere, np.nonzero, np.flatnonzero, np.count_nonzero, np.searchsorted,
+    np.isnan,
+    np.isinf,
+    np.isfinite,
+    np.signbit,
+    np.equal,
+    np.not_equal,
+    np.less,
+    np.less_equal,
+    np.greater,
+    np.greater_equal,
+    np.logical_and,
+    np.logical_or,
+    np.logical_not,
+    np.logical_xor,
+    np.bitwise_and,
+    np.bitwise_or,
+    np.bitwise_xor,
+    np.invert,
+    np.array_equal,
+    np.allclose,
+    np.isclose,
+    np.all,
+    np.any,
+    np.argmax,
+    np.argmin,
+    np.nanargmax,
+    np.nanargmin,
+    np.argsort,
+    np.argpartition,
+    np.argwhere,
+    np.nonzero,
+    np.flatnonzero,
+    np.count_nonzero,
+    np.searchsorted,
     np.digitize,
-}  # fmt: skip
+}
 # Those of them that are operations in a captured step: the functions that record them.
 WITHOUT_GRADIENT: dict[Any, Callable[..., Any]] = {}
 # A ufunc's method and the NumPy function that it is.

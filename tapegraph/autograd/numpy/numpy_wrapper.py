@@ -35,9 +35,19 @@ from tapegraph.tensors.tensor import Tensor
 
 # Of these, a list holds several arrays; of the others it is one.
 OF_SEVERAL = {
-    np.broadcast_arrays, np.choose, np.column_stack, np.concatenate, np.dstack, np.einsum,
-    np.hstack, np.linalg.multi_dot, np.meshgrid, np.select, np.stack, np.vstack,
-}  # fmt: skip
+    np.broadcast_arrays,
+    np.choose,
+    np.column_stack,
+    np.concatenate,
+    np.dstack,
+    np.einsum,
+    np.hstack,
+    np.linalg.multi_dot,
+    np.meshgrid,
+    np.select,
+    np.stack,
+    np.vstack,
+}
 # Step functions and questions, which have no derivative: tensors are given to them as plain arrays.
 WITHOUT_GRADIENT = frozenset(
     "digitize fix floor_divide iscomplex isneginf isposinf isreal lexsort matrix_rank "
