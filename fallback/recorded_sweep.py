@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.batching.levels import LEVELS
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
 from tapegraph.fallback.rules import Joint, Row, Rule, recorded_row
@@ -31,6 +32,7 @@ from tapegraph.recording.record import outputs_of
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
+from tapegraph.tensors.batched import Batched, at_level
 from tapegraph.tensors.dual import Dual, dual_of
 from tapegraph.tensors.dual import parts as parts_of
 
@@ -128,8 +130,11 @@ def transposed_vjp(op: Op) -> Rule:
     row = recorded_row(op)
 
     def jvp(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
-        gs = [alias(as_leaf(np.ones(x.shape, x.dtype))) for x in (y if op.several else (y,))]
-        g: Any = gs if op.several else gs[0]
+        ys = y if op.several else (y,)
+        operands = (*ys, *inputs, *tangents)
+        points = [_point(np.ones(x.shape, x.dtype), operands) for x in ys]
+        gs, leaves = zip(*points, strict=True)
+        g: Any = list(gs) if op.several else gs[0]
         if isinstance(row, Joint):
             parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
         else:
@@ -142,17 +147,39 @@ def transposed_vjp(op: Op) -> Rule:
             if t is not None and part is not None:
                 back = fitted(part, x.shape, x.dtype)
                 totals = [
-                    added(total, _pulled_back(back, g, t))
-                    for total, g in zip(totals, gs, strict=True)
+                    added(total, _pulled_back(back, leaf, t))
+                    for total, leaf in zip(totals, leaves, strict=True)
                 ]
         return tuple(totals) if op.several else totals[0]
 
     return jvp
 
 
+def _point(array: Any, operands: Sequence[Any]) -> tuple[Any, Any]:
+    """Return an array with the examples that operands have, and the leaf under it."""
+    tags = set().union(*map(_tags_of_examples, operands))
+    levels = [level for level in LEVELS.value() if level.tag in tags]
+    lengths = tuple(level.size for level in levels)
+    leaf = x = alias(as_leaf(np.broadcast_to(array, (*lengths, *array.shape))))
+    for level in levels:
+        x = Batched(x, level.tag)
+    return x, leaf
+
+
+def _tags_of_examples(x: Any) -> set[int]:
+    """Return the calls of `vmap` that a value has the examples of."""
+    if type(x) is Dual:
+        return _tags_of_examples(x.primal) | _tags_of_examples(x.tangent)
+    return {x.tag} | _tags_of_examples(x.inner) if type(x) is Batched else set()
+
+
 def _pulled_back(part: Any, g: Any, t: Any) -> Any:
     """Return the derivative by ``g`` of ``part`` times ``t``; None where it is zero."""
-    tag = max((x.tag for x in (part, t) if type(x) is Dual), default=None)
+    tag = max((x.tag for x in (part, t) if type(x) in (Dual, Batched)), default=None)
+    if type(part) is Batched and part.tag == tag:
+        (level,) = (level for level in LEVELS.value() if level.tag == tag)
+        found = _pulled_back(part.inner, g, at_level(t, level).inner)
+        return None if found is None else Batched(found, tag)
     if tag is None:
         region = Region([part], [g])
         if not region.wanted:
