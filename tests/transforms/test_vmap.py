@@ -400,3 +400,19 @@ def test_an_operation_without_a_rule_runs_one_by_one_and_says_so():
 def test_an_operation_with_a_rule_runs_by_it(batch):
     op = tg.defop(np.cosh, vjp=lambda g, y, x: g * np.sinh(x), batch=batch, name="cosh_batched")
     np.testing.assert_allclose(tg.vmap(tg.grad(lambda x: tg.sum(op(x))))(X), np.sinh(X))
+
+
+@pytest.mark.parametrize("f", [tg.prod, np.linalg.norm, lambda x: tg.mse_loss(x, np.ones(4))])
+def test_tangents_that_are_transposed_gradients(f):
+    rng = np.random.default_rng(0)
+    xs, ts = rng.normal(size=(3, 2, 4)), rng.normal(size=(3, 2, 4))
+
+    def along(x, t):
+        return tg.jvp(f, (x,), (t,))[1]
+
+    want = [[along(x, t) for x, t in zip(*rows, strict=True)] for rows in zip(xs, ts, strict=True)]
+    np.testing.assert_allclose(tg.vmap(tg.vmap(along))(xs, ts), want, rtol=1e-12)
+    of_all = tg.jvp(tg.vmap(tg.vmap(f)), (xs,), (ts,))[1]
+    np.testing.assert_allclose(of_all, want, rtol=1e-12)
+    by_one = tg.vmap(lambda t: along(xs[0, 0], t))(ts[0])
+    np.testing.assert_allclose(by_one, [along(xs[0, 0], t) for t in ts[0]], rtol=1e-12)
