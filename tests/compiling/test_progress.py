@@ -107,6 +107,7 @@ def test_a_step_says_what_it_compiles(stderr, monkeypatch):
 
 def test_a_step_says_that_tensorflow_compiles_it_and_then_xla(stderr, monkeypatch):
     pytest.importorskip("tensorflow")
+    from tapegraph.engines import choice
     from tapegraph.lowering.steps import xla
     from tapegraph.lowering.steps.step_graph import StepGraph
 
@@ -120,6 +121,7 @@ def test_a_step_says_that_tensorflow_compiles_it_and_then_xla(stderr, monkeypatc
 
     monkeypatch.setattr(StepGraph, "__call__", slow)
     monkeypatch.setattr(xla, "LIMIT", xla.LIMIT + 1000)  # of one process, where others test too
+    monkeypatch.setattr(choice, "EARLIEST", 0.0)
     monkeypatch.setattr(xla, "STEP", 0.0)
     monkeypatch.setattr(xla, "STEP_ENTRY", 0.0)
     with tg.use_backend("tensorflow"):

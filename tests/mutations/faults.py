@@ -58,6 +58,7 @@ EXPORT = "tests/export/test_export.py"
 FREE = "tests/export/test_free_batch.py"
 ONNX = "tests/export/test_onnx.py"
 DRAW = "tests/drawing/test_draw.py"
+VMAP = "tests/transforms/test_vmap.py"
 ANOMALY = "tests/seeing/test_anomaly.py"
 RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
 
@@ -591,18 +592,34 @@ FAULTS = (
     ),
     Fault(
         "transforms",
-        "runs-of-other-numbers-taken",
-        "tapegraph/transforms/jacobian.py",
-        "            _check_same(outs, [value for value, _ in pairs])\n",
-        "",
-        f"{ONE_ANSWER} -k another_generator",
+        "batched-axes-are-those-of-one-example",
+        "tapegraph/batching/rules.py",
+        "name: tuple(i + 1 for i in at) if isinstance(at, tuple) else at + 1",
+        "name: at",
+        f"{VMAP} -k values_and_dtypes",
+    ),
+    Fault(
+        "transforms",
+        "gradients-of-examples-are-those-of-their-sum",
+        "tapegraph/transforms/levels.py",
+        "x = of_each_example(x) if spread else x",
+        "x = x",
+        f"{VMAP} -k nestings_are_the_loops",
+    ),
+    Fault(
+        "transforms",
+        "examples-draw-the-same-numbers",
+        "tapegraph/batching/levels.py",
+        "lambda: [draw() for _ in range(level.size)]",
+        "lambda: [draw()] * level.size",
+        f"{VMAP} -k draw",
     ),
     Fault(
         "transforms",
         "jacobian-of-the-results-dtype",
         "tapegraph/transforms/jacobian.py",
-        "return joined if joined.dtype == dtype else joined.astype(dtype)",
-        "return joined",
+        "return block if block.dtype == dtype else block.astype(dtype)",
+        "return block",
         f"{ONE_ANSWER} -k dtype",
     ),
     Fault(
