@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not chosen:
         parser.error(f"no fault is called like {' or '.join(options.only)}; see --list")
     if options.list:
-        print("\n".join(f"{label(f):60} {f.file}" for f in chosen))
+        print("\n".join(f"{label(f):60} {f.within}" for f in chosen))
         return 0
     try:
         return check(chosen)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import itertools
 import os
@@ -18,6 +19,7 @@ from pathlib import Path
 from .faults import Fault
 
 ROOT = Path(__file__).parents[2]
+LIBRARY = ("tapegraph", "fallback", "lowering")
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
 HANGS = 1200  # seconds
 ONE_PROCESS = ("-n", "0")
@@ -51,19 +53,64 @@ def applied(fault: Fault, checkout: Path) -> Iterator[None]:
 
     :raises ValueError: The fault's old text is not there exactly once.
     """
-    path = checkout / fault.file
+    path, start, end = located(fault, checkout)
     sound = path.read_text()
-    found = sound.count(fault.old)
-    if found != 1:
-        raise ValueError(
-            f"{fault.kind}/{fault.name}: its old text stands {found} times in {fault.file}; "
-            "expected once. Renew the entry in tests/mutations/faults.py."
-        )
-    _write(path, sound.replace(fault.old, fault.new))
+    _write(path, sound[:start] + fault.new.strip() + sound[end:])
     try:
         yield
     finally:
         _write(path, sound)
+
+
+def located(fault: Fault, checkout: Path) -> tuple[Path, int, int]:
+    """Return the file that holds a fault's old text, and where the text begins and ends in it.
+
+    The text is looked for in the fault's function, wherever in the library that stands now, and
+    however its lines are broken.
+
+    :raises ValueError: The old text is not there exactly once.
+    """
+    file, _, name = fault.within.partition(":")
+    words = map(re.escape, re.findall(r"\w+|[^\w\s]", fault.old))
+    closing = {r"\)", r"\]", r"\}"}  # in front of which the formatter may put a comma
+    old = re.compile(r"\s*".join(rf",?\s*{word}" if word in closing else word for word in words))
+    found = [(checkout / file, span) for span in spans(checkout / file, name)]
+    if not found:  # it has moved
+        library = [path for folder in LIBRARY for path in sorted((checkout / folder).rglob("*.py"))]
+        found = [(path, span) for path in library for span in spans(path, name)]
+    places = [
+        (path, *match.span())
+        for path, (start, end) in found
+        for match in old.finditer(path.read_text(), start, end)
+    ]
+    if len(places) != 1:
+        raise ValueError(
+            f"{fault.kind}/{fault.name}: its old text stands {len(places)} times in "
+            f"{fault.within}; expected once. Renew the entry in tests/mutations/faults.py."
+        )
+    return places[0]
+
+
+def spans(path: Path, name: str) -> list[tuple[int, int]]:
+    """Return where a function, class or table of a name stands in a file; without one, the file."""
+    if not path.exists():
+        return []
+    text = path.read_text()
+    if not name:
+        return [(0, len(text))]
+    starts = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
+    statements = [("", node) for node in ast.parse(text).body]
+    found = []
+    for scope, node in statements:  # grows while it is walked
+        targets = getattr(node, "targets", [getattr(node, "target", node)])
+        for target in targets:
+            called = scope + getattr(target, "name", getattr(target, "id", ""))
+            if called == name:
+                first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+                found.append((starts[first - 1], starts[node.end_lineno]))
+            inner = f"{called}." if called != scope else scope
+            statements += [(inner, child) for child in getattr(node, "body", ())]
+    return found
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,8 +1,8 @@
 """The seeded faults, as data: each an edit of one file that the quick suite must notice.
 
-``old`` stands in the file exactly once; where code is restructured, renew ``file``, ``old`` and
+``old`` stands in its function exactly once; where that is rewritten, renew ``within``, ``old`` and
 ``new``, or put another fault of its kind in its place. ``likely`` is what to give to pytest first,
-for a fault that is noticed at once to cost seconds.
+so that a fault that is noticed at once costs seconds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ class Fault:
 
     :ivar kind: The part of the library it is in.
     :ivar name: What goes wrong, in a few words without blanks.
-    :ivar file: Relative to the checkout's root.
-    :ivar old, new: The text that stands there once, and what it becomes.
+    :ivar within: ``file:name`` of the function, class or table; should that have moved to another
+        file, it is found there.
+    :ivar old, new: The text that stands there once, however its lines are broken, and what it
+        becomes.
     :ivar likely: Arguments of pytest that select the tests most likely to notice.
     :ivar tensorflow: Only seen where TensorFlow is installed.
     :ivar survives: Why no test can notice; empty for all that must be.
@@ -25,7 +27,7 @@ class Fault:
 
     kind: str
     name: str
-    file: str
+    within: str
     old: str
     new: str
     likely: str
@@ -67,7 +69,7 @@ FAULTS = (
     Fault(
         "forward",
         "gelu-other-constant",
-        "tapegraph/ops/elementwise.py",
+        "tapegraph/ops/elementwise.py:GELU_CUBIC",
         "GELU_CUBIC = 0.044715",
         "GELU_CUBIC = 0.044175",
         f"{OPS} -k gelu]",
@@ -75,7 +77,7 @@ FAULTS = (
     Fault(
         "forward",
         "softmax-always-on-the-last-axis",
-        "tapegraph/ops/reduce.py",
+        "tapegraph/ops/reduce.py:softmax_of",
         "shifted /= shifted.sum(axis=axis, keepdims=True)",
         "shifted /= shifted.sum(axis=-1, keepdims=True)",
         f"{OPS} -k softmax]",
@@ -83,7 +85,7 @@ FAULTS = (
     Fault(
         "forward",
         "where-branches-swapped",
-        "tapegraph/ops/elementwise.py",
+        "tapegraph/ops/elementwise.py:WHERE",
         '    "where",\n    chosen,\n',
         '    "where",\n    lambda cond, a, b: chosen(cond, b, a),\n',
         f"{OPS} -k where]",
@@ -91,7 +93,7 @@ FAULTS = (
     Fault(
         "forward",
         "negative-index-off-by-one",
-        "tapegraph/ops/index.py",
+        "tapegraph/ops/index.py:_basic",
         "begin.append(part % length)\n            end.append(part % length + 1)",
         "part = part if part >= 0 else (part + 1) % length\n"
         "            begin.append(part)\n            end.append(part + 1)",
@@ -100,7 +102,7 @@ FAULTS = (
     Fault(
         "forward",
         "average-pool-counts-the-padding",
-        "tapegraph/ops/nn.py",
+        "tapegraph/ops/nn.py:_avg_pool2d",
         "return total / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)",
         "return total / x.dtype.type(ksize[0] * ksize[1])",
         f"{OPS} -k avg_pool2d]",
@@ -108,7 +110,7 @@ FAULTS = (
     Fault(
         "forward",
         "average-pool-of-float32-in-float64",
-        "tapegraph/ops/nn.py",
+        "tapegraph/ops/nn.py:_avg_pool2d",
         "return total / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)",
         "return total / valid_counts(x.shape, ksize, stride, pad)",
         f"{OPS} -k avg_pool2d]",
@@ -116,7 +118,7 @@ FAULTS = (
     Fault(
         "forward",
         "variance-ignores-ddof",
-        "tapegraph/ops/reduce.py",
+        "tapegraph/ops/reduce.py:_variance",
         "count - lost if count > lost else 0.0)",
         "_count(x.shape, axes))",
         "tests/ops/test_reduce.py -k var",
@@ -125,7 +127,7 @@ FAULTS = (
     Fault(
         "vjp",
         "sub-wrong-sign",
-        "tapegraph/differentiation/slopes.py",
+        "tapegraph/differentiation/slopes.py:SLOPES",
         '"sub": (SAME, NEGATED),',
         '"sub": (SAME, SAME),',
         f"{OPS} -k sub]",
@@ -133,7 +135,7 @@ FAULTS = (
     Fault(
         "vjp",
         "mul-operands-swapped",
-        "tapegraph/differentiation/slopes.py",
+        "tapegraph/differentiation/slopes.py:SLOPES",
         '"mul": (lambda y, a, b: b, lambda y, a, b: a),',
         '"mul": (lambda y, a, b: a, lambda y, a, b: b),',
         f"{OPS} -k mul]",
@@ -141,7 +143,7 @@ FAULTS = (
     Fault(
         "vjp",
         "relu-kink",
-        "tapegraph/differentiation/slopes.py",
+        "tapegraph/differentiation/slopes.py:SLOPES",
         "lambda y, x: y > 0",
         "lambda y, x: y >= 0",
         f"{OPS} -k relu]",
@@ -149,7 +151,7 @@ FAULTS = (
     Fault(
         "vjp",
         "power-of-a-zero-base",
-        "tapegraph/differentiation/slopes.py",
+        "tapegraph/differentiation/slopes.py:_pow_exponent",
         "np.where(a <= 0, 0.0, y * np.log(np.where(a > 0, a, 1.0)))",
         "np.where(a < 0, 0.0, y)",
         f"{OPS} -k pow]",
@@ -157,7 +159,7 @@ FAULTS = (
     Fault(
         "vjp",
         "mean-divides-by-all",
-        "fallback/rules/reduce.py",
+        "fallback/rules/reduce.py:_mean",
         "count = math.prod(x.shape[a] for a in axis)",
         "count = math.prod(x.shape)",
         f"{OPS} -k mean]",
@@ -165,7 +167,7 @@ FAULTS = (
     Fault(
         "vjp",
         "softmax-axis-off",
-        "fallback/rules/reduce.py",
+        "fallback/rules/reduce.py:_softmax",
         "np.expand_dims(_dot(g, y, axis=axis), axis)",
         "np.expand_dims(_dot(g, y, axis=-1), -1)",
         f"{OPS} -k softmax]",
@@ -173,7 +175,7 @@ FAULTS = (
     Fault(
         "vjp",
         "transpose-not-inverted",
-        "fallback/rules/shape.py",
+        "fallback/rules/shape.py:_transpose",
         "g.transpose(tuple(sorted(range(len(axes)), key=axes.__getitem__)))",
         "g.transpose(axes)",
         f"{OPS} -k transpose]",
@@ -181,7 +183,7 @@ FAULTS = (
     Fault(
         "vjp",
         "concat-takes-the-first-part-for-all",
-        "fallback/rules/shape.py",
+        "fallback/rules/shape.py:_concat",
         "g[before + (slice(end - a.shape[axis], end),)]",
         "g[before + (slice(0, a.shape[axis]),)]",
         f"{OPS} -k concat]",
@@ -189,7 +191,7 @@ FAULTS = (
     Fault(
         "vjp",
         "repeated-indices-count-once",
-        "fallback/rules/index.py",
+        "fallback/rules/index.py:_index",
         "np.add.at(out, advanced_key(arrays, plan), g)",
         "out[advanced_key(arrays, plan)] += g",
         f"{OPS} -k index]",
@@ -197,7 +199,7 @@ FAULTS = (
     Fault(
         "vjp",
         "gathered-columns-count-once",
-        "fallback/rules/index.py",
+        "fallback/rules/index.py:_added_up",
         "np.add.at(out, places.ravel(), to_ndarray(g).ravel())",
         "out[places.ravel()] += to_ndarray(g).ravel()",
         f"{OPS} -k gather]",
@@ -205,7 +207,7 @@ FAULTS = (
     Fault(
         "vjp",
         "matrix-not-transposed",
-        "fallback/rules/linalg.py",
+        "fallback/rules/linalg.py:_left",
         "return np.matmul(g, b.swapaxes(-1, -2))",
         "return np.matmul(g, b if b.shape[-1] == b.shape[-2] else b.swapaxes(-1, -2))",
         f"{OPS} -k matmul]",
@@ -213,7 +215,7 @@ FAULTS = (
     Fault(
         "vjp",
         "layer-norm-forgets-the-variance",
-        "fallback/rules/nn.py",
+        "fallback/rules/nn.py:_layer_norm",
         "        gx -= normal * along\n",
         "",
         f"{OPS} -k layer_norm]",
@@ -221,7 +223,7 @@ FAULTS = (
     Fault(
         "vjp",
         "conv2d-kernel-gradient-of-the-first-image",
-        "fallback/rules/nn.py",
+        "fallback/rules/nn.py:_conv2d",
         "gk = np.matmul(flat, saved.T).reshape(k.shape)",
         "gk = np.matmul(flat[:, ::n], saved[:, ::n].T).reshape(k.shape)",
         f"{OPS} -k conv2d]",
@@ -229,7 +231,7 @@ FAULTS = (
     Fault(
         "vjp",
         "crossentropy-takes-rows-to-sum-to-one",
-        "fallback/rules/nn.py",
+        "fallback/rules/nn.py:_softmax_crossentropy",
         "odds / total * targets.sum(axis=-1, keepdims=True) - targets",
         "odds / total - targets",
         f"{OPS} -k crossentropy]",
@@ -237,7 +239,7 @@ FAULTS = (
     Fault(
         "vjp",
         "ties-all-get-the-whole",
-        "fallback/rules/reduce.py",
+        "fallback/rules/reduce.py:_extreme",
         " / chosen.sum(axis=axis, keepdims=True, dtype=x.dtype)",
         "",
         f"{OPS} -k max]",
@@ -245,7 +247,7 @@ FAULTS = (
     Fault(
         "vjp",
         "cumsum-forwards",
-        "fallback/rules/reduce.py",
+        "fallback/rules/reduce.py:_cumsum",
         "np.flip(np.flip(g, axis).cumsum(axis=axis), axis)",
         "g.cumsum(axis=axis)",
         f"{OPS} -k cumsum]",
@@ -253,7 +255,7 @@ FAULTS = (
     Fault(
         "vjp",
         "cholesky-diagonal-not-halved",
-        "fallback/rules/linalg.py",
+        "fallback/rules/linalg.py:half_lower",
         "(np.tri(n, dtype=x.dtype) - np.eye(n, dtype=x.dtype) / 2)",
         "np.tri(n, dtype=x.dtype)",
         f"{OPS} -k cholesky]",
@@ -261,7 +263,7 @@ FAULTS = (
     Fault(
         "vjp",
         "polygamma-of-its-own-order",
-        "tapegraph/differentiation/slopes.py",
+        "tapegraph/differentiation/slopes.py:SLOPES",
         "_polygamma(n + 1, x)",
         "_polygamma(n, x)",
         f"{OPS} -k polygamma]",
@@ -269,7 +271,7 @@ FAULTS = (
     Fault(
         "vjp",
         "power-flat-in-both-at-a-zero-exponent",
-        "tapegraph/differentiation/slopes.py",
+        "tapegraph/differentiation/slopes.py:_pow_base",
         "np.where((b == 0) & ~np.isfinite(power), 0.0, power)",
         "np.where(b == 0, 0.0, power)",
         f"{SLOPES} -k mixed",
@@ -277,7 +279,7 @@ FAULTS = (
     Fault(
         "vjp",
         "fast-form-gives-both-all-of-a-tie",
-        "fallback/rules/elementwise.py",
+        "fallback/rules/elementwise.py:_chosen",
         "select_bits(0.5 * g, neither)",
         "select_bits(g, neither)",
         f"{SLOPES} -k fast",
@@ -285,7 +287,7 @@ FAULTS = (
     Fault(
         "vjp",
         "slopes-divide-instead",
-        "fallback/rules/__init__.py",
+        "fallback/rules/__init__.py:_rule",
         "g / of(y, x)",
         "g * of(y, x)",
         f"{OPS} -k log]",
@@ -293,7 +295,7 @@ FAULTS = (
     Fault(
         "vjp",
         "scattered-elements-replace-each-other",
-        "tapegraph/ops/index.py",
+        "tapegraph/ops/index.py:_scatter",
         "np.add.at(out, places.ravel(), x.ravel())",
         "out[places.ravel()] = x.ravel()",
         f"{OPS} -k scatter]",
@@ -301,7 +303,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-norm-of-a-frozen-variance",
-        "fallback/rules/nn.py",
+        "fallback/rules/nn.py:_layer_norm_recorded",
         "np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)",
         "np.sqrt((centred * centred).mean(axis=-1, keepdims=True).detach() + eps)",
         f"{RECORDED} -k layer_norm",
@@ -309,7 +311,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-convolution-with-the-kernel-not-turned",
-        "fallback/rules/nn.py",
+        "fallback/rules/nn.py:_conv2d_recorded",
         "np.flip(k, (2, 3)).transpose(1, 0, 2, 3)",
         "k.transpose(1, 0, 2, 3)",
         f"{RECORDED} -k conv2d",
@@ -317,7 +319,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-vectors-of-equal-values-are-constants",
-        "fallback/rules/linalg.py",
+        "fallback/rules/linalg.py:_over",
         "np.sqrt(np.where(undefined, terms * terms, terms.dtype.type(1)))",
         "np.zeros_like(terms)",
         f"{RECORDED} -k equal_values",
@@ -325,7 +327,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-products-before-an-element-hold-it",
-        "fallback/rules/reduce.py",
+        "fallback/rules/reduce.py:_others",
         "np.cumprod(flat[..., :-1], axis=-1)",
         "np.cumprod(flat[..., 1:], axis=-1)",
         f"{RECORDED} -k prod",
@@ -333,7 +335,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-zeros-are-not-strong",
-        "tapegraph/differentiation/products.py",
+        "tapegraph/differentiation/products.py:over",
         "_tamed(b, _divides, a != 0, math.inf)",
         "_tamed(b, _divides, a == a, math.inf)",
         f"{SLOPES} -k strong_zeros",
@@ -341,7 +343,7 @@ FAULTS = (
     Fault(
         "vjp",
         "recorded-zeros-hide-what-is-finite",
-        "tapegraph/differentiation/products.py",
+        "tapegraph/differentiation/products.py:_tamed",
         "keep = np.logical_or(counts, tame)",
         "keep = np.logical_and(counts, x == x)",
         f"{SLOPES} -k zero_cotangent",
@@ -350,7 +352,7 @@ FAULTS = (
     Fault(
         "sweep",
         "no-unbroadcast-of-stretched-axes",
-        "fallback/sweep.py",
+        "fallback/sweep.py:_swept.add",
         "        if part.shape != array.shape:",
         "        if part.ndim != array.ndim:",
         f"{OPS} -k add]",
@@ -358,7 +360,7 @@ FAULTS = (
     Fault(
         "sweep",
         "unbroadcast-one-stretched-axis-only",
-        "fallback/sweep.py",
+        "fallback/sweep.py:unbroadcast",
         "g = g.sum(axis=stretched, keepdims=True)",
         "g = g.sum(axis=stretched[:1], keepdims=True)",
         f"{OPS} -k broadcast_to]",
@@ -366,7 +368,7 @@ FAULTS = (
     Fault(
         "sweep",
         "dropped-cast",
-        "fallback/sweep.py",
+        "fallback/sweep.py:_swept.add",
         "            part = in_dtype(part, dtype)",
         "            pass",
         f"{COMPLEX} -k finite",
@@ -374,7 +376,7 @@ FAULTS = (
     Fault(
         "sweep",
         "imaginary-part-for-the-real-one",
-        "fallback/sweep.py",
+        "fallback/sweep.py:in_dtype",
         "        part = part.real\n",
         "        part = part.imag\n",
         f"{COMPLEX} -k gradient",
@@ -382,7 +384,7 @@ FAULTS = (
     Fault(
         "sweep",
         "complex-seeds-not-conjugated",
-        "fallback/sweep.py",
+        "fallback/sweep.py:Arrays._swept",
         "            self._add(held, slot, self.conjugated(seed))",
         "            self._add(held, slot, seed)",
         "tests/transforms/test_checkpoint.py -k complex",
@@ -390,7 +392,7 @@ FAULTS = (
     Fault(
         "sweep",
         "complex-gradients-not-conjugated",
-        "fallback/sweep.py",
+        "fallback/sweep.py:_swept",
         'grads.append(conjugated(grad) if grad.dtype.kind == "c" else grad)',
         "grads.append(grad)",
         f"{COMPLEX} -k rises",
@@ -398,7 +400,7 @@ FAULTS = (
     Fault(
         "sweep",
         "complex-zeros-not-by-part",
-        "tapegraph/differentiation/products.py",
+        "tapegraph/differentiation/products.py:times",
         "return _by_parts(times, a, b, absorbs)",
         "pass",
         f"{COMPLEX} -k part_by_part",
@@ -406,7 +408,7 @@ FAULTS = (
     Fault(
         "plan",
         "complex-gradients-not-conjugated-in-a-plan",
-        "fallback/plan/compiler.py",
+        "fallback/plan/compiler.py:_PlanSweep.conjugated",
         "        return super().conjugated(g)",
         "        return g",
         "tests/compiling/test_complex_steps.py",
@@ -414,7 +416,7 @@ FAULTS = (
     Fault(
         "optim",
         "complex-parts-share-a-mean",
-        "tapegraph/optim/optimizer.py",
+        "tapegraph/optim/optimizer.py:Optimizer._updated",
         '        update = self.update if p.dtype.kind != "c" else self._updated_by_parts',
         "        update = self.update",
         "tests/compiling/test_complex_steps.py -k optimizers",
@@ -422,7 +424,7 @@ FAULTS = (
     Fault(
         "slopes",
         "imaginary-part-of-the-other-sign",
-        "tapegraph/differentiation/slopes.py",
+        "tapegraph/differentiation/slopes.py:SLOPES",
         '    "imag": (lambda y, x: -1j,),',
         '    "imag": (lambda y, x: 1j,),',
         f"{COMPLEX} -k imag",
@@ -430,7 +432,7 @@ FAULTS = (
     Fault(
         "lowering",
         "complex-size-not-by-the-number",
-        "lowering/rows/elementwise.py",
+        "lowering/rows/elementwise.py:_complex_abs.lowered",
         "cast_to(g / selected(y == 0.0, 1.0, y), x.dtype) * x",
         "cast_to(g / selected(y == 0.0, 1.0, y), x.dtype) * raw.Conj(input=x)",
         "tests/lowering/test_complex_graphs.py -k native_ones",
@@ -439,7 +441,7 @@ FAULTS = (
     Fault(
         "recording",
         "complex-numbers-in-what-is-real",
-        "tapegraph/recording/record.py",
+        "tapegraph/recording/record.py:apply",
         "    if not op.takes_complex:\n",
         "    if not op.takes_complex and False:\n",
         f"{COMPLEX} -k refused",
@@ -447,7 +449,7 @@ FAULTS = (
     Fault(
         "sweep",
         "adds-into-a-shared-cotangent",
-        "fallback/sweep.py",
+        "fallback/sweep.py:_swept.add",
         "        elif x in ours:",
         "        elif type(held) is np.ndarray and held.flags.writeable:",
         "tests/whole/test_goldens.py -k native",
@@ -455,7 +457,7 @@ FAULTS = (
     Fault(
         "sweep",
         "keeps-the-last-part-only",
-        "fallback/sweep.py",
+        "fallback/sweep.py:_swept.add",
         "cotangents[x] = total = held + part",
         "cotangents[x] = total = part",
         f"{OPS} -k mul]",
@@ -463,7 +465,7 @@ FAULTS = (
     Fault(
         "sweep",
         "zero-times-infinity-is-nan",
-        "fallback/sweep.py",
+        "fallback/sweep.py:_gradients",
         "    if any(map(has_nan, grads)):",
         "    if not grads:",
         "tests/ops/test_zero_stays_zero.py",
@@ -471,7 +473,7 @@ FAULTS = (
     Fault(
         "sweep",
         "sparse-rows-ignore-the-learning-rate",
-        "tapegraph/arrays/row_sparse.py",
+        "tapegraph/arrays/row_sparse.py:RowSparse.moved",
         "rows, added = self.rows, self.values * factor",
         "rows, added = self.rows, self.values * np.sign(factor)",
         "tests/arrays/test_row_sparse.py tests/optim/test_optim.py",
@@ -480,7 +482,7 @@ FAULTS = (
     Fault(
         "jvp",
         "slopes-divide-instead",
-        "tapegraph/differentiation/jvps.py",
+        "tapegraph/differentiation/jvps.py:_rule",
         "rule_of(slope, mul_strong, div_strong)",
         "rule_of(slope, mul_strong, mul_strong)",
         f"{FORWARD} -k log]",
@@ -488,7 +490,7 @@ FAULTS = (
     Fault(
         "jvp",
         "softmax-axis-off",
-        "tapegraph/differentiation/jvps.py",
+        "tapegraph/differentiation/jvps.py:_softmax",
         "reduce.sum(weighted, axis=axis, keepdims=True)",
         "reduce.sum(weighted, axis=-1, keepdims=True)",
         f"{FORWARD} -k softmax]",
@@ -496,7 +498,7 @@ FAULTS = (
     Fault(
         "jvp",
         "transposed-without-conjugates",
-        "fallback/recorded_sweep.py",
+        "fallback/recorded_sweep.py:_pulled_back",
         "            t = conj(t)\n",
         "            pass\n",
         f"{COMPLEX} -k tangent",
@@ -504,7 +506,7 @@ FAULTS = (
     Fault(
         "jvp",
         "transposed-zeros-of-slopes-absorb-nothing",
-        "fallback/recorded_sweep.py",
+        "fallback/recorded_sweep.py:_strong",
         "return StrongTensor(operand) if floats else operand",
         "return operand",
         f"{FORWARD} -k zero_stays",
@@ -512,7 +514,7 @@ FAULTS = (
     Fault(
         "jvp",
         "tanh-right-at-first-order-alone",
-        "tapegraph/differentiation/slopes.py",
+        "tapegraph/differentiation/slopes.py:SLOPES",
         "1.0 - y * y,",
         '1.0 - y * getattr(y, "detach", lambda: y)(),',
         f"{FORWARD} -k tanh]",
@@ -520,7 +522,7 @@ FAULTS = (
     Fault(
         "jvp",
         "zero-tangent-absorbs-nothing",
-        "tapegraph/differentiation/jvps.py",
+        "tapegraph/differentiation/jvps.py:mul_strong",
         "return out if looks_finite(out) else times(t, factor)",
         "return out",
         f"{FORWARD} -k zero",
@@ -528,7 +530,7 @@ FAULTS = (
     Fault(
         "jvp",
         "perturbations-confused",
-        "tapegraph/tensors/dual.py",
+        "tapegraph/tensors/dual.py:Dual.__tapegraph_apply__",
         "tag = max(x.tag for x in operands if type(x) is Dual)",
         "tag = min(x.tag for x in operands if type(x) is Dual)",
         "tests/transforms/test_reverse_mode.py -k confusion",
@@ -536,7 +538,7 @@ FAULTS = (
     Fault(
         "jvp",
         "tangent-not-spread",
-        "tapegraph/tensors/dual.py",
+        "tapegraph/tensors/dual.py:_spread",
         "return tangent + as_leaf(np.zeros(out.shape, out.dtype))",
         "return tangent",
         f"{FORWARD} -k add]",
@@ -545,7 +547,7 @@ FAULTS = (
     Fault(
         "transforms",
         "dicts-paired-by-order",
-        "tapegraph/pytree.py",
+        "tapegraph/pytree.py:_pairs",
         'return [(given[key], form[key], f"{path}[{key!r}]") for key in form]',
         'return [(a, form[k], f"{path}[{k!r}]") for a, k in zip(given.values(), form)]',
         f"{STRUCTURES} -k key",
@@ -553,7 +555,7 @@ FAULTS = (
     Fault(
         "transforms",
         "foreign-keys-taken",
-        "tapegraph/pytree.py",
+        "tapegraph/pytree.py:_difference",
         "given.keys() == form.keys()",
         "len(given) == len(form)",
         f"{STRUCTURES} -k refused",
@@ -561,7 +563,7 @@ FAULTS = (
     Fault(
         "transforms",
         "second-run-of-a-checkpoint-paired-by-order",
-        "tapegraph/transforms/checkpoint.py",
+        "tapegraph/transforms/checkpoint.py:_Segment.gradients",
         "_flowing([x for _, x in along])",
         "_flowing([x for _, x in leaves(form)])",
         f"{STRUCTURES} -k checkpoint",
@@ -569,7 +571,7 @@ FAULTS = (
     Fault(
         "transforms",
         "duals-flow-under-no-grad",
-        "tapegraph/tensors/dual.py",
+        "tapegraph/tensors/dual.py:Dual.__tapegraph_apply__",
         "if not recorder().flows:  # a constant, as in reverse mode",
         "if False:",
         f"{ONE_ANSWER} -k constant",
@@ -577,7 +579,7 @@ FAULTS = (
     Fault(
         "transforms",
         "inner-derivatives-flow-under-no-grad",
-        "tapegraph/transforms/levels.py",
+        "tapegraph/transforms/levels.py:flowing",
         "return x if recorder().flows or not x.requires_grad else x.detach()",
         "return x",
         f"{ONE_ANSWER} -k constant",
@@ -585,7 +587,7 @@ FAULTS = (
     Fault(
         "transforms",
         "columns-of-other-draws",
-        "tapegraph/transforms/jacobian.py",
+        "tapegraph/transforms/jacobian.py:_jacobian.derivative.run",
         "with recording(), draws.run():",
         "with recording():",
         f"{ONE_ANSWER} -k draws",
@@ -593,7 +595,7 @@ FAULTS = (
     Fault(
         "transforms",
         "batched-axes-are-those-of-one-example",
-        "tapegraph/batching/rules.py",
+        "tapegraph/batching/rules.py:_along",
         "name: tuple(i + 1 for i in at) if isinstance(at, tuple) else at + 1",
         "name: at",
         f"{VMAP} -k values_and_dtypes",
@@ -601,7 +603,7 @@ FAULTS = (
     Fault(
         "transforms",
         "gradients-of-examples-are-those-of-their-sum",
-        "tapegraph/transforms/levels.py",
+        "tapegraph/transforms/levels.py:Lifted._point",
         "x = of_each_example(x) if spread else x",
         "x = x",
         f"{VMAP} -k nestings_are_the_loops",
@@ -609,7 +611,7 @@ FAULTS = (
     Fault(
         "transforms",
         "examples-draw-the-same-numbers",
-        "tapegraph/batching/levels.py",
+        "tapegraph/batching/levels.py:ExamplesRecorder.draw",
         "lambda: [draw() for _ in range(level.size)]",
         "lambda: [draw()] * level.size",
         f"{VMAP} -k draw",
@@ -617,7 +619,7 @@ FAULTS = (
     Fault(
         "transforms",
         "jacobian-of-the-results-dtype",
-        "tapegraph/transforms/jacobian.py",
+        "tapegraph/transforms/jacobian.py:_columns",
         "return block if block.dtype == dtype else block.astype(dtype)",
         "return block",
         f"{ONE_ANSWER} -k dtype",
@@ -625,7 +627,7 @@ FAULTS = (
     Fault(
         "transforms",
         "second-run-of-a-checkpoint-outside-its-level",
-        "tapegraph/transforms/checkpoint.py",
+        "tapegraph/transforms/checkpoint.py:_Segment._as_at_first",
         "Scope(DIFFERENTIATING, self._differentiating)",
         "Scope(DIFFERENTIATING, False)",
         "tests/transforms/test_checkpoint.py -k drop_in",
@@ -633,7 +635,7 @@ FAULTS = (
     Fault(
         "transforms",
         "arrays-of-rules-go-on-as-arrays",
-        "fallback/recorded_sweep.py",
+        "fallback/recorded_sweep.py:Tensors.fitted",
         "            part = as_leaf(part)\n",
         "            pass\n",
         "tests/hips/test_linear_primitives.py",
@@ -641,7 +643,7 @@ FAULTS = (
     Fault(
         "transforms",
         "assignment-told-by-numpy-alone",
-        "tapegraph/recording/lost_gradients.py",
+        "tapegraph/recording/lost_gradients.py:raise_cause",
         "        raise cause.with_traceback(error.__traceback__) from None\n",
         "        pass\n",
         "tests/transforms/test_lost_gradients.py",
@@ -649,7 +651,7 @@ FAULTS = (
     Fault(
         "transforms",
         "tolist-loses-the-gradient",
-        "tapegraph/tensors/array_methods.py",
+        "tapegraph/tensors/array_methods.py:ArrayMethods.tolist",
         "        if self.requires_grad:  # type: ignore[attr-defined]\n",
         "        if False:\n",
         "tests/transforms/test_lost_gradients.py -k tolist",
@@ -657,7 +659,7 @@ FAULTS = (
     Fault(
         "transforms",
         "constraints-left-out",
-        "tapegraph/optim/minimizers.py",
+        "tapegraph/optim/minimizers.py:_check_used",
         "given is not None and not empty and method in _UNRESTRICTED[argument]",
         "False",
         "tests/optim/test_minimize.py -k ignore",
@@ -665,7 +667,7 @@ FAULTS = (
     Fault(
         "slopes",
         "cbrt-flat-at-zero",
-        "tapegraph/differentiation/slopes.py",
+        "tapegraph/differentiation/slopes.py:_cbrt",
         "return np.where(x == 0, x + 0.0, 3.0 * y * y)",
         "return 3.0 * y * y",
         f"{ONE_ANSWER} -k cube_root",
@@ -674,7 +676,7 @@ FAULTS = (
     Fault(
         "lowering",
         "sub-operands-swapped",
-        "lowering/rows/elementwise.py",
+        "lowering/rows/elementwise.py:LOWERINGS",
         "raw.Sub(x=a, y=b), xla=True",
         "raw.Sub(x=b, y=a), xla=True",
         f'{PARITY} -k "cases_agree and sub"',
@@ -683,7 +685,7 @@ FAULTS = (
     Fault(
         "lowering",
         "mean-is-a-sum",
-        "lowering/rows/reduce.py",
+        "lowering/rows/reduce.py:LOWERINGS",
         '"mean": Row(_over_axes("Mean")',
         '"mean": Row(_over_axes("Sum")',
         f'{PARITY} -k "cases_agree and mean"',
@@ -692,7 +694,7 @@ FAULTS = (
     Fault(
         "lowering",
         "cumsum-off-by-one",
-        "lowering/rows/reduce.py",
+        "lowering/rows/reduce.py:_running_sum.one_by_one",
         "raw.Cumsum(x=x, axis=axis, exclusive=False",
         "raw.Cumsum(x=x, axis=axis, exclusive=True",
         f'{PARITY} -k "cases_agree and cumsum"',
@@ -701,7 +703,7 @@ FAULTS = (
     Fault(
         "lowering",
         "ties-to-the-first",
-        "lowering/rows/elementwise.py",
+        "lowering/rows/elementwise.py:_choice.gradient",
         "y=0.5 + lead), raw.MulNoNan(x=g, y=0.5 - lead)",
         "y=mine), raw.MulNoNan(x=g, y=1.0 - mine)",
         f'{PARITY} -k "cases_agree and maximum"',
@@ -710,7 +712,7 @@ FAULTS = (
     Fault(
         "lowering",
         "indexed-axes-in-the-wrong-place",
-        "lowering/rows/index.py",
+        "lowering/rows/index.py:_index",
         "axes == list(range(axes[0], axes[-1] + 1))",
         "False",
         f'{PARITY} -k "cases_agree and index"',
@@ -719,7 +721,7 @@ FAULTS = (
     Fault(
         "lowering",
         "crossentropy-zero-target-of-a-masked-class",
-        "lowering/rows/nn.py",
+        "lowering/rows/nn.py:_softmax_crossentropy",
         "raw.MulNoNan(x=raw.LogSoftmax(logits=logits), y=targets)",
         "raw.Mul(x=raw.LogSoftmax(logits=logits), y=targets)",
         "tests/lowering/test_lowering.py -k crossentropy",
@@ -728,7 +730,7 @@ FAULTS = (
     Fault(
         "lowering",
         "zero-cotangent-absorbs-nothing",
-        "lowering/rows/graph_tracer.py",
+        "lowering/rows/graph_tracer.py:by_slopes.lowered.gradient",
         "np.where(g == 0.0, 0.0, part)",
         "part",
         f"{PARITY} -k pairs_of_special_values",
@@ -737,7 +739,7 @@ FAULTS = (
     Fault(
         "lowering",
         "operand-not-converted",
-        "tapegraph/recording/interpreter.py",
+        "tapegraph/recording/interpreter.py:Interpreter.converted",
         "operands.append(values[i] if dtype is None else self.cast(values[i], dtype))",
         "operands.append(values[i])",
         "tests/lowering/test_lowering.py -k operands_are",
@@ -746,7 +748,7 @@ FAULTS = (
     Fault(
         "lowering",
         "fed-scalars-mixed-up",
-        "lowering/backward.py",
+        "lowering/backward.py:Graph._differentiated",
         "leaves[slot] = packed[position]",
         "leaves[slot] = packed[0]",
         "tests/lowering/test_cache.py -k scalar",
@@ -755,7 +757,7 @@ FAULTS = (
     Fault(
         "lowering",
         "gradient-of-a-fed-result-doubled",
-        "lowering/backward.py",
+        "lowering/backward.py:_standing_in.stand_in",
         "return tensorflow().identity(fed), lambda g: g",
         "return tensorflow().identity(fed), lambda g: g + g",
         "tests/lowering/test_fed_results.py",
@@ -764,7 +766,7 @@ FAULTS = (
     Fault(
         "vjp",
         "a-roll-is-not-rolled-back",
-        "fallback/rules/index.py",
+        "fallback/rules/index.py:_roll",
         "    return rolled(g, shift=tuple(-distance for distance in shift), axis=axis)",
         "    return rolled(g, shift=shift, axis=axis)",
         f"{OPS} -k roll",
@@ -772,7 +774,7 @@ FAULTS = (
     Fault(
         "lowering",
         "the-graph-optimizer-folds-sums",
-        "lowering/calls.py",
+        "lowering/calls.py:DirectCall.__init__",
         "rewrites.constant_folding = rewrites.OFF",
         "rewrites.constant_folding = rewrites.ON",
         f"{REWRITING} -k sine_of_integers",
@@ -781,7 +783,7 @@ FAULTS = (
     Fault(
         "lowering",
         "the-graph-optimizer-reorders-sums",
-        "lowering/calls.py",
+        "lowering/calls.py:DirectCall.__init__",
         "rewrites.arithmetic_optimization = rewrites.OFF",
         "rewrites.arithmetic_optimization = rewrites.ON",
         f"{REWRITING} -k opposites",
@@ -790,7 +792,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-joins-numbers",
-        "lowering/steps/step_graph.py",
+        "lowering/steps/step_graph.py:_hidden",
         "        found.setdefault((repr(float(value)), dtype), (number, []))[1].append(slot)\n",
         "        pass\n",
         f"{REWRITING} -k compiled_step",
@@ -799,7 +801,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-clamps-a-place-out-of-range",
-        "lowering/steps/step_graph.py",
+        "lowering/steps/step_graph.py:Writer.operation",
         'program.ops[slot].name == "within"',
         "not program.ops[slot].name",
         f"{WITH_XLA} -k bad_label",
@@ -808,7 +810,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-adds-exponents",
-        "lowering/rows/elementwise.py",
+        "lowering/rows/elementwise.py:LOWERINGS",
         '"exp": Row(lambda out, x: raw.Exp(x=x), complex=True)',
         '"exp": Row(lambda out, x: raw.Exp(x=x), xla=True, complex=True)',
         f"{WITH_XLA} -k otherwise",
@@ -817,7 +819,7 @@ FAULTS = (
     Fault(
         "lowering",
         "who-asks-for-xla-waits",
-        "lowering/steps/step.py",
+        "lowering/steps/step.py:Step.__init__",
         "asked=option is True)\n        if",
         "asked=False)\n        if",
         f"{WITH_XLA} -k asks",
@@ -826,7 +828,7 @@ FAULTS = (
     Fault(
         "lowering",
         "a-signal-falls-into-the-public-call",
-        "lowering/calls.py",
+        "lowering/calls.py:away_from_signals",
         "if threading.current_thread() is not threading.main_thread():",
         "if True:",
         "tests/lowering/test_execute.py -k handler",
@@ -835,7 +837,7 @@ FAULTS = (
     Fault(
         "compile",
         "every-engine-has-loops",
-        "tapegraph/compiling/programs.py",
+        "tapegraph/compiling/programs.py:Programs._run_in_loop",
         'if not hasattr(program, "run_many"):',
         "if False:",
         "tests/differentiation/test_engines.py -k call_by_call",
@@ -843,7 +845,7 @@ FAULTS = (
     Fault(
         "lowering",
         "what-xla-is-not-sure-of-is-final",
-        "lowering/steps/step_graph.py",
+        "lowering/steps/step_graph.py:Writer._stands",
         "stands = tf.math.is_finite if self._careful else",
         "stands = tf.math.is_finite if False else",
         f"{WITH_XLA} -k finite",
@@ -852,7 +854,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-stays-where-it-is-slower",
-        "tapegraph/compiling/programs.py",
+        "tapegraph/compiling/programs.py:Programs._noted",
         "choice.took(way, took, spent, runs)",
         "choice.took(way, -took, spent, runs)",
         f"{WITH_XLA} -k faster",
@@ -862,7 +864,7 @@ FAULTS = (
     Fault(
         "key",
         "forgets-attributes",
-        "tapegraph/recording/program.py",
+        "tapegraph/recording/program.py:Program.key",
         "tuple(self.inputs), attrs, types, tuple(self.wanted))",
         "tuple(self.inputs), types, tuple(self.wanted))",
         "tests/lowering/test_cache.py -k another_structure",
@@ -871,7 +873,7 @@ FAULTS = (
     Fault(
         "key",
         "forgets-what-is-wanted",
-        "tapegraph/recording/program.py",
+        "tapegraph/recording/program.py:Program.key",
         "tuple(self.inputs), attrs, types, tuple(self.wanted))",
         "tuple(self.inputs), attrs, types)",
         "tests/lowering/test_cache.py -k another_structure",
@@ -880,7 +882,7 @@ FAULTS = (
     Fault(
         "key",
         "forgets-dtypes",
-        "tapegraph/recording/program.py",
+        "tapegraph/recording/program.py:Program.key",
         "tuple((self.shapes[slot], self.dtypes[slot].char) for slot in self.fed)",
         "tuple(self.shapes[slot] for slot in self.fed)",
         "tests/lowering/test_cache.py -k another",
@@ -889,7 +891,7 @@ FAULTS = (
     Fault(
         "key",
         "minus-zero-is-zero",
-        "tapegraph/recording/program.py",
+        "tapegraph/recording/program.py:identity",
         "return kind, float(value).hex()",
         "return kind, value",
         "tests/lowering/test_cache.py tests/tensors/test_defop.py",
@@ -898,7 +900,7 @@ FAULTS = (
     Fault(
         "key",
         "a-scalar-stays-what-it-was",
-        "lowering/backward.py",
+        "lowering/backward.py:_compiled",
         "        if not changed:",
         "        if len(scalars) == 1 or not changed:",
         "tests/lowering/test_cache.py -k scalar",
@@ -907,7 +909,7 @@ FAULTS = (
     Fault(
         "key",
         "the-oldest-structure-leaves-though-in-use",
-        "lowering/backward.py",
+        "lowering/backward.py:graph_of",
         "_entries.move_to_end(key)",
         "pass",
         "tests/lowering/test_cache.py -k recently",
@@ -916,7 +918,7 @@ FAULTS = (
     Fault(
         "key",
         "what-failed-is-kept",
-        "lowering/backward.py",
+        "lowering/backward.py:graph_of",
         "                del _entries[key]",
         "                pass",
         "tests/lowering/test_cache.py -k not_kept",
@@ -926,7 +928,7 @@ FAULTS = (
     Fault(
         "transfer",
         "any-alignment-is-shared",
-        "lowering/calls.py",
+        "lowering/calls.py:shareable",
         "and array.ctypes.data % ALIGNMENT == 0",
         "and array.ctypes.data % 8 == 0",
         "tests/lowering/test_transfer.py",
@@ -935,7 +937,7 @@ FAULTS = (
     Fault(
         "transfer",
         "foreign-byte-order-as-it-is",
-        "lowering/calls.py",
+        "lowering/calls.py:copied",
         'np.array(array, array.dtype.newbyteorder("="), order="C")',
         'np.array(array, order="C")',
         "tests/lowering/test_transfer.py",
@@ -945,7 +947,7 @@ FAULTS = (
     Fault(
         "transfer",
         "large-arrays-not-aligned",
-        "tapegraph/arrays/buffers.py",
+        "tapegraph/arrays/buffers.py:aligned_empty",
         "start = -raw.ctypes.data % ALIGNMENT",
         "start = 8 - raw.ctypes.data % 8",
         "tests/lowering/test_transfer.py tests/tensors/test_tensor.py",
@@ -953,7 +955,7 @@ FAULTS = (
     Fault(
         "transfer",
         "what-a-handler-raises-is-dropped",
-        "lowering/calls.py",
+        "lowering/calls.py:copied",
         "raw_ops.Identity(input=own_bytes)",
         "constant(own_bytes)",
         "tests/compiling/test_interrupts.py -k its_context",
@@ -963,7 +965,7 @@ FAULTS = (
     Fault(
         "gradients",
         "two-leaves-share-one-array",
-        "tapegraph/recording/stored.py",
+        "tapegraph/recording/stored.py:write",
         "if grad.base is not None or grad.dtype != array.dtype or id(grad) in handed_out:",
         "if grad.base is not None or grad.dtype != array.dtype:",
         "tests/recording/test_tape.py tests/tensors/test_tensor.py",
@@ -971,7 +973,7 @@ FAULTS = (
     Fault(
         "gradients",
         "half-written-when-one-is-refused",
-        "tapegraph/recording/stored.py",
+        "tapegraph/recording/stored.py:write",
         '                fitting("backward", node, before)',
         "                pass",
         "tests/tensors/test_tensor.py tests/recording/test_tape.py",
@@ -979,7 +981,7 @@ FAULTS = (
     Fault(
         "gradients",
         "second-backward-stores",
-        "tapegraph/recording/stored.py",
+        "tapegraph/recording/stored.py:write",
         "map(np.add, sums, parts, sums)",
         "map(np.copyto, sums, parts)",
         "tests/ops/test_ops.py -k sin",
@@ -988,7 +990,7 @@ FAULTS = (
     Fault(
         "staleness",
         "changed-leaf-not-noticed",
-        "tapegraph/recording/linearize.py",
+        "tapegraph/recording/linearize.py:History._check",
         "x in changed and x._changed > node._seq",
         "x in changed and x._changed < node._seq",
         "tests/recording/test_staleness.py",
@@ -996,7 +998,7 @@ FAULTS = (
     Fault(
         "staleness",
         "write-not-remembered",
-        "tapegraph/recording/recorder.py",
+        "tapegraph/recording/recorder.py:Recorder.written",
         'written into the array of a leaf."""\n        mark_changed(leaf)',
         'written into the array of a leaf."""',
         "tests/recording/test_staleness.py",
@@ -1004,7 +1006,7 @@ FAULTS = (
     Fault(
         "staleness",
         "results-may-be-written-to",
-        "tapegraph/tensors/guarded_data.py",
+        "tapegraph/tensors/guarded_data.py:_check_writable",
         "if not is_leaf(owner):",
         "if False:",
         "tests/recording/test_staleness.py",
@@ -1013,7 +1015,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "writes-over-the-old-file",
-        "tapegraph/saving/files.py",
+        "tapegraph/saving/files.py:write_file",
         "        fill(beside)\n",
         "        fill(target)\n        fill(beside)\n",
         "tests/saving/test_malformed.py tests/saving/test_resume.py",
@@ -1021,7 +1023,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "saves-memory-as-it-lies",
-        "tapegraph/saving/files.py",
+        "tapegraph/saving/files.py:_parts",
         '        order="C",\n',
         '        order="K",\n',
         "tests/saving/test_checkpoints.py -k layout",
@@ -1029,7 +1031,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "reads-a-pipe",
-        "tapegraph/saving/files.py",
+        "tapegraph/saving/files.py:opened",
         "if not stat.S_ISREG(mode):",
         "if stat.S_ISDIR(mode):",
         "tests/saving/test_malformed.py -k pipe",
@@ -1037,7 +1039,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "believes-the-size-of-a-member",
-        "tapegraph/saving/files.py",
+        "tapegraph/saving/files.py:_member",
         "    if info.file_size > factor * info.compress_size:\n",
         "    if info.file_size < 0:\n",
         "tests/saving/test_malformed.py -k little_memory",
@@ -1045,7 +1047,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "reads-a-header-of-any-length",
-        "tapegraph/saving/files.py",
+        "tapegraph/saving/files.py:_member",
         "member.read(_NPY_HEADER)",
         "member.read()",
         "tests/saving/test_malformed.py -k little_memory",
@@ -1053,7 +1055,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "reads-members-inside-others",
-        "tapegraph/saving/files.py",
+        "tapegraph/saving/files.py:read_npz",
         "        if info.header_offset < end:",
         "        if info.header_offset < 0:",
         "tests/saving/test_malformed.py -k little_memory",
@@ -1061,7 +1063,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "compares-names-at-the-end",
-        "tapegraph/saving/files.py",
+        "tapegraph/saving/files.py:_Archive.NameToInfo",
         "        self._members = _Once(members)",
         "        self._members = members",
         "tests/saving/test_malformed.py -k little_memory",
@@ -1069,7 +1071,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "two-tensors-share-an-array",
-        "tapegraph/saving/checkpoints.py",
+        "tapegraph/saving/checkpoints.py:_Kept.own",
         "        self._ids.add(id(data))\n",
         "        self._ids = set()\n",
         "tests/saving/test_checkpoints.py -k belongs_to_one",
@@ -1077,7 +1079,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "blames-the-file-for-the-memory",
-        "tapegraph/saving/checkpoints.py",
+        "tapegraph/saving/checkpoints.py:_told",
         "if system or isinstance(error, MemoryError):",
         "if system:",
         "tests/saving/test_malformed.py -k around",
@@ -1085,7 +1087,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "copies-the-state-of-an-optimizer",
-        "tapegraph/saving/checkpoints.py",
+        "tapegraph/saving/checkpoints.py:_Flattened._of",
         "return self._of(state_of(value), name)",
         "return self._of(value.state_dict(), name)",
         "tests/saving/test_checkpoint_memory.py -k optimizer",
@@ -1093,7 +1095,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "loads-what-has-no-place",
-        "tapegraph/saving/checkpoints.py",
+        "tapegraph/saving/checkpoints.py:_places",
         "    if unknown:\n",
         "    if unknown and not taken:\n",
         "tests/saving/test_checkpoints.py -k another_model",
@@ -1101,7 +1103,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "loads-while-it-checks",
-        "tapegraph/saving/checkpoints.py",
+        "tapegraph/saving/checkpoints.py:load",
         "changes = list(_changes(name, tree, places))",
         "changes = _changes(name, tree, places)",
         "tests/saving/test_checkpoints.py -k another_model",
@@ -1109,7 +1111,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "tied-parameters-count-twice",
-        "tapegraph/tensors/parameters.py",
+        "tapegraph/tensors/parameters.py:collected",
         "first = names.setdefault(id(leaf), name)",
         "first = names.setdefault(name, name)",
         "tests/tensors/test_parameters.py",
@@ -1117,7 +1119,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "half-of-a-normal-is-not-truncated",
-        "tapegraph/random.py",
+        "tapegraph/random.py:truncated_normal.draw",
         "np.abs(z) > 2.0",
         "z > 2.0",
         "tests/random/test_initializers.py",
@@ -1125,7 +1127,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "orthogonal-matrices-lean",
-        "tapegraph/random.py",
+        "tapegraph/random.py:orthogonal.draw",
         "np.where(np.diagonal(r) < 0.0, -factor, factor)",
         "factor",
         "tests/random/test_initializers.py",
@@ -1134,7 +1136,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "climbs-on-sparse-rows",
-        "tapegraph/capture/sgd_updates.py",
+        "tapegraph/capture/sgd_updates.py:RowUpdate.of",
         "self.rows.moved(table, -self.scale)",
         "self.rows.moved(table, self.scale)",
         "tests/optim/test_optim.py tests/arrays/test_row_sparse.py",
@@ -1142,7 +1144,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "changes-arrays-handed-out",
-        "tapegraph/optim/update_rules.py",
+        "tapegraph/optim/update_rules.py:SGD._changes",
         "    if is_shared(p):  #",
         "    if not p._array.flags.writeable:  #",
         "tests/optim/test_optim.py tests/recording/test_staleness.py",
@@ -1150,7 +1152,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "step-not-remembered",
-        "tapegraph/optim/update_rules.py",
+        "tapegraph/optim/update_rules.py:SGD._changes",
         "            changes.append(partial(make, map(set_changed, moved, repeat(next_seq()))))\n",
         "",
         "tests/optim/test_optim.py tests/recording/test_staleness.py",
@@ -1158,7 +1160,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "first-momentum-is-dampened",
-        "tapegraph/optim/update_rules.py",
+        "tapegraph/optim/update_rules.py:SGD.update",
         'state["step"] == 0.0',
         'state["step"] < 0.0',
         "tests/optim/test_trajectories.py",
@@ -1166,7 +1168,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "no-bias-correction-of-the-mean",
-        "tapegraph/optim/update_rules.py",
+        "tapegraph/optim/update_rules.py:Adam.update",
         "lr / (1.0 - power1).astype(p.dtype)",
         "lr / (1.0 - 0.0 * power1).astype(p.dtype)",
         "tests/optim/test_trajectories.py",
@@ -1174,7 +1176,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "every-decay-is-decoupled",
-        "tapegraph/optim/optimizer.py",
+        "tapegraph/optim/optimizer.py:Optimizer._updated",
         "if weight_decay and self.decoupled:",
         "if weight_decay:",
         "tests/optim/test_trajectories.py",
@@ -1182,7 +1184,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "recorded-rate-is-frozen",
-        "tapegraph/optim/optimizer.py",
+        "tapegraph/optim/optimizer.py:Optimizer._recorded_rate",
         "        return capture.reading(\n            _RateOfRun(self, group, "
         "self._taken() - int(start), capture.steps), dtype, now\n        )",
         "        return capture.reading(partial(float, now), dtype, now)",
@@ -1191,7 +1193,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "steps-of-one-call-share-the-first-ones-rate",
-        "tapegraph/optim/optimizer.py",
+        "tapegraph/optim/optimizer.py:Optimizer._recorded_rate",
         "_RateOfRun(self, group, self._taken() - int(start), capture.steps), dtype, now",
         "_RateOfRun(self, group, 0, capture.steps), dtype, now",
         RANDOM_STEPS,
@@ -1199,7 +1201,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "clipping-leaves-rows-that-were-not-read",
-        "tapegraph/optim/clipping.py",
+        "tapegraph/optim/clipping.py:clip_grad_norm",
         "[(p, g.dense() if isinstance(g, RowSparse) else g) for p, g in found]",
         "found",
         "tests/compiling/test_tables.py -k norm",
@@ -1207,7 +1209,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "commits-while-it-computes",
-        "tapegraph/optim/optimizer.py",
+        "tapegraph/optim/optimizer.py:Optimizer._changes",
         "                    changed.append(leaf)\n",
         "                    changed.append(leaf)\n                    set_array(leaf, array)\n",
         "tests/optim/test_step.py",
@@ -1215,7 +1217,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "rows-of-arrays-handed-out-are-written",
-        "tapegraph/optim/leaves.py",
+        "tapegraph/optim/leaves.py:rows_set",
         "table = own(p._array) if is_shared(p) else p._array",
         "table = p._array if p._array.flags.writeable else own(p._array)",
         "tests/optim/test_step.py",
@@ -1223,7 +1225,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "clipping-hides-infinity",
-        "tapegraph/optim/clipping.py",
+        "tapegraph/optim/clipping.py:clip_grad_norm",
         "factor = np.where(np.isfinite(norm), factor, np.nan)",
         "factor = np.where(np.isfinite(norm), factor, 0.0)",
         "tests/optim/test_clipping.py",
@@ -1232,7 +1234,7 @@ FAULTS = (
     Fault(
         "scopes",
         "no-grad-records",
-        "tapegraph/recording/scopes.py",
+        "tapegraph/recording/scopes.py:no_grad",
         "scope = Scope(RECORDING, False)",
         "scope = Scope(RECORDING, True)",
         "tests/recording/test_concurrency.py tests/recording/test_tape.py",
@@ -1240,7 +1242,7 @@ FAULTS = (
     Fault(
         "scopes",
         "leaving-takes-the-innermost",
-        "tapegraph/recording/scopes.py",
+        "tapegraph/recording/scopes.py:Setting.leave",
         "if entered[position][0] is scope:",
         "if entered[position][0] is not None:",
         "tests/recording/test_concurrency.py",
@@ -1248,7 +1250,7 @@ FAULTS = (
     Fault(
         "scopes",
         "tasks-share-their-parents-tape",
-        "tapegraph/recording/tape.py",
+        "tapegraph/recording/tape.py:current",
         "if recorder.tape.task is not running_task():",
         "if recorder.tape is None:",
         "tests/recording/test_concurrency.py",
@@ -1256,7 +1258,7 @@ FAULTS = (
     Fault(
         "tape",
         "never-forgets",
-        "tapegraph/recording/tape.py",
+        "tapegraph/recording/tape.py:Tape.prune",
         "self.refs = [r for r in self.refs if r() is not None]",
         "self.refs = list(self.refs)",
         "tests/differentiation/test_memory.py -n2",
@@ -1264,7 +1266,7 @@ FAULTS = (
     Fault(
         "tape",
         "retained-results-get-none",
-        "tapegraph/recording/linearize.py",
+        "tapegraph/recording/linearize.py:History.__init__",
         "self.wanted += [x for x in entries if x._retains]",
         "self.wanted += []",
         "tests/tensors/test_tensor.py tests/whole/test_goldens.py",
@@ -1272,7 +1274,7 @@ FAULTS = (
     Fault(
         "tape",
         "conditions-need-gradients",
-        "tapegraph/recording/record.py",
+        "tapegraph/recording/record.py:apply",
         "else compress(inputs, flows):",
         "else inputs[: len(flows)]:",
         "tests/tensors/test_defop.py -k tuple_of_rules",
@@ -1281,7 +1283,7 @@ FAULTS = (
     Fault(
         "engines",
         "warns-every-time",
-        "tapegraph/engines/fallback_policy.py",
+        "tapegraph/engines/fallback_policy.py:account",
         "first = cause not in _warned",
         "first = True",
         "tests/differentiation/test_fallback_policy.py",
@@ -1289,7 +1291,7 @@ FAULTS = (
     Fault(
         "engines",
         "strict-falls-back-all-the-same",
-        "tapegraph/engines/fallback_policy.py",
+        "tapegraph/engines/fallback_policy.py:account",
         "    if strict():",
         "    if strict() is None:",
         "tests/differentiation/test_fallback_policy.py",
@@ -1297,7 +1299,7 @@ FAULTS = (
     Fault(
         "engines",
         "a-bug-leaves-no-traceback",
-        "tapegraph/differentiation/backward.py",
+        "tapegraph/differentiation/backward.py:differentiated",
         "False, 0.0, seconds, trace)",
         "False, 0.0, seconds, None)",
         "tests/differentiation/test_engines.py",
@@ -1305,7 +1307,7 @@ FAULTS = (
     Fault(
         "engines",
         "what-may-pass-is-given-up",
-        "tapegraph/engines/choice.py",
+        "tapegraph/engines/choice.py:Choice.failed",
         "if failure.transient and way.setbacks < TRIALS:",
         "if False:",
         "tests/differentiation/test_engines.py",
@@ -1313,7 +1315,7 @@ FAULTS = (
     Fault(
         "engines",
         "cold-runs-are-judged",
-        "tapegraph/engines/choice.py",
+        "tapegraph/engines/choice.py:Choice.took",
         "counts = way is self._last and not preparing",
         "counts = True",
         "tests/engines/test_choice.py",
@@ -1321,7 +1323,7 @@ FAULTS = (
     Fault(
         "engines",
         "what-preparing-took-is-not-paid",
-        "tapegraph/engines/choice.py",
+        "tapegraph/engines/choice.py:Choice.took",
         "ledger.paid += seconds - usual + preparing",
         "ledger.paid += seconds - usual",
         "tests/engines/test_choice.py",
@@ -1329,7 +1331,7 @@ FAULTS = (
     Fault(
         "engines",
         "a-slow-way-is-measured-whatever-that-takes",
-        "tapegraph/engines/choice.py",
+        "tapegraph/engines/choice.py:Choice._is_judged",
         "if len(way.times) > 1 and min(way.times) > FAR * self.stands.run:",
         "if False:",
         "tests/engines/test_choice.py",
@@ -1337,7 +1339,7 @@ FAULTS = (
     Fault(
         "engines",
         "a-choice-is-never-looked-at-again",
-        "tapegraph/engines/choice.py",
+        "tapegraph/engines/choice.py:Choice._lack",
         "        if cost <= REVIEW * spent:",
         "        if not cost:",
         "tests/engines/test_choice.py",
@@ -1345,7 +1347,7 @@ FAULTS = (
     Fault(
         "engines",
         "a-run-that-moved-the-state-is-a-measurement",
-        "tapegraph/engines/choice.py",
+        "tapegraph/engines/choice.py:Choice.took",
         "            self._last, way.arrival = way, seconds\n",
         "            way.times.append(seconds / runs)\n",
         "tests/engines/test_choice.py",
@@ -1353,7 +1355,7 @@ FAULTS = (
     Fault(
         "engines",
         "signal-handlers-are-looked-for-at-each-refusal",
-        "tapegraph/engines/fallback_policy.py",
+        "tapegraph/engines/fallback_policy.py:account",
         "    if isinstance(error, EngineDeclined):\n",
         "    raise_interrupt(error)\n    if isinstance(error, EngineDeclined):\n",
         "tests/differentiation/test_fallback_policy.py -k handlers",
@@ -1361,7 +1363,7 @@ FAULTS = (
     Fault(
         "engines",
         "each-step-pays-for-the-import-alone",
-        "tapegraph/engines/choice.py",
+        "tapegraph/engines/choice.py:Choice._lack",
         "lack = max(lack, compiling + loading - self._process.surplus)",
         "lack = max(lack, compiling + loading - self.ledger.surplus)",
         "tests/engines/test_choice.py",
@@ -1369,7 +1371,7 @@ FAULTS = (
     Fault(
         "engines",
         "trying-costs-nothing",
-        "tapegraph/engines/choice.py",
+        "tapegraph/engines/choice.py:Choice._lack",
         "lack = compiling - self.ledger.surplus",
         "lack = -self.ledger.surplus",
         "tests/engines/test_choice.py",
@@ -1377,7 +1379,7 @@ FAULTS = (
     Fault(
         "engines",
         "a-condition-is-converted",
-        "tapegraph/recording/op.py",
+        "tapegraph/recording/op.py:Op.converts",
         "            if next(carry, False) and x != result and",
         "            if x != result and",
         "tests/lowering/test_lowering.py -k where",
@@ -1387,7 +1389,7 @@ FAULTS = (
     Fault(
         "errors",
         "name-the-librarys-own-line",
-        "tapegraph/errors.py",
+        "tapegraph/errors.py:_BETWEEN",
         "for folder in (*FOLDERS, os.path.dirname(np.__file__)",
         "for folder in (os.path.dirname(np.__file__)",
         "tests/recording/test_errors.py",
@@ -1395,7 +1397,7 @@ FAULTS = (
     Fault(
         "errors",
         "entries-name-the-functions-first-line",
-        "tapegraph/recording/recorder.py",
+        "tapegraph/recording/recorder.py:Recorder.result",
         "entry._lasti = frame.f_lasti",
         "entry._lasti = -1",
         "tests/recording/test_errors.py tests/recording/test_tape.py",
@@ -1404,7 +1406,7 @@ FAULTS = (
     Fault(
         "value",
         "sub-wrong-sign",
-        "tapegraph/tensors/value.py",
+        "tapegraph/tensors/value.py:Value.__sub__",
         "self._data - other._data, 1.0, -1.0)",
         "self._data - other._data, 1.0, 1.0)",
         "tests/tensors/test_value.py",
@@ -1412,7 +1414,7 @@ FAULTS = (
     Fault(
         "value",
         "mul-partials-swapped",
-        "tapegraph/tensors/value.py",
+        "tapegraph/tensors/value.py:Value.__mul__",
         "            out._da = y\n",
         "            out._da = x\n",
         "tests/tensors/test_value.py",
@@ -1420,7 +1422,7 @@ FAULTS = (
     Fault(
         "value",
         "sigmoid-loses-its-tail",
-        "tapegraph/scalars/arithmetic.py",
+        "tapegraph/scalars/arithmetic.py:sigmoid",
         "z / (1.0 + z)), z / (1.0 + z) ** 2",
         "z / (1.0 + z)), (1.0 - 1.0 / (1.0 + z)) / (1.0 + z)",
         "tests/tensors/test_value.py -k sigmoid",
@@ -1429,7 +1431,7 @@ FAULTS = (
     Fault(
         "defop",
         "a-rule-of-other-arguments-is-registered",
-        "tapegraph/tensors/defop.py",
+        "tapegraph/tensors/defop.py:defop",
         '            takes.check_taken_by(rule, "vjp", ("g", "y"))\n',
         "            pass\n",
         "tests/tensors/test_defop.py -k other_arguments",
@@ -1437,7 +1439,7 @@ FAULTS = (
     Fault(
         "recording",
         "the-innermost-caller-is-named",
-        "tapegraph/recording/lost_gradients.py",
+        "tapegraph/recording/lost_gradients.py:_caller",
         "            if home or parts[0] != package:\n",
         "            if not package:\n",
         "tests/recording/test_lost_arrays.py",
@@ -1445,7 +1447,7 @@ FAULTS = (
     Fault(
         "recording",
         "a-function-of-a-constant-writes-into-it",
-        "tapegraph/recording/numpy_functions.py",
+        "tapegraph/recording/numpy_functions.py:_copied",
         "return np.array(value._array) if isinstance(value, Node) else value",
         "return value._array if isinstance(value, Node) else value",
         "tests/recording/test_lost_arrays.py -k never_write",
@@ -1453,7 +1455,7 @@ FAULTS = (
     Fault(
         "recording",
         "what-needs-a-gradient-runs-as-a-constant",
-        "tapegraph/recording/numpy_functions.py",
+        "tapegraph/recording/numpy_functions.py:_run",
         "    if recorder().records(*given) or any(map(_needs_gradient, given)):\n",
         "    if recorder().records(*given):\n",
         "tests/recording/test_lost_arrays.py -k refused",
@@ -1461,7 +1463,7 @@ FAULTS = (
     Fault(
         "defop",
         "cotangents-of-users-rules-stay-conjugated",
-        "tapegraph/tensors/defop.py",
+        "tapegraph/tensors/defop.py:_gradients",
         "_arguments(_conjugated(g), y, *arrays)",
         "_arguments(g, y, *arrays)",
         "tests/tensors/test_defop.py -k complex",
@@ -1469,7 +1471,7 @@ FAULTS = (
     Fault(
         "defop",
         "second-derivatives-of-users-rules-conjugated",
-        "fallback/recorded_sweep.py",
+        "fallback/recorded_sweep.py:transposed_jvp.vjp",
         "gradients([conj(g)]",
         "gradients([g]",
         "tests/tensors/test_defop.py -k complex",
@@ -1477,7 +1479,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "complex-cotangents-of-a-second-run-conjugated",
-        "tapegraph/transforms/checkpoint.py",
+        "tapegraph/transforms/checkpoint.py:_Segment.gradients",
         "_unpacked(_conjugated(g), outs)",
         "_unpacked(g, outs)",
         "tests/transforms/test_checkpoint.py -k complex",
@@ -1485,7 +1487,7 @@ FAULTS = (
     Fault(
         "autograd",
         "cotangents-of-nodes-by-our-convention",
-        "tapegraph/autograd/boxes.py",
+        "tapegraph/autograd/boxes.py:gradient_of",
         "        return conj(x)\n",
         "        return x\n",
         "tests/hips/test_nodes.py -k complex",
@@ -1493,7 +1495,7 @@ FAULTS = (
     Fault(
         "defop",
         "numbers-widen-float32",
-        "tapegraph/tensors/defop.py",
+        "tapegraph/tensors/defop.py:_operands",
         "as_leaf(np.asarray(x, np.result_type(*dtypes, x)))",
         "as_leaf(np.asarray(x, np.float64))",
         "tests/tensors/test_defop.py",
@@ -1501,7 +1503,7 @@ FAULTS = (
     Fault(
         "defop",
         "takes-too-few-gradients",
-        "tapegraph/tensors/defop.py",
+        "tapegraph/tensors/defop.py:_gradients",
         "if len(given) != len(arrays):",
         "if len(given) > len(arrays):",
         "tests/tensors/test_defop.py",
@@ -1510,7 +1512,7 @@ FAULTS = (
     Fault(
         "random",
         "drawn-once-for-all-runs",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.draw",
         "        leaf = self.reading(draw, dtype)",
         "        leaf = self.input(np.asarray(draw(), dtype))",
         RANDOM,
@@ -1518,7 +1520,7 @@ FAULTS = (
     Fault(
         "random",
         "programs-that-draw-by-other-numbers-are-equal",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.draw",
         '        leaf._attrs = {"draw": op, **by}',
         '        leaf._attrs = {"draw": op}',
         RANDOM,
@@ -1526,7 +1528,7 @@ FAULTS = (
     Fault(
         "random",
         "dropout-lets-the-mean-fall",
-        "tapegraph/random.py",
+        "tapegraph/random.py:keep_scale",
         "    return 1.0 / (1.0 - p) if p < 1.0 else 0.0",
         "    return 1.0",
         RANDOM,
@@ -1534,7 +1536,7 @@ FAULTS = (
     Fault(
         "random",
         "a-forked-child-shares-the-stream",
-        "tapegraph/random.py",
+        "tapegraph/random.py:",
         "    os.register_at_fork(after_in_child=_forget)",
         "    pass",
         f"{RANDOM} -k fork",
@@ -1542,7 +1544,7 @@ FAULTS = (
     Fault(
         "random",
         "a-state-that-numpy-mends-is-taken",
-        "tapegraph/random.py",
+        "tapegraph/random.py:set_state",
         "        understood = taken.state == state  # NumPy ignores what it does not know",
         "        understood = True",
         f"{RANDOM} -k refused",
@@ -1551,7 +1553,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-at-the-rate-of-its-first-call",
-        "tapegraph/optim/optimizer.py",
+        "tapegraph/optim/optimizer.py:_RateOfRun.ahead",
         "each = self.steps[id(self.optimizer)]",
         "each = 0",
         f"{SCAN} -k schedules",
@@ -1560,7 +1562,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-without-its-real-calls",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._next",
         "runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)",
         "runs = block.count",
         f"{SCAN} -k real",
@@ -1568,7 +1570,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-of-a-program-that-becomes-another",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.repeats",
         "return self.carried is not None and all(\n"
         "            grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found\n"
         "        )",
@@ -1578,7 +1580,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-draws-twice-what-a-loop-did-not-use",
-        "tapegraph/compiling/programs.py",
+        "tapegraph/compiling/programs.py:Programs._run_in_loop",
         "take_back(undo)\n            if choice is not None",
         "undo.clear()\n            if choice is not None",
         f"{SCAN} -k error_in_call_k",
@@ -1587,7 +1589,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-that-carries-no-gradient",
-        "lowering/steps/loop.py",
+        "lowering/steps/loop.py:_LoopWriter._left",
         "return before if place is None else outputs[place]",
         "return before",
         f"{SCAN} -k add_up",
@@ -1596,7 +1598,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-that-assigns-what-does-not-stand",
-        "lowering/steps/step_graph.py",
+        "lowering/steps/step_graph.py:Writer.assign",
         "tf.cond(stands, partial(self._assigned, new), lambda: tf.constant(False))",
         "self._assigned(new)",
         f"{SCAN} -k nan",
@@ -1605,7 +1607,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-makes-room-for-all-that-comes",
-        "tapegraph/compiling/programs.py",
+        "tapegraph/compiling/programs.py:Programs.run_many",
         "part, later = block.part(done), min(ahead - done, most)",
         "part, later = block.part(done), ahead - done",
         f"{SCAN} -k room",
@@ -1614,7 +1616,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-takes-rows-of-other-calls",
-        "tapegraph/compiling/scan.py",
+        "tapegraph/compiling/scan.py:CallBlock.part",
         "rest._start += start",
         "rest._start = start",
         f"{SCAN} -k equals",
@@ -1623,7 +1625,7 @@ FAULTS = (
     Fault(
         "compile",
         "state-is-not-read-again",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace._find_leaves",
         "            elif capture.is_state(node):",
         "            elif capture.is_state(node) and node._requires_grad:",
         HAZARDS,
@@ -1631,7 +1633,7 @@ FAULTS = (
     Fault(
         "compile",
         "guards-of-gradients-ignored",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.holds",
         "        return all(_has_gradient(node) == had for node, had in self._guarded)",
         "        return True",
         HAZARDS,
@@ -1639,7 +1641,7 @@ FAULTS = (
     Fault(
         "compile",
         "none-and-zero-gradients-mixed",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.gradients_stored",
         "            elif left is ZEROED or _has_gradient(node):",
         "            elif left is ZEROED:",
         HAZARDS,
@@ -1647,7 +1649,7 @@ FAULTS = (
     Fault(
         "compile",
         "gradient-set-to-none-becomes-zero",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.gradients_stored",
         "            elif left is None:\n                grad = None",
         "            elif left is None:\n                grad = stored.ZERO",
         "tests/compiling/test_hazards.py",
@@ -1655,7 +1657,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-mismatch-keeps-what-its-call-did",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._alone",
         "                make(taken_back)  # nothing",
         "                pass  # nothing",
         "tests/compiling/test_hazards.py",
@@ -1663,7 +1665,7 @@ FAULTS = (
     Fault(
         "compile",
         "constants-are-not-compared",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.differs_from",
         "            elif slot in self.constants and not _same([before], [after]):",
         "            elif False:",
         HAZARDS,
@@ -1671,7 +1673,7 @@ FAULTS = (
     Fault(
         "compile",
         "numbers-are-not-compared",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.differs_from",
         "                if identity(before) != identity(after):",
         "                if False:",
         HAZARDS,
@@ -1679,7 +1681,7 @@ FAULTS = (
     Fault(
         "compile",
         "other-tensors-from-outside-pass",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.differs_from",
         "            elif self.state.get(slot) is not other.state.get(slot):",
         "            elif False:",
         HAZARDS,
@@ -1687,7 +1689,7 @@ FAULTS = (
     Fault(
         "compile",
         "constant-results-are-shared",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.result.leaf",
         "            return value.copy() if isinstance(value, np.ndarray) else value",
         "            return value",
         HAZARDS,
@@ -1695,7 +1697,7 @@ FAULTS = (
     Fault(
         "compile",
         "arguments-keep-their-layout",
-        "fallback/plan/__init__.py",
+        "fallback/plan/__init__.py:Plan.__init__",
         '"C" if v.flags.c_contiguous else "K"',
         '"K"',
         "tests/compiling/test_plan.py -k any_order",
@@ -1703,7 +1705,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-dict-subclass-passes-for-a-dict",
-        "tapegraph/compiling/arguments.py",
+        "tapegraph/compiling/arguments.py:flattened",
         "    if kind in (dict, OrderedDict):\n        for key in value:",
         "    if isinstance(value, dict):\n        for key in value:",
         BAD_INPUT,
@@ -1711,7 +1713,7 @@ FAULTS = (
     Fault(
         "compile",
         "arrays-count-without-their-dtype",
-        "tapegraph/compiling/arguments.py",
+        "tapegraph/compiling/arguments.py:flattened",
         '(("array", value.shape, value.dtype),))\n    if kind is dict',
         '(("array", value.shape),))\n    if kind is dict',
         HAZARDS,
@@ -1719,7 +1721,7 @@ FAULTS = (
     Fault(
         "compile",
         "static-values-count-without-their-type",
-        "tapegraph/compiling/arguments.py",
+        "tapegraph/compiling/arguments.py:flattened",
         "    if kind in _STATIC:\n        return Static(kind, value)",
         "    if kind in _STATIC:\n        return Static(int if kind is bool else kind, value)",
         HAZARDS,
@@ -1727,7 +1729,7 @@ FAULTS = (
     Fault(
         "compile",
         "keys-count-without-their-type",
-        "tapegraph/compiling/arguments.py",
+        "tapegraph/compiling/arguments.py:flattened",
         "(Static(type(k), k), flattened(",
         "(Static(int, k), flattened(",
         "tests/compiling/test_arguments.py",
@@ -1735,7 +1737,7 @@ FAULTS = (
     Fault(
         "compile",
         "masks-of-later-arguments-are-dropped",
-        "tapegraph/compiling/arguments.py",
+        "tapegraph/compiling/arguments.py:flattened",
         'value = numeric(value, "compile", path)  # which refuses it',
         "pass",
         "tests/compiling/test_arguments.py",
@@ -1743,7 +1745,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-float-does-not-take-the-dtype-of-arrays",
-        "tapegraph/recording/numpy_functions.py",
+        "tapegraph/recording/numpy_functions.py:met_with",
         "np.result_type(*floats) if floats else np.dtype(np.float64)",
         "np.dtype(np.float64)",
         "tests/compiling/test_arguments.py",
@@ -1751,7 +1753,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-bad-index-is-not-the-eager-error",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._run",
         "                Trace(self._fn, structure, plain, tried)\n",
         "                pass\n",
         "tests/compiling/test_compile.py",
@@ -1759,7 +1761,7 @@ FAULTS = (
     Fault(
         "compile",
         "graphs-of-forgotten-traces-stay-registered",
-        "lowering/calls.py",
+        "lowering/calls.py:DirectCall.begin",
         "            _let_go(self.function.graph)\n",
         "            pass\n",
         "tests/lowering/test_compiled_steps.py",
@@ -1768,7 +1770,7 @@ FAULTS = (
     Fault(
         "recording",
         "numpys-warnings-name-our-line",
-        "tapegraph/numpy_warnings.py",
+        "tapegraph/numpy_warnings.py:FORWARDS",
         '    "tapegraph.recording.record",\n',
         "",
         "tests/recording/test_numpy_warnings.py",
@@ -1776,7 +1778,7 @@ FAULTS = (
     Fault(
         "compile",
         "arithmetic-of-floats-is-frozen",
-        "tapegraph/compiling/float_arithmetic.py",
+        "tapegraph/compiling/float_arithmetic.py:FloatProgram.__call__",
         "            values[place] = given[position]",
         "            pass",
         HAZARDS,
@@ -1784,7 +1786,7 @@ FAULTS = (
     Fault(
         "compile",
         "arithmetic-of-floats-is-not-compared",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.differs_from",
         "            difference = self._floats.differs_from(other._floats)",
         "            pass",
         HAZARDS,
@@ -1792,7 +1794,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-float-has-a-hash",
-        "tapegraph/tensors/run_float.py",
+        "tapegraph/tensors/run_float.py:_name",
         'for _name in ("bool", "hash", "str", "format"):',
         'for _name in ("bool", "str", "format"):',
         "tests/compiling/test_arguments.py",
@@ -1800,7 +1802,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-exception-is-not-taken-back",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.assign",
         "        self.undo.appendleft(old_numbers(leaf))\n",
         "",
         HAZARDS,
@@ -1808,7 +1810,7 @@ FAULTS = (
     Fault(
         "compile",
         "state-of-the-plan-is-that-after-the-step",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.recording",
         "            recording.values[slot] = self.started.get(id(node), node._array)",
         "            recording.values[slot] = node._array",
         HAZARDS,
@@ -1816,7 +1818,7 @@ FAULTS = (
     Fault(
         "compile",
         "zeroed-gradients-are-none",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.gradient",
         "            if self.gradients[id(leaf)][1] is ZEROED or self._had_gradient(leaf):",
         "            if False:",
         HAZARDS,
@@ -1824,7 +1826,7 @@ FAULTS = (
     Fault(
         "compile",
         "updates-in-place-of-a-gradient-are-lost",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.in_place",
         "            self.gradients[id(leaf)] = (leaf, result)",
         "            pass",
         HAZARDS,
@@ -1832,7 +1834,7 @@ FAULTS = (
     Fault(
         "compile",
         "arguments-change-in-place",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.in_place",
         "        if id(x) in self.of_caller:",
         "        if False:",
         HAZARDS,
@@ -1840,7 +1842,7 @@ FAULTS = (
     Fault(
         "compile",
         "state-is-read-in-its-last-version",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture._version",
         "            if version.node._seq < seq:",
         "            if True:",
         HAZARDS,
@@ -1848,7 +1850,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-version-needs-no-gradient",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture._stands_for",
         "        node._requires_grad = leaf._requires_grad",
         "        node._requires_grad = False",
         RANDOM_STEPS,
@@ -1856,7 +1858,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-version-is-the-value-it-was-given",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture._derivative",
         "        self._ends.add(id(inputs[1]))",
         "        pass",
         f"{VERSIONS} -k native",
@@ -1864,7 +1866,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-constant-made-inside-stays-plain",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.depends",
         "        return versions is not None and self.depends(versions[-1].value)",
         "        return False",
         RANDOM_STEPS,
@@ -1872,7 +1874,7 @@ FAULTS = (
     Fault(
         "compile",
         "elements-written-inside-were-always-there",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.written",
         "        self._stands_for(leaf, as_leaf(leaf._array.copy()))",
         "",
         "tests/compiling/test_versions.py -k written",
@@ -1880,7 +1882,7 @@ FAULTS = (
     Fault(
         "compile",
         "numbers-of-a-rule-become-float64",
-        "tapegraph/differentiation/products.py",
+        "tapegraph/differentiation/products.py:_tamed",
         "    if _everywhere(tame):\n        return x\n",
         "",
         f"{HAZARDS} -k float32",
@@ -1888,7 +1890,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-constant-shares-memory-with-what-is-left-behind",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.first",
         "            if held() is not None:",
         "            if False:",
         "tests/compiling/test_versions.py -k left_behind",
@@ -1896,7 +1898,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-leaf-changed-inside-is-not-stale",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.history",
         '            if getattr(leaf, "_changed", 0) > node._seq:',
         "            if False:",
         f"{VERSIONS} -k unused",
@@ -1904,7 +1906,7 @@ FAULTS = (
     Fault(
         "compile",
         "random-numbers-of-a-failed-call-are-gone",
-        "tapegraph/random.py",
+        "tapegraph/random.py:come_back",
         "        undo.extendleft([bits.lock.release, change, bits.lock.acquire])",
         "        pass",
         "tests/compiling/test_hazards.py",
@@ -1912,7 +1914,7 @@ FAULTS = (
     Fault(
         "compile",
         "seeds-of-the-plan-are-handed-out",
-        "fallback/plan/codegen.py",
+        "fallback/plan/codegen.py:Source._result",
         'f"{self._names.of(var)}.copy()" if of_the_plan else self._names.of(var)',
         "self._names.of(var)",
         HAZARDS,
@@ -1920,7 +1922,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-compiled-derivative-gives-tensors-for-arrays",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._as_eagerly",
         "        return mapped(_as_number, result) if plain else result\n",
         "        return result\n",
         "tests/compiling/test_jacobians.py -k 'numbers or scipy'",
@@ -1928,7 +1930,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "momentum-moves-a-frozen-parameter",
-        "tapegraph/optim/leaves.py",
+        "tapegraph/optim/leaves.py:gradient_of",
         "    if not p.requires_grad:  # momentum",
         "    if False:  # momentum",
         "tests/optim/test_optim.py -k frozen",
@@ -1936,7 +1938,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "plain-descent-moves-a-frozen-parameter",
-        "tapegraph/optim/update_rules.py",
+        "tapegraph/optim/update_rules.py:SGD._changes",
         "            if not p._requires_grad:  # frozen",
         "            if False:  # frozen",
         "tests/optim/test_optim.py -k frozen",
@@ -1944,7 +1946,7 @@ FAULTS = (
     Fault(
         "compile",
         "no-grad-shares-a-trace",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._call",
         "self._called(self._entry((structure, recorder().flows))",
         "self._called(self._entry((structure, True))",
         "tests/compiling/test_hazards.py",
@@ -1952,7 +1954,7 @@ FAULTS = (
     Fault(
         "compile",
         "gradients-are-written-before-the-step-is-accepted",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace.__init__",
         "        self._kept = [grad._array for grad in kept]",
         "        self._kept = [grad._array for grad in kept]\n"
         "        make(together(self.gradients_stored(self._kept)))",
@@ -1961,7 +1963,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-argument-made-a-parameter-is-frozen",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.recording",
         "                recording.program.ops[slot] = INPUT\n",
         "                pass\n",
         HAZARDS + " -k anew",
@@ -1969,7 +1971,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-parameter-made-of-an-argument-is-frozen",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture._is_argument",
         "        return self.is_input(data) and not data._requires_grad\n",
         "        return False\n",
         HAZARDS + " -k argument",
@@ -1977,7 +1979,7 @@ FAULTS = (
     Fault(
         "compile",
         "what-is-left-behind-grows-stale",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._expire",
         "            expire(entry.leaked, self.__name__)\n",
         "",
         HAZARDS + " -k left_behind",
@@ -1985,7 +1987,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-learning-rate-that-is-read-is-frozen",
-        "tapegraph/capture/capture.py",
+        "tapegraph/capture/capture.py:Capture.read_plain",
         "        if not in_handler(self.frame):\n",
         "        if not op:\n",
         "tests/compiling/test_hazards.py -k rate",
@@ -1993,7 +1995,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-interrupt-halves-the-commit",
-        "tapegraph/recording/changes.py",
+        "tapegraph/recording/changes.py:together",
         "    return map(_call, chain.from_iterable((changes,)))\n",
         "    return (_call(change) for change in changes)\n",
         INTERRUPTS + " -k native",
@@ -2001,7 +2003,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-interrupt-takes-back-a-step-that-was-taken",
-        "tapegraph/compiling/programs.py",
+        "tapegraph/compiling/programs.py:Programs._run",
         "                make(together([*changes, *then]))\n",
         "                make(together([*changes, *then[:1]]))\n",
         INTERRUPTS + " -k native",
@@ -2009,7 +2011,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-interrupt-leaves-an-engine-ahead",
-        "lowering/steps/step_graph.py",
+        "lowering/steps/step_graph.py:_commit",
         "    ran[:] = result\n",
         "    ran.extend(result)\n",
         INTERRUPTS + " -k tensorflow",
@@ -2018,7 +2020,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-exception-of-a-handler-is-an-engines-failure",
-        "tapegraph/interrupts.py",
+        "tapegraph/interrupts.py:raise_interrupt",
         "            if trace.tb_frame.f_code in handlers:\n                raise found\n",
         "            if trace.tb_frame.f_code in handlers:\n                break\n",
         INTERRUPTS + " -k recorded",
@@ -2026,7 +2028,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-handler-that-reads-is-part-of-the-recording",
-        "tapegraph/interrupts.py",
+        "tapegraph/interrupts.py:in_handler",
         "        if frame.f_code in handlers:\n            return True\n",
         "        if frame.f_code in handlers:\n            return False\n",
         INTERRUPTS + " -k recorded",
@@ -2034,7 +2036,7 @@ FAULTS = (
     Fault(
         "compile",
         "numpys-errors-stay-ignored-after-an-interrupt",
-        "tapegraph/numpy_warnings.py",
+        "tapegraph/numpy_warnings.py:quietly",
         "    return copy_context().run(_ignoring, fn, *args)\n",
         "    return _ignoring(fn, *args)\n",
         INTERRUPTS + " -k native",
@@ -2042,7 +2044,7 @@ FAULTS = (
     Fault(
         "compile",
         "what-is-fetched-replaces-what-came-meanwhile",
-        "tapegraph/recording/remote.py",
+        "tapegraph/recording/remote.py:restore",
         "        if node._held is held:\n            node._held = array\n",
         "        node._held = array\n",
         "tests/recording/test_remote.py",
@@ -2050,7 +2052,7 @@ FAULTS = (
     Fault(
         "compile",
         "the-last-of-repeated-rows-counts",
-        "tapegraph/arrays/row_sparse.py",
+        "tapegraph/arrays/row_sparse.py:RowSparse.moved",
         "            added[places] = sums * factor\n",
         "",
         "tests/compiling/test_tables.py tests/arrays/test_row_sparse.py",
@@ -2058,7 +2060,7 @@ FAULTS = (
     Fault(
         "compile",
         "rows-of-the-callers-own",
-        "tapegraph/compiling/programs.py",
+        "tapegraph/compiling/programs.py:Programs._computed.own",
         "return array.apart(fed)",
         "return array",
         "tests/compiling/test_tables.py",
@@ -2066,7 +2068,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-copy-taken-for-a-view-of-a-buffer",
-        "fallback/plan/codegen.py",
+        "fallback/plan/codegen.py:Source._is_fixed_view",
         "return list(map(id, result.roots)) == list(map(id, operand.roots))",
         "return True",
         PLAN,
@@ -2074,7 +2076,7 @@ FAULTS = (
     Fault(
         "compile",
         "result-over-an-operand-that-is-read-later",
-        "fallback/plan/memory.py",
+        "fallback/plan/memory.py:written_over",
         "id(var) in made and last[id(var)] == number and",
         "id(var) in made and",
         PLAN,
@@ -2082,7 +2084,7 @@ FAULTS = (
     Fault(
         "compile",
         "moved-up-before-it-is-ready",
-        "fallback/plan/memory.py",
+        "fallback/plan/memory.py:_Order._may_move",
         "            if instr.may_raise or not ready:",
         "            if instr.may_raise:",
         "tests/compiling/test_plan.py",
@@ -2090,7 +2092,7 @@ FAULTS = (
     Fault(
         "compile",
         "no-gradient-reaches-the-rows-of-a-plan",
-        "fallback/plan/compiler.py",
+        "fallback/plan/compiler.py:Backward.__init__",
         "self.flows = between(program, (self.y,), wanted & set(range(end)), inputs)",
         "self.flows = [slot in wanted for slot in range(end)]",
         "tests/compiling/test_jacobians.py -k eagerly",
@@ -2098,7 +2100,7 @@ FAULTS = (
     Fault(
         "compile",
         "no-jacobian-on-the-way-to-a-second-look",
-        "fallback/plan/compiler.py",
+        "fallback/plan/compiler.py:InNumPy.derivatives",
         "compute = backward.jacobian if op is JACOBIAN else backward.gradients",
         "compute = backward.gradients",
         "tests/compiling/test_jacobians.py -k second_look",
@@ -2106,7 +2108,7 @@ FAULTS = (
     Fault(
         "lowering",
         "a-nan-in-a-jacobian-is-not-seen",
-        "lowering/steps/step_graph.py",
+        "lowering/steps/step_graph.py:Writer.derivatives",
         "                self._look_at(grad.values if",
         "                program.ops[slot] is JACOBIAN or self._look_at(grad.values if",
         "tests/compiling/test_jacobians.py -k nan_in_tensorflow",
@@ -2115,7 +2117,7 @@ FAULTS = (
     Fault(
         "compile",
         "moved-up-at-any-cost",
-        "fallback/plan/memory.py",
+        "fallback/plan/memory.py:_Order._may_move",
         "        return 2 * cost <= size",
         "        return False",
         "tests/compiling/test_plan.py -k die_earlier",
@@ -2124,7 +2126,7 @@ FAULTS = (
     Fault(
         "locks",
         "held-for-ever-in-a-forked-child",
-        "tapegraph/interrupts.py",
+        "tapegraph/interrupts.py:",
         "    os.register_at_fork(after_in_child=_renew_all)",
         "    pass",
         "tests/recording/test_concurrency.py -k fork",
@@ -2133,7 +2135,7 @@ FAULTS = (
     Fault(
         "autograd",
         "convolution-off-the-middle",
-        "tapegraph/autograd/scipy/signal.py",
+        "tapegraph/autograd/scipy/signal.py:convolve",
         "else size // 2 for size in sizes",
         "else (size - 1) // 2 for size in sizes",
         "tests/hips/test_scipy.py",
@@ -2141,7 +2143,7 @@ FAULTS = (
     Fault(
         "autograd",
         "density-outside-of-its-plane",
-        "tapegraph/autograd/scipy/stats.py",
+        "tapegraph/autograd/scipy/stats.py:_on_the_support",
         "    if not kept.all():",
         "    if False:",
         "tests/hips/test_scipy.py",
@@ -2149,7 +2151,7 @@ FAULTS = (
     Fault(
         "autograd",
         "keyword-argument-without-its-position",
-        "tapegraph/autograd/tracer.py",
+        "tapegraph/autograd/tracer.py:called",
         "        args, kwargs = _by_position(f_raw, args, kwargs)\n",
         "",
         "tests/hips/test_drop_in.py -k keyword",
@@ -2157,7 +2159,7 @@ FAULTS = (
     Fault(
         "autograd",
         "no-warning-of-an-independent-result",
-        "tapegraph/autograd/core.py",
+        "tapegraph/autograd/core.py:_warn_of_constant",
         "    if not holds_box(out):\n",
         "    if False:\n",
         "tests/hips/test_drop_in.py -k independent",
@@ -2165,7 +2167,7 @@ FAULTS = (
     Fault(
         "autograd",
         "nested-blocks-joined",
-        "tapegraph/autograd/numpy/numpy_wrapper.py",
+        "tapegraph/autograd/numpy/numpy_wrapper.py:RECORDINGS",
         "    np.block: np.block,",
         "",
         "tests/hips/test_numpy_names.py -k dispatch",
@@ -2173,7 +2175,7 @@ FAULTS = (
     Fault(
         "autograd",
         "histogram-of-fixed-edges",
-        "tapegraph/autograd/numpy/numpy_wrapper.py",
+        "tapegraph/autograd/numpy/numpy_wrapper.py:_edges",
         "    if np.ndim(bins) or not holds_tensor(ends):\n",
         "    if True:\n",
         "tests/hips/test_numpy_names.py -k histogram",
@@ -2181,7 +2183,7 @@ FAULTS = (
     Fault(
         "autograd",
         "last-bin-open",
-        "tapegraph/autograd/numpy/numpy_wrapper.py",
+        "tapegraph/autograd/numpy/numpy_wrapper.py:_histogram",
         "inside = (plain >= edges[0]) & (plain <= edges[-1])",
         "inside = (plain >= edges[0]) & (plain < edges[-1])",
         "tests/hips/test_numpy_names.py -k dispatch",
@@ -2189,7 +2191,7 @@ FAULTS = (
     Fault(
         "autograd",
         "density-beyond-its-support",
-        "tapegraph/autograd/scipy/stats.py",
+        "tapegraph/autograd/scipy/stats.py:inside",
         "    if _everywhere(np.logical_not(outside)):\n",
         "    if True:\n",
         "tests/hips/test_distributions.py -k edges",
@@ -2197,7 +2199,7 @@ FAULTS = (
     Fault(
         "autograd",
         "parameters-out-of-range-taken",
-        "tapegraph/autograd/scipy/stats.py",
+        "tapegraph/autograd/scipy/stats.py:valid",
         "    if _everywhere(holds):\n",
         "    if True:\n",
         "tests/hips/test_distributions.py -k edges",
@@ -2205,7 +2207,7 @@ FAULTS = (
     Fault(
         "autograd",
         "covariance-without-check",
-        "tapegraph/autograd/scipy/stats.py",
+        "tapegraph/autograd/scipy/stats.py:_checked_normal",
         "    if plain.ndim == 2 and abs(",
         "    if False and abs(",
         "tests/hips/test_distributions.py -k symmetric",
@@ -2213,7 +2215,7 @@ FAULTS = (
     Fault(
         "autograd",
         "hessian-row-by-row",
-        "tapegraph/autograd/differential_operators.py",
+        "tapegraph/autograd/differential_operators.py:hessian",
         "    return core.make_jacobian(lambda x: _slopes(fun, x), x)",
         "    return _slopes(lambda x: _slopes(fun, x), x)",
         "tests/hips/test_drop_in.py -k one_pass",
@@ -2221,7 +2223,7 @@ FAULTS = (
     Fault(
         "autograd",
         "gradient-by-a-number-without-shape",
-        "tapegraph/autograd/core.py",
+        "tapegraph/autograd/core.py:make_vjp",
         '    argument = _lifted(_point("make_vjp", x))\n',
         "    argument = _lifted(x)\n",
         "tests/hips/test_drop_in.py -k numpys",
@@ -2229,7 +2231,7 @@ FAULTS = (
     Fault(
         "autograd",
         "checkpoint-in-other-scopes",
-        "tapegraph/transforms/checkpoint.py",
+        "tapegraph/transforms/checkpoint.py:_Segment._as_at_first",
         "Scope(DIFFERENTIATING, self._differentiating)",
         "Scope(DIFFERENTIATING, False)",
         "tests/hips/test_drop_in.py -k checkpoint",
@@ -2237,7 +2239,7 @@ FAULTS = (
     Fault(
         "autograd",
         "trace-that-never-ends",
-        "tapegraph/autograd/boxes.py",
+        "tapegraph/autograd/boxes.py:_root",
         "    ended = {x._saved for x in before if x._op is AFTER}",
         "    ended: set[Any] = set()",
         "tests/hips/test_nodes.py",
@@ -2245,7 +2247,7 @@ FAULTS = (
     Fault(
         "autograd",
         "array-that-stands-for-no-list",
-        "tapegraph/autograd/boxes.py",
+        "tapegraph/autograd/boxes.py:fitted",
         "given.shape[:1] == (len(form),)",
         "given.shape == ()",
         "tests/hips/test_drop_in.py -k array",
@@ -2253,7 +2255,7 @@ FAULTS = (
     Fault(
         "autograd",
         "result-of-what-no-rule-knows",
-        "tapegraph/autograd/tracer.py",
+        "tapegraph/autograd/tracer.py:_Call._check_reads_arguments",
         "(type(node) is Dual or node._seq <= self._start):",
         "type(node) is Dual:",
         "tests/hips/test_drop_in.py -k refuses",
@@ -2261,7 +2263,7 @@ FAULTS = (
     Fault(
         "autograd",
         "value-in-a-rule-under-all-levels",
-        "tapegraph/autograd/boxes.py",
+        "tapegraph/autograd/boxes.py:_value_of",
         "    return left(x) if inputs and reaches(x, inputs) else x.numpy()[()]",
         "    return x.numpy()[()]",
         "tests/hips/test_drop_in.py -k looks_at",
@@ -2269,7 +2271,7 @@ FAULTS = (
     Fault(
         "autograd",
         "zero-of-a-class-of-ones-own",
-        "tapegraph/autograd/boxes.py",
+        "tapegraph/autograd/boxes.py:gradient_of",
         "return opened(x) if type(element) is Element else",
         "return opened(target) if type(element) is not Element else",
         "tests/hips/test_own_classes.py -k structures",
@@ -2277,7 +2279,7 @@ FAULTS = (
     Fault(
         "autograd",
         "untraced-call-traced",
-        "tapegraph/autograd/tracer.py",
+        "tapegraph/autograd/tracer.py:called",
         ").get(fun) is _untraced:",
         ").get(fun) is None:",
         "tests/hips/test_nodes.py -k not_traced",
@@ -2285,7 +2287,7 @@ FAULTS = (
     Fault(
         "autograd",
         "last-definition-loses",
-        "tapegraph/autograd/core.py",
+        "tapegraph/autograd/core.py:defvjp_argnum",
         "    primitive_vjps[fun] = rule\n",
         "    primitive_vjps.setdefault(fun, rule)\n",
         "tests/hips/test_drop_in.py -k last_definition",
@@ -2293,7 +2295,7 @@ FAULTS = (
     Fault(
         "autograd",
         "numpys-places-are-taken-for-ours",
-        "tapegraph/recording/numpy_functions.py",
+        "tapegraph/recording/numpy_functions.py:_is_one_place",
         "return by_place and (theirs.name == ours.name or theirs.kind is _POSITIONAL)",
         "return by_place",
         "tests/tensors/test_numpy_functions.py -k places_and_names",
@@ -2301,7 +2303,7 @@ FAULTS = (
     Fault(
         "autograd",
         "labels-dropped",
-        "tapegraph/recording/numpy_functions.py",
+        "tapegraph/recording/numpy_functions.py:wraps_arrays",
         '(hasattr(kind, "__tapegraph_apply__") or hasattr(kind, "__pandas_priority__"))',
         "True",
         "tests/tensors/test_numpy_functions.py -k wrappers",
@@ -2310,7 +2312,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-sums-from-the-right",
-        "tapegraph/scalars/numbers.py",
+        "tapegraph/scalars/numbers.py:_folded",
         "                chain.append(b)\n",
         "                chain.insert(0, b)\n",
         f"{VALUES} -k order",
@@ -2318,7 +2320,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-weak-zeros",
-        "tapegraph/scalars/numbers.py",
+        "tapegraph/scalars/numbers.py:Levels.run",
         "            if self._strong and np.isnan(pool[self._weighed :]).any():",
         "            if not self._strong and np.isnan(pool[self._weighed :]).any():",
         f"{VALUES} -k infinite",
@@ -2326,7 +2328,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-chain-of-what-is-used-twice",
-        "tapegraph/scalars/numbers.py",
+        "tapegraph/scalars/numbers.py:_folded",
         "            if a in terms and uses[a] == 1:",
         "            if a in terms:",
         f"{VALUES} -k random",
@@ -2334,7 +2336,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-negative-zero-gradient",
-        "tapegraph/scalars/recorder.py",
+        "tapegraph/scalars/recorder.py:NumberRecorder._total",
         "(self._kinds[arrived[0]] in (NUMBER, TOTAL))",
         "arrived",
         f"{VALUES} -k kind_of_number",
@@ -2342,7 +2344,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-failed-call-is-kept",
-        "tapegraph/scalars/recorder.py",
+        "tapegraph/scalars/recorder.py:NumberRecorder.assign",
         "            self.capture.undo.appendleft(before)\n",
         "",
         f"{VALUES} -k fails",
@@ -2350,7 +2352,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-late-version-of-a-tensor",
-        "tapegraph/scalars/recorder.py",
+        "tapegraph/scalars/recorder.py:NumberRecorder._source",
         "        if self.capture.may_change(tensor):",
         "        if self._capture is None:",
         f"{VALUES} -k from_outside",
@@ -2358,7 +2360,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-in-another-order-than-the-sweep",
-        "tapegraph/tensors/value.py",
+        "tapegraph/tensors/value.py:_in_order",
         "        node = ready.pop()\n        order.append(node)",
         "        node = ready.pop(0)\n        order.append(node)",
         f"{VALUES} -k random",
@@ -2366,7 +2368,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-comparison-frozen",
-        "tapegraph/tensors/value.py",
+        "tapegraph/tensors/value.py:_peer",
         '        _numbers().leaves("comparison", value, other)\n',
         "        pass\n",
         f"{VALUES} -k frozen",
@@ -2374,7 +2376,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-from-outside-not-compared",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:Trace._differs_in_numbers",
         "        if self.numbers != other.numbers:\n",
         "        if self.numbers is None:\n",
         f"{VALUES} -k differ",
@@ -2382,7 +2384,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-other-constants-not-compared",
-        "tapegraph/scalars/numbers.py",
+        "tapegraph/scalars/numbers.py:Numbers.differs_from",
         "                if not np.array_equal(scalar_bits([before]), scalar_bits([after])):",
         "                if before is None:",
         f"{VALUES} -k differ",
@@ -2390,7 +2392,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-gradients-not-written",
-        "tapegraph/scalars/state.py",
+        "tapegraph/scalars/state.py:ScalarState.changes",
         "            else:\n                made.append",
         "            elif slot != GRAD:\n                made.append",
         "tests/compiling/test_values.py -k between",
@@ -2398,7 +2400,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-any-rule-on-all-at-once",
-        "tapegraph/optim/optimizer.py",
+        "tapegraph/optim/optimizer.py:Optimizer.__init_subclass__",
         "            cls.elementwise = False\n",
         "            pass\n",
         f"{VALUES} -k new_rule",
@@ -2407,7 +2409,7 @@ FAULTS = (
     Fault(
         "guards",
         "nothing-is-checked",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._entry",
         "entry.arguments == arguments and entry.view.holds():",
         "entry.arguments == arguments:",
         RANDOM_STEPS,
@@ -2415,7 +2417,7 @@ FAULTS = (
     Fault(
         "guards",
         "any-trace-of-the-arguments-will-do",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._seen_before",
         "if views[known].key == entry.view.key:",
         "if True:",
         RANDOM_STEPS,
@@ -2423,7 +2425,7 @@ FAULTS = (
     Fault(
         "guards",
         "arrays-are-not-read-again",
-        "tapegraph/compiling/guards.py",
+        "tapegraph/compiling/guards.py:View.holds",
         "                if contents(held) != before:",
         "                if False:",
         "tests/compiling/test_random_steps.py -k steps_natively",
@@ -2431,7 +2433,7 @@ FAULTS = (
     Fault(
         "guards",
         "closures-are-not-looked-at",
-        "tapegraph/compiling/guards.py",
+        "tapegraph/compiling/guards.py:_Walk._users_function",
         "zip(function.__closure__ or (), code.co_freevars, strict=True)",
         "()",
         RANDOM_STEPS,
@@ -2439,7 +2441,7 @@ FAULTS = (
     Fault(
         "guards",
         "globals-are-not-looked-at",
-        "tapegraph/compiling/guards.py",
+        "tapegraph/compiling/guards.py:_Walk.globals",
         "        new = sorted(names.globals - seen)",
         "        new = []",
         RANDOM_STEPS,
@@ -2447,7 +2449,7 @@ FAULTS = (
     Fault(
         "guards",
         "containers-are-counted-alone",
-        "tapegraph/compiling/guards.py",
+        "tapegraph/compiling/guards.py:_Walk.value",
         "            if depth < _DEPTH and self._is_new(value, depth):",
         "            if False:",
         "tests/compiling/test_complex_steps.py -k closure",
@@ -2455,7 +2457,7 @@ FAULTS = (
     Fault(
         "guards",
         "attributes-are-not-looked-at",
-        "tapegraph/compiling/guards.py",
+        "tapegraph/compiling/guards.py:_Walk._attributes_of",
         "            held = sorted(n for n in own if n in kept or self._counts(n, own[n]))",
         "            held = []",
         RANDOM_STEPS,
@@ -2463,7 +2465,7 @@ FAULTS = (
     Fault(
         "guards",
         "data-of-classes-are-not-looked-at",
-        "tapegraph/compiling/guards.py",
+        "tapegraph/compiling/guards.py:_Walk._class",
         "names = sorted(ran | (self._known.attributes & space.keys()))",
         "names = []",
         "tests/compiling/test_guards.py -k class",
@@ -2471,7 +2473,7 @@ FAULTS = (
     Fault(
         "guards",
         "names-in-inner-functions-are-not-read",
-        "tapegraph/compiling/ran.py",
+        "tapegraph/compiling/ran.py:_in_constants",
         "            names |= names_of(constant)",
         "            pass",
         "tests/compiling/test_hazards.py -k raises_and_leaves",
@@ -2479,7 +2481,7 @@ FAULTS = (
     Fault(
         "guards",
         "no-later-call-is-real",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._next_real",
         "return max(4, 1 << calls.bit_length())",
         "return 0",
         "tests/compiling/test_random_steps.py -k steps_natively",
@@ -2487,7 +2489,7 @@ FAULTS = (
     Fault(
         "guards",
         "copies-share-their-steps",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled.__get__",
         "if steps is None or steps.owner() is not instance:",
         "if steps is None:",
         "tests/compiling/test_guards.py -k copied",
@@ -2495,7 +2497,7 @@ FAULTS = (
     Fault(
         "guards",
         "new-traces-are-never-refused",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._new_entry",
         'elif self._on_retrace == "raise":',
         "elif False:",
         "tests/compiling/test_guards.py -k refused",
@@ -2503,7 +2505,7 @@ FAULTS = (
     Fault(
         "guards",
         "a-fed-float-is-not-put-back",
-        "tapegraph/compiling/trace.py",
+        "tapegraph/compiling/trace.py:_in_place",
         "        make(together(plain))\n",
         "        pass\n",
         "tests/distributed/test_data_parallel.py -k fed",
@@ -2511,7 +2513,7 @@ FAULTS = (
     Fault(
         "guards",
         "a-fed-float-makes-a-second-average",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._traced",
         "            self._averages = plain.averages\n",
         "",
         "tests/distributed/test_data_parallel.py -k fed",
@@ -2519,7 +2521,7 @@ FAULTS = (
     Fault(
         "guards",
         "a-call-with-plain-floats-may-leave-others",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._traced",
         "            if left is None or recorded.left() == left:",
         "            if True:",
         f"{FED} -k asks",
@@ -2527,7 +2529,7 @@ FAULTS = (
     Fault(
         "guards",
         "what-a-function-changes-itself-it-changes-twice",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._traced",
         "            if self._averages or not same:",
         "            if self._averages:",
         f"{FED} -k runs_once",
@@ -2535,7 +2537,7 @@ FAULTS = (
     Fault(
         "guards",
         "the-object-that-a-fed-float-is-does-not-count",
-        "tapegraph/compiling/guards.py",
+        "tapegraph/compiling/guards.py:View.holds",
         "return not self.fed or not self.fed_elsewhere()",
         "return True",
         f"{FED} -k asks",
@@ -2543,7 +2545,7 @@ FAULTS = (
     Fault(
         "guards",
         "another-thread-reads-a-float-for-the-step",
-        "tapegraph/tensors/run_float.py",
+        "tapegraph/tensors/run_float.py:RunFloat.read",
         "if self.is_outside or in_handler(self.source.capture.frame):",
         "if in_handler(self._inputs_of.capture.frame):",
         f"{FED} -k thread",
@@ -2551,7 +2553,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-complex-number-is-taken-for-a-float",
-        "tapegraph/compiling/float_arithmetic.py",
+        "tapegraph/compiling/float_arithmetic.py:_power",
         "    if type(power) is complex:",
         "    if False:",
         f"{FED} -k root",
@@ -2559,7 +2561,7 @@ FAULTS = (
     Fault(
         "guards",
         "a-float-that-is-read-is-fed",
-        "tapegraph/compiling/inputs.py",
+        "tapegraph/compiling/inputs.py:Inputs.read",
         "self._was_read |= self.numbers.arguments[place]",
         "pass",
         "tests/compiling/test_guards.py -k counts_by_value",
@@ -2567,7 +2569,7 @@ FAULTS = (
     Fault(
         "guards",
         "functions-of-the-library-count-by-their-code",
-        "tapegraph/compiling/guards.py",
+        "tapegraph/compiling/guards.py:_Walk._function",
         "self._see(name, Same(function))",
         "self._see(name, function.__code__)",
         "tests/compiling/test_guards.py -k library",
@@ -2575,7 +2577,7 @@ FAULTS = (
     Fault(
         "guards",
         "code-that-runs-is-not-noted",
-        "tapegraph/compiling/ran.py",
+        "tapegraph/compiling/ran.py:Witness.note",
         "            self._noted[id(code), id(space)] = code, space",
         "            pass",
         "tests/compiling/test_ran.py",
@@ -2583,7 +2585,7 @@ FAULTS = (
     Fault(
         "guards",
         "unforeseen-code-makes-a-program-at-once",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._foresee",
         "                entry.view, entry.programs = now, None",
         "                entry.view = now",
         "tests/compiling/test_ran.py -k runs_later",
@@ -2591,7 +2593,7 @@ FAULTS = (
     Fault(
         "guards",
         "keys-of-classes-are-not-checked",
-        "tapegraph/compiling/guards.py",
+        "tapegraph/compiling/guards.py:_Walk._class",
         "                self._check_all(space)  # a new one may hide that of a class above",
         "                pass",
         "tests/compiling/test_ran.py -k later",
@@ -2600,7 +2602,7 @@ FAULTS = (
     Fault(
         "ranks",
         "weights-are-forgotten",
-        "tapegraph/distributed/exchange.py",
+        "tapegraph/distributed/exchange.py:Exchange.average",
         "        elif flat is not self.flat or weight != 1:",
         "        elif flat is not self.flat:",
         f"{RANKS} -k uneven",
@@ -2608,7 +2610,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-failed-run-is-explained-by-a-second-exchange",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:Compiled._run",
         "            if entry.trace.averages:",
         "            if False:",
         f"{RANKS} -k fails_after",
@@ -2616,7 +2618,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-forward-of-before-an-exchange-is-a-constant-after-it",
-        "tapegraph/compiling/parts.py",
+        "tapegraph/compiling/parts.py:cut_apart",
         "        slots |= _differentiated(program, slots)\n",
         "        pass\n",
         f"{RANKS} -k differentiated_after",
@@ -2624,7 +2626,7 @@ FAULTS = (
     Fault(
         "ranks",
         "the-digest-is-of-nothing",
-        "tapegraph/distributed/exchange.py",
+        "tapegraph/distributed/exchange.py:_digest",
         "        found.update(np.ascontiguousarray(array).data)",
         "        found.update(array.dtype.str.encode())",
         f"{RANKS} -k drifted",
@@ -2632,7 +2634,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-failed-step-keeps-the-average",
-        "tapegraph/distributed/data_parallel.py",
+        "tapegraph/distributed/data_parallel.py:DataParallel._stepped",
         "            if self.optimizer._steps._array is taken:",
         "            if self.optimizer._steps._array is not taken:",
         f"{RANKS} -k rule_that_fails",
@@ -2640,7 +2642,7 @@ FAULTS = (
     Fault(
         "ranks",
         "the-state-of-rank-0-is-not-sent",
-        "tapegraph/distributed/data_parallel.py",
+        "tapegraph/distributed/data_parallel.py:_send_out",
         "    if comm.rank:\n        make(together(changes))",
         "    if comm.size > 2:\n        make(together(changes))",
         f"{RANKS} -k uneven",
@@ -2648,7 +2650,7 @@ FAULTS = (
     Fault(
         "ranks",
         "parameters-without-an-optimizer-stay-apart",
-        "tapegraph/distributed/data_parallel.py",
+        "tapegraph/distributed/data_parallel.py:_Shared.share",
         "            _send_out(self._comm, new)\n",
         "",
         f"{STRATEGY} -k as_they_step",
@@ -2656,7 +2658,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-change-by-hand-is-let-through",
-        "tapegraph/distributed/data_parallel.py",
+        "tapegraph/distributed/data_parallel.py:_Shared.check",
         "            if id(p) not in averaged:",
         "            if id(p) not in averaged and not params:",
         f"{STRATEGY} -k would_differ",
@@ -2664,7 +2666,7 @@ FAULTS = (
     Fault(
         "ranks",
         "clipping-is-of-one-worker",
-        "tapegraph/optim/clipping.py",
+        "tapegraph/optim/clipping.py:_averaged",
         "    if averaging is not None:",
         "    if averaging is not None and not leaves:",
         f"{STRATEGY} -k take_the_steps",
@@ -2672,7 +2674,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-step-is-let-into-another-program",
-        "tapegraph/distributed/data_parallel.py",
+        "tapegraph/distributed/data_parallel.py:OnWorkers.__call__",
         "        if inside and AVERAGING.value() is not self._shared:",
         "        if inside and AVERAGING.value() is self._shared:",
         f"{STRATEGY} -k no_part",
@@ -2680,7 +2682,7 @@ FAULTS = (
     Fault(
         "ranks",
         "compiling-again-leaves-the-workers",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:compile",
         "fn._given, fn._workers if strategy is None else strategy",
         "fn._given, strategy",
         f"{STRATEGY} -k no_part",
@@ -2688,7 +2690,7 @@ FAULTS = (
     Fault(
         "ranks",
         "workers-take-the-largest-number",
-        "lowering/collectives.py",
+        "lowering/collectives.py:Workers._sum",
         'merge_op="Add"',
         'merge_op="Max"',
         f"{STRATEGY} -k add_up",
@@ -2698,7 +2700,7 @@ FAULTS = (
     Fault(
         "interop",
         "half-precision-is-refused-in-a-step",
-        "tapegraph/compiling/arguments.py",
+        "tapegraph/compiling/arguments.py:flattened",
         "        if value.dtype.itemsize == 2 and value.dtype.name in HALF:",
         "        if value.dtype.name not in HALF and not value.dtype.name:",
         "tests/tensors/test_other_libraries.py -k half",
@@ -2706,7 +2708,7 @@ FAULTS = (
     Fault(
         "interop",
         "a-parameter-of-half-precision",
-        "tapegraph/tensors/tensor.py",
+        "tapegraph/tensors/tensor.py:param",
         'numeric(here.numbers_of(data), "param", "data", widens=False)',
         'numeric(here.numbers_of(data), "param", "data")',
         "tests/tensors/test_other_libraries.py -k half",
@@ -2714,7 +2716,7 @@ FAULTS = (
     Fault(
         "interop",
         "a-buffer-is-no-argument",
-        "tapegraph/compiling/arguments.py",
+        "tapegraph/compiling/arguments.py:flattened",
         "    if isinstance(value, (memoryview, array)) or",
         "    if isinstance(value, array) or",
         "tests/tensors/test_other_libraries.py -k one_trace",
@@ -2722,7 +2724,7 @@ FAULTS = (
     Fault(
         "export",
         "a-number-that-follows-the-batch-is-baked-in",
-        "tapegraph/exporting/recorded.py",
+        "tapegraph/exporting/recorded.py:FreeFunction._check_constant",
         "if len({repr(identity(x)) for x in found}) > 1:",
         "if False:",
         f"{EXPORT} -k baked_in",
@@ -2731,7 +2733,7 @@ FAULTS = (
     Fault(
         "export",
         "a-length-that-follows-the-batch-has-no-base",
-        "lowering/export.py",
+        "lowering/export.py:_sized",
         "Size(batch) * value.per + value.base",
         "Size(batch) * value.per",
         FREE,
@@ -2740,7 +2742,7 @@ FAULTS = (
     Fault(
         "export",
         "a-third-size-is-not-checked",
-        "tapegraph/exporting/recorded.py",
+        "tapegraph/exporting/recorded.py:_followed",
         "if all(length.per * n + length.base == x for n, x in zip(sizes, found, strict=True)):",
         "if True:",
         f"{EXPORT} -k baked_in",
@@ -2749,7 +2751,7 @@ FAULTS = (
     Fault(
         "export",
         "no-grad-lets-a-gradient-through",
-        "lowering/export.py",
+        "lowering/export.py:_FreeTranslator.operation",
         "result if op.kind is OpKind.COMPARISON else tf.stop_gradient(result)",
         "result",
         f"{EXPORT} -k does_not_flow",
@@ -2758,7 +2760,7 @@ FAULTS = (
     Fault(
         "export",
         "infinities-stay-in-value-and-gradients",
-        "lowering/export.py",
+        "lowering/export.py:export.value_and_gradients",
         "if not any(op.rules for op in function.recorded.program.ops):",
         "if False:",
         f"{EXPORT} -k absorb",
@@ -2767,7 +2769,7 @@ FAULTS = (
     Fault(
         "export",
         "numbers-of-the-graph-are-not-compared",
-        "lowering/export.py",
+        "lowering/export.py:_check",
         "        _compare(got.numpy(), value)\n",
         "        pass\n",
         f"{EXPORT} -k found_out",
@@ -2776,7 +2778,7 @@ FAULTS = (
     Fault(
         "export",
         "a-batch-that-has-fewer-rows-is-no-error-in-onnx",
-        "tapegraph/exporting/onnx.py",
+        "tapegraph/exporting/onnx.py:_getitem",
         "x.reshaped(out.shape, exactly=free)",
         "x.reshaped(out.shape)",
         f"{ONNX} -k fewer",
@@ -2784,7 +2786,7 @@ FAULTS = (
     Fault(
         "export",
         "a-place-beyond-a-table-is-its-last-in-onnx",
-        "tapegraph/exporting/onnx.py",
+        "tapegraph/exporting/onnx.py:_within",
         "where(inside, x.like(high))",
         "where(inside, x.like(-1))",
         f"{ONNX} -k beyond",
@@ -2792,7 +2794,7 @@ FAULTS = (
     Fault(
         "export",
         "an-extreme-passes-over-nan-in-onnx",
-        "tapegraph/exporting/onnx.py",
+        "tapegraph/exporting/onnx.py:_extreme.rule",
         'where(math.nan, y) if x.dtype.kind == "f" else y',
         'where(math.nan, y) if x.dtype.kind == "i" else y',
         f"{ONNX} -k nan",
@@ -2800,7 +2802,7 @@ FAULTS = (
     Fault(
         "export",
         "float64-goes-where-onnxruntime-has-none",
-        "tapegraph/exporting/onnx.py",
+        "tapegraph/exporting/onnx.py:OnnxGraph.node",
         "if kind in _FLOAT32 and given != np.float32:",
         "if False:",
         f"{ONNX} -k refused",
@@ -2808,7 +2810,7 @@ FAULTS = (
     Fault(
         "export",
         "a-name-stands-for-two-in-onnx",
-        "tapegraph/exporting/onnx.py",
+        "tapegraph/exporting/onnx.py:export",
         "if taken.count(name) > 1:",
         "if False:",
         f"{ONNX} -k refused",
@@ -2816,7 +2818,7 @@ FAULTS = (
     Fault(
         "export",
         "a-length-that-follows-the-batch-has-no-base-in-onnx",
-        "tapegraph/exporting/onnx.py",
+        "tapegraph/exporting/onnx.py:OnnxGraph.number",
         "(grown + value.base if value.base else grown)",
         "grown",
         f"{ONNX} -k any_batch",
@@ -2824,7 +2826,7 @@ FAULTS = (
     Fault(
         "export",
         "a-graph-for-tensorboard-loses-its-inputs",
-        "lowering/steps/step.py",
+        "lowering/steps/step.py:_renamed",
         "        node.input[:] = [_input(text, names) for text in node.input]\n",
         "        pass\n",
         "tests/compiling/test_write.py",
@@ -2834,7 +2836,7 @@ FAULTS = (
     Fault(
         "seeing",
         "a-gradient-on-the-way-is-not-looked-at",
-        "fallback/sweep.py",
+        "fallback/sweep.py:Arrays.tell",
         "        watcher.added(self.recording, self._by, slot, part, grad, strong=False)\n",
         "        pass\n",
         ANOMALY,
@@ -2842,7 +2844,7 @@ FAULTS = (
     Fault(
         "seeing",
         "a-line-of-a-plan-is-not-looked-at",
-        "tapegraph/seeing/anomaly.py",
+        "tapegraph/seeing/anomaly.py:_Anomaly.passed",
         "                raise AskReal\n",
         "                pass\n",
         ANOMALY,
@@ -2850,7 +2852,7 @@ FAULTS = (
     Fault(
         "seeing",
         "an-infinity-that-is-fed-is-an-error",
-        "tapegraph/seeing/anomaly.py",
+        "tapegraph/seeing/anomaly.py:_look",
         "if not is_nan.any() and any(np.isinf(x).any() for x in floats):",
         "if False:",
         ANOMALY,
@@ -2858,7 +2860,7 @@ FAULTS = (
     Fault(
         "seeing",
         "an-update-is-not-looked-at",
-        "tapegraph/optim/update_rules.py",
+        "tapegraph/optim/update_rules.py:SGD._changes",
         "if not self.by_rows or group.weight_decay or is_watched():",
         "if not self.by_rows or group.weight_decay:",
         ANOMALY,
@@ -2866,7 +2868,7 @@ FAULTS = (
     Fault(
         "seeing",
         "a-profile-counts-a-backward-for-the-next-operation",
-        "fallback/sweep.py",
+        "fallback/sweep.py:Arrays._swept",
         'watcher.begins(ENGINE, f"backward of {program.ops[slot].name}", where)',
         'watcher.begins(ENGINE, f"backward of {program.ops[slot - 1].name}", where)',
         "tests/seeing/test_profile.py",
@@ -2874,7 +2876,7 @@ FAULTS = (
     Fault(
         "seeing",
         "the-lines-of-a-plan-stay-for-good",
-        "fallback/plan/__init__.py",
+        "fallback/plan/__init__.py:Plan.__init__",
         "        finalize(self, linecache.cache.pop, file, None)\n",
         "",
         "tests/seeing/test_explain.py",
@@ -2882,7 +2884,7 @@ FAULTS = (
     Fault(
         "seeing",
         "a-name-of-another-librarys-is-no-attribute-error",
-        "tapegraph/other_names.py",
+        "tapegraph/other_names.py:Elsewhere.__get__",
         "raise AttributeError(text, name=self._name, obj=x)",
         "raise TypeError(text)",
         "tests/tensors/test_other_names.py",
@@ -2891,7 +2893,7 @@ FAULTS = (
     Fault(
         "data",
         "an-order-is-drawn-once-for-all-loops",
-        "tapegraph/data.py",
+        "tapegraph/data.py:Batches.__iter__",
         "        return iter(self.epoch())\n",
         "        return iter(vars(self).setdefault('_first', self.epoch()))\n",
         "tests/data/test_batches.py -k loops_differ",
@@ -2899,7 +2901,7 @@ FAULTS = (
     Fault(
         "data",
         "the-short-batch-is-kept",
-        "tapegraph/data.py",
+        "tapegraph/data.py:BatchRows.__init__",
         "self._full + (left > 0 and not drop_last)",
         "self._full + (left > 0)",
         "tests/data/test_batches.py -k drop_last",
@@ -2907,7 +2909,7 @@ FAULTS = (
     Fault(
         "data",
         "a-whole-array-is-read-for-a-batch",
-        "tapegraph/data.py",
+        "tapegraph/data.py:BatchRows._rows",
         "return np.take(self._array, self._order[start:stop], axis=0)",
         "return np.array(self._array)[self._order[start:stop]]",
         "tests/data/test_batches.py -k disk",
@@ -2916,7 +2918,7 @@ FAULTS = (
     Fault(
         "forward",
         "the-threshold-is-not-looked-at",
-        "tapegraph/engines/backend.py",
+        "tapegraph/engines/backend.py:_by_choice",
         "max(sizes, default=0) < max(threshold, 1):",
         "max(sizes, default=0) < 1:",
         "tests/lowering/test_forward_kernels.py -k threshold",
@@ -2925,7 +2927,7 @@ FAULTS = (
     Fault(
         "forward",
         "a-step-is-recorded-by-other-kernels",
-        "tapegraph/engines/backend.py",
+        "tapegraph/engines/backend.py:_by_choice",
         "if name == NUMPY or op.saves or recorder().capture is not None:",
         "if name == NUMPY or op.saves:",
         "tests/lowering/test_forward_kernels.py -k compiled",
@@ -2935,7 +2937,7 @@ FAULTS = (
     Fault(
         "pictures",
         "rounds-of-a-loop-miscounted",
-        "tapegraph/drawing/folding.py",
+        "tapegraph/drawing/folding.py:_find_repetition",
         "return start, period, length // period\n",
         "return start, period, length // period - 1\n",
         DRAW,
@@ -2943,7 +2945,7 @@ FAULTS = (
     Fault(
         "pictures",
         "rounds-begin-anywhere",
-        "tapegraph/drawing/folding.py",
+        "tapegraph/drawing/folding.py:_find_repetition",
         "start = min(starts, key=lambda n: _handed_on(read_by, n, n + period))",
         "start = starts[-1]",
         DRAW,
@@ -2951,7 +2953,7 @@ FAULTS = (
     Fault(
         "pictures",
         "what-is-read-differently-is-a-loop",
-        "tapegraph/drawing/folding.py",
+        "tapegraph/drawing/folding.py:_is_loop",
         "return any(before.pop()) or all(",
         "return True or all(",
         DRAW,
@@ -2959,7 +2961,7 @@ FAULTS = (
     Fault(
         "pictures",
         "start-of-a-loop-is-inscribed",
-        "tapegraph/drawing/folding.py",
+        "tapegraph/drawing/folding.py:Folding._repeats",
         "                    self.inscribed.discard(mine)",
         "                    pass",
         DRAW,
@@ -2967,7 +2969,7 @@ FAULTS = (
     Fault(
         "pictures",
         "a-chain-takes-what-others-read",
-        "tapegraph/drawing/folding.py",
+        "tapegraph/drawing/folding.py:Folding._chains",
         "if before >= 0 and read_by[before] == {n} and around[one] == around[part]:",
         "if before >= 0 and around[one] == around[part]:",
         DRAW,
@@ -2975,7 +2977,7 @@ FAULTS = (
     Fault(
         "pictures",
         "update-drawn-before-the-gradients",
-        "tapegraph/drawing/folding.py",
+        "tapegraph/drawing/folding.py:Folding._find_stages",
         "wanted = min(latest, default=last if vertex.writes else stages[i])",
         "wanted = stages[i]",
         DRAW,
@@ -2983,7 +2985,7 @@ FAULTS = (
     Fault(
         "pictures",
         "boxes-overlap",
-        "tapegraph/drawing/layout.py",
+        "tapegraph/drawing/layout.py:_settle",
         "while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:",
         "while False:",
         DRAW,
@@ -2991,7 +2993,7 @@ FAULTS = (
     Fault(
         "pictures",
         "edges-without-lanes",
-        "tapegraph/drawing/layout.py",
+        "tapegraph/drawing/layout.py:_Layout._path",
         "for row in self._rows[self._ranks[tail] + 1 : self._ranks[head]]:",
         "for row in ():",
         DRAW,
@@ -2999,7 +3001,7 @@ FAULTS = (
     Fault(
         "export",
         "narrow-integers-where-no-node-takes-them",
-        "tapegraph/exporting/onnx.py",
+        "tapegraph/exporting/onnx.py:OnnxGraph.node",
         "if wide != given:",
         "if wide is None:",
         ONNX,
@@ -3007,7 +3009,7 @@ FAULTS = (
     Fault(
         "export",
         "small-sums-before-they-are-wide",
-        "tapegraph/exporting/onnx.py",
+        "tapegraph/exporting/onnx.py:_Emission.operation",
         "found = row(out, *self.converted(slot, self.values), **program.attrs[slot])",
         "found = row(out, *self.operands(slot), **program.attrs[slot])",
         ONNX,
@@ -3015,7 +3017,7 @@ FAULTS = (
     Fault(
         "distributed",
         "a-later-hook-hides-the-abort",
-        "tapegraph/distributed/exchange.py",
+        "tapegraph/distributed/exchange.py:end_job_on_errors",
         "if sys.excepthook is not _hook:",
         "if not isinstance(_hook, _EndOfJob) or not _hook.comms:",
         RANKS,
@@ -3023,7 +3025,7 @@ FAULTS = (
     Fault(
         "pictures",
         "the-result-of-a-loop-is-no-result",
-        "tapegraph/drawing/layout.py",
+        "tapegraph/drawing/layout.py:_Layout._box",
         "for i in part.members for j in self._folding.alike[i])",
         "for i in part.members for j in [i])",
         DRAW,
@@ -3031,7 +3033,7 @@ FAULTS = (
     Fault(
         "seeing",
         "control-characters-of-names-in-text",
-        "tapegraph/escapes.py",
+        "tapegraph/escapes.py:escaped",
         "repr(c)[1:-1]",
         "c",
         "tests/seeing/test_escapes.py",
@@ -3039,7 +3041,7 @@ FAULTS = (
     Fault(
         "pictures",
         "names-are-markup",
-        "tapegraph/drawing/scene.py",
+        "tapegraph/drawing/scene.py:_escaped",
         "return escape(escaped_lines(text))",
         "return escaped_lines(text)",
         DRAW,
@@ -3047,7 +3049,7 @@ FAULTS = (
     Fault(
         "pictures",
         "dot-without-escapes",
-        "tapegraph/drawing/picture.py",
+        "tapegraph/drawing/picture.py:_quoted",
         """safe = (line.replace("\\\\", "\\\\\\\\").replace('"', '\\\\"') for line in lines)""",
         """safe = (line.replace('"', '\\\\"') for line in lines)""",
         DRAW,
@@ -3055,7 +3057,7 @@ FAULTS = (
     Fault(
         "pictures",
         "notebooks-run-names",
-        "tapegraph/markup.py",
+        "tapegraph/markup.py:heading",
         'told = " · ".join(escape(fact) for fact in facts if fact)',
         'told = " · ".join(fact for fact in facts if fact)',
         "tests/tensors/test_notebooks.py",
@@ -3063,7 +3065,7 @@ FAULTS = (
     Fault(
         "pictures",
         "parity-hides-a-difference",
-        "tapegraph/commands/machine.py",
+        "tapegraph/commands/machine.py:_compared",
         'return Compared(name, "both", float("nan"), False, str(error))',
         'return Compared(name, "both", float("nan"), True, str(error))',
         "tests/commands/test_command_line.py",
@@ -3071,7 +3073,7 @@ FAULTS = (
     Fault(
         "forward",
         "infinite-loss-of-no-weight",
-        "tapegraph/ops/losses.py",
+        "tapegraph/ops/losses.py:_weighed",
         "return weights * where(counted, losses, 0.0)",
         "return weights * losses",
         "tests/ops/test_networks.py -k infinite",
@@ -3079,7 +3081,7 @@ FAULTS = (
     Fault(
         "forward",
         "ignored-rows-counted",
-        "tapegraph/ops/losses.py",
+        "tapegraph/ops/losses.py:softmax_crossentropy",
         "return sum(losses) / sum(np.where(kept, *np.array([1, 0], scores.dtype)))",
         "return mean(losses)",
         "tests/ops/test_networks.py -k ignore",
@@ -3087,7 +3089,7 @@ FAULTS = (
     Fault(
         "forward",
         "queries-that-see-nothing-see-all",
-        "tapegraph/ops/layers.py",
+        "tapegraph/ops/layers.py:scaled_dot_product_attention",
         "return matmul(where(seen, weights, 0.0), values)",
         "return matmul(weights, values)",
         "tests/ops/test_networks.py -k attention",
@@ -3095,7 +3097,7 @@ FAULTS = (
     Fault(
         "forward",
         "all-of-the-largest-are-none",
-        "tapegraph/ops/index.py",
+        "tapegraph/ops/index.py:topk",
         "length - 1 - count if count < length else None",
         "length - 1 - count",
         "tests/ops/test_networks.py -k topk",
@@ -3103,7 +3105,7 @@ FAULTS = (
     Fault(
         "forward",
         "variance-of-groups-unbiased",
-        "tapegraph/ops/layers.py",
+        "tapegraph/ops/layers.py:group_norm",
         "variance = reduce.mean(square(centred), -1, keepdims=True)",
         "variance = reduce.var(table, -1, ddof=1, keepdims=True)",
         "tests/ops/test_networks.py -k group_norm",
@@ -3111,7 +3113,7 @@ FAULTS = (
     Fault(
         "forward",
         "last-interval-forgotten",
-        "tapegraph/ops/samples.py",
+        "tapegraph/ops/samples.py:_on_lines",
         "np.minimum(np.maximum(places, 1), knots.shape[0] - 1)",
         "np.minimum(np.maximum(places, 1), knots.shape[0] - 2)",
         "tests/ops/test_samples.py -k interp",
@@ -3119,7 +3121,7 @@ FAULTS = (
     Fault(
         "forward",
         "edges-of-first-order",
-        "tapegraph/ops/samples.py",
+        "tapegraph/ops/samples.py:_even_slopes",
         "        first = _weighed(f, (0, 1, 2), (-1.5 / h, 2.0 / h, -0.5 / h))",
         "        first = _weighed(f, (0, 1, 2), (-1.0 / h, 1.0 / h, 0.0 / h))",
         "tests/ops/test_samples.py -k gradient",
@@ -3127,7 +3129,7 @@ FAULTS = (
     Fault(
         "forward",
         "weighed-covariances-about-the-mean",
-        "tapegraph/ops/samples.py",
+        "tapegraph/ops/samples.py:cov",
         "centred = sub(rows, div(sum(mul(rows, shares), 1, keepdims=True), float(total)))",
         "centred = sub(rows, mean(rows, 1, keepdims=True))",
         "tests/ops/test_samples.py -k cov",
@@ -3135,7 +3137,7 @@ FAULTS = (
     Fault(
         "forward",
         "places-that-meet-keep-the-last",
-        "tapegraph/ops/index.py",
+        "tapegraph/ops/index.py:add_at",
         "    return add(x, scatter(parts, places, x.shape))",
         "    return where(scatter(parts, places, x.shape) != 0, parts, x)",
         "tests/ops/test_index.py -k add_at",
@@ -3143,7 +3145,7 @@ FAULTS = (
     Fault(
         "compile",
         "looked-at-runs-that-average-twice",
-        "tapegraph/compiling/compiled.py",
+        "tapegraph/compiling/compiled.py:_is_looked_at",
         "    return trace is not None and trace.averages and is_watched()",
         "    return False",
         "tests/distributed/test_data_parallel.py -k anomaly",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
 
 import pytest
 from mutations.__main__ import label, main
-from mutations.check import ROOT, Verdict, applied, copied, judge
+from mutations.check import ROOT, Verdict, applied, copied, judge, located
 from mutations.faults import FAULTS, Fault
 
 KNOWN = next(f for f in FAULTS if label(f) == "vjp/sub-wrong-sign")
@@ -14,12 +15,14 @@ KNOWN = next(f for f in FAULTS if label(f) == "vjp/sub-wrong-sign")
 
 def applies(fault: Fault) -> bool:
     tests = [word for word in shlex.split(fault.likely) if word.startswith("tests/")]
-    return (
-        all((ROOT / file).exists() for file in (fault.file, *tests))
-        and (ROOT / fault.file).read_text().count(fault.old) == 1
-        and fault.new != fault.old
-        and tests != []
-    )
+    try:
+        path, start, end = located(fault, ROOT)
+        sound = path.read_text()
+        faulty = sound[:start] + fault.new.strip() + sound[end:]
+        changed = ast.dump(ast.parse(faulty)) != ast.dump(ast.parse(sound))
+    except (SyntaxError, ValueError):
+        return False
+    return changed and tests != [] and all((ROOT / file).exists() for file in tests)
 
 
 def test_every_fault_applies():
@@ -32,20 +35,48 @@ def test_names_are_unique():
 
 def test_a_known_fault_is_killed_by_a_test_that_is_named(tmp_path):
     checkout = copied(tmp_path)
-    before = (checkout / KNOWN.file).read_bytes()
+    file, _, _ = located(KNOWN, checkout)
+    before = file.read_bytes()
     verdict = judge(KNOWN, checkout)
     assert verdict.killed_by.startswith("tests/ops/test_ops.py::test_case_keeps_every_promise[sub]")
     assert verdict.as_expected
-    assert (checkout / KNOWN.file).read_bytes() == before
+    assert file.read_bytes() == before
+
+
+def fault(within: str, old: str, new: str = "c") -> Fault:
+    return Fault("kind", "name", within, old, new, "tests/ops/test_ops.py")
 
 
 def test_a_fault_whose_text_has_gone_is_named(tmp_path):
     (tmp_path / "file.py").write_text("a = 1\na = 1\n")
     for old, count in (("b", 0), ("a = 1", 2)):
-        fault = Fault("kind", "name", "file.py", old, "c", "tests/ops/test_ops.py")
         with pytest.raises(ValueError, match=f"kind/name: its old text stands {count} times"):
-            with applied(fault, tmp_path):
+            with applied(fault("file.py:", old), tmp_path):
                 pass
+
+
+CODE = """
+def other(x):
+    return x + 1
+
+class Holder:
+    def found(self, x):
+        return sum(
+            x + 1,
+            start=2,
+        )
+"""
+
+
+def test_a_fault_is_found_in_its_function_wherever_that_stands(tmp_path):
+    (tmp_path / "tapegraph" / "room").mkdir(parents=True)
+    moved = tmp_path / "tapegraph" / "room" / "moved.py"
+    moved.write_text(CODE)
+    seeded = fault("tapegraph/before.py:Holder.found", "sum(x + 1, start=2)", "sum(x - 1, start=2)")
+    with applied(seeded, tmp_path):
+        assert "return sum(x - 1, start=2)" in moved.read_text()
+        assert "return x + 1" in moved.read_text()
+    assert moved.read_text() == CODE
 
 
 @pytest.mark.parametrize(
