@@ -72,16 +72,16 @@ class StrongTensor(ArrayMethods):
         absorbs: Any = [isinstance(x, StrongTensor) for x in inputs]
         tensors: Any = tuple(operand(name, as_tensor(x), "operand") for x in inputs)
         if name == "mul":
-            out = times(*tensors, absorbs=absorbs)
+            out = times(tensors[0], tensors[1], absorbs=absorbs)
         elif name == "div":
-            out = over(*tensors, absorbs=absorbs)
+            out = over(tensors[0], tensors[1], absorbs=absorbs)
         else:
             call = ELEMENTWISE.get(name)
             op = OPS.get(name) or DEFINED[name]
             out = call(*tensors) if call else apply(op, tensors, dict(attrs))
             if not looks_finite(out):
                 if name in ("matmul", "batch_matmul"):
-                    out = strong_matmul(*tensors, absorbs=absorbs)
+                    out = strong_matmul(tensors[0], tensors[1], absorbs=absorbs)
                 elif name == "einsum":
                     place = absorbs.index(True)
                     others = any(absorbs[:place] + absorbs[place + 1 :])

@@ -177,7 +177,7 @@ class Arrays:
             g = held[slot] if slot in wanted else held.pop(slot)
             if program.ops[slot] is PART:
                 (whole,), index = program.inputs[slot], program.attrs[slot]["output"]
-                outputs = held.setdefault(whole, [None] * len(program.dtypes[whole]))
+                outputs = held.setdefault(whole, [None] * len(program.dtypes[whole].descr))
                 outputs[index] = g if outputs[index] is None else self.plus(outputs[index], g)
                 continue
             self._by = slot

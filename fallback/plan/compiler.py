@@ -116,7 +116,7 @@ class Compiler(Interpreter):
         opaque = op.rules is not None
         hints: Any = (hint, f"{_SAVED}{slot}") if op.saves else hint
         if op.several:
-            hints = tuple(f"{hint}_{i}" for i in range(len(self.program.dtypes[slot])))
+            hints = tuple(f"{hint}_{i}" for i in range(len(self.program.dtypes[slot].descr)))
         out = self.builder.computed(op.forward, given, attrs, op.name, opaque, hints)
         if op.several:
             return tuple(map(self.builder.array, out))

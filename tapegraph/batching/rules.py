@@ -240,17 +240,15 @@ def _einsum(call: BatchedCall) -> Any:
 
 def _convolve(call: BatchedCall) -> Any:
     """Take the products of one sequence, turned around, with each window of the other."""
-    order = sorted((0, 1), key=lambda i: call.xs[i].shape[-1])
-    (short, long), (short_batched, long_batched) = (
-        [values[i] for i in order] for values in (call.xs, call.batched)
-    )
+    first, second = sorted((0, 1), key=lambda i: call.xs[i].shape[-1])
+    short, long = call.xs[first], call.xs[second]
     width, length = short.shape[-1], long.shape[-1] + short.shape[-1] - 1
     border = [(0, 0)] * (long.ndim - 1) + [(width - 1, width - 1)]
     places = np.arange(length)[:, None] + np.arange(width)
     windows = index.take(index.pad(long, border), places, axis=-1)
     turned = index.flip(short, -1)
-    batch = "z" * long_batched, "z" * short_batched
-    return linalg.einsum(f"{batch[0]}nw,{batch[1]}w->zn", windows, turned)
+    of_long, of_short = "z" * call.batched[second], "z" * call.batched[first]
+    return linalg.einsum(f"{of_long}nw,{of_short}w->zn", windows, turned)
 
 
 # Linear algebra

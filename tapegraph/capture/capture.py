@@ -50,7 +50,7 @@ class Version(NamedTuple):
     """What a leaf is from an assignment on: for a gradient a leaf as well, without a history."""
 
     leaf: Node
-    node: Node  # what the leaf stands for, from its place in time on
+    node: Any  # what the leaf stands for, from its place in time on
     value: Node  # what it was given
 
 
@@ -165,7 +165,7 @@ class Capture(Recorder):
         return RECORDING.value()
 
     @property
-    def capture(self) -> Capture:  # type: ignore[override]
+    def capture(self) -> Capture:
         """The program itself."""
         return self
 
@@ -315,7 +315,7 @@ class Capture(Recorder):
         self.started.setdefault(id(leaf), leaf._array)
         self.undo.appendleft(old_numbers(leaf))
         if isinstance(given, Node) and given._array.shape != array.shape:
-            given = np.broadcast_to(given, array.shape)  # type: ignore[call-overload]
+            given = np.broadcast_to(given, array.shape)
         given = self._value(kept(given)) if isinstance(given, Node) else as_leaf(array.copy())
         if given._array.shape != array.shape or given._array.dtype != array.dtype:
             raise NotImplementedError("assign: a capture takes values of the state's type")
@@ -446,7 +446,9 @@ class Capture(Recorder):
         leaf = kept(leaf)
         self.gradients[id(leaf)] = (leaf, grad)
 
-    replace_gradient = set_gradient
+    def replace_gradient(self, x: Any, grad: Any) -> None:
+        """Give a leaf a gradient that was computed from its own."""
+        self.set_gradient(x, grad)
 
     def retain_gradient(self, x: Any) -> None:
         """Refuse to keep the gradient of a result, of which runs compute none."""

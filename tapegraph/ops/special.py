@@ -65,7 +65,7 @@ __all__ = [
 
 def of_scipy(name: str) -> Callable[..., Any]:
     """Return SciPy's function of a name, or raise an ImportError that says how to install it."""
-    return getattr(scipy_module("special", f"special.{name}"), name)  # type: ignore[no-any-return]
+    return getattr(scipy_module("special", f"special.{name}"), name)
 
 
 def _scipy(name: str) -> Callable[..., Any]:

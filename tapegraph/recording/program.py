@@ -307,7 +307,7 @@ def between(
 def touches_complex(program: Program, slot: int) -> bool:
     """Return whether an operation takes or gives complex numbers."""
     dtypes = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
-    return any(code[1] == "c" for dtype in dtypes for _, code in dtype.descr)
+    return any(field[1][1] == "c" for dtype in dtypes for field in dtype.descr)
 
 
 def identity(value: Any) -> Any:

@@ -177,7 +177,7 @@ class Recorder:
         """Return a constant of the numbers that were made from data."""
         return as_leaf(array)
 
-    def parameter(self, leaf: Node, frame: FrameType) -> None:
+    def parameter(self, leaf: Any, frame: FrameType) -> None:
         """Make a leaf a parameter, at the line of a frame."""
         leaf._op = PARAM
         leaf._requires_grad = True
@@ -186,7 +186,7 @@ class Recorder:
         tape.enter(leaf)
         tape.add_param(leaf)
 
-    def set_requires_grad(self, leaf: Node, wanted: bool) -> None:
+    def set_requires_grad(self, leaf: Any, wanted: bool) -> None:
         """Make a constant a parameter, or a parameter a constant."""
         mark_changed(leaf)
         if wanted:

@@ -89,22 +89,22 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def shape(self) -> tuple[int, ...]:
         """Length along each axis."""
-        return self._array.shape
+        return self._array.shape  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type."""
-        return self._array.dtype
+        return self._array.dtype  # type: ignore[no-any-return]
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self._array.ndim
+        return self._array.ndim  # type: ignore[no-any-return]
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self._array.size
+        return self._array.size  # type: ignore[no-any-return]
 
     @property
     def _computed(self) -> Any:
@@ -136,7 +136,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """
         if not index and self._array.size != 1:
             raise self._not_one("item")
-        number: Any = self._array.item(*index)  # type: ignore[arg-type]
+        number: Any = self._array.item(*index)
         recorder().read(self, "item", _OUTSIDE)
         return number  # type: ignore[no-any-return]
 
@@ -360,12 +360,12 @@ class RemoteTensor(Tensor, remote=True):
     @property
     def shape(self) -> tuple[int, ...]:
         """Length along each axis, which an entry knows without the numbers."""
-        return self._array.shape if self._entry is None else self._entry.shape
+        return self._array.shape if self._entry is None else self._entry.shape  # type: ignore[no-any-return]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type, which it knows too."""
-        return self._array.dtype if self._entry is None else self._entry.dtype
+        return self._array.dtype if self._entry is None else self._entry.dtype  # type: ignore[no-any-return]
 
     ndim, size = Node.ndim, Node.size
 
