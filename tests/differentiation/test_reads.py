@@ -11,6 +11,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.op import ALL, OPS
 from tapegraph.recording.values import value_of
 from tests.cases import CASES, COMPLEX_CASES, Case
+from tests.quick import check_each, each_operation
 
 
 @pytest.fixture(autouse=True)
@@ -39,8 +40,7 @@ def gradients(case, *, all_kept, create_graph):
     return [None if g is None else g.numpy() for g in found]
 
 
-@pytest.mark.parametrize("case", [*CASES, *COMPLEX_CASES], ids=lambda case: case.id)
-def test_gradients_are_the_same_where_only_what_is_declared_was_kept(case):
+def keeps_what_its_gradients_read(case):
     for create_graph in (False, True):
         got, want = (
             gradients(case, all_kept=kept, create_graph=create_graph) for kept in (False, True)
@@ -49,12 +49,16 @@ def test_gradients_are_the_same_where_only_what_is_declared_was_kept(case):
             np.testing.assert_array_equal(a, b)
 
 
+@each_operation((*CASES, *COMPLEX_CASES))
+def test_gradients_are_the_same_where_only_what_is_declared_was_kept(op):
+    check_each(op, (*CASES, *COMPLEX_CASES), keeps_what_its_gradients_read)
+
+
 def test_each_operation_with_a_gradient_declares_what_it_reads():
     assert [name for name in VJPS if OPS[name].reads == (ALL,)] == []
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_what_was_let_go_is_computed_again_with_the_same_bits(case):
+def is_computed_again(case):
     with tg.no_grad():
         want = case.run(*(tg.param(x) + 0.0 for x in case.arrays()), *case.fixed()).numpy()
     leaves = [tg.param(x) for x in case.arrays()]
@@ -64,6 +68,11 @@ def test_what_was_let_go_is_computed_again_with_the_same_bits(case):
         del out
         (result,) = entry._inputs
         np.testing.assert_array_equal(value_of(result), want)
+
+
+@each_operation(CASES)
+def test_what_was_let_go_is_computed_again_with_the_same_bits(op):
+    check_each(op, CASES, is_computed_again)
 
 
 UNARY = {
