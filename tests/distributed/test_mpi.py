@@ -125,6 +125,9 @@ def job(tmp_path, program, *arguments, timeout=60):
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)
             pytest.fail(f"the job did not end: {process.communicate()}")
+        finally:  # a rank may outlive the others, and would wait for them in a busy loop
+            if shutil.which("pkill"):
+                subprocess.run(["pkill", "-KILL", "--session", str(process.pid)], check=False)
     return process.returncode, out, errors
 
 
