@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.batching.levels import LEVELS
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
 from tapegraph.fallback.rules import Joint, Row, Rule, recorded_row
@@ -32,9 +31,10 @@ from tapegraph.recording.record import outputs_of
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
-from tapegraph.tensors.batched import Batched, at_level, leaf_of_examples, levels_of
+from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual, dual_of
 from tapegraph.tensors.dual import parts as parts_of
+from tapegraph.tensors.examples import at_level, leaf_of_examples, levels_of
 
 
 def recorded_gradients(
@@ -157,7 +157,7 @@ def transposed_vjp(op: Op) -> Rule:
 def _pulled_back(part: Any, g: Any, t: Any) -> Any:
     """Return the derivative by ``g`` of ``part`` times ``t``; None where it is zero."""
     tag = max((x.tag for x in (part, t) if type(x) in (Batched, Dual)), default=None)
-    level = next((level for level in LEVELS.value() if level.tag == tag), None)
+    level = next((level for level in recorder().levels if level.tag == tag), None)
     if level is not None:
         found = _pulled_back(at_level(part, level).inner, g, at_level(t, level).inner)
         return None if found is None else Batched(found, level.tag)

@@ -179,8 +179,8 @@ def _index(call: BatchedCall) -> Any:
     """
     x, plan = call.xs[0], call.attrs["plan"]
     at = [i for i, part in enumerate(plan) if part == "array"]
-    first = at[0] if at == list(range(at[0], at[-1] + 1)) else 0
-    together = at == list(range(at[0], at[-1] + 1))
+    together = len(at) == at[-1] - at[0] + 1
+    first = at[0] if together else 0
     ndim = max(map(call.ndim, range(1, len(call.xs))))  # of the index arrays
     if not any(call.batched[1:]):
         taken = call.run(*call.xs, plan=("slice", *plan))

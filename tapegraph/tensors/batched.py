@@ -8,21 +8,15 @@ examples of that level.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegraph.batching.levels import LEVELS, Level
 from tapegraph.batching.rules import BatchedCall, batching_rule
 from tapegraph.errors import ConcretizationError, message, warn
-from tapegraph.ops.shape import alias, broadcast_to
-from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import operand
 from tapegraph.tensors.array_methods import ArrayMethods
-from tapegraph.tensors.dual import Dual, dual_of
-from tapegraph.tensors.tensor import Tensor
 
 
 class SlowBatchingWarning(RuntimeWarning):
@@ -126,41 +120,3 @@ class Batched(ArrayMethods):
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
         received, fix = "an assignment to elements of an example", "Use np.where or np.concatenate."
         raise TypeError(message("setitem", received, "a new tensor", fix))
-
-
-def of_each_example(x: Any) -> Any:
-    """Return a value with the examples of every call of `vmap` that goes on here."""
-    for level in LEVELS.value():
-        x = at_level(x, level)
-    return x
-
-
-def at_level(x: Any, level: Level) -> Any:
-    """Return a value with the examples of a level, along which one that has none repeats."""
-    if type(x) is Batched and x.tag >= level.tag:
-        return x if x.tag == level.tag else Batched(at_level(x.inner, level), x.tag)
-    if type(x) is Dual and x.tag > level.tag:
-        return dual_of(at_level(x.primal, level), at_level(x.tangent, level), x.tag)
-    return Batched(broadcast_to(x, (level.size, *x.shape)), level.tag)
-
-
-def levels_of(*values: Any) -> list[Level]:
-    """Return the levels of which some of the values have examples, the innermost last."""
-    tags: set[int] = set()
-    left = list(values)
-    for x in left:  # grows while it is walked
-        if type(x) is Batched:
-            tags.add(x.tag)
-            left.append(x.inner)
-        elif type(x) is Dual:
-            left += (x.primal, x.tangent)
-    return [level for level in LEVELS.value() if level.tag in tags]
-
-
-def leaf_of_examples(array: Any, levels: Sequence[Level]) -> tuple[Any, Tensor]:
-    """Return an array as a leaf of each example of some levels, and the tensor of all of them."""
-    sizes = [level.size for level in levels]
-    inside = leaf = alias(as_leaf(np.array(np.broadcast_to(array, (*sizes, *array.shape)))))
-    for level in levels:
-        inside = Batched(inside, level.tag)
-    return inside, leaf

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.batching.levels import Level, entered
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
-from tapegraph.tensors.batched import Batched, at_level
+from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import direction, dual_of
+from tapegraph.tensors.examples import Level, at_level, entered
 from tapegraph.transforms.jvp import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
     Lifted,
@@ -147,7 +147,7 @@ def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, l
     points = [leaf for argument in lifted.values() for _, leaf in leaves(argument.inside)]
     points = [_without_level(x) for x in points]
     sizes = [point.size for point in points]
-    level = Level(next_tag(), sum(sizes), "same", Batched)
+    level = Level(next_tag(), sum(sizes), "same")
     starts = [*itertools.accumulate(sizes, initial=0)]
     units = [
         np.eye(level.size, size, -start, point.dtype).reshape(level.size, *point.shape)

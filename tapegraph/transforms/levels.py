@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.batching.levels import LEVELS
 from tapegraph.compiling.compiled import derivative_function
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import alias
@@ -24,8 +23,9 @@ from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING, recorder
-from tapegraph.tensors.batched import Batched, of_each_example
+from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual, dual_of, lifted
+from tapegraph.tensors.examples import of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 
@@ -48,7 +48,7 @@ class Lifted:
     def __init__(self, op: str, value: Any, path: str) -> None:
         self.value = value
         self.targets: list[Any] = []
-        if type(value) is np.ndarray and value.dtype.char in "df" and not LEVELS.entered.get():
+        if type(value) is np.ndarray and value.dtype.char in "df" and not recorder().levels:
             self.given = [value]
             self.inside = alias(as_leaf(own(value)), own=True)
             self.targets.append(self.inside)

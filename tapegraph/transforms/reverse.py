@@ -12,7 +12,6 @@ from typing import Any, Concatenate, Literal, overload
 
 import numpy as np
 
-from tapegraph.batching.levels import LEVELS
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
 from tapegraph.errors import check_callable, message
@@ -20,8 +19,9 @@ from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import recorder
-from tapegraph.tensors.batched import Batched, of_each_example
+from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
+from tapegraph.tensors.examples import of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     Lifted,
@@ -435,7 +435,7 @@ class Gradient:
                 raise TypeError(message(op, received, "a pair: a number, and anything"))
             out, aux = out
         out = result(op, out, level)
-        if LEVELS.entered.get():
+        if recorder().levels:
             out = of_each_example(out)
         if out.shape != () and not self._of_sum:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."

@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.batching.levels import LEVELS, Level, entered
 from tapegraph.errors import check_callable, message
 from tapegraph.ops import shape
 from tapegraph.pytree import described, leaves, mapped, replaced
 from tapegraph.recording.record import tensor_like
+from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.examples import Level, entered
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import as_given, derivative_of, next_tag
 
@@ -146,7 +147,7 @@ def _place(axis: int, ndim: int, path: str, lengths: tuple[int, ...]) -> int:
 def _run(f: Callable[..., Any], given: _Arguments, start: int, step: int, randomness: str) -> Any:
     """Return the results of some examples, those of each leaf along the first axis."""
     size = min(step, given.size - start)
-    level = Level(next_tag(), size, randomness, Batched)
+    level = Level(next_tag(), size, randomness)
     args, kwargs = given.inside(start, step, level)
     with entered(level):
         out = f(*args, **kwargs)
@@ -166,7 +167,7 @@ class _Result:
         """Return a result without the level that ends."""
         alike = not (type(x) is Batched and x.tag == level.tag)
         value = tensor_like("vmap", x, "the function's result") if alike else x.inner
-        if type(value) is Batched and all(value.tag != outer.tag for outer in LEVELS.value()):
+        if type(value) is Batched and all(value.tag != outer.tag for outer in recorder().levels):
             received = "a function that returns a value of a call of vmap that has ended"
             raise ValueError(message("vmap", received, "a result of its own arguments"))
         return cls(value, level.size, alike)

@@ -611,7 +611,7 @@ FAULTS = (
     Fault(
         "transforms",
         "examples-draw-the-same-numbers",
-        "tapegraph/batching/levels.py:ExamplesRecorder.draw",
+        "tapegraph/tensors/examples.py:ExamplesRecorder.draw",
         "lambda: [draw() for _ in range(level.size)]",
         "lambda: [draw()] * level.size",
         f"{VMAP} -k draw",

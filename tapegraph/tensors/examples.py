@@ -1,8 +1,8 @@
-"""The calls of `vmap` that go on here: a level each, the innermost last."""
+"""The calls of `vmap` that go on: a level each, which the recorder of the scope knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,9 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.errors import ConcretizationError, message
+from tapegraph.ops.shape import alias, broadcast_to
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import is_batched
-from tapegraph.recording.scopes import RECORDER, Scope, Setting
+from tapegraph.recording.scopes import RECORDER, recorder
+from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.dual import Dual, dual_of
+from tapegraph.tensors.tensor import Tensor
 
 
 class Level(NamedTuple):
@@ -21,16 +25,11 @@ class Level(NamedTuple):
     :ivar tag: What tells its values from those of other levels; an inner level's is larger.
     :ivar size: How many examples it has.
     :ivar randomness: What drawing random numbers does: "error", "different" or "same".
-    :ivar batched: Makes a value of the level, of an array with the examples along its first axis.
     """
 
     tag: int
     size: int
     randomness: str
-    batched: Callable[[Any, int], Any]
-
-
-LEVELS: Setting[tuple[Level, ...]] = Setting("tapegraph_vmap_levels", default=())
 
 
 @contextmanager
@@ -38,12 +37,11 @@ def entered(level: Level) -> Iterator[None]:
     """Let a level hold inside."""
     RECORDER.get().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     outer = RECORDER.get()
-    with Scope(LEVELS, (*LEVELS.value(), level)):
-        RECORDER.set(ExamplesRecorder(outer, level))
-        try:
-            yield
-        finally:
-            RECORDER.set(outer)
+    RECORDER.set(ExamplesRecorder(outer, level))
+    try:
+        yield
+    finally:
+        RECORDER.set(outer)
 
 
 class ExamplesRecorder:
@@ -51,11 +49,14 @@ class ExamplesRecorder:
 
     As in a program that is captured, what is computed from them is recorded, without a gradient
     too, and their numbers do not become plain ones.
+
+    :ivar levels: The calls of `vmap` that go on here, the innermost last.
     """
 
     def __init__(self, outer: Any, level: Level) -> None:
         self._outer = outer
         self._level = level
+        self.levels: tuple[Level, ...] = (*outer.levels, level)
         self.result = outer.result  # at once, as every operation asks for it
 
     def __getattr__(self, name: str) -> Any:
@@ -92,4 +93,42 @@ class ExamplesRecorder:
             return self._outer.draw(op, draw, dtype, by)
         numbers = self._outer.draw(op, lambda: [draw() for _ in range(level.size)], dtype, by)
         plain = type(numbers) is np.ndarray
-        return level.batched(as_leaf(numbers) if plain else numbers, level.tag)
+        return Batched(as_leaf(numbers) if plain else numbers, level.tag)
+
+
+def of_each_example(x: Any) -> Any:
+    """Return a value with the examples of every call of `vmap` that goes on here."""
+    for level in recorder().levels:
+        x = at_level(x, level)
+    return x
+
+
+def at_level(x: Any, level: Level) -> Any:
+    """Return a value with the examples of a level, along which one that has none repeats."""
+    if type(x) is Batched and x.tag >= level.tag:
+        return x if x.tag == level.tag else Batched(at_level(x.inner, level), x.tag)
+    if type(x) is Dual and x.tag > level.tag:
+        return dual_of(at_level(x.primal, level), at_level(x.tangent, level), x.tag)
+    return Batched(broadcast_to(x, (level.size, *x.shape)), level.tag)
+
+
+def levels_of(*values: Any) -> list[Level]:
+    """Return the levels of which some of the values have examples, the innermost last."""
+    tags: set[int] = set()
+    left = list(values)
+    for x in left:  # grows while it is walked
+        if type(x) is Batched:
+            tags.add(x.tag)
+            left.append(x.inner)
+        elif type(x) is Dual:
+            left += (x.primal, x.tangent)
+    return [level for level in recorder().levels if level.tag in tags]
+
+
+def leaf_of_examples(array: Any, levels: Sequence[Level]) -> tuple[Any, Tensor]:
+    """Return an array as a leaf of each example of some levels, and the tensor of all of them."""
+    sizes = [level.size for level in levels]
+    inside = leaf = alias(as_leaf(np.array(np.broadcast_to(array, (*sizes, *array.shape)))))
+    for level in levels:
+        inside = Batched(inside, level.tag)
+    return inside, leaf
