@@ -327,7 +327,7 @@ def _softmax_crossentropy(call: BatchedCall) -> Any:
     if not classes:
         return _mean_of_examples(-reduce.sum(scores * targets, axis=-1))
     places = shape.reshape(targets, (*targets.shape, 1))
-    chosen = index.take_along_axis(scores, places.data, -1)
+    chosen = index.take_along_axis(scores, places, -1)
     return _mean_of_examples(-shape.squeeze(chosen, -1))
 
 

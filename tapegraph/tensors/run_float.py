@@ -86,7 +86,7 @@ class RunFloat(ArrayMethods):
     @property
     def is_outside(self) -> bool:
         """Whether it is met outside of its capture, where it is a plain number."""
-        return recorder() is not self.source.capture
+        return recorder().capture is not self.source.capture
 
     @property
     def may_be_read(self) -> bool:

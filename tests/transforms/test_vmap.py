@@ -250,6 +250,27 @@ def test_gradients_of_nestings_are_the_loops(name):
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
+def test_a_compiled_step_feeds_floats_to_examples(backend):
+    step = tg.compile(tg.vmap(lambda x, k: x * k + np.sqrt(k), in_axes=(0, None)))
+    for k in (1.0, 2.0, 3.0, 4.0, 5.5):
+        check_equal(step(X, k), X * k + np.sqrt(k))
+
+
+def test_classes_of_examples_are_places_in_a_compiled_step(backend):
+    scores, classes = np.stack([X, 2.0 * X]), np.array([[0, 1, 2, 0], [2, 2, 1, 0]])
+    step = tg.compile(tg.vmap(tg.softmax_crossentropy))
+    for given in (classes, classes, 2 - classes):
+        want = [tg.softmax_crossentropy(*row).item() for row in zip(scores, given, strict=True)]
+        np.testing.assert_allclose(plain(step(scores, given)), want, rtol=1e-12)
+
+
+def test_a_compiled_step_inside_has_no_examples_of_its_own():
+    slope = tg.compile(tg.grad(lambda w: np.sum(w**3)))
+    for _ in range(4):
+        got = tg.vmap(lambda x: x + slope(W))(X)
+        np.testing.assert_allclose(got, X + 3.0 * W**2)
+
+
 def test_gradients_flow_to_what_the_function_closes_over(backend):
     w = tg.param(W)
     loss = tg.vmap(lambda x: energy(w, x))(X).sum()
