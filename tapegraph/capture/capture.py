@@ -157,7 +157,7 @@ class Capture(Recorder):
             for x in values
         )
 
-    keeps = ALL
+    keeps_all = True
 
     @property
     def flows(self) -> bool:  # type: ignore[override]

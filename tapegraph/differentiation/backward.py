@@ -192,9 +192,12 @@ def warn_of_float64(y: Node, entries: Sequence[Any], wanted: Iterable[Any]) -> N
     :param entries: What it was computed by, the newest first.
     :param wanted: The parameters.
     """
-    if y._array.dtype.char != "d" or all(
-        (x if x._array is None else x._array).dtype.char != "f" for x in wanted
-    ):
+    if y._array.dtype.char != "d":
+        return
+    for x in wanted:
+        if (x if x._array is None else x._array).dtype.char == "f":
+            break
+    else:
         return
     for node in reversed(entries):
         given = [x for x in node._inputs if isinstance(x, Node)]
