@@ -158,8 +158,12 @@ class ArrayMethods(OtherLibraries):
     def __round__(self, decimals: int = 0) -> Tensor:
         return elementwise.round(self, decimals)
 
-    def __getitem__(self, key: Index) -> Self:  # mypy tells a wrong key from a wrong argument
-        return index.getitem(self, key)
+    if TYPE_CHECKING:  # mypy tells a wrong key from a wrong argument
+
+        def __getitem__(self, key: Index) -> Self: ...
+
+    else:
+        __getitem__ = index.getitem
 
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:  # type: ignore[attr-defined]
