@@ -1299,7 +1299,7 @@ FAULTS = (
     Fault(
         "engines",
         "a-bug-leaves-no-traceback",
-        "tapegraph/differentiation/backward.py:differentiated",
+        "tapegraph/engines/run.py:differentiate",
         "False, 0.0, seconds, trace)",
         "False, 0.0, seconds, None)",
         "tests/differentiation/test_engines.py",
