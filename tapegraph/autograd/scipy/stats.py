@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -28,23 +28,23 @@ from tapegraph.pytree import mapped
 from tapegraph.recording.numpy_functions import peek
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
+from tapegraph.typed import DuckArray, Fun
 
 __all__ = ["beta", "chi2", "dirichlet", "gamma", "multivariate_normal", "norm", "poisson", "t"]
 
-Formula: TypeAlias = Callable[..., Any]
 INF = math.inf
 FINITE = sys.float_info.max
 LOG_2PI = math.log(2.0 * math.pi)
 
 
-def distribution(name: str, formulas: dict[str, Formula]) -> ModuleType:
+def distribution(name: str, formulas: dict[str, Fun]) -> ModuleType:
     """Make a module of formulas, each of which is SciPy's own function on plain arguments.
 
     A density is the exponential of its logarithm.
     """
     of_scipys = f"stats.{name}"
 
-    def exp_of(logarithm: Formula) -> Formula:
+    def exp_of(logarithm: Fun) -> Fun:
         return lambda *args, **kwargs: np.exp(logarithm(*args, **kwargs))
 
     for density in {"pdf", "pmf"} & {function.removeprefix("log") for function in formulas}:
@@ -56,7 +56,7 @@ def distribution(name: str, formulas: dict[str, Formula]) -> ModuleType:
     return submodule(f"{__name__}.{name}", doc, made, functools.partial(passed_on, of_scipys))
 
 
-def scaled(name: str, *shapes: str, **formulas: Formula) -> ModuleType:
+def scaled(name: str, *shapes: str, **formulas: Fun) -> ModuleType:
     """Make a distribution with a location and a scale.
 
     :param *shapes: The names of its shape parameters, which must be positive, as the scale must.
@@ -68,7 +68,7 @@ def scaled(name: str, *shapes: str, **formulas: Formula) -> ModuleType:
     optional = [inspect.Parameter(argument, kind, default=number) for argument, number in given]
     signature = inspect.Signature([*needed, *optional])
 
-    def at_z(formula: Formula) -> Formula:
+    def at_z(formula: Fun) -> Fun:
         def call(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
@@ -90,9 +90,7 @@ def valid(*conditions: Any) -> Callable[..., list[Any]]:
     return lambda *parameters: [p * np.where(holds, 1.0, np.nan) for p in parameters]
 
 
-def inside(
-    formula: Callable[[Any], Any], z: Any, high: float, *, below: float, above: float
-) -> Any:
+def inside(formula: Fun, z: DuckArray, high: float, *, below: float, above: float) -> DuckArray:
     """Return a formula of ``z`` from zero to a bound, where it holds too, and constants beyond."""
     under = z < 0.0
     outside = np.logical_or(under, z > high)
@@ -102,7 +100,7 @@ def inside(
     return np.where(outside, np.where(under, below, above), found)
 
 
-def within(high: float, formula: Formula, below: float, above: float) -> Formula:
+def within(high: float, formula: Fun, below: float, above: float) -> Fun:
     """Return a formula that holds for ``z`` from zero to a bound, and is constant beyond."""
     return lambda z, *parameters: inside(
         lambda z: formula(z, *parameters), z, high=high, below=below, above=above
@@ -114,13 +112,13 @@ def _everywhere(condition: Any) -> bool:
     return not recorder().records(condition) and bool(np.all(condition))
 
 
-def array_of(x: Any) -> Any:
+def array_of(x: DuckArray) -> DuckArray:
     """Return an argument as SciPy takes it: an array of whatever it holds."""
     x = joined(x) if isinstance(x, (list, tuple)) else x
     return x if isinstance(x, TENSORS) else np.asarray(x)
 
 
-def checked(module: str, *args: Any, **options: Any) -> Any:
+def checked(module: str, *args: Any, **options: Any) -> DuckArray:
     """Return SciPy's value of `logpdf`, for its shape and for the ValueErrors that it raises."""
     try:
         return of_scipy(f"stats.{module}", "logpdf")(*(mapped(peek, x) for x in args), **options)
@@ -138,7 +136,7 @@ norm = scaled(
     logcdf=lambda z, scale: log_ndtr(z),
     logsf=lambda z, scale: log_ndtr(-z),
 )
-_gamma: dict[str, Formula] = {
+_gamma: dict[str, Fun] = {
     "logpdf": within(
         INF,
         lambda z, scale, a: xlogy(a - 1.0, z) - z - gammaln(a) - np.log(scale),
@@ -170,7 +168,7 @@ beta = scaled(
 )
 
 
-def _t_logpdf(z: Any, scale: Any, df: Any) -> Any:
+def _t_logpdf(z: DuckArray, scale: DuckArray, df: DuckArray) -> DuckArray:
     normal = np.equal(df, INF)
     df = np.where(normal, 1.0, df)
     # Not as a difference of two gammaln, whose digits are lost at many degrees.
@@ -181,7 +179,7 @@ def _t_logpdf(z: Any, scale: Any, df: Any) -> Any:
 
 _t_cdf = primitive_of("stats.t", "cdf", x0=lambda ans, z, df: t.pdf(z, df))
 _t_logcdf = primitive_of("stats.t", "logcdf", x0=lambda ans, z, df: np.exp(t.logpdf(z, df) - ans))
-t = scaled(
+t: ModuleType = scaled(
     "t",
     "df",
     logpdf=_t_logpdf,
@@ -193,7 +191,7 @@ t = scaled(
 # Of counts
 
 
-def _poisson_logpmf(k: Any, mu: Any, loc: Any = 0.0) -> Any:
+def _poisson_logpmf(k: DuckArray, mu: DuckArray, loc: DuckArray = 0.0) -> DuckArray:
     k, mu, loc = map(array_of, (k, mu, loc))
     count, mu = valid(mu >= 0)(k - loc, mu)
     # What is no whole number is no count.
@@ -201,7 +199,7 @@ def _poisson_logpmf(k: Any, mu: Any, loc: Any = 0.0) -> Any:
     return within(INF, lambda n: xlogy(n, mu) - gammaln(n + 1.0) - mu, -INF, -INF)(count)
 
 
-def _poisson_cdf(k: Any, mu: Any, loc: Any = 0.0) -> Any:
+def _poisson_cdf(k: DuckArray, mu: DuckArray, loc: DuckArray = 0.0) -> DuckArray:
     k, mu, loc = map(array_of, (k, mu, loc))
     count, mu = valid(mu >= 0)(k - loc, mu)
     return within(FINITE, lambda n: gammaincc(np.floor(n) + 1.0, mu), 0.0, 1.0)(count)
@@ -213,7 +211,7 @@ poisson = distribution("poisson", {"logpmf": _poisson_logpmf, "cdf": _poisson_cd
 # Of vectors
 
 
-def _dirichlet(x: Any, alpha: Any) -> Any:
+def _dirichlet(x: DuckArray, alpha: DuckArray) -> DuckArray:
     """Return the logarithm of the density, of components along the first axis.
 
     The last component may be left out: it is what the others leave of one.
@@ -230,7 +228,9 @@ def _dirichlet(x: Any, alpha: Any) -> Any:
 dirichlet = distribution("dirichlet", {"logpdf": _dirichlet})
 
 
-def _normal(x: Any, mean: Any = None, cov: Any = 1.0, allow_singular: bool = False) -> Any:
+def _normal(
+    x: DuckArray, mean: DuckArray = None, cov: DuckArray = 1.0, allow_singular: bool = False
+) -> DuckArray:
     """Return the logarithm of the density, of vectors along the last axis."""
     shape = np.shape(_checked_normal(x, mean, cov, allow_singular=allow_singular))
     x, mean, cov = _vectors(x, mean, cov)
@@ -245,7 +245,7 @@ def _normal(x: Any, mean: Any = None, cov: Any = 1.0, allow_singular: bool = Fal
     return np.reshape(-0.5 * (squares + n * LOG_2PI + logdet), shape)
 
 
-def _entropy(mean: Any = None, cov: Any = 1.0) -> Any:
+def _entropy(mean: DuckArray = None, cov: DuckArray = 1.0) -> DuckArray:
     """Return the differential entropy, of a covariance that is not singular."""
     _checked_normal(mean, mean, cov)  # SciPy's own takes singular ones
     _, _, cov = _vectors(mean, mean, cov)
@@ -256,7 +256,7 @@ def _entropy(mean: Any = None, cov: Any = 1.0) -> Any:
 multivariate_normal = distribution("multivariate_normal", {"logpdf": _normal, "entropy": _entropy})
 
 
-def _on_the_support(z: Any, cov: Any) -> tuple[Any, int, Any]:
+def _on_the_support(z: DuckArray, cov: DuckArray) -> tuple[Any, int, Any]:
     """Return the squares, the rank and the logarithm of the determinant where the density lives.
 
     As SciPy has it: eigenvalues below a million roundings of the largest are zero, and
@@ -276,7 +276,7 @@ def _on_the_support(z: Any, cov: Any) -> tuple[Any, int, Any]:
     return squares, int(kept.sum()), np.log(values[kept]).sum()
 
 
-def _checked_normal(x: Any, mean: Any, cov: Any, **options: Any) -> Any:
+def _checked_normal(x: DuckArray, mean: DuckArray, cov: DuckArray, **options: Any) -> DuckArray:
     """Return SciPy's value, and refuse what it refuses, and what is not symmetric besides."""
     value = checked("multivariate_normal", 0.0 if x is None else x, mean, cov, **options)
     plain = np.asarray(mapped(peek, cov))
@@ -287,7 +287,7 @@ def _checked_normal(x: Any, mean: Any, cov: Any, **options: Any) -> Any:
     return value
 
 
-def _vectors(x: Any, mean: Any, cov: Any) -> tuple[Any, Any, Any]:
+def _vectors(x: DuckArray, mean: DuckArray, cov: DuckArray) -> tuple[Any, Any, Any]:
     """Return the arguments as tensors: vectors along a last axis, and a matrix."""
     x, mean, cov = (
         tensor_like("multivariate_normal", array_of(0.0 if part is None else part))
