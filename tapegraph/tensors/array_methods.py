@@ -118,11 +118,8 @@ class ArrayMethods(OtherLibraries):
     __hash__ = object.__hash__
     __pandas_priority__ = 10_000  # above its own: series * x is then left to x
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        return numpy_functions.array_ufunc(ufunc, method, inputs, options)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return numpy_functions.array_function(function, args, options)
+    __array_ufunc__ = numpy_functions.array_ufunc
+    __array_function__ = numpy_functions.array_function
 
     # Operators
 
