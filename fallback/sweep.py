@@ -31,6 +31,7 @@ from tapegraph.recording.watchers import ENGINE, AskStrong, Watcher
 from tapegraph.typed import Array
 
 _ndarray = np.ndarray
+keep_freed_memory()
 
 
 def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array]:
@@ -39,7 +40,6 @@ def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array
     The first sweep is plain NumPy. A NaN in its result may be 0 * inf: then a second sweep runs
     in which a zero cotangent absorbs whatever it meets.
     """
-    keep_freed_memory()
     return quietly(_gradients, history, seeds)  # type: ignore[no-any-return]
 
 
@@ -314,7 +314,6 @@ def gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
     """Return the gradients with respect to the wanted slots, as `gradients_of_history` does."""
-    keep_freed_memory()
     try:
         grads: list[Array] = quietly(Arrays(recording, watchers).swept, seeds)
         if not any(map(has_nan, grads)):
