@@ -8,6 +8,21 @@ import sys
 STRICT, COMPILE, PROGRESS = "TAPEGRAPH_STRICT", "TAPEGRAPH_COMPILE", "TAPEGRAPH_PROGRESS"
 
 
+# `os.environ` encodes each name that it is asked for, and raises inside for one that is not set:
+# a microsecond. The dictionary behind it is private, and asked where it is there.
+_VARIABLES = os.environ
+_behind = getattr(os.environ, "_data", None)
+_encoded = getattr(os.environ, "encodekey", None)
+_COMPILE = _encoded(COMPILE) if _encoded is not None else COMPILE
+
+
+def compiles() -> bool:
+    """Return whether the environment lets compiled functions run their programs, now."""
+    if os.environ is _VARIABLES and _behind is not None and not _behind.get(_COMPILE):
+        return True
+    return switched(COMPILE) is not False
+
+
 def switched(variable: str) -> bool | None:
     """Return whether a variable is ``1`` or ``0``; None where it is not set, or empty.
 

@@ -283,14 +283,10 @@ class Optimizer:
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
         """Return the learning rate of a group in the next step, or so many steps after it."""
-        chosen = self._chosen_rate(group)
+        chosen = self._lr if group._lr is None else group._lr
         if type(chosen) is float:
             return chosen
         return rate_at(self._kind, chosen, self._taken() + ahead)
-
-    def _chosen_rate(self, group: Group) -> Rate:
-        """Return the number or schedule that a group goes by."""
-        return self._lr if group._lr is None else group._lr
 
     def _recorded_rate(self, capture: Capture, group: Group, dtype: Any) -> Any:
         """Return the learning rate of a group in a captured step, as a tensor.
@@ -446,13 +442,13 @@ class _RateOfRun(RunDependent):
     before: int
     steps: Mapping[int, int]
 
+    def __call__(self) -> float:
+        return self.optimizer._rate(self.group, self.before)
+
     def ahead(self, runs: int) -> list[float]:
-        first = self.optimizer._rate(self.group, self.before)
-        if runs == 1 or type(self.optimizer._chosen_rate(self.group)) is float:
-            return [first] * runs
         each = self.steps[id(self.optimizer)]
-        later = (self.before + run * each for run in range(1, runs))
-        return [first, *(self.optimizer._rate(self.group, before) for before in later)]
+        before = range(self.before, self.before + runs * each, each)
+        return [self.optimizer._rate(self.group, steps) for steps in before]
 
 
 _KEYS = ("optimizer", "steps", "lr", "state")
