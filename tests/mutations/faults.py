@@ -555,7 +555,7 @@ FAULTS = (
     Fault(
         "transforms",
         "foreign-keys-taken",
-        "tapegraph/pytree.py:_difference",
+        "tapegraph/pytree.py:differ_here",
         "given.keys() == form.keys()",
         "len(given) == len(form)",
         f"{STRUCTURES} -k refused",
