@@ -105,6 +105,7 @@ class Trace:
         self.count = len(results)
         self._kept = [grad._array for grad in kept]
         self._guarded = capture.asked  # whether state had a gradient decides what was recorded
+        self._conditions = capture.conditions
         self._schedules_read_state = capture.schedules_read_state
         self._readings = [(leaf._attrs, read) for leaf, read in capture.readings]
         self.draws = any("draw" in attrs for attrs, _ in self._readings)
@@ -190,6 +191,9 @@ class Trace:
                 return False
         for node, had in self._guarded:
             if (getattr(node, "_grad", None) is not None) != had:
+                return False
+        for condition in self._conditions:
+            if not condition():
                 return False
         return True
 
