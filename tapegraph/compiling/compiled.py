@@ -85,8 +85,9 @@ def compile_disabled() -> Iterator[None]:
 
 def _runs_plainly() -> bool:
     """Return whether a compiled function runs as it is here."""
-    # Inside another recording it is a part of that, and a transform differentiates it.
-    if recorder().capture is not None or DIFFERENTIATING.value() or _disabled.get():
+    # Inside another recording it is a part of that; a transform differentiates or batches it.
+    here = recorder()
+    if here.capture is not None or here.levels or DIFFERENTIATING.value() or _disabled.get():
         return True
     return not (compiles() and are_mild())  # a plan, too, can ignore an overflow, or warn
 
