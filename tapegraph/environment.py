@@ -6,6 +6,7 @@ import os
 import sys
 
 STRICT, COMPILE, PROGRESS = "TAPEGRAPH_STRICT", "TAPEGRAPH_COMPILE", "TAPEGRAPH_PROGRESS"
+RECORDS = "TAPEGRAPH_RECORDS"
 
 
 def switched(variable: str) -> bool | None:
@@ -34,5 +35,5 @@ def _is_command() -> bool:
     return by_name or ("-m", "tapegraph") in zip(started, started[1:], strict=False)
 
 
-for _variable in (STRICT, COMPILE, PROGRESS):
+for _variable in (STRICT, COMPILE, PROGRESS, RECORDS):
     switched(_variable)
