@@ -6,6 +6,7 @@ import os
 import sys
 
 STRICT, COMPILE, PROGRESS = "TAPEGRAPH_STRICT", "TAPEGRAPH_COMPILE", "TAPEGRAPH_PROGRESS"
+RECORDS = "TAPEGRAPH_RECORDS"
 
 
 # `os.environ` encodes each name that it is asked for, and raises inside for one that is not set:
@@ -49,5 +50,5 @@ def _is_command() -> bool:
     return by_name or ("-m", "tapegraph") in zip(started, started[1:], strict=False)
 
 
-for _variable in (STRICT, COMPILE, PROGRESS):
+for _variable in (STRICT, COMPILE, PROGRESS, RECORDS):
     switched(_variable)

@@ -2092,9 +2092,9 @@ FAULTS = (
     Fault(
         "compile",
         "a-copy-taken-for-a-view-of-a-buffer",
-        "fallback/plan/codegen.py:Source._is_fixed_view",
-        "return list(map(id, result.roots)) == list(map(id, operand.roots))",
-        "return True",
+        "fallback/plan/segments.py:is_view",
+        "return both and list(map(id, var.roots)) == list(map(id, seen.roots))",
+        "return both",
         PLAN,
     ),
     Fault(
