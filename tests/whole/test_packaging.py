@@ -203,6 +203,7 @@ ROOMS = (
     "data",
     "compiling",
     "transforms",
+    "loops",
     "optim",
     "saving",
     "distributed",
