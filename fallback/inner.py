@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.engines.engine import Inner, Pullback, Step
+from tapegraph.engines.engine import Inner, Reverse, Round
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run
@@ -38,7 +38,7 @@ class NativeInner(Inner):
         self._idle: dict[Any, list[Plan]] = {}
 
     @contextmanager
-    def forward(self, inputs: Sequence[Any]) -> Iterator[Step]:
+    def forward(self, inputs: Sequence[Any]) -> Iterator[Round]:
         def compiled() -> Plan:
             return Plan(self._recording(inputs))
 
@@ -48,17 +48,17 @@ class NativeInner(Inner):
 
     @contextmanager
     def pullback(
-        self, kind: Pullback, inputs: Sequence[Any], seeds: Sequence[Any]
-    ) -> Iterator[Step]:
+        self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
+    ) -> Iterator[Round]:
         def compiled() -> Plan:
             recording = self._recording(inputs)
-            return Plan(recording, PullbackCompiler(recording, self._region(kind), seeds))
+            return Plan(recording, ReverseCompiler(recording, self._region(kind), seeds))
 
         with self._lent(kind, compiled) as plan:
             run, order = plan._run, [*self._order, *range(len(inputs), len(inputs) + len(seeds))]
             yield lambda arrays: run(*[arrays[i] for i in order])[0]
 
-    def strong_pullback(self, kind: Pullback) -> Step:
+    def strong_pullback(self, kind: Reverse) -> Round:
         count, region = len(self._body.inputs), self._region(kind)
 
         def step(arrays: Sequence[Any]) -> list[Any]:
@@ -89,7 +89,7 @@ class NativeInner(Inner):
         values = quietly(self._computed, inputs).values
         return Recording(self._program, values, self._body.recording.nodes)
 
-    def _region(self, kind: Pullback) -> Program:
+    def _region(self, kind: Reverse) -> Program:
         """Return the program with the slots that have a cotangent for results."""
         program = self._program
         return Program(
@@ -105,7 +105,7 @@ class NativeInner(Inner):
         )
 
 
-class PullbackCompiler(Compiler):
+class ReverseCompiler(Compiler):
     """Compiles the backward of an inner program, which computes its forward again."""
 
     def __init__(self, recording: Recording, region: Program, seeds: Sequence[Any]) -> None:

@@ -118,10 +118,10 @@ class WholeProgram(Protocol):
 
 
 # From the arrays of a round to what comes out of it.
-Step = Callable[[Sequence[Any]], list[Any]]
+Round = Callable[[Sequence[Any]], list[Any]]
 
 
-class Pullback(NamedTuple):
+class Reverse(NamedTuple):
     """A backward of an inner program.
 
     :ivar wanted: The slots of the inputs whose gradients it gives.
@@ -136,7 +136,7 @@ class Inner(ABC):
     """An inner program, prepared to run round after round. Cotangents are those inside a sweep."""
 
     @abstractmethod
-    def forward(self, inputs: Sequence[Any]) -> AbstractContextManager[Step]:
+    def forward(self, inputs: Sequence[Any]) -> AbstractContextManager[Round]:
         """Lend a function from arrays, in the order of the inputs, to those of the outputs.
 
         :param inputs: An example of each.
@@ -144,12 +144,12 @@ class Inner(ABC):
 
     @abstractmethod
     def pullback(
-        self, kind: Pullback, inputs: Sequence[Any], seeds: Sequence[Any]
-    ) -> AbstractContextManager[Step]:
+        self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
+    ) -> AbstractContextManager[Round]:
         """Lend a function from such arrays, then a cotangent per seeded slot, to gradients."""
 
     @abstractmethod
-    def strong_pullback(self, kind: Pullback) -> Step:
+    def strong_pullback(self, kind: Reverse) -> Round:
         """Return the same with strong zeros."""
 
 

@@ -95,7 +95,7 @@ class Body(Capture):
             known = self.closed[id(x)] = (self.taken(argument(x)), x)
         return known[0]
 
-    def taken(self, given: Argument) -> Any:
+    def taken(self, given: Example) -> Any:
         """Return a leaf that stands for an argument."""
         leaf = self.input(given.array)
         leaf._requires_grad = given.flows and leaf.dtype.kind in "fc"
@@ -167,7 +167,7 @@ def operation(name: str) -> Op:
 
 
 def traced(
-    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Argument]
+    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> Traced:
     """Run a function once on leaves, and return what it computes as an inner program.
 
@@ -182,7 +182,7 @@ def traced(
 
 
 def _traced(
-    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Argument]
+    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> tuple[Traced, list[Any]]:
     with Body(op) as body, Scope(RECORDING, True), random.unrepeated(), np.errstate(all="ignore"):
         inputs = list(map(body.taken, given))
@@ -203,16 +203,16 @@ def _traced(
     return found, [ref(x) for x in (*inputs, *draws)]
 
 
-class Argument(NamedTuple):
+class Example(NamedTuple):
     """An example of what a function takes, and whether a gradient flows from it."""
 
     array: Array
     flows: bool
 
 
-def argument(x: Any) -> Argument:
+def argument(x: Any) -> Example:
     """Return an example of a tensor, or of a value of some level."""
-    return Argument(example(x), bool(x.requires_grad))
+    return Example(example(x), bool(x.requires_grad))
 
 
 def example(x: Any) -> Array:

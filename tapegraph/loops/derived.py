@@ -36,9 +36,9 @@ def cotangents(
     given = {i: seed for i, seed in seeds.items() if outs[i].requires_grad}
     targets = [inputs[i] for i in wanted]
     region = Region([outs[i] for i in given], targets, since=start)
-    grads = region.gradients(list(map(conjugated, given.values())), record=True)
+    grads = region.gradients(list(map(as_gradient, given.values())), record=True)
     return [
-        zeros(x) if grad is None else conjugated(grad)
+        zeros(x) if grad is None else as_gradient(grad)
         for grad, x in zip(grads, targets, strict=True)
     ]
 
@@ -73,7 +73,7 @@ def taker(values: Sequence[Any]) -> Callable[[int], list[Any]]:
     return lambda count: list(islice(left, count))
 
 
-def conjugated(x: Any) -> Any:
+def as_gradient(x: Any) -> Any:
     """Return a cotangent inside a sweep as a gradient, or a gradient as that."""
     return conj(x) if x.dtype.kind == "c" else x
 

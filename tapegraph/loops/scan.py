@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.errors import check_callable, kind_of, message
-from tapegraph.loops.body import Argument, Traced, example, traced
+from tapegraph.loops.body import Example, Traced, example, traced
 from tapegraph.loops.scan_entry import row, run_scan
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.recording.node import as_leaf
@@ -56,7 +56,7 @@ def scan(
     >>> w = tg.param(2.0)
     >>> last, products = tg.scan(lambda p, x: (p * w * x, p), 1.0, np.array([1.0, 2.0, 3.0]))
     >>> last.item(), products
-    (48.0, Tensor([1., 2., 8.], requires_grad=True))
+    (48.0, Tensor([1., 2., 8.], op='scan'))
     >>> last.backward()
     >>> w.grad.item()
     72.0
@@ -77,7 +77,7 @@ def scan(
             raise TypeError(message("scan", received, "a pair: the next carry, and what to stack"))
         return out
 
-    examples = [Argument(row(example(x)), bool(x.requires_grad)) for x in given]
+    examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]
     carry, found = traced_loop("scan", body, init, arguments, examples)
     drawn = drawn_rows(found.draws, n, reverse)
     outs = run_scan(found.body, found.consts, carry, [*given, *drawn], n, reverse, every)
@@ -159,7 +159,7 @@ def traced_loop(
     f: Callable[..., tuple[Any, Any]],
     init: Any,
     arguments: Callable[[Any, list[Any]], tuple[Any, ...]],
-    rows: Sequence[Argument],
+    rows: Sequence[Example],
 ) -> tuple[list[Any], Traced]:
     """Return the first carry as tensors, and the body of a loop as an inner program.
 
@@ -177,7 +177,7 @@ def traced_loop(
 
     flows = [bool(x.requires_grad) for x in carry]
     while True:
-        examples = [Argument(example(x), f) for x, f in zip(carry, flows, strict=True)]
+        examples = [Example(example(x), f) for x, f in zip(carry, flows, strict=True)]
         found = traced(op, f, given, [*examples, *rows])
         try:
             list(matched(op, found.form[0], init, "the carry that the function returns", "init"))

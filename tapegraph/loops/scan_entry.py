@@ -37,8 +37,8 @@ import numpy as np
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
-from tapegraph.engines.engine import Inner, Pullback
-from tapegraph.loops.body import Argument, Traced, example, traced
+from tapegraph.engines.engine import Inner, Reverse
+from tapegraph.loops.body import Example, Traced, example, traced
 from tapegraph.loops.derived import cotangents, examples, nothing, taker, tangents, zeros
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
@@ -81,7 +81,7 @@ def run_scan(
     )
 
 
-def split(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], list[Any], list[Any]]:
+def by_role(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], list[Any], list[Any]]:
     """Return the consts, the carries and the xs of an entry."""
     first = len(inputs) - carries - xs
     return (
@@ -99,7 +99,7 @@ def traced_round(f: Callable[..., Any], lists: Lists) -> Traced:
     """Return a function of all inputs of a round as a body; a gradient flows from each of them."""
     consts, carries, xs = lists
     given = [*map(example, (*consts, *carries)), *(row(example(x)) for x in xs)]
-    return traced("scan", f, list, [Argument(x, True) for x in given])
+    return traced("scan", f, list, [Example(x, True) for x in given])
 
 
 def row(array: Any) -> Any:
@@ -136,7 +136,7 @@ def _forward(
     checkpoint: int,
     keeps: bool,
 ) -> tuple[Any, ...]:
-    consts, carry, rows = split(list(map(np.asarray, inputs)), carries, xs)
+    consts, carry, rows = by_role(list(map(np.asarray, inputs)), carries, xs)
     types = body.types(body.outputs)
     stacks = [np.empty((length, *shape), dtype) for shape, dtype in types[carries:]]
     count = -(-length // checkpoint)
@@ -172,7 +172,7 @@ def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs:
     body, length, every = attrs["body"], attrs["length"], attrs["checkpoint"]
     carries, reverse = attrs["carries"], attrs["reverse"]
     arrays = list(map(np.asarray, inputs))
-    consts, carry, rows = split(arrays, carries, attrs["xs"])
+    consts, carry, rows = by_role(arrays, carries, attrs["xs"])
     if attrs["keeps"]:
         kept = [np.asarray(x) for x in y[len(body.outputs) :]]
     else:
@@ -199,7 +199,7 @@ def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs:
     same = {i: next((j for j in stacked if body.outputs[j] == body.outputs[i]), None) for i in ends}
     early = {i: j for i, j in same.items() if j is not None}
     seeded = [j for j in stacked if j not in early.values()]
-    kind = Pullback(
+    kind = Reverse(
         tuple(body.inputs[i] for i in (*by_carry, *by_row, *by_const)),
         (
             *(body.outputs[i] for i in (*ends, *seeded)),
@@ -294,7 +294,7 @@ def _recorded(
 ) -> list[Any]:
     """Return the backward as a scan: it runs the other way, and carries cotangents."""
     body, carries = attrs["body"], attrs["carries"]
-    consts, _, rows = split(inputs, carries, attrs["xs"])
+    consts, _, rows = by_role(inputs, carries, attrs["xs"])
     kept = y[len(body.outputs) :]
     if not attrs["keeps"] or attrs["checkpoint"] > 1:
         again = apply(SCAN, inputs, {**attrs, "keeps": True, "checkpoint": 1})
@@ -379,7 +379,7 @@ def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any
     A carry has one where it begins with one, or where a round gives it one.
     """
     body, carries, end = attrs["body"], attrs["carries"], len(attrs["body"].outputs)
-    consts, carry, rows = split(inputs, carries, attrs["xs"])
+    consts, carry, rows = by_role(inputs, carries, attrs["xs"])
     first, second = len(consts), len(consts) + carries
     places = [i for i, t in enumerate(moving) if t is not None]
     of_const = [i for i in places if i < first]
@@ -453,7 +453,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     A carry differs among them where it does so in the beginning, or comes to in a round.
     """
     body, carries, keeps = call.attrs["body"], call.attrs["carries"], call.attrs["keeps"]
-    consts, carry, rows = split(call.xs, carries, call.attrs["xs"])
+    consts, carry, rows = by_role(call.xs, carries, call.attrs["xs"])
     first, end, flags = len(consts), len(body.outputs), tuple(call.batched)
     while True:
         lists = (

@@ -17,7 +17,7 @@ from tapegraph.recording.op import INPUT, NO_ATTRS
 from tapegraph.recording.program import Program, Recording, identity
 
 # How many inner programs are remembered, with what engines have made of them.
-LIMIT = 512
+MOST_KNOWN = 512
 
 
 class SubProgram:
@@ -85,7 +85,7 @@ def interned(found: SubProgram) -> SubProgram:
     with _lock():
         found = _known.setdefault(found, found)
         _known.move_to_end(found)
-        if len(_known) > LIMIT:
+        if len(_known) > MOST_KNOWN:
             _known.popitem(last=False)
     return found
 
