@@ -18,6 +18,7 @@ from tapegraph import data, optim, random, tree
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.scan import each
 from tapegraph.compiling.trace import TraceMismatchError
+from tapegraph.custom_rules import custom_jvp, custom_vjp
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
 from tapegraph.engines.backend import (
@@ -131,6 +132,8 @@ __all__ = [
     "anomaly",
     "backward",
     "checkpoint",
+    "custom_jvp",
+    "custom_vjp",
     "data",
     "defop",
     "distributed",
