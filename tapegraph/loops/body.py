@@ -92,7 +92,7 @@ class Body(Capture):
             return x
         known = self.closed.get(id(x))
         if known is None:
-            known = self.closed[id(x)] = (self.taken(argument(x)), x)
+            known = self.closed[id(x)] = (self.taken(example_of(x)), x)
         return known[0]
 
     def taken(self, given: Example) -> Any:
@@ -210,7 +210,7 @@ class Example(NamedTuple):
     flows: bool
 
 
-def argument(x: Any) -> Example:
+def example_of(x: Any) -> Example:
     """Return an example of a tensor, or of a value of some level."""
     return Example(example(x), bool(x.requires_grad))
 

@@ -162,7 +162,7 @@ def _forward(
     return (*map(np.array, last), *stacks, *kept)
 
 
-def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
+def vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
     """Run the backward of the rounds, from the last to the first.
 
     Gradients are added up in the order in which a sweep through the rounds adds them: what the
@@ -289,7 +289,7 @@ def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs:
 # Derivatives as scans of their own
 
 
-def _recorded(
+def recorded(
     needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, **attrs: Any
 ) -> list[Any]:
     """Return the backward as a scan: it runs the other way, and carries cotangents."""
@@ -506,5 +506,5 @@ SCAN = Op(
     _forward,
     several=True,
     takes_complex=True,
-    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
+    rules=Rules(vjp, _jvp, None, recorded, _batch),
 )
