@@ -18,9 +18,8 @@ import numpy as np
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
-from tapegraph.loops.body import argument, traced
-from tapegraph.loops.derived import as_gradient
-from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.loops.body import Example, example, traced
+from tapegraph.pytree import leaves, mapped, matched
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
@@ -29,7 +28,7 @@ from tapegraph.recording.scopes import no_grad, recorder
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
-from tapegraph.tensors.examples import Level, at_level, entered
+from tapegraph.tensors.examples import at_level, entered_again
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp
@@ -66,7 +65,9 @@ class _Custom:
         if not any(_flows(x) for i in places for _, x in leaves(args[i])):
             return self._f(*args)
         fixed = [args[i] for i in self._fixed]
-        return _Call(self._op, args, places, forward, functools.partial(backward, *fixed)).result()
+        return _Call(
+            self._op, args, places, forward, functools.partial(backward, *fixed)
+        ).recorded()
 
 
 class custom_vjp(_Custom):  # noqa: N801 - it is called like a function
@@ -236,6 +237,24 @@ def _is_numeric(x: Any) -> bool:
     return isinstance(x, np.ndarray) or _is_tensor(x)
 
 
+class _Hole:
+    """Stands for a tensor in a structure of which only the form is kept."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+_HOLE = _Hole()
+
+
+def _form(tree: Any, is_held: Callable[[Any], bool]) -> Any:
+    return mapped(lambda x: _HOLE if is_held(x) else x, tree)
+
+
+def _filled(form: Any, content: Iterator[Any]) -> Any:
+    return mapped(lambda x: next(content) if x is _HOLE else x, form)
+
+
 class _Call:
     """One call of a function with a rule, in whose arguments a derivative flows.
 
@@ -246,36 +265,39 @@ class _Call:
         self, op: str, args: list[Any], places: list[int], forward: Rule, backward: Rule
     ) -> None:
         self.op = op
-        self._args, self._places = args, places
+        self._places = places
         self._forward, self._backward = forward, backward
         self._draws = Repeated()
         self.given = [x for i in places for _, x in leaves(args[i]) if _is_tensor(x)]
-        stopped = [stop_gradient(x) if i in places else x for i, x in enumerate(args)]
-        out, self._residuals = self._run(stopped)
-        self._out = mapped(lambda x: tensor_like(op, x, "the result"), out)
-        self.values = [x for _, x in leaves(self._out)]
+        self._args = [_form(x, _is_tensor) if i in places else x for i, x in enumerate(args)]
+        out, residuals = self._run(list(map(stop_gradient, self.given)))
+        out = mapped(lambda x: tensor_like(op, x, "the result"), out)
+        self.values = [x for _, x in leaves(out)]
+        self.residuals = [
+            tensor_like(op, stop_gradient(x), "a residual")
+            for _, x in leaves(residuals)
+            if _is_numeric(x)
+        ]
+        self._out, self._residuals = _form(out, _is_tensor), _form(residuals, _is_numeric)
         if any(map(_flows, self.values)):
             raise RuntimeError(
                 f"{op}: the function reads a tensor that needs a gradient and is no argument of "
                 "it, so its rule cannot give that gradient. Pass the tensor as an argument."
             )
-        self.residuals = [
-            tensor_like(op, stop_gradient(x), "a residual")
-            for _, x in leaves(self._residuals)
-            if _is_numeric(x)
-        ]
 
-    def result(self) -> Any:
+    def recorded(self) -> Any:
         """Record the entry, and return the results."""
         inputs = (*self.values, *self.given, *self.residuals)
         rule = _Rule(self.gradients, len(self.values), len(self.given))
+        self.values = self.given = self.residuals = []  # the entry keeps what it needs
         if recorder().capture is not None:
             inputs = (*inputs, *rule.trace(inputs))
-        return replaced(self._out, iter(apply(CUSTOM, inputs, {"rule": rule})))
+        return _filled(self._out, iter(apply(CUSTOM, inputs, {"rule": rule})))
 
-    def _run(self, args: list[Any]) -> tuple[Any, Any]:
+    def _run(self, given: Sequence[Any]) -> tuple[Any, Any]:
+        tensors = iter(given)
         with self._draws.run():
-            found = self._forward(*args)
+            found = self._forward(*(_filled(x, tensors) for x in self._args))
         if not isinstance(found, tuple) or len(found) != 2:
             received = f"a forward that returns a {type(found).__name__}"
             raise TypeError(message(self.op, received, "a pair: the result, and residuals"))
@@ -290,26 +312,22 @@ class _Call:
         :param residuals: Of the first run. None: the forward runs again, on what is given.
         :param g: The cotangent of each result.
         """
-        own = iter(given)
-        args = [
-            mapped(lambda x: next(own) if _is_tensor(x) else x, x) if i in self._places else x
-            for i, x in enumerate(self._args)
-        ]
-        again = self._residuals if residuals is not None else self._run(args)[1]
-        if residuals is not None:
-            kept = iter(residuals)
-            again = mapped(lambda x: next(kept) if _is_numeric(x) else x, again)
-        found = self._backward(again, replaced(self._out, iter(g)))
+        if residuals is None:
+            again = self._run(given)[1]
+        else:
+            again = _filled(self._residuals, iter(residuals))
+        found = self._backward(again, _filled(self._out, iter(g)))
         count = len(self._places)
         if not isinstance(found, tuple) or len(found) != count:
             several = f"a tuple of {len(found)}" if isinstance(found, tuple) else repr(type(found))
             expected = f"a tuple of {count}, a gradient for each argument"
             raise TypeError(message(self.op, f"{several} from the backward", expected))
+        tensors = iter(given)
         return [
-            self._fitted(grad, x, path) if grad is not None and x.dtype.kind in "fc" else None
+            self._fitted(grad, next(tensors), path)
             for i, part in zip(self._places, found, strict=True)
             for x, path, grad in self._along(part, self._args[i], f"argument {i}")
-            if _is_tensor(x)
+            if x is _HOLE
         ]
 
     def _along(self, part: Any, arg: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
@@ -322,6 +340,8 @@ class _Call:
             yield x, place, grad
 
     def _fitted(self, grad: Any, x: Any, path: str) -> Any:
+        if grad is None or x.dtype.kind not in "fc":
+            return None
         grad = tensor_like(self.op, grad, path)
         if grad.shape != x.shape:
             received = f"shape {grad.shape} for {path}"
@@ -353,14 +373,14 @@ class _Rule:
     def trace(self, inputs: Sequence[Any]) -> list[Any]:
         """Make the backward an inner program; return what it reads besides."""
         given, residuals = self.parts(inputs)
-        reads = [*map(argument, (*given, *residuals, *inputs[: self.results]))]
+        reads = (*given, *residuals, *inputs[: self.results])
 
         def backward(*leaves_: Any) -> list[Any]:
             flowing, rest = leaves_[: len(given)], leaves_[len(given) :]
             kept = rest[: len(residuals)]
             return self.gradients(flowing, kept, rest[len(residuals) :])
 
-        found = traced("custom_vjp", backward, list, [x._replace(flows=False) for x in reads])
+        found = traced("custom_vjp", backward, list, [Example(example(x), False) for x in reads])
         self.backward = found.body
         self.present = tuple(present for _, present in leaves(found.form))
         self.consts = len(found.consts)
@@ -381,6 +401,11 @@ class _Rule:
         return f"<{self.given} gradients>"
 
 
+def _conjugated(x: Any) -> Any:
+    """Return a cotangent inside a sweep as a gradient, or a gradient as that."""
+    return np.conj(x) if x.dtype.kind == "c" else x
+
+
 def _forward(*inputs: Any, rule: _Rule) -> tuple[Any, ...]:
     return tuple(np.array(x) for x in inputs[: rule.results])
 
@@ -390,7 +415,7 @@ def _vjp(
 ) -> list[Any]:
     arrays = list(map(np.asarray, inputs))
     seeds = [
-        np.zeros(x.shape, x.dtype) if s is None else as_gradient(np.asarray(s))
+        np.zeros(x.shape, x.dtype) if s is None else _conjugated(np.asarray(s))
         for s, x in zip(g, y, strict=True)
     ]
     given, reads = rule.parts(arrays)
@@ -411,7 +436,7 @@ def _recorded(
     needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, rule: _Rule
 ) -> list[Any]:
     seeds = [
-        as_leaf(np.zeros(x.shape, x.dtype)) if s is None else as_gradient(s)
+        as_leaf(np.zeros(x.shape, x.dtype)) if s is None else _conjugated(s)
         for s, x in zip(g, y, strict=True)
     ]
     return _of_inputs(rule.gradients(rule.parts(inputs)[0], None, seeds), needs, rule)
@@ -422,7 +447,7 @@ def _of_inputs(found: Sequence[Any], needs: Sequence[bool], rule: _Rule) -> list
     grads: list[Any] = [None] * len(needs)
     for i, x in enumerate(found, rule.results):
         if needs[i] and x is not None:
-            grads[i] = as_gradient(x)
+            grads[i] = _conjugated(x)
     return grads
 
 
@@ -436,22 +461,26 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     def gradients(
         given: Sequence[Any], residuals: Sequence[Any] | None, g: Sequence[Any]
     ) -> list[Any]:
-        level = Level(next_tag(), call.size, "error")
-
-        def of_one(xs: Sequence[Any]) -> list[Any]:
-            return [Batched(x, level.tag) for x in xs]
-
-        kept = residuals
-        if residuals is not None:
-            pairs = zip(residuals, flags, strict=True)
-            kept = [Batched(x, level.tag) if differs else x for x, differs in pairs]
-        with entered(level):
-            found = rule.gradients(of_one(given), kept, of_one(g))
+        # In a program inside a program values of outer levels are constants: it is a new one there.
+        tag = call.tag if recorder().body is None else next_tag()
+        with entered_again(tag, call.size) as level:
+            wrapped = [[Batched(x, level.tag) for x in xs] for xs in (given, g)]
+            kept = residuals
+            if residuals is not None:
+                pairs = zip(residuals, flags, strict=False)
+                kept = [Batched(x, level.tag) if differs else x for x, differs in pairs]
+            found = rule.gradients(wrapped[0], kept, wrapped[1])
             return [None if x is None else at_level(x, level).inner for x in found]
 
     of_all = _Rule(gradients, rule.results, rule.given)
     if recorder().capture is not None:
-        xs += of_all.trace(xs)
+        consts = of_all.trace(xs)
+        if any(isinstance(x, Batched) and x.tag == call.tag for x in consts):
+            raise RuntimeError(
+                "custom_vjp: the backward reads a value that differs among the examples of vmap "
+                "and is no argument of the function. Pass the value as an argument."
+            )
+        xs += consts
     return tuple(apply(CUSTOM, tuple(xs), {"rule": of_all}))
 
 
