@@ -67,7 +67,7 @@ def minimize(
     :param callback: Called as SciPy calls it, with ``x`` in the structure of ``x0``.
     :param options: Options of the method, such as ``maxiter``; they may also be given by name.
     :param implicit: Let derivatives of ``x`` flow to ``args`` and to what ``f`` closes over, by the
-        implicit function theorem: the gradient of ``f`` is zero there (`root`). ``f`` is traced then,
+        implicit function theorem: the gradient of ``f`` is zero there (`root`). It is traced then,
         and bounds and constraints are refused.
     :returns: SciPy's `OptimizeResult`, in which ``x`` has the structure of ``x0``: floats for
         numbers, float64 arrays for arrays. Its other fields are about the vector.

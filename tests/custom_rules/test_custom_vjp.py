@@ -34,7 +34,7 @@ def _cubes(primals, tangents):
     return cube(x), 30 * x**2 * t
 
 
-def test_the_rule_is_the_gradient(backend):
+def test_the_rule_is_the_gradient():
     np.testing.assert_array_equal(product(X, Y), X**2 * Y)
     assert tg.grad(product, (0, 1))(2.0, 3.0) == (24.0, 4.0)
     assert tg.grad(cube)(2.0) == 120.0
@@ -44,7 +44,7 @@ def test_the_rule_is_the_gradient(backend):
     np.testing.assert_array_equal(y.grad, X**2)
 
 
-def test_second_derivatives(backend):
+def test_second_derivatives():
     # d/dx (4 x y), and d/dx (x^2): the rule's own, differentiated.
     assert tg.grad(tg.grad(product))(2.0, 3.0) == 12.0
     assert tg.grad(tg.grad(product, 1))(2.0, 3.0) == 4.0
@@ -52,7 +52,7 @@ def test_second_derivatives(backend):
     np.testing.assert_allclose(tg.hessian(lambda x: tg.sum(cube(x)))(X), np.diag(60 * X))
 
 
-def test_forward_mode(backend):
+def test_forward_mode():
     assert tg.jvp(product, (2.0, 3.0), (1.0, 0.0)) == (12.0, 24.0)
     assert tg.jvp(tg.grad(product), (2.0, 3.0), (1.0, 0.0)) == (24.0, 12.0)
     assert tg.jvp(cube, (2.0,), (0.5,)) == (8.0, 60.0)
@@ -76,7 +76,7 @@ def test_residual_that_is_the_result():
     np.testing.assert_allclose(tg.grad(tg.grad(tg.grad(root)))(4.0), 0.375 * 4.0**-2.5, rtol=1e-15)
 
 
-def test_examples(backend):
+def test_examples():
     np.testing.assert_array_equal(tg.vmap(tg.grad(product))(X, Y), 4 * X * Y)
     np.testing.assert_array_equal(tg.vmap(tg.grad(product, 1), in_axes=(0, None))(X, 2.0), X**2)
     np.testing.assert_array_equal(tg.vmap(tg.grad(tg.grad(product)))(X, Y), 4 * Y)
@@ -90,7 +90,7 @@ def test_examples(backend):
     np.testing.assert_allclose(tangent, np.sum(4 * X * Y), rtol=1e-15)
 
 
-def test_compiled_steps(backend):
+def test_compiled_steps():
     step = tg.compile(lambda x, y: tg.value_and_grad(product, (0, 1))(x, y))
     second = tg.compile(lambda x: tg.hessian(lambda x: tg.sum(cube(x)))(x))
     batched = tg.compile(lambda x, y: tg.vmap(tg.grad(product))(x, y))
@@ -102,7 +102,7 @@ def test_compiled_steps(backend):
         np.testing.assert_array_equal(batched(n * X, Y).numpy(), 4 * n * X * Y)
 
 
-def test_a_step_of_training_compiled(backend):
+def test_a_step_of_training_compiled():
     w = tg.param([1.0, 2.0])
     optimizer = tg.SGD([w], lr=0.1)
 
@@ -132,7 +132,7 @@ def test_in_a_checkpoint():
     assert tg.grad(lambda x: tg.checkpoint(cube)(x) * 2.0)(2.0) == 240.0
 
 
-def test_trees_keywords_and_fixed_arguments(backend):
+def test_trees_keywords_and_fixed_arguments():
     @tg.custom_vjp
     def f(p, scale=2.0):
         return {"a": p["w"] * scale, "b": (tg.sum(p["w"]), p["n"])}

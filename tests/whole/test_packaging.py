@@ -205,6 +205,7 @@ ROOMS = (
     "compiling",
     "transforms",
     "loops",
+    "custom_rules",
     "optim",
     "saving",
     "distributed",
