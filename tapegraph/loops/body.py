@@ -18,13 +18,13 @@ from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.errors import message
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.node import Node, next_seq
+from tapegraph.recording.node import Node, as_leaf, next_seq
 from tapegraph.recording.numpy_functions import is_float, met_with
 from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
-from tapegraph.recording.subprogram import SubProgram, interned
+from tapegraph.recording.subprogram import SubProgram, feed_changed_floats, interned
 from tapegraph.recording.values import handle_of
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
@@ -184,7 +184,8 @@ def traced(
 def _traced(
     op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> tuple[Traced, list[Any]]:
-    with Body(op) as body, Scope(RECORDING, True), random.unrepeated(), np.errstate(all="ignore"):
+    body = Body(op)
+    with body, Scope(RECORDING, True), random.unrepeated(), np.errstate(all="ignore"):
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]
@@ -194,12 +195,16 @@ def _traced(
     program = recording.program
     own = program.outputs[len(outputs) :]
     program.outputs = program.outputs[: len(outputs)]
+    feed_changed_floats(recording)
     consts = [slot for slot in program.fed if slot not in own]
     outer = {id(leaf): x for leaf, x in body.closed.values()}
-    read = [outer.get(id(x), x) for x in (recording.nodes[slot] for slot in consts)]
+    read = [
+        as_leaf(recording.values[slot]) if node is None else handle_of(outer.get(id(node), node))
+        for slot, node in ((slot, recording.nodes[slot]) for slot in consts)
+    ]
     made = interned(SubProgram(recording, (*consts, *own)))
     form = mapped(lambda x: x is not None, out)
-    found = Traced(made, list(map(handle_of, read)), [draw for _, draw in body.draws], form)
+    found = Traced(made, read, [draw for _, draw in body.draws], form)
     return found, [ref(x) for x in (*inputs, *draws)]
 
 
@@ -222,7 +227,7 @@ def example(x: Any) -> Array:
     if type(x) is Batched:
         array = example(x.inner)
         return array[0] if len(array) else np.zeros(array.shape[1:], array.dtype)
-    return restore(x) if type(x) is not Tensor else x._array  # type: ignore[no-any-return]
+    return restore(x) if type(x) is not Tensor else x._array
 
 
 class Replay(Interpreter):
