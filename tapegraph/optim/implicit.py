@@ -69,7 +69,7 @@ def root(
 
     >>> def square_root(a):
     ...     return tg.optim.root(lambda x: x * x - a, 1.0)
-    >>> tg.grad(square_root)(4.0), tg.grad(tg.grad(square_root))(4.0)
+    >>> round(tg.grad(square_root)(4.0), 6), round(tg.grad(tg.grad(square_root))(4.0), 6)
     (0.25, -0.03125)
     """
     return _solution("root", f, x0, args, {"solver": method, "tol": tol, **options})
@@ -226,7 +226,7 @@ class Equation:
         return solved(*theta)
 
     def _solved(self, *theta: Any) -> Any:
-        return tuple(apply(SOLVE, (*self._start, *map(stop_gradient, theta)), self._attrs))
+        return tuple(apply(SOLVER, (*self._start, *map(stop_gradient, theta)), self._attrs))
 
     def _residual(self, vector: Any, theta: Sequence[Any]) -> Any:
         """Return the left side as a vector."""
@@ -391,14 +391,14 @@ def _jacobian_body(
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
     flags = (tuple(call.batched), *call.attrs["batched"])
-    return tuple(apply(SOLVE, tuple(call.xs), {**call.attrs, "batched": flags}))
+    return tuple(apply(SOLVER, tuple(call.xs), {**call.attrs, "batched": flags}))
 
 
 def _no_gradient(needs: Sequence[bool], *args: Any, **attrs: Any) -> list[Any]:
     return [None] * len(needs)
 
 
-SOLVE = Op(
+SOLVER = Op(
     "root",
     _forward,
     several=True,

@@ -45,6 +45,8 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         "an argument of NumPy's, and the method of tensors",
     ),
     "tapegraph/batching/rules.py": (None, "the batching rules of every family"),
+    "tapegraph/transforms/linearize.py": ({"detach"}, "the method of tensors"),
+    "tapegraph/tree.py": ({"all"}, "Python's own function"),
     "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
     "tapegraph/differentiation/reads.py": (None, "what the gradients of every family read"),
     "tapegraph/differentiation/slopes.py": (None, "the slopes of every family"),
