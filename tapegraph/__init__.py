@@ -14,7 +14,7 @@ from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
 
-from tapegraph import data, optim, random, tree
+from tapegraph import data, integrate, optim, random, tree
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.scan import each
 from tapegraph.compiling.trace import TraceMismatchError
@@ -154,6 +154,7 @@ __all__ = [
     "gradients",
     "hessian",
     "hvp",
+    "integrate",
     "jacfwd",
     "jacobian",
     "jacrev",

@@ -206,6 +206,7 @@ ROOMS = (
     "transforms",
     "loops",
     "custom_rules",
+    "integrate",
     "optim",
     "saving",
     "distributed",
