@@ -14,7 +14,7 @@ from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
 
-from tapegraph import data, optim, random
+from tapegraph import data, optim, random, tree
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.scan import each
 from tapegraph.compiling.trace import TraceMismatchError
@@ -72,10 +72,13 @@ from tapegraph.tensors.parameters import parameters, zero_grad
 from tapegraph.tensors.tensor import Tensor, param, tensor
 from tapegraph.tensors.value import Value, vsum
 from tapegraph.transforms.checkpoint import checkpoint
-from tapegraph.transforms.jacobian import hessian, hvp, jacobian
+from tapegraph.transforms.jacobian import hessian, hvp, jacfwd, jacobian, jacrev
 from tapegraph.transforms.jvp import jvp
+from tapegraph.transforms.linearize import linearize
 from tapegraph.transforms.reverse import elementwise_grad, grad, value_and_grad, vjp
+from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.transforms.vmap import vmap
+from tapegraph.tree import ravel_pytree
 
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 
@@ -140,8 +143,11 @@ __all__ = [
     "gradients",
     "hessian",
     "hvp",
+    "jacfwd",
     "jacobian",
+    "jacrev",
     "jvp",
+    "linearize",
     "last_backward",
     "load",
     "log_softmax",
@@ -150,14 +156,17 @@ __all__ = [
     "parameters",
     "profile",
     "random",
+    "ravel_pytree",
     "save",
     "set_backend",
     "set_forward",
     "softplus",
     "special",
+    "stop_gradient",
     "tape",
     "tape_reset",
     "tensor",
+    "tree",
     "testing",
     "use_backend",
     "use_forward",

@@ -94,7 +94,6 @@ _LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
 _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
 _LOOP = "a loop of Python's, or step.scan(length=n) of a compiled step"
 _BRANCH = "Python's if for plain values, np.where for tensors"
-_TREE = "tg.parameters(model), a dict of them by name"
 _HERE = "the array itself, which lies in NumPy's memory"
 # Names at the top of PyTorch, TensorFlow, JAX and micrograd.
 AT_THE_TOP = {
@@ -139,12 +138,9 @@ AT_THE_TOP = {
     "functional": _FUNCTIONS,
     "inference_mode": "tg.no_grad()",
     "full": f"np.full; {_ARRAY}",
-    "jacfwd": 'tg.jacobian(f, mode="forward")',
-    "jacrev": 'tg.jacobian(f, mode="reverse")',
     "jit": "tg.compile",
     "lax": "NumPy's functions; for a loop step.scan of a compiled step",
     "linear": "x @ w + b, with w of shape (in, out)",
-    "linearize": "tg.jvp(f, primals, tangents) for each direction",
     "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
     "manual_seed": "tg.random.seed",
     "masked_fill": "tg.where(mask, value, x)",
@@ -160,7 +156,6 @@ AT_THE_TOP = {
     "randint": "tg.random.integers",
     "randn": "tg.random.normal",
     "randperm": "tg.random.permutation",
-    "ravel_pytree": "np.concatenate([np.ravel(x) for x in tg.parameters(model).values()])",
     "reduce_max": "tg.max",
     "reduce_mean": "tg.mean",
     "reduce_sum": "tg.sum",
@@ -168,10 +163,8 @@ AT_THE_TOP = {
     "scan": "step.scan(xs) of a step that tg.compile made",
     "segment_sum": "tg.add_at(np.zeros(n), segments, x)",
     "set_grad_enabled": "tg.no_grad()",
-    "stop_gradient": "x.detach()",
     "switch": _BRANCH,
-    "tree": _TREE,
-    "tree_map": _TREE,
+    "tree_map": "tg.tree.map",
     "unsqueeze": "tg.expand_dims",
     "utils": "tg.clip_grad_norm, tg.data.batches",
     "view": "tg.reshape",

@@ -99,15 +99,22 @@ def _slots(kind: type) -> tuple[str, ...] | None:
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
 
 
-def mapped(function: Callable[[Any], Any], value: Any, keys: Keys = iter) -> Any:
+def mapped(
+    function: Callable[[Any], Any],
+    value: Any,
+    keys: Keys = iter,
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
     """Return a structure of the same form with a function of everything that it holds."""
+    if is_leaf is not None and is_leaf(value):
+        return function(value)
     if isinstance(value, dict):
-        parts = {key: mapped(function, value[key], keys) for key in keys(value)}
+        parts = {key: mapped(function, value[key], keys, is_leaf) for key in keys(value)}
         made = copy.copy(value)  # what a class of the user's takes to be made is not known
         made.update(parts)
         return made
     if isinstance(value, (list, tuple)):
-        found = [mapped(function, part, keys) for part in value]
+        found = [mapped(function, part, keys, is_leaf) for part in value]
         return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
     return function(value)
 
@@ -138,16 +145,17 @@ def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[
 
 def described(value: Any) -> str:
     """Return a structure as text, a star for what it holds: ``{'w': (*, None)}``."""
-    text = _spelled(value)
+    text = spelled(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def _spelled(value: Any) -> str:
+def spelled(value: Any) -> str:
+    """Return the same, however long it is."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{key!r}: {_spelled(part)}" for key, part in value.items()) + "}"
+        return "{" + ", ".join(f"{key!r}: {spelled(part)}" for key, part in value.items()) + "}"
     if not isinstance(value, (list, tuple)):
         return "None" if value is None else "*"
-    parts = list(map(_spelled, value))
+    parts = list(map(spelled, value))
     if hasattr(value, "_fields"):
         pairs = zip(value._fields, parts, strict=True)
         return f"{type(value).__name__}({', '.join(f'{name}={part}' for name, part in pairs)})"
@@ -158,28 +166,33 @@ def _spelled(value: Any) -> str:
 
 def _difference(given: Any, form: Any, path: str) -> str | None:
     """Return the path of the first place where two structures differ, None where none does."""
-    if isinstance(form, dict):
-        alike = isinstance(given, dict) and given.keys() == form.keys()
-    elif isinstance(form, (list, tuple)):
-        alike = isinstance(given, (list, tuple)) and len(given) == len(form)
-        # Two named tuples have the same names.
-        alike = alike and len({x._fields for x in (given, form) if hasattr(x, "_fields")}) < 2
-    else:
-        alike = not isinstance(given, (dict, list, tuple))
-    if not alike:
+    if differ_here(given, form):
         return path
-    return next(filter(None, (_difference(*part) for part in _pairs(given, form, path))), None)
+    return next(filter(None, (_difference(*part) for part in pairs(given, form, path))), None)
+
+
+def differ_here(given: Any, form: Any) -> bool:
+    """Return whether two structures differ at the top, whatever their parts are."""
+    if isinstance(form, dict):
+        return not (isinstance(given, dict) and given.keys() == form.keys())
+    if isinstance(form, (list, tuple)):
+        if not isinstance(given, (list, tuple)) or len(given) != len(form):
+            return True
+        # Two named tuples have the same names.
+        return len({x._fields for x in (given, form) if hasattr(x, "_fields")}) == 2
+    return isinstance(given, (dict, list, tuple))
 
 
 def _along(given: Any, form: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(form, (dict, list, tuple)):
-        for part in _pairs(given, form, path):
+        for part in pairs(given, form, path):
             yield from _along(*part)
     else:
         yield path, given
 
 
-def _pairs(given: Any, form: Any, path: str) -> list[tuple[Any, Any, str]]:
+def pairs(given: Any, form: Any, path: str) -> list[tuple[Any, Any, str]]:
+    """Return the parts of two structures of one form side by side, each with its path."""
     if isinstance(form, dict):
         return [(given[key], form[key], f"{path}[{key!r}]") for key in form]
     if isinstance(form, (list, tuple)):

@@ -66,6 +66,28 @@ def jacobian(
     return derivative_of(f, derivative, "Return the Jacobian of {name}.")
 
 
+def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """Return `jacobian` by forward mode, a tangent per element of the arguments; JAX's name.
+
+    :param f, argnums: As for `jacobian`.
+
+    >>> tg.jacfwd(lambda x: tg.stack([x, x**2, x**3]))(2.0)
+    array([ 1.,  4., 12.])
+    """
+    return jacobian(f, argnums, "forward")
+
+
+def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """Return `jacobian` by reverse mode, a cotangent per element of the result; JAX's name.
+
+    :param f, argnums: As for `jacobian`.
+
+    >>> tg.jacrev(lambda x: tg.sum(x**2))(np.array([1.0, 2.0]))
+    array([2., 4.])
+    """
+    return jacobian(f, argnums, "reverse")
+
+
 def _jacobian(
     op: str,
     f: Callable[..., Any],

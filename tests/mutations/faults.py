@@ -547,7 +547,7 @@ FAULTS = (
     Fault(
         "transforms",
         "dicts-paired-by-order",
-        "tapegraph/pytree.py:_pairs",
+        "tapegraph/pytree.py:pairs",
         'return [(given[key], form[key], f"{path}[{key!r}]") for key in form]',
         'return [(a, form[k], f"{path}[{k!r}]") for a, k in zip(given.values(), form)]',
         f"{STRUCTURES} -k key",
@@ -555,7 +555,7 @@ FAULTS = (
     Fault(
         "transforms",
         "foreign-keys-taken",
-        "tapegraph/pytree.py:_difference",
+        "tapegraph/pytree.py:differ_here",
         "given.keys() == form.keys()",
         "len(given) == len(form)",
         f"{STRUCTURES} -k refused",

@@ -200,6 +200,7 @@ ROOMS = (
     "differentiation",
     "batching",
     "tensors",
+    "tree",
     "data",
     "compiling",
     "transforms",
@@ -333,6 +334,7 @@ OF_EACH_ROOM = {
     *("ENGINE", "gradients", "jacobian", "export", "function"),
     "permuted",
     *("divide", "log", "power", "relu", "sigmoid"),  # of Python's floats
+    *("linearize", "leaves"),  # of what is recorded, and JAX's
     *("array", "to_numpy"),  # which other libraries look for
 }
 

@@ -1,0 +1,237 @@
+"""Trees: dicts, lists and tuples, nested, of arrays, tensors and numbers; ``tg.tree``.
+
+None holds nothing, as in JAX. Dicts keep their order, and two dicts are paired by key.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from tapegraph import pytree
+from tapegraph.errors import check_callable, message
+from tapegraph.ops import elementwise, shape
+
+__all__ = ["Structure", "all", "flatten", "leaves", "map", "reduce", "structure", "unflatten"]
+
+IsLeaf = Callable[[Any], bool]
+
+
+class Structure:
+    """The form of a tree without what it holds; two of them compare equal where the forms do."""
+
+    def __init__(self, form: Any, num_leaves: int) -> None:
+        self._form = form
+        self.num_leaves = num_leaves
+
+    def unflatten(self, content: Iterable[Any]) -> Any:
+        """Return the tree of this form that holds ``content``; see `unflatten`."""
+        return unflatten(self, content)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Structure) and _alike(self._form, other._form)
+
+    def __hash__(self) -> int:
+        return hash(self.num_leaves)
+
+    def __repr__(self) -> str:
+        return f"Structure({pytree.spelled(self._form)})"
+
+
+class _Leaf:
+    """Stands in a form for whatever a tree holds at that place."""
+
+
+_LEAF = _Leaf()
+
+
+def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
+    """Return what a tree holds as a list, and its structure.
+
+    :param tree: Dicts, lists, tuples and named tuples, nested; anything else is a leaf.
+    :param is_leaf: Called with every part; where it is true the part is a leaf as a whole.
+    :returns: The leaves in order, and the `Structure`.
+
+    >>> tg.tree.flatten({"w": (1.0, 2.0), "b": None})
+    ([1.0, 2.0], Structure({'w': (*, *), 'b': None}))
+    """
+    found: list[Any] = []
+
+    def put(x: Any) -> Any:
+        found.append(x)
+        return _LEAF
+
+    form = _mapped(put, tree, is_leaf)
+    return found, Structure(form, len(found))
+
+
+def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+    """Return what a tree holds as a list.
+
+    :param tree, is_leaf: As for `flatten`.
+
+    >>> tg.tree.leaves({"w": [1.0, 2.0], "b": 3.0})
+    [1.0, 2.0, 3.0]
+    """
+    return flatten(tree, is_leaf)[0]
+
+
+def structure(tree: Any, is_leaf: IsLeaf | None = None) -> Structure:
+    """Return the form of a tree, which another one may be compared with.
+
+    :param tree, is_leaf: As for `flatten`.
+
+    >>> tg.tree.structure([1.0, (2.0,)]) == tg.tree.structure([0.0, (0.0,)])
+    True
+    """
+    return flatten(tree, is_leaf)[1]
+
+
+def unflatten(structure: Structure, content: Iterable[Any]) -> Any:
+    """Return the tree of a structure that holds ``content``.
+
+    :param structure: What `structure` or `flatten` gave.
+    :param content: As many leaves, in order.
+    :raises ValueError: There are more leaves, or fewer.
+
+    >>> parts, form = tg.tree.flatten({"w": [1.0, 2.0]})
+    >>> tg.tree.unflatten(form, [x + 1 for x in parts])
+    {'w': [2.0, 3.0]}
+    """
+    given = list(content)
+    if len(given) != structure.num_leaves:
+        expected = f"{structure.num_leaves}, as many as {structure!r} has"
+        raise ValueError(message("tree.unflatten", f"{len(given)} leaves", expected))
+    parts = iter(given)
+    return _mapped(lambda _: next(parts), structure._form, None)
+
+
+def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+    """Return a tree of the same form that holds ``f`` of each leaf.
+
+    :param f: Takes a leaf of ``tree``, and what each of ``rest`` has at its place.
+    :param tree: The tree that decides on the form.
+    :param *rest: Trees that hold the same structure; where ``tree`` has a leaf, they may have a
+        tree, which ``f`` takes whole.
+    :param is_leaf: As for `flatten`.
+    :raises TypeError: ``f`` is not callable.
+    :raises ValueError: The structures differ; the text names the place.
+
+    >>> tg.tree.map(lambda w, g: w - 0.1 * g, {"w": 1.0, "b": [2.0]}, {"b": [10.0], "w": 0.0})
+    {'w': 1.0, 'b': [1.0]}
+    """
+    check_callable("tree.map", f)
+    columns = [flatten(tree, is_leaf)[0]]
+    for i, other in enumerate(rest):
+        columns.append(list(_along(tree, other, is_leaf, f"rest[{i}]")))
+    results = iter([f(*row) for row in zip(*columns, strict=True)])
+    return _mapped(lambda _: next(results), tree, is_leaf)
+
+
+def reduce(f: Callable[[Any, Any], Any], tree: Any, *initial: Any) -> Any:
+    """Return the leaves of a tree joined by a function of two, from the first to the last.
+
+    :param f: Takes what was joined so far, and a leaf.
+    :param tree: As for `flatten`.
+    :param *initial: Where to begin; else with the first leaf.
+    :raises TypeError: The tree holds nothing, and there is no ``initial``.
+
+    >>> tg.tree.reduce(lambda total, x: total + x, {"w": [1.0, 2.0], "b": 3.0}, 0.0)
+    6.0
+    """
+    return functools.reduce(f, leaves(tree), *initial)
+
+
+def all(tree: Any) -> bool:
+    """Return whether every leaf of a tree is true.
+
+    :param tree: As for `flatten`.
+
+    >>> tg.tree.all({"w": True, "b": [True, False]})
+    False
+    """
+    return builtins.all(leaves(tree))
+
+
+def ravel_pytree(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+    """Return the numbers of a tree as one vector, and the function that makes a tree of a vector.
+
+    :param tree: Dicts, lists and tuples of arrays, tensors and numbers.
+    :returns: The vector, of the dtype that all of them promote to, in the order of `flatten`; a
+        `Tensor` where the tree has one. And ``unravel``: it takes a vector of that length and
+        returns the tree, each part of its shape and dtype; gradients flow through both.
+    :raises ValueError: In ``unravel``: the vector has another shape.
+
+    >>> vector, unravel = tg.ravel_pytree({"w": np.ones((2, 2)), "b": 3.0})
+    >>> vector
+    array([1., 1., 1., 1., 3.])
+    >>> unravel(2 * vector)
+    {'w': array([[2., 2.],
+           [2., 2.]]), 'b': 6.0}
+    """
+    parts, form = flatten(tree)
+    recorded = any(hasattr(x, "requires_grad") for x in parts)
+    kinds = [getattr(x, "dtype", None) or np.result_type(x) for x in parts]
+    dtype = np.result_type(*kinds) if parts else np.dtype(np.float64)
+    if recorded:
+        flat = [shape.reshape(elementwise.astype(x, dtype), (-1,)) for x in parts]
+        vector = shape.concat(flat)
+    else:
+        vector = np.concatenate([np.ravel(x) for x in parts] or [[]], dtype=dtype)
+    shapes = [np.shape(x) for x in parts]
+
+    def unravel(vector: Any) -> Any:
+        """Return the tree that holds the numbers of a vector."""
+        if np.shape(vector) != (size,):
+            received = f"a vector of shape {np.shape(vector)}"
+            raise ValueError(message("ravel_pytree", received, f"shape {(size,)}, as it gave"))
+        return unflatten(form, builtins.map(_as_before, pytree.cut(vector, shapes), parts, kinds))
+
+    size = vector.shape[0]
+    return vector, unravel
+
+
+def _as_before(part: Any, before: Any, dtype: Any) -> Any:
+    """Return a part of a vector in the dtype and kind that it had before."""
+    if part.dtype.kind == "c" and dtype.kind != "c":
+        part = np.real(part)
+    if part.dtype != dtype:
+        part = part.astype(dtype)
+    if isinstance(part, np.ndarray):
+        return part.item() if isinstance(before, (int, float, complex)) else np.array(part)
+    return part
+
+
+def _mapped(f: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None) -> Any:
+    return pytree.mapped(lambda x: None if x is None else f(x), tree, is_leaf=is_leaf)
+
+
+def _along(form: Any, given: Any, is_leaf: IsLeaf | None, path: str) -> Iterable[Any]:
+    """Yield what a tree has at the places of another's leaves."""
+    if is_leaf is not None and is_leaf(form):
+        yield given
+        return
+    if isinstance(form, (dict, list, tuple)) or form is None:
+        if pytree.differ_here(given, form) or (form is None and given is not None):
+            received = f"a tree of structure {pytree.described(given)} at {path}"
+            expected = f"the structure of the first tree, {pytree.described(form)}"
+            raise ValueError(message("tree.map", received, expected))
+        for other, part, place in pytree.pairs(given, form, path):
+            yield from _along(part, other, is_leaf, place)
+    else:
+        yield given
+
+
+def _alike(form: Any, other: Any) -> bool:
+    """Return whether two forms, which hold `_LEAF` and None, are the same."""
+    if pytree.differ_here(other, form):
+        return False
+    if isinstance(form, (dict, list, tuple)):
+        if type(form) is not type(other):
+            return False
+        return builtins.all(_alike(*parts[:2]) for parts in pytree.pairs(form, other, ""))
+    return (form is None) == (other is None)
