@@ -6,11 +6,9 @@ chooses exactly, and many times quicker than `np.where`, which branches at every
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tapegraph.typed import Array, DuckArray
+from tapegraph.typed import Array, DType, DuckArray
 
 _BITS = {"f": np.int32, "d": np.int64}
 # Below this many elements np.where is as quick.
@@ -36,7 +34,7 @@ def chosen(mask: Array, a: DuckArray, b: DuckArray) -> DuckArray:
     return np.bitwise_or(first, second, out=out).view(dtype)
 
 
-def _bits(x: DuckArray, dtype: np.dtype[Any]) -> DuckArray:
+def _bits(x: DuckArray, dtype: DType) -> DuckArray:
     if not hasattr(x, "dtype") or x.dtype != dtype:
         x = np.asarray(x, dtype)
     return x.view(_BITS[dtype.char])

@@ -46,7 +46,7 @@ from tapegraph.recording.scopes import Scope, no_grad, recorder
 from tapegraph.scalars.state import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Cotangent, DuckArray
 
 
 class DataParallel:
@@ -167,7 +167,7 @@ class DataParallel:
         """
         self._stepped(weight, self.optimizer.step)
 
-    def _stepped(self, weight: Any, step: Callable[[], None]) -> None:
+    def _stepped(self, weight: DuckArray, step: Callable[[], None]) -> None:
         taken_back = self._averaged(weight)
         taken = self.optimizer._steps._array
         try:
@@ -179,7 +179,7 @@ class DataParallel:
 
     # One exchange
 
-    def _averaged(self, weight: Any) -> list[Change]:
+    def _averaged(self, weight: DuckArray) -> list[Change]:
         """Average the gradients; return what takes that back, but for a capture."""
         op, capture = "all_reduce", recorder().capture
         weight = recorder().number(weight, self._dtype)
@@ -207,7 +207,7 @@ class DataParallel:
         make(together([_gradient_put(p, new) for p, new in found]))
         return before
 
-    def _flat(self, grads: list[Any]) -> Any:
+    def _flat(self, grads: list[Cotangent]) -> DuckArray:
         """Return gradients as one vector, with zeros for one that is not there."""
         vectors = [
             np.zeros(size, self._dtype) if g is None else _real(g).reshape(size)
@@ -217,7 +217,7 @@ class DataParallel:
             return np.concatenate(vectors, out=self._exchange.flat)
         return tensor_like("all_reduce", np.concatenate([v.astype(self._dtype) for v in vectors]))
 
-    def _parts(self, flat: Any) -> list[Any]:
+    def _parts(self, flat: DuckArray) -> list[Cotangent]:
         """Return a vector as the gradients that it is made of."""
         stops = accumulate(self._sizes)
         return [
@@ -226,8 +226,8 @@ class DataParallel:
         ]
 
     def _recorded(
-        self, capture: Capture, flat: Any, weight: Any, has: tuple[bool, ...]
-    ) -> tuple[Any, tuple[bool, ...]]:
+        self, capture: Capture, flat: DuckArray, weight: DuckArray, has: tuple[bool, ...]
+    ) -> tuple[DuckArray, tuple[bool, ...]]:
         """Make the exchange, and enter it in the captured program."""
         first, self._met_in = self._met_in() is not capture, ref(capture)
         mean, any_has = self._exchange.average(flat._array, weight._array, has, first=first)
@@ -271,7 +271,7 @@ class DataParallel:
             yield _signature(name, leaf)
 
 
-def _send_out(comm: Communicator, leaves: Sequence[Any]) -> None:
+def _send_out(comm: Communicator, leaves: Sequence[Leaf]) -> None:
     """Give all ranks rank 0's numbers of some leaves."""
     arrays = [np.array(data_of(leaf), order="C") for leaf in leaves]
     for array in arrays:
@@ -286,11 +286,11 @@ def _send_out(comm: Communicator, leaves: Sequence[Any]) -> None:
         make(together(changes))
 
 
-def _real(grad: Any) -> Any:
+def _real(grad: Cotangent) -> Cotangent:
     return real_and_imaginary(grad) if grad.dtype.kind == "c" else grad
 
 
-def _of_kind(numbers: Any, kind: Array) -> Any:
+def _of_kind(numbers: DuckArray, kind: Array) -> Cotangent:
     """Return part of a vector in the shape and dtype of a parameter."""
     if kind.dtype.kind != "c":
         return numbers.reshape(kind.shape).astype(kind.dtype, copy=False)
@@ -298,13 +298,13 @@ def _of_kind(numbers: Any, kind: Array) -> Any:
     return of_parts(parts)
 
 
-def _signature(name: str, leaf: Any) -> str:
+def _signature(name: str, leaf: Leaf) -> str:
     """Return what a leaf must have in common with that of other ranks."""
     array = data_of(leaf)
     return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
 
-def _gradient_put(p: Leaf, grad: Any) -> Change:
+def _gradient_put(p: Leaf, grad: Cotangent) -> Change:
     """Return the change that gives a leaf a gradient."""
     if isinstance(p, Value):
         return partial(setattr, p, GRAD, float(grad))

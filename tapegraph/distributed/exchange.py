@@ -18,7 +18,7 @@ from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines import registry
 from tapegraph.errors import kind_of, message
 from tapegraph.recording.node import real_dtype
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType, DuckArray
 
 # A digest has so many numbers of four bits: their sum, and that of their squares, is exact in
 # float32 for 65,000 ranks.
@@ -117,7 +117,7 @@ class Exchange:
         comm: Communicator,
         names: Sequence[str],
         size: int,
-        dtype: Any,
+        dtype: DType,
         shared: Callable[[], list[tuple[str, Array]]],
         check_every: int | None,
     ) -> None:
@@ -148,7 +148,7 @@ class Exchange:
         return mean
 
     def average(
-        self, flat: Array, weight: Any, has: tuple[bool, ...], *, first: bool = True
+        self, flat: Array, weight: DuckArray, has: tuple[bool, ...], *, first: bool = True
     ) -> tuple[Array, tuple[bool, ...]]:
         """Return the average of flat gradients, and which parameters have one on any rank.
 

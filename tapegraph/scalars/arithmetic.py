@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Fun
 
 # -- on floats -------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class ScalarOp(NamedTuple):
     """
 
     number: Callable[..., float]
-    vector: Callable[..., Any] | None = None
+    vector: Fun | None = None
     quick: Callable[..., float] | None = None
 
     def run(self, *operands: Array) -> None:
