@@ -190,7 +190,7 @@ def come_back(undo: Undo) -> None:
 
 
 class Repeated:
-    """Runs of one function that draw the same numbers: what the first draws, the others are given.
+    """Repeat the draws of a first run in later runs of a function.
 
     The stream moves on by the first alone. In a captured step, all read one leaf.
 

@@ -126,12 +126,12 @@ class DataParallel:
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this is, from 0."""
+        """The index of this rank, from 0."""
         return self._comm.rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._comm.size
 
     def zero_grad(self) -> None:
@@ -208,7 +208,7 @@ class DataParallel:
         return before
 
     def _flat(self, grads: list[Cotangent]) -> DuckArray:
-        """Return gradients as one vector, with zeros for one that is not there."""
+        """Concatenate gradients into one vector, with zeros for missing ones."""
         vectors = [
             np.zeros(size, self._dtype) if g is None else _real(g).reshape(size)
             for g, size in zip(grads, self._sizes, strict=True)
@@ -366,7 +366,7 @@ class _Shared:
             self._others += new
 
     def check(self, trace: Trace, *, averages: bool) -> None:
-        """Refuse what changes a parameter of one worker alone."""
+        """Refuse a step that changes a parameter on one worker alone."""
         averaged = self._optimized() if averages else ()
         for p in _parameters(trace)[1]:
             if id(p) not in averaged:
@@ -406,7 +406,7 @@ class OnWorkers(Compiled):
         self._shared = _Shared(self._workers)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or the program that stands for it, with all workers."""
+        """Call the function, or its program, together with all workers."""
         inside = recorder().capture is not None or DIFFERENTIATING.value()
         if inside and AVERAGING.value() is not self._shared:
             received = f"a call of {self.__name__} inside another program"
@@ -437,6 +437,6 @@ class OnWorkers(Compiled):
 
 
 def under_strategy(step: Compiled, strategy: Any) -> Compiled:
-    """Return a compiled function as one under a strategy."""
+    """Wrap a compiled function for the workers of a strategy."""
     comm = communicator(_OP, strategy)
     return step if comm.size == 1 else OnWorkers(step._given, *step._options, comm)

@@ -1,4 +1,4 @@
-"""Which of several ways runs a structure: one rule for engines and variants, eager and compiled.
+"""Choose among engines and variants by measured cost, for backwards and compiled steps alike.
 
 The first way runs until that has cost what trying another one will, as skis are bought when renting
 them has cost as much. Then the other one is measured by three runs, and the faster one stays. Each
@@ -43,7 +43,7 @@ class Ledger:
 
     @property
     def surplus(self) -> float:
-        """What may be paid for trying."""
+        """The budget for trying another way, in seconds."""
         return self.spent - self.paid
 
 
@@ -83,17 +83,17 @@ class Way:
 
     @property
     def run(self) -> float:
-        """What one run takes, in seconds: the median, for the best of a few is luck."""
+        """The median seconds of a run; the best of a few is luck."""
         return median_of(self.times) if self.times else NEVER
 
     @property
     def price(self) -> float:
-        """What trying it is taken to cost now, in seconds."""
+        """The estimated cost of trying it now, in seconds."""
         return self.loading() + self.compiling()
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         title = registry.engine(self.engine).title
         return f"{title} with {self.variant}" if self.variant else title
 

@@ -1,4 +1,4 @@
-"""What follows where an engine does not run a program: the native one does, and that is said once.
+"""Fall back to the native engine, and warn once per cause.
 
 A program that an engine *declined* or has a *bug* with is not for it, now or later; a *transient*
 failure may not come again.

@@ -44,7 +44,7 @@ class Places(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What one call of a function recorded: its program, its arguments' leaves, and its result."""
+    """One recorded call of a function: its program, the leaves of its arguments, and its result."""
 
     recording: Recording
     inputs: list[int | None]  # the slot of each argument, None where nothing reads it
@@ -339,7 +339,7 @@ class ParameterNames:
         return list(self._named.values())
 
     def of(self, param: Node) -> str | None:
-        """Return the name of a parameter; None of one that is to stay a constant."""
+        """Return the name of a parameter, or None for one that is exported as a constant."""
         if self._all and id(param) not in self._names:
             self._add(param, param.name)
         return self._names.get(id(param))

@@ -182,7 +182,7 @@ def _told(name: str, suffix: str) -> Iterator[None]:
 
 
 def _replaced(tree: Pytree, function: Fun, kind: type) -> Pytree:
-    """Return a tree with a function of everything in it that is of one class."""
+    """Apply a function to every instance of a class in a tree."""
     return mapped(lambda part: function(part) if isinstance(part, kind) else part, tree)
 
 

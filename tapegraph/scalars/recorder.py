@@ -1,4 +1,4 @@
-"""What Values compute in a capture: number by number, as entries of its program.
+"""Record the arithmetic of Values in a capture, number by number.
 
 Between tensors and numbers there are two entries: `NUMBERS` runs the arithmetic since the last one,
 and gives a vector of what is needed of it; `CHOSEN` are those of them that were asked for.
@@ -215,7 +215,7 @@ class NumberRecorder:
     # Objects and their numbers
 
     def enter(self, x: Any, i: int) -> None:
-        """Let an object that was made inside stand for a number."""
+        """Map an object that was made inside to its number."""
         self._of[id(x)] = i
         self._inside.add(id(x))
         self._held.append(x)
@@ -248,7 +248,7 @@ class NumberRecorder:
             setattr(x, name, self._data[i])
 
     def assign_all(self, objects: Sequence[Any], tensor: Any) -> None:
-        """Give Values, or tensors of one number, those of a tensor, here and in the program."""
+        """Assign the elements of a tensor to Values or scalar tensors, now and in the program."""
         for position, x in enumerate(objects):
             self.assign(x, DATA, self.element(tensor, position))
 

@@ -191,7 +191,7 @@ def _is_same(a: Fun, b: Fun) -> bool:
 
 
 class _Parameters:
-    """How many arrays a forward takes, None for any number, and its attributes' defaults."""
+    """The signature of a forward: its number of arrays, None for any, and attribute defaults."""
 
     def __init__(self, name: str, forward: Fun) -> None:
         self.name = name

@@ -577,7 +577,7 @@ def _peer(value: Value, other: object) -> float | None:
 
 
 class _Plain:
-    """What becomes of Values outside of a captured program: they hold numbers."""
+    """Values outside of a captured program: they hold numbers."""
 
     def leaf(self, value: Value, data: object, number: float | None) -> float | None:
         """Return what a new leaf holds, None where that is no number."""
@@ -595,7 +595,7 @@ class _Plain:
         setattr(value, name, number)
 
     def leaves(self, what: str, *values: object) -> None:
-        """Let the numbers of Values become plain ones."""
+        """Check that the numbers of Values may be read as plain ones."""
 
     def has(self, x: object) -> bool:
         """Return whether something is one number, without a gradient, of the program."""
@@ -613,7 +613,7 @@ class _Plain:
 
 
 class _Captured(_Plain):
-    """What becomes of them in a captured program: they stand for numbers that it computes."""
+    """Values in a captured program: they refer to numbers that the program computes."""
 
     def __init__(self, recorder: NumberRecorder) -> None:
         self._recorder = recorder
@@ -626,7 +626,7 @@ class _Captured(_Plain):
         return self._recorder.number(i)
 
     def _index(self, data: Any, number: float | None) -> int | None:
-        """Return which number of the program something is: a float, an array of one."""
+        """Return the index of a number in the program: of a float, or of an array of one."""
         if number is not None:
             return self._recorder.constant(number)
         if type(data) is RunFloat and data.source is self._recorder:
@@ -674,7 +674,7 @@ _PLAIN = _Plain()
 
 
 def _numbers() -> _Plain:
-    """Return what becomes of Values here."""
+    """Return how Values behave here: as plain numbers, or as numbers of a program."""
     capture = recorder().capture
     return _PLAIN if capture is None else _Captured(recorder_of(capture))
 
