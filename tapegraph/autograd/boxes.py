@@ -513,7 +513,12 @@ def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
     22.167
     """
     if type(node) is JVPNode:
-        return dual_of(*_moved(value, node.g), next_tag())
+        if isinstance(value, CONTAINERS):
+            received = f"a {type(value).__name__} for a JVPNode"
+            raise TypeError(message("new_box", received, "a number or array", "Use make_jvp."))
+        x = lifted("new_box", value, "the value")
+        g = np.ones(x.shape) if node.g is None else node.g
+        return dual_of(x, direction("new_box", g, "the direction", x), next_tag())
     if type(node) is not VJPNode or not node._is_root:
         fix = "The tape makes its own nodes; begin with VJPNode.new_root()."
         raise TypeError(message("new_box", f"a {type(node).__name__}", "a root VJPNode", fix))
@@ -644,14 +649,6 @@ def _begun(x: Pytree, path: str, trace: int, node: VJPNode, as_array: bool = Fal
         received = f"a value of forward mode for {path}"
         raise TypeError(message("new_box", received, "plain values", "Use make_vjp."))
     return _entered(BOX, x, node)
-
-
-def _moved(value: Pytree, g: Cotangent) -> tuple[Pytree, Pytree]:
-    if isinstance(value, CONTAINERS):
-        received = f"a {type(value).__name__} for a JVPNode"
-        raise TypeError(message("new_box", received, "a number or array", "Use make_jvp."))
-    x = lifted("new_box", value, "the value")
-    return x, direction("new_box", np.ones(x.shape) if g is None else g, "the direction", x)
 
 
 class _Boxed:

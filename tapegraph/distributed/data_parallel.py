@@ -195,7 +195,11 @@ class DataParallel:
                 mean, any_has = self._recorded(capture, flat, weight.astype(self._dtype), has)
             else:
                 mean, any_has = self._exchange.average(flat, weight._array, has)
-            parts = self._parts(mean)
+            stops = accumulate(self._sizes)
+            parts = [
+                _of_kind(mean[stop - size : stop], kind)
+                for stop, size, kind in zip(stops, self._sizes, self._kinds, strict=True)
+            ]
             found = [
                 (p, new) for p, new, some in zip(self._params, parts, any_has, strict=True) if some
             ]
@@ -216,14 +220,6 @@ class DataParallel:
         if recorder().capture is None:
             return np.concatenate(vectors, out=self._exchange.flat)
         return tensor_like("all_reduce", np.concatenate([v.astype(self._dtype) for v in vectors]))
-
-    def _parts(self, flat: DuckArray) -> list[Cotangent]:
-        """Return a vector as the gradients that it is made of."""
-        stops = accumulate(self._sizes)
-        return [
-            _of_kind(flat[stop - size : stop], kind)
-            for stop, size, kind in zip(stops, self._sizes, self._kinds, strict=True)
-        ]
 
     def _recorded(
         self, capture: Capture, flat: DuckArray, weight: DuckArray, has: tuple[bool, ...]

@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -189,22 +189,18 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
     with open(path, "wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for _, array in ordered:
-            for part in _parts(array):
+            # Little-endian, in C order: copied part by part if need be.
+            contiguous: Any = [["readonly", "contig"]]
+            for part in np.nditer(
+                [array],
+                flags=["external_loop", "buffered", "zerosize_ok"],
+                op_flags=contiguous,
+                op_dtypes=[array.dtype.newbyteorder("<")],
+                order="C",
+                casting="equiv",
+                buffersize=_WRITTEN // array.itemsize,
+            ):
                 file.write(part)
-
-
-def _parts(array: Array) -> Iterable[Any]:
-    """Return the numbers of an array in parts: little-endian, in C order, copied if need be."""
-    contiguous: Any = [["readonly", "contig"]]
-    return np.nditer(
-        [array],
-        flags=["external_loop", "buffered", "zerosize_ok"],
-        op_flags=contiguous,
-        op_dtypes=[array.dtype.newbyteorder("<")],
-        order="C",
-        casting="equiv",
-        buffersize=_WRITTEN // array.itemsize,
-    )
 
 
 def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
