@@ -62,6 +62,7 @@ ONNX = "tests/export/test_onnx.py"
 DRAW = "tests/drawing/test_draw.py"
 VMAP = "tests/transforms/test_vmap.py"
 ANOMALY = "tests/seeing/test_anomaly.py"
+RECORDS = "tests/compiling/test_records.py"
 RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
 
 FAULTS = (
@@ -2112,6 +2113,38 @@ FAULTS = (
         "id(var) in made and last[id(var)] == number and",
         "id(var) in made and",
         PLAN,
+    ),
+    Fault(
+        "compile",
+        "result-over-an-operand-that-is-seen-transposed",
+        "fallback/plan/memory.py:written_over",
+        "all(map(instr.may_overwrite, _lying_in(var, instr.reads)))",
+        "instr.may_overwrite(var)",
+        f"{RECORDS} -k transposed",
+    ),
+    Fault(
+        "compile",
+        "records-that-nobody-has-proven",
+        "fallback/plan/records.py:records_of",
+        "found if _is_proven(found, function, args, kwargs, out) else None",
+        "found",
+        f"{RECORDS} -k refused",
+    ),
+    Fault(
+        "compile",
+        "a-view-of-a-record-at-the-start-of-what-it-views",
+        "fallback/plan/segments.py:Segments._look",
+        "offset += _address(var.value) - _address(seen.value)",
+        "offset += 0",
+        RECORDS,
+    ),
+    Fault(
+        "compile",
+        "what-lies-otherwise-fails",
+        "fallback/plan/__init__.py:Plan._or_plainly",
+        "except Mismatch:",
+        "except ZeroDivisionError:",
+        f"{RECORDS} -k odd",
     ),
     Fault(
         "compile",
