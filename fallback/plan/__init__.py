@@ -17,8 +17,10 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.choice import CLOCK
+from tapegraph.fallback.plan import records
 from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import Compiler
+from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
@@ -53,19 +55,37 @@ class Plan:
         with np.errstate(all="ignore"):
             source = (compiler or Compiler(recording)).compile()
         self.source, self.nbytes = source.text, source.nbytes
-        self._body, self._names, self._long = source.body, source.names, source.long
+        self._plain, self._body, self._names = source.plain, source.body, source.names
+        self._plain_is_long = source.plain_is_long
         file = f"{PLAN} {next(_numbers)}>"
-        self._run = self._made(self.source, file, self._names)
+        self._run = self._or_plainly(self._made(self.source, file, self._names, source.long))
         # Tracebacks, debuggers and profilers ask there for lines; without a time it is kept.
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
         finalize(self, linecache.cache.pop, file, None)
         self._told: tuple[Callable[..., Any], dict[str, Any]] | None = None
 
-    def _made(self, text: str, file: str, names: dict[str, Any]) -> Callable[..., Any]:
+    def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Callable[..., Any]:
         exec(compile(text, file, "exec"), names)
         plan = names["plan"]
-        return (lambda *a: next(plan(*a))) if self._long else plan
+        return (lambda *a: next(plan(*a))) if long else plan
+
+    def _or_plainly(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a plan that turns to lines of Python for good where records do not fit arrays.
+
+        Nothing has been written by then that anybody sees.
+        """
+
+        def runs(*arrays: Any) -> Any:
+            nonlocal run
+            try:
+                return run(*arrays)
+            except Mismatch:
+                file = f"{PLAN}, in Python alone>"
+                run = self._made(self._plain, file, dict(self._names), self._plain_is_long)
+                return run(*arrays)
+
+        return runs if records.off() == "" else run
 
     def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
@@ -80,7 +100,10 @@ class Plan:
         """Run the plan as one that tells watchers of each line; it is made when first needed."""
         if self._told is None:
             start, names = CLOCK.now(), dict(self._names)
-            self._told = self._made(telling(self._body), f"{PLAN}, watched>", names), names
+            self._told = (
+                self._made(telling(self._body), f"{PLAN}, watched>", names, self._plain_is_long),
+                names,
+            )
             for watcher in watchers:
                 what = "compiling a plan that tells of its lines"
                 watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 # What a vector unit, and TensorFlow, want an array's first element to be a multiple of, in bytes.
 ALIGNMENT = 64
@@ -41,12 +42,15 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
     return copy
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+_address, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: DType) -> Array:
     """Return an array of any numbers that is aligned for every engine."""
     size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
+    start = -_address(_first_byte(raw)) % ALIGNMENT  # raw.ctypes.data takes five times as long
+    return np.ndarray(shape, dtype, raw, start)
 
 
 def is_shared(node: Any) -> bool:
