@@ -16,6 +16,7 @@ import numpy as np
 from tapegraph import random
 from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.errors import message
+from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.node import Node, as_leaf, next_seq
@@ -175,8 +176,10 @@ def traced(
     :param arguments: From the leaves to the positional arguments.
     :param given: An example of each leaf.
     """
+    recorder().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     start = next_seq()
-    found, inputs = _traced(op, f, arguments, given)
+    # In a context that is dropped: an interrupt leaves no scope in force.
+    found, inputs = quietly(_traced, op, f, arguments, given)
     expire(leaked(start, inputs), f"{op} of {getattr(f, '__name__', 'a function')}")
     return found
 
@@ -185,7 +188,7 @@ def _traced(
     op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> tuple[Traced, list[Any]]:
     body = Body(op)
-    with body, Scope(RECORDING, True), random.unrepeated(), np.errstate(all="ignore"):
+    with body, Scope(RECORDING, True), random.unrepeated():
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]

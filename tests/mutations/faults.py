@@ -409,7 +409,7 @@ FAULTS = (
     Fault(
         "plan",
         "complex-gradients-not-conjugated-in-a-plan",
-        "fallback/plan/compiler.py:_PlanSweep.conjugated",
+        "fallback/plan/compiler.py:PlanSweep.conjugated",
         "        return super().conjugated(g)",
         "        return g",
         "tests/compiling/test_complex_steps.py",

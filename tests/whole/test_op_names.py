@@ -52,6 +52,9 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/differentiation/slopes.py": (None, "the slopes of every family"),
     "tapegraph/capture/capture.py": ({"detach", "reshape"}, "what new values are recorded as"),
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
+    "tapegraph/recording/subprogram.py": ({"pow"}, "which NumPy computes by its exponent's value"),
+    "tapegraph/loops/branches.py": ({"index"}, "an argument's name"),
+    "tapegraph/loops/scan.py": ({"sqrt"}, "an option's value"),
     "tapegraph/optim/update_rules.py": ({"mean"}, "a slot's name"),
     "tapegraph/other_names.py": (None, "names of other libraries, of which some are called alike"),
     "tapegraph/seeing/anomaly.py": (
