@@ -45,10 +45,10 @@ WEIGHTS = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84)
 # Those weights less the ones of order 4.
 ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40)
 
-LIMIT = 10_000
+MOST_STEPS = 10_000
 
 # From a vector and a time to the derivative of the vector.
-Rate = Callable[[Any, Any], Any]
+RateOfChange = Callable[[Any, Any], Any]
 
 
 def odeint(
@@ -90,7 +90,7 @@ def odeint(
         ``y0`` is complex or empty, ``t`` is no array of one axis, ``method`` is another.
 
     >>> decay = lambda k: tg.integrate.odeint(lambda y, t: -k * y, 1.0, [0.0, 1.0])[-1]
-    >>> round(decay(2.0), 6), round(tg.grad(decay)(2.0), 6)
+    >>> round(float(decay(2.0)), 6), round(tg.grad(decay)(2.0), 6)
     (0.135335, -0.135335)
     """
     check_callable("odeint", f)
@@ -136,7 +136,7 @@ def odeint(
     def rate(vector: Any, time: Any, *theta: Any) -> Any:
         return Replay(body)(*theta[:count], vector, time, *theta[count:])[0]
 
-    def solved(rate: Rate, vector: Any, times: Any) -> Any:
+    def solved(rate: RateOfChange, vector: Any, times: Any) -> Any:
         if method == "rk4":
             return _fixed(rate, vector, times, steps)
         return _adaptive(rate, vector, times, rtol, atol, max_steps)
@@ -165,7 +165,7 @@ def _rows(first: Any, later: Any) -> Any:
     return concat([reshape(first, (1, *first.shape)), later])
 
 
-def _fixed(rate: Rate, y: Any, times: Any, steps: int) -> Any:
+def _fixed(rate: RateOfChange, y: Any, times: Any, steps: int) -> Any:
     """Return the states at some times by Runge and Kutta's classical method."""
 
     def advance(y: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
@@ -187,7 +187,9 @@ def _fixed(rate: Rate, y: Any, times: Any, steps: int) -> Any:
     return _rows(y, later)
 
 
-def _adaptive(rate: Rate, y: Any, times: Any, rtol: float, atol: float, max_steps: int) -> Any:
+def _adaptive(
+    rate: RateOfChange, y: Any, times: Any, rtol: float, atol: float, max_steps: int
+) -> Any:
     """Return the states at some times by Dormand and Prince's method.
 
     Time runs from 0 in the direction of the times. No derivative flows through the choice of a
@@ -233,7 +235,7 @@ def _adaptive(rate: Rate, y: Any, times: Any, rtol: float, atol: float, max_step
         y, s, h, k1, _ = carry
         count = stop_gradient(0.0 * s)
         carry = while_loop(
-            lambda c: (c[1] < c[4]) & (c[5] < (max_steps or LIMIT)),
+            lambda c: (c[1] < c[4]) & (c[5] < (max_steps or MOST_STEPS)),
             step,
             (y, s, h, k1, target, count),
             max_steps=max_steps,
@@ -249,7 +251,7 @@ def _adaptive(rate: Rate, y: Any, times: Any, rtol: float, atol: float, max_step
     if stopped is not None:
         at = float(_numbers(origin)) + float(_numbers(sign)) * float(_numbers(ends)[stopped])
         raise RuntimeError(
-            f"odeint: after {max_steps or LIMIT} steps from one time to the next it had come to "
+            f"odeint: after {max_steps or MOST_STEPS} steps from one time to the next it had come to "
             f"t={at:.6g} and not to t={float(_numbers(times)[stopped + 1]):.6g}. Give a larger "
             "max_steps, or larger rtol and atol; a stiff equation needs another solver."
         )
@@ -265,7 +267,7 @@ def _combined(weights: Sequence[float], ks: Sequence[Any]) -> Any:
     return total
 
 
-def _first_step(slope: Rate, error_of: Callable[..., Any], y: Any, k1: Any) -> Any:
+def _first_step(slope: RateOfChange, error_of: Callable[..., Any], y: Any, k1: Any) -> Any:
     """Return the length of a first step by Hairer, Norsett and Wanner's rule (1993, II.4)."""
     y, k1 = stop_gradient(y), stop_gradient(k1)
     zero = 0.0 * y[0]
@@ -302,7 +304,7 @@ class Adjoint:
     the gradient by ``p`` is the integral of ``a df/dp`` (Pontryagin; Chen et al., 2018).
 
     :param rate: Takes a vector, a time, and what else the equation reads.
-    :param solved: Takes a `Rate`, a vector and times; returns the states.
+    :param solved: Takes a `RateOfChange`, a vector and times; returns the states.
     """
 
     def __init__(self, rate: Callable[..., Any], solved: Callable[..., Any]) -> None:
