@@ -1640,6 +1640,15 @@ FAULTS = (
         HAZARDS,
     ),
     Fault(
+        "lowering",
+        "a-pool-of-a-step-takes-what-is-not-finite",
+        "lowering/rows/nn.py:_max_pool2d.pooled",
+        "guards.append(plain)",
+        "pass",
+        "tests/lowering/test_nodes_of_nn.py -k no_branch",
+        tensorflow=True,
+    ),
+    Fault(
         "compile",
         "counts-that-part-are-not-seen",
         "tapegraph/compiling/trace.py:Trace.holds",
