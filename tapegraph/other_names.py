@@ -119,8 +119,6 @@ AT_THE_TOP = {
     "clip_grad_value_": "tg.clip_grad_value",
     "constant": "tg.tensor(array)",
     "cross_entropy": "tg.softmax_crossentropy(logits, labels)",
-    "custom_jvp": "tg.defop(forward, vjp=rule, jvp=rule)",
-    "custom_vjp": "tg.defop(forward, vjp=rule)",
     "detect_anomaly": "tg.anomaly()",
     "device_put": _HERE,
     "devices": _HERE,

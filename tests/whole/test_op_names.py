@@ -45,6 +45,10 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         "an argument of NumPy's, and the method of tensors",
     ),
     "tapegraph/batching/rules.py": (None, "the batching rules of every family"),
+    "tapegraph/transforms/linearize.py": ({"detach"}, "the method of tensors"),
+    "tapegraph/integrate.py": ({"sqrt"}, "how often a loop keeps its carry"),
+    "fallback/plan/records.py": ({"astype"}, "the method of arrays"),
+    "tapegraph/tree.py": ({"all"}, "Python's own function"),
     "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
     "tapegraph/differentiation/reads.py": (None, "what the gradients of every family read"),
     "tapegraph/differentiation/slopes.py": (None, "the slopes of every family"),
@@ -53,15 +57,15 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/recording/subprogram.py": ({"pow"}, "which NumPy computes by its exponent's value"),
     "tapegraph/loops/branches.py": ({"index"}, "an argument's name"),
     "tapegraph/loops/scan.py": ({"sqrt"}, "an option's value"),
-    "tapegraph/optim/update_rules.py": ({"mean"}, "a slot's name"),
+    "tapegraph/optim/update_rules.py": ({"beta", "mean"}, "a slot's name, and a decay"),
     "tapegraph/other_names.py": (None, "names of other libraries, of which some are called alike"),
     "tapegraph/seeing/anomaly.py": (
         None,
         "what to write where a result is not finite",
     ),
     "tapegraph/autograd/scipy/stats.py": (
-        {"beta", "gamma", "norm"},
-        "distributions, of which some are called alike",
+        {"beta", "gamma", "log", "norm"},
+        "functions and distributions, of which some are called alike",
     ),
     **{
         f"tapegraph/{name}.py": (None, "Python's own operators, of which some are called alike")
