@@ -49,7 +49,13 @@ class Plan:
     compile_seconds = 0.0
     note = ""
 
-    def __init__(self, recording: Recording, *, in_rounds: bool = False) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        compiler: Compiler | None = None,
+        *,
+        in_rounds: bool = False,
+    ) -> None:
         keep_freed_memory()
         self.variants: dict[str, float] = {}
         self.leaves = recording.program.fed
@@ -57,7 +63,7 @@ class Plan:
         # How a sum is rounded depends on the order in memory; a real call takes arguments in C's.
         self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
         with np.errstate(all="ignore"):
-            source = Compiler(recording).compile()
+            source = (compiler or Compiler(recording)).compile()
         self.source, self.nbytes = source.text, source.nbytes
         self._plain, self._body, self._names = source.plain, source.body, source.names
         self._plain_is_long = source.plain_is_long
