@@ -19,8 +19,15 @@ import numpy as np
 from benchmarks import peers
 from benchmarks.contenders import Remote, Serving, quiet
 from benchmarks.processes import Process
-from benchmarks.protocol import TOLERANCE, Array, Disagreement, Trainer
-from benchmarks.protocol import ratio, spread, time_in_turns
+from benchmarks.protocol import (
+    TOLERANCE,
+    Array,
+    Disagreement,
+    Trainer,
+    ratio,
+    spread,
+    time_in_turns,
+)
 from benchmarks.report import as_markdown, quoted, significant
 
 OURS = "tapegraph compiled"

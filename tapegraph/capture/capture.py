@@ -82,6 +82,7 @@ class Capture(Recorder):
     :ivar gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor,
         None, or `ZEROED` or `MAYBE_ZEROED`.
     :ivar asked: State of which it was asked whether it had a gradient, and whether it had.
+    :ivar conditions: What else must hold for a run of the program.
     :ivar frame: Where the scope was entered: a signal handler that runs inside began further in.
     :param undo: What takes back what was done to state inside, and leaves the scope.
 
@@ -103,6 +104,7 @@ class Capture(Recorder):
         # Gradients from before the scope that something inside has read: the leaf, and whose.
         self.read_gradients: list[tuple[Node, Node]] = []
         self.asked: list[tuple[Node, bool]] = []
+        self.conditions: list[Callable[[], bool]] = []
         self._handed_out: dict[int, Node] = {}  # gradients that were read, by id: whose
         self._versions: dict[int, list[Version]] = {}  # of each leaf, by its id, in time order
         self._version_of: dict[int, Version] = {}  # by the id of the node
