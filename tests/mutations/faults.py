@@ -1665,6 +1665,15 @@ FAULTS = (
     ),
     Fault(
         "lowering",
+        "any-power-is-a-square",
+        "lowering/rows/elementwise.py:_square_or_power",
+        "exponent.ndim == 0 and exponent == 2",
+        "exponent.ndim == 0",
+        "tests/lowering/test_layouts.py",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
         "a-pool-of-a-step-takes-what-is-not-finite",
         "lowering/rows/nn.py:_max_pool2d.pooled",
         "guards.append(plain)",
