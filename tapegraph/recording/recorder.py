@@ -46,6 +46,7 @@ class Recorder:
     __slots__ = ("flows", "keeps_all", "tape")
 
     capture: Any = None
+    body: Any = None  # of a loop or branch (`tapegraph.loops.body`): none
     levels: tuple[Any, ...] = ()  # of `vmap` (`tapegraph.tensors.examples`): none
 
     def __init__(self, tape: Tape | None = None, flows: bool = True) -> None:
