@@ -25,7 +25,8 @@ class Node:
 
     An entry keeps its array only where a derivative reads it (`Op.reads`), else None; its shape and
     dtype it knows always. What keeps its numbers anyway is a tensor and its own entry: a leaf, a
-    result that its own gradient reads, and every result of a captured step. So ``x._entry or x`` is the entry of either.
+    result that its own gradient reads, and every result of a captured step. So ``x._entry or x`` is
+    the entry of either.
 
     ``_seq`` orders entries in time: every operation has a larger number than its inputs. A leaf
     that was given new numbers keeps its place, and ``_changed`` says when: a reader with a smaller
