@@ -2733,7 +2733,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-failed-run-is-explained-by-a-second-exchange",
-        "tapegraph/compiling/compiled.py:Compiled._run",
+        "tapegraph/compiling/compiled.py:Compiled._called",
         "            if not trace.averages:",
         "            if True:",
         f"{RANKS} -k fails_after",
