@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from tapegraph.engines.choice import CLOCK
-from tapegraph.errors import message, warn
+from tapegraph.errors import sentence, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import LOWERINGS
@@ -139,8 +139,7 @@ class Graphs:
         if not self.asked:
             raise XlaFailed(reason) from error
         self.asked, self.failure = False, reason
-        received = f"a step that fails with XLA: {reason}"
-        said = message("compile(xla=True)", received, "what it compiles", "It runs without.")
+        said = sentence("compile(xla=True)", f"XLA fails: {reason}. The step runs without XLA.")
         if strict():
             raise RuntimeError(said) from error
         warn(said, RuntimeWarning)

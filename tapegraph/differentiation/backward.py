@@ -20,7 +20,7 @@ from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.choice import CLOCK, Choice
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.errors import kind_of, line_number, message, place
+from tapegraph.errors import kind_of, line_number, message, place, sentence
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.record import keep_parts
@@ -59,18 +59,19 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     if not isinstance(y, Node):
         if hasattr(type(y), "__tapegraph_apply__") and hasattr(y, "backward"):
             if seed is not None:
-                raise TypeError(message("backward", "a seed for a Value", "none: it is 1"))
+                raise TypeError(
+                    sentence("backward", "the seed of a Value is always 1. Leave it out.")
+                )
             y.backward()
             return
         raise TypeError(message("backward", kind_of(y), "a Tensor"))
     if not y._requires_grad:
-        received = f"{kind_of(y)} that needs no gradient"
-        fix = (
-            "Make its inputs with tg.param, and compute it outside tg.no_grad(). What a function "
-            "made by tg.compile returns is a constant: call backward() inside it."
+        text = (
+            f"the result, {kind_of(y)}, does not require a gradient. Compute it from a tg.param, "
+            "outside tg.no_grad(). Results of a compiled step are constants: call backward() "
+            "inside the step."
         )
-        expected = "a result computed from tg.param with recording on"
-        raise RuntimeError(message("backward", received, expected, fix))
+        raise RuntimeError(sentence("backward", text))
     here = recorder()
     given: Any = seed._array if isinstance(seed, Node) and not seed._requires_grad else seed
     borrowed = _borrowed(y, given)
@@ -105,12 +106,12 @@ def cotangent_of(y: Node, seed: Any) -> Array:
     """Return the seed as an array of y's type; ones where there is none."""
     data = y._array
     if seed is None and data.dtype.kind == "c":
-        fix = (
-            "Take its .real or tg.abs of it, give a seed, or differentiate a holomorphic function "
-            "by tg.grad(f, holomorphic=True)."
+        text = (
+            f"the result is complex ({data.dtype}), and only a real loss has a gradient. Take its "
+            ".real or tg.abs of it, pass a seed, or differentiate a holomorphic function by "
+            "tg.grad(f, holomorphic=True)."
         )
-        received = f"a result of dtype {data.dtype}, which does not rise or fall"
-        raise TypeError(message("backward", received, "real numbers", fix))
+        raise TypeError(sentence("backward", text))
     if seed is None:  # of one number, in a quarter of the time
         return np.ones_like(data) if data.shape else np.array(1, data.dtype)
     array = numeric(seed, "backward", "seed")

@@ -12,7 +12,7 @@ from tapegraph.differentiation.backward import (
 )
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, sentence
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
 from tapegraph.recording.op import GRADIENT, JACOBIAN
@@ -64,10 +64,12 @@ def gradients(
     found = Region([y], targets).gradients([seed], record=create_graph)
     for i, (x, grad) in enumerate(zip(targets, found, strict=True)):
         if grad is None and not allow_unused:
-            fix = "Leave it out, or write allow_unused=True to get None for it."
             entry = tape_entry(x)
-            received = f"xs[{i}], {entry_name(entry._op, entry)}, on which y does not depend"
-            raise RuntimeError(message("gradients", received, "what y was computed from", fix))
+            text = (
+                f"y does not depend on xs[{i}], {entry_name(entry._op, entry)}. Leave it out, or "
+                "write allow_unused=True to get None for it."
+            )
+            raise RuntimeError(sentence("gradients", text))
     return tuple(found)
 
 

@@ -18,6 +18,7 @@ from tapegraph.errors import (
     LostGradientWarning,
     kind_of,
     message,
+    sentence,
     user_line,
     warn,
 )
@@ -87,13 +88,13 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
 
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
     """Return the error of a conversion inside a derivative, where none is harmless."""
-    fix = (
+    text = (
+        f"the number would lose the derivative of a {kind}. "
         "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); in place of "
         "an assignment to elements of an array (z[0] = x) write np.where, or put the results into "
-        f"a list and join them by np.stack; or write {read} where the value alone is meant."
+        f"a list and join them by np.stack; or write {read} for the value alone."
     )
-    received = f"a {kind}, whose derivative the number would lose"
-    return LostGradientError(message(conversion, received, "a plain number", fix))
+    return LostGradientError(sentence(conversion, text))
 
 
 def raise_cause(error: ValueError) -> None:
@@ -113,9 +114,9 @@ def to_array(kind: str) -> TypeError:
     prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
     known = (fix for prefix in prefixes if (fix := _FIXES.get(prefix)))
     fix = next(known, f"Give {parts[0]} plain numbers: x.numpy().")
-    received = f"a {kind} that needs a gradient, which an array would lose"
     op = caller or "numpy.asarray"
-    return TypeError(message(op, received, "plain numbers", fix.format(op=op)))
+    text = f"an array would lose the gradient of a {kind}. {fix.format(op=op)}"
+    return TypeError(sentence(op, text))
 
 
 def _caller(frame: FrameType | None) -> str:
@@ -162,9 +163,8 @@ def refused(name: str, fix: str) -> Callable[..., NoReturn]:
 
     def method(self: Any, *args: Any, **options: Any) -> NoReturn:
         kind = type(self).__name__
-        received = f"a {kind}, whose elements cannot be written"
-        expected = "an operation that gives a new one"
-        raise TypeError(message(f"{kind}.{name}", received, expected, fix))
+        text = f"elements of a {kind} cannot be assigned. {fix}"
+        raise TypeError(sentence(f"{kind}.{name}", text))
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"Refuse ndarray's in-place {name}. {fix}"

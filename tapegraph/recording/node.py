@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.errors import ConcretizationError, kind_of, message
+from tapegraph.errors import ConcretizationError, kind_of, message, sentence
 from tapegraph.recording.lost_gradients import not_detached, not_joined
 from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Op
 from tapegraph.recording.scopes import recorder
@@ -103,12 +103,12 @@ class Node:
             remote_class = cls
             return
         if not recorded:
-            received = f"class {cls.__name__}, a subclass of Tensor"
-            fix = (
-                "Operations give plain Tensors, which would not be of the subclass: hold a tensor "
-                "in a class of your own, and register operations with tg.defop."
+            text = (
+                f"the class {cls.__name__} cannot be a subclass of Tensor: operations return plain "
+                "Tensors. Hold a tensor in a class of your own, and register operations with "
+                "tg.defop."
             )
-            raise TypeError(message("Tensor", received, "no subclass", fix))
+            raise TypeError(sentence("Tensor", text))
         tensor_class = cls
 
 
@@ -177,9 +177,11 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
         array = data._array
     elif type(data) is not np.ndarray:
         if isinstance(data, np.ma.MaskedArray):
-            fix = "Write np.where(mask, ...) on its data, or masked.filled(value)."
-            received = f"a masked array for {argument!r}, whose mask would be dropped"
-            raise TypeError(message(op, received, "an array without a mask", fix))
+            text = (
+                f"{argument!r} is a masked array, whose mask would be lost. Write "
+                "np.where(mask, ...) on its data, or masked.filled(value)."
+            )
+            raise TypeError(sentence(op, text))
         array = as_array(data, op, argument)
     kind = array.dtype.kind
     if kind in "biu" or array.dtype.char in _INEXACT:

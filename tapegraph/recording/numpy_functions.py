@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tapegraph.errors import message
+from tapegraph.errors import message, sentence
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import recorder
 
@@ -217,7 +217,7 @@ def array_ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict
     fix = _FIX
     if method == "at":
         fix = _SUM_AT if called in (np.add, np.subtract) else "Write x = np.where(mask, values, x)."
-    raise TypeError(message(f"{name}.{method}", "a tensor", "plain arrays", fix))
+    raise TypeError(sentence(f"{name}.{method}", f"the method has no gradient. {fix}"))
 
 
 def array_function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -288,8 +288,8 @@ def _recording(called: Any) -> Callable[..., Any] | None:
 
 def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
-        fix = "Leave out= away and use the result; for a += b write a = a + b."
-        raise TypeError(message(name, "out= with a tensor", "no in-place result", fix))
+        text = "out= does not take tensors. Leave it out; for a += b write a = a + b."
+        raise TypeError(sentence(name, text))
     args, options = recorder().met(args, options)
     recording = _recording(called)
     if recording is not None:
@@ -302,13 +302,11 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
         return called(*map(detached, args), **{k: detached(v) for k, v in options.items()})
     given = (*args, *options.values())
     if called in IN_PLACE:
-        raise TypeError(
-            message(name, "a tensor, which does not change", "an array", IN_PLACE[called])
-        )
+        raise TypeError(sentence(name, f"a tensor cannot change in place. {IN_PLACE[called]}"))
     if recorder().records(*given) or any(map(_needs_gradient, given)):
         nearest = NEAREST.get(called) or NEAREST_TO_SCIPY.get(name, "")
         fix = REFUSED.get(called) or f"{nearest} {_FIX}".strip()
-        raise TypeError(message(name, "a tensor, for which it has no gradient", "an array", fix))
+        raise TypeError(sentence(name, f"the function has no gradient. {fix}"))
     return called(*map(_copied, args), **{k: _copied(v) for k, v in options.items()})
 
 

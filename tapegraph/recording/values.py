@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import line_of, user_line
+from tapegraph.errors import line_of, sentence
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node, new
@@ -73,9 +73,12 @@ def handle_of(x: Any) -> Any:
 def cleared(entry: Node) -> RuntimeError:
     """Return the error of an entry that ``tape_reset()`` has cleared."""
     return RuntimeError(
-        f"backward: a result of shape {entry.shape} recorded at "
-        f"{line_of(entry._code, entry._lasti)} was cleared by tape_reset(); call backward() before "
-        f"tape_reset(), or run the forward again. (at {user_line()})"
+        sentence(
+            "backward",
+            f"a result of shape {entry.shape} recorded at {line_of(entry._code, entry._lasti)} was "
+            "cleared by tape_reset(); call backward() before tape_reset(), or run the forward "
+            "again.",
+        )
     )
 
 
@@ -83,8 +86,10 @@ def stale(leaf: Any, reader: Node) -> RuntimeError:
     """Return the error of a leaf that was changed after an entry had read it."""
     label = f"{leaf.name!r}" if leaf.name else f"of shape {leaf.shape}"
     return RuntimeError(
-        f"backward: {leaf._op.name} {label} was changed after the {reader._op.name} at "
-        f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "
-        "wrong; call backward() before changing it, or run the forward again. "
-        f"(at {user_line()})"
+        sentence(
+            "backward",
+            f"{leaf._op.name} {label} was changed after the {reader._op.name} at "
+            f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "
+            "wrong; call backward() before changing it, or run the forward again.",
+        )
     )

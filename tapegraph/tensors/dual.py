@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.engines import registry
-from tapegraph.errors import message
+from tapegraph.errors import message, sentence
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.node import as_leaf
@@ -164,8 +164,8 @@ class Dual(ArrayMethods):
             raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
-            received, fix = "an assignment to elements of a Dual", "Use np.where or np.concatenate."
-            raise TypeError(message("setitem", received, "a new dual", fix))
+            text = "elements of a Dual cannot be assigned. Use np.where or np.concatenate."
+            raise TypeError(sentence("setitem", text))
 
 
 def _dual(out: Any, tangent: Any, tag: int) -> Any:
@@ -209,9 +209,8 @@ def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
     if op.rules is None:
         return op, JVPS.get(name) or registry.engine(registry.NATIVE).tangent_rule(op)
     if op.rules.jvp is None:
-        fix = "Add jvp= to tg.defop, or use tg.backward."
-        expected = "an operation with a forward-mode rule"
-        raise NotImplementedError(message(name, "a Dual", expected, fix))
+        text = "the operation has no forward-mode rule. Pass jvp= to tg.defop, or use tg.backward."
+        raise NotImplementedError(sentence(name, text))
     return op, op.rules.jvp
 
 

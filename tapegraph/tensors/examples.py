@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.errors import ConcretizationError, message
+from tapegraph.errors import ConcretizationError, sentence
 from tapegraph.ops.shape import alias, broadcast_to
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import is_batched
@@ -77,8 +77,8 @@ class ExamplesRecorder:
     def read(self, value: Any, conversion: str, fix: str) -> None:
         """Refuse to make a plain number of one example's."""
         if is_batched(value):
-            received = "the numbers of one example of many"
-            raise ConcretizationError(message(conversion, received, "tensors", fix))
+            text = f"the value differs between the examples of vmap. {fix}"
+            raise ConcretizationError(sentence(conversion, text))
         self._outer.read(value, conversion, fix)
 
     def draw(
@@ -87,8 +87,11 @@ class ExamplesRecorder:
         """Draw random numbers for all examples, in the order of a loop, or the same for all."""
         level = self._level
         if level.randomness == "error":
-            fix = 'Write tg.vmap(f, randomness="different"), or "same" for one draw for all.'
-            raise RuntimeError(message(op, "a draw inside of vmap", "one outside of it", fix))
+            text = (
+                "vmap does not say how to draw random numbers. Write "
+                'tg.vmap(f, randomness="different"), or "same" for one draw for all examples.'
+            )
+            raise RuntimeError(sentence(op, text))
         if level.randomness == "same":
             return self._outer.draw(op, draw, dtype, by)
         numbers = self._outer.draw(op, lambda: [draw() for _ in range(level.size)], dtype, by)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import message
+from tapegraph.errors import sentence
 from tapegraph.recording.node import Node, is_leaf
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array
@@ -125,10 +125,14 @@ def _base(view: Array) -> Any:
 def _check_writable(owner: Node, view: Array) -> None:
     label = f"{owner.name!r}" if owner.name else f"of shape {owner._array.shape}"
     if not is_leaf(owner):
-        received = f"a write to the result {label} of {(owner._entry or owner)._op.name}"
-        fix = "Change a copy: tensor.data.copy()."
-        raise ValueError(message("data", received, "writes to parameters and constants only", fix))
+        text = (
+            f"the result {label} of {(owner._entry or owner)._op.name} is read-only; only "
+            "parameters and constants can be written. Change a copy: tensor.data.copy()."
+        )
+        raise ValueError(sentence("data", text))
     if _base(view) is not owner._array:
-        received = f"a write to an earlier array of {owner._op.name} {label}"
-        fix = "Read tensor.data again after assign() or an optimizer's step."
-        raise ValueError(message("data", received, "the present one", fix))
+        text = (
+            f"the array is no longer that of {owner._op.name} {label}. Read tensor.data again "
+            "after assign() or an optimizer's step."
+        )
+        raise ValueError(sentence("data", text))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tapegraph import markup
 from tapegraph.arrays.buffers import own
 from tapegraph.differentiation.backward import backward
-from tapegraph.errors import message, user_frame
+from tapegraph.errors import message, sentence, user_frame
 from tapegraph.ops import elementwise, linalg
 from tapegraph.recording import lost_gradients, stored
 from tapegraph.recording.node import Node, is_leaf, numeric
@@ -195,9 +195,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         @requires_grad.setter
         def requires_grad(self, value):
-            received = f"an assignment of {value!r}"
-            fix = f"Write tensor.requires_grad_({value!r})."
-            raise AttributeError(message("requires_grad", received, "a reading of it", fix))
+            text = f"the attribute is read-only. Write tensor.requires_grad_({value!r})."
+            raise AttributeError(sentence("requires_grad", text))
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Make a constant a parameter, or a parameter a constant; return the tensor itself.
@@ -322,8 +321,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def __reduce__(self) -> Any:
         if not is_leaf(self):
-            fix = "Pickle tensor.detach()."
-            raise TypeError(message("pickle", f"a result of {self.op}", "a leaf", fix))
+            text = f"a result of {self.op} cannot be pickled, only a leaf. Pickle tensor.detach()."
+            raise TypeError(sentence("pickle", text))
         recorder().read(self, "a copy", "Write tensor.detach() for its numbers.")
         return _leaf, (self._array, self._op is PARAM, self.name)
 
@@ -345,10 +344,11 @@ class Tensor(ArrayMethods, Node, recorded=True):
     if not TYPE_CHECKING:  # type checkers are to refuse it too
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
-            received = "an assignment to elements of a tensor"
-            expected = "an operation that gives a new tensor"
-            fix = "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf."
-            raise TypeError(message("setitem", received, expected, fix))
+            text = (
+                "elements of a tensor cannot be assigned. Use tg.where or tg.concat, or "
+                "tensor.data[...] = value on a leaf."
+            )
+            raise TypeError(sentence("setitem", text))
 
 
 class RemoteTensor(Tensor, remote=True):

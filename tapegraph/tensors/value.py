@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from tapegraph.errors import ConcretizationError, message
+from tapegraph.errors import ConcretizationError, message, sentence
 from tapegraph.interrupts import Lock
 from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
@@ -134,9 +134,11 @@ class Value:
     @data.setter
     def data(self, data: Number) -> None:
         if self._op != "leaf":
-            received = f"a new number for {self!r}, the result of {self._op}"
-            fix = "Set the data of a leaf and compute again, or make a new leaf with Value(...)."
-            raise AttributeError(message("Value.data", received, "a leaf", fix))
+            text = (
+                f"{self!r} is the result of {self._op}, and only the data of a leaf can be set. "
+                "Set the data of a leaf and compute again, or make a new leaf with Value(...)."
+            )
+            raise AttributeError(sentence("Value.data", text))
         _numbers().write(self, DATA, data)
 
     @property
@@ -218,9 +220,11 @@ class Value:
         lock = _turn()
         with lock:
             if _sweeping is lock:  # only this thread can see that: it holds the lock
-                received = "a call inside a running backward() of the same thread"
-                fix = "A signal handler or finaliser made it: call it after that one has returned."
-                raise RuntimeError(message("Value.backward", received, "one at a time", fix))
+                text = (
+                    "a backward() is running in this thread, and a signal handler or finaliser "
+                    "calls another. Call it after the first has returned."
+                )
+                raise RuntimeError(sentence("Value.backward", text))
             _sweeping = lock
             try:
                 _numbers().backward(self)
@@ -436,9 +440,11 @@ class Value:
 
         def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
             # Without it, np.asarray(value) would be an object array that loses the gradient later.
-            fix = "Use .data for its number, tg.vsum for a sum of Values, or tg.param(array)."
-            received = f"{self!r}, whose gradient an array would lose"
-            raise TypeError(message("numpy.asarray", received, "plain numbers", fix))
+            text = (
+                f"an array would lose the gradient of {self!r}. Use .data for its number, tg.vsum "
+                "for a sum of Values, or tg.param(array)."
+            )
+            raise TypeError(sentence("numpy.asarray", text))
 
     def __reduce__(self) -> Any:
         if self._op != "leaf":

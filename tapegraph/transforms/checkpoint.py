@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.differentiation.gradients import Region
-from tapegraph.errors import check_callable, message
+from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
@@ -105,14 +105,16 @@ class _Segment:
         along = matched("checkpoint", form, self._form, "a second run's result", "the first's")
         outs = _flowing([x for _, x in along])
         if not outs or not np.array_equal(_packed(outs), y, equal_nan=True):
-            received = "a function that gives other numbers when it is run again"
-            fix = "Draw by tg.random, and change nothing that it reads before the backward."
-            raise RuntimeError(message("checkpoint", received, "the same", fix))
+            text = (
+                "the function gives other numbers when it runs again. Draw by tg.random, and "
+                "change nothing that the function reads before the backward."
+            )
+            raise RuntimeError(sentence("checkpoint", text))
         inputs = [*targets, *self._closed_over]
         region = Region(outs, inputs, since=start)
         if region.outside:
-            received = "a function that reads other tensors when it is run again"
-            raise RuntimeError(message("checkpoint", received, "the same"))
+            text = "the function reads other tensors when it runs again."
+            raise RuntimeError(sentence("checkpoint", text))
         seeds = _unpacked(_conjugated(g), outs)
         found = map(_conjugated, region.gradients(seeds, record=record, natively=True))
         return [grad if needed else None for grad, needed in zip(found, needs, strict=True)]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.errors import check_callable, kind_of, message
+from tapegraph.errors import check_callable, kind_of, message, sentence
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
@@ -290,8 +290,8 @@ def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pyt
     with recording():
         value, tangent = value_and_tangent("hvp", f(*inputs), tag)
     if value.shape != ():
-        received = f"a function returning shape {value.shape}"
-        raise ValueError(message("hvp", received, "one that returns one number", "Sum it."))
+        text = f"f must return a scalar, and returned shape {value.shape}. Sum it."
+        raise ValueError(sentence("hvp", text))
     products = iter(Pullback(tangent, [x for argument in lifted for x in argument.targets])())
     parts = tuple(argument.regrouped(products) for argument in lifted)
     return parts[0] if len(parts) == 1 else parts

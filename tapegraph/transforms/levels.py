@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.compiling.compiled import derivative_function
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
@@ -113,12 +113,12 @@ def result(op: str, out: Any, level: int) -> Any:
     :raises ValueError: It is a Dual of a level that has ended.
     """
     if isinstance(out, (Value, tuple, list)):
-        received = f"a function returning a {type(out).__name__}"
-        raise TypeError(message(op, received, "one that returns a number or a tensor"))
+        text = f"f must return a number or a tensor, and returned a {type(out).__name__}."
+        raise TypeError(sentence(op, text))
     out = tensor_like(op, out, "the function's result")
     if type(out) is Dual and out.tag > level:
-        received = f"a function returning a Dual of the finished level {out.tag}"
-        raise ValueError(message(op, received, "a result of its own arguments"))
+        text = f"f returned a Dual of level {out.tag}, whose derivative has ended."
+        raise ValueError(sentence(op, text))
     return out
 
 

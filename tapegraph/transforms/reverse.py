@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
-from tapegraph.errors import check_callable, message
+from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
@@ -431,16 +431,18 @@ class Gradient:
         aux = None
         if self._has_aux:
             if not isinstance(out, (tuple, list)) or len(out) != 2:
-                received = f"has_aux=True and a function returning {type(out).__name__}"
-                raise TypeError(message(op, received, "a pair: a number, and anything"))
+                text = (
+                    f"with has_aux=True, f must return (scalar, aux), not a {type(out).__name__}."
+                )
+                raise TypeError(sentence(op, text))
             out, aux = out
         out = result(op, out, level)
         if recorder().levels:
             out = of_each_example(out)
         if out.shape != () and not self._of_sum:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
-            received = f"a function returning shape {out.shape}"
-            raise ValueError(message(op, received, "one that returns one number", fix))
+            text = f"f must return a scalar, and returned shape {out.shape}. {fix}"
+            raise ValueError(sentence(op, text))
         pullback = Pullback(out, targets)
         like = self._like(lifted)
         if self._holomorphic:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.errors import check_callable, message
+from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import shape
 from tapegraph.pytree import described, leaves, mapped, replaced
 from tapegraph.recording.record import tensor_like
@@ -168,8 +168,8 @@ class _Result:
         alike = not (type(x) is Batched and x.tag == level.tag)
         value = tensor_like("vmap", x, "the function's result") if alike else x.inner
         if type(value) is Batched and all(value.tag != outer.tag for outer in recorder().levels):
-            received = "a function that returns a value of a call of vmap that has ended"
-            raise ValueError(message("vmap", received, "a result of its own arguments"))
+            text = "f returned a value of another call of vmap, which has ended."
+            raise ValueError(sentence("vmap", text))
         return cls(value, level.size, alike)
 
     def of_all(self) -> Any:
