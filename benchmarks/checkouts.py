@@ -3,7 +3,8 @@
     python -m benchmarks.checkouts ../before [--only tiny --only mlp] [--compiled] [--rounds 40]
 
 Both run the workloads of this checkout, each with its own tapegraph. Printed is the median over
-rounds of this checkout's time over the other's, with the quartiles.
+rounds of this checkout's time over the other's, with the quartiles: processor time with ``--cpu``,
+as on a machine that does other work, else that of the clock on the wall.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def compared(other: Path, workload: str, options: argparse.Namespace) -> list[li
     finally:
         for stepper in steppers:
             stepper.end()
-    return [[turn.wall for turn in turns[label]] for label in checkouts]
+    return [
+        [turn.cpu if options.cpu else turn.wall for turn in turns[label]] for label in checkouts
+    ]
 
 
 def main(argv: Iterable[str] | None = None) -> int:
@@ -53,6 +56,7 @@ def main(argv: Iterable[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=WORKLOADS, help="may be repeated")
     parser.add_argument("--engine", choices=ENGINES, default="native")
     parser.add_argument("--compiled", action="store_true", help="the step by tg.compile")
+    parser.add_argument("--cpu", action="store_true", help="processor time")
     parser.add_argument("--rounds", type=int, default=40)
     options = parser.parse_args(None if argv is None else list(argv))
     options.threads = environment.available_threads()
@@ -62,8 +66,7 @@ def main(argv: Iterable[str] | None = None) -> int:
     from benchmarks.report import quoted
 
     print(f"{'workload':12}  {'ms a step':>9}  this / other (quartiles)")
-    without = {"small"} if options.compiled else set()  # which has no compiled contender
-    for workload in options.only or [w for w in WORKLOADS if w not in without]:
+    for workload in options.only or WORKLOADS:
         mine, theirs = compared(options.other.resolve(), workload, options)
         print(
             f"{workload:12}  {1e3 * spread(mine).median:9.3f}  {quoted(ratio(mine, theirs))}",

@@ -99,6 +99,8 @@ def serve(checkout: str) -> None:
     sys.path[0] = str(ROOT)
     importlib.import_module("benchmarks")
     sys.path[0] = checkout
+    # An editable install would give another checkout's folders in the place of this one's.
+    sys.meta_path[:] = [f for f in sys.meta_path if not f.__module__.startswith("__editable__")]
     held: Any = None
     while True:
         try:

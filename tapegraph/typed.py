@@ -7,7 +7,7 @@ know of arrays alone: to them ``np.exp(x)`` is an array, so a program that is ty
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import (
     TYPE_CHECKING,
@@ -49,6 +49,15 @@ T_co = TypeVar("T_co", covariant=True)
 # What NumPy computes with
 
 Array: TypeAlias = npt.NDArray[Any]
+
+# What array code computes with
+
+# An array or a number, or what computes as one does: a tensor, a dual, a batch or a tracer.
+DuckArray: TypeAlias = Any
+# The gradient of a loss with respect to a value, in the value's form.
+Cotangent: TypeAlias = Any
+# A function of such, a user's or a rule.
+Fun: TypeAlias = Callable[..., Any]
 
 # What goes in
 

@@ -175,12 +175,12 @@ def problem() -> Problem:
     return Problem([], [], rate=1.0)
 
 
-def all_by_tapegraph(problem: Problem) -> Trainer:
+def all_by_tapegraph(problem: Problem, *, compiled: bool = False) -> Trainer:
     """Return all of them in one step, by which one checkout is measured against another."""
-    runs = [
-        value_and_gradient(title, how) for title in FUNCTIONS for how in ("tapegraph", "drop-in")
-    ]
-    runs.append(weighted("tapegraph"))
+    ways = ("compiled",) if compiled else ("tapegraph", "drop-in")
+    runs = [value_and_gradient(title, how) for title in FUNCTIONS for how in ways]
+    if not compiled:
+        runs.append(weighted("tapegraph"))
 
     def step() -> float:
         for run in runs:
@@ -190,7 +190,10 @@ def all_by_tapegraph(problem: Problem) -> Trainer:
     return Trainer(step, list)
 
 
-CONTENDERS = {"tapegraph": all_by_tapegraph}
+CONTENDERS = {
+    "tapegraph": all_by_tapegraph,
+    "tapegraph compiled": partial(all_by_tapegraph, compiled=True),
+}
 
 
 def serving(title: str, how: str) -> Serving:

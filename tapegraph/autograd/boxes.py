@@ -33,6 +33,7 @@ from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import Pullback
+from tapegraph.typed import Cotangent, Fun, Pytree
 
 # What here, and in `tracer`, has the form of autograd's own inside, and who needs it of the clients
 # that `python -m tests.clients` runs:
@@ -63,14 +64,14 @@ CONTAINERS = (list, tuple, dict)
 INDEPENDENT = "Output seems independent of input"
 
 
-def isbox(x: Any) -> bool:
+def isbox(x: Pytree) -> bool:
     """Return whether a derivative flows through a value: autograd calls such values boxes."""
     if type(x) is Tensor:
         return x.requires_grad
     return type(x) is Dual or isinstance(x, ValueBox)
 
 
-def holds_tensor(x: Any) -> bool:
+def holds_tensor(x: Pytree) -> bool:
     """Return whether a value is a tensor, dual or box, or a list, tuple or dict that holds one."""
     if isinstance(x, TRACED):
         return True
@@ -79,14 +80,14 @@ def holds_tensor(x: Any) -> bool:
     return isinstance(x, dict) and any(map(holds_tensor, x.values()))
 
 
-def holds_box(x: Any) -> bool:
+def holds_box(x: Pytree) -> bool:
     """Return whether a value is traced, or a list, tuple or dict that holds what is."""
     if isinstance(x, CONTAINERS):
         return any(isbox(leaf) for _, leaf in leaves(x))
     return isbox(x)
 
 
-def getval(x: Any) -> Any:
+def getval(x: Pytree) -> Pytree:
     """Return the plain value under all levels; a captured one is a ConcretizationError."""
     while type(x) is Dual or isinstance(x, ValueBox):
         x = x.primal if type(x) is Dual else x._value
@@ -97,17 +98,17 @@ def getval(x: Any) -> Any:
     return number(np.array(x._array))
 
 
-def number(x: Any) -> Any:
+def number(x: Pytree) -> Pytree:
     """Return an array of no axes as a NumPy number, and anything else as it is."""
     return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
 
 
-def without_constants(x: Any) -> Any:
+def without_constants(x: Pytree) -> Pytree:
     """Return a structure in which tensors that nothing flows through are plain arrays."""
     return mapped(lambda leaf: leaf if isbox(leaf) else getval(leaf), x)
 
 
-def settled(x: Any) -> Any:
+def settled(x: Pytree) -> Pytree:
     """Return what a transform gives: plain, unless something can still flow through it.
 
     What was recorded for a level that has ended is no reason to stay a tensor; a `tapegraph.param`
@@ -124,12 +125,12 @@ def settled(x: Any) -> Any:
     return getval(x)
 
 
-def _is_start(x: Any) -> bool:
+def _is_start(x: Pytree) -> bool:
     """Return whether gradients can end at a tensor still: a parameter, or a box."""
     return x._op is PARAM or (x._op is BOX and x._saved._level <= trace_stack.top)
 
 
-def ancestors(x: Any, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
+def ancestors(x: Pytree, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Pytree]:
     """Yield the entry of a tensor, and of all that it was computed from, each once.
 
     :param inputs: Gives what one was computed from, as far as is asked for.
@@ -144,12 +145,12 @@ def ancestors(x: Any, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Any]:
         pending += new.values()
 
 
-def _flowing(x: Any) -> list[Any]:
+def _flowing(x: Pytree) -> list[Pytree]:
     """Return the inputs of an entry that a gradient flows to."""
     return [part for part in x._inputs if getattr(part, "_requires_grad", False)]
 
 
-def fitted(given: Any, form: Any) -> Any:
+def fitted(given: Pytree, form: Pytree) -> Pytree:
     """Return a cotangent in the structure of a form, if it stands for one.
 
     An array stands for a list or tuple of its length, None for any structure, and anything for what
@@ -187,7 +188,7 @@ class OfTraced(type):
             return super().__instancecheck__(instance)
         return isinstance(instance, kinds) and holds_box(instance)
 
-    def __call__(cls, value: Any, trace: int, node: Any) -> Any:
+    def __call__(cls, value: Pytree, trace: int, node: Any) -> Pytree:
         """Return a value as a traced one, as `new_box` does."""
         if vars(cls).get("kinds") is None:
             return super().__call__(value, trace, node)
@@ -197,7 +198,7 @@ class OfTraced(type):
             return new_box(value, trace, node)
         return _held(_begun(value, "the value", trace, node, as_array=True), trace, node)
 
-    def __setattr__(cls, name: str, value: Any) -> None:
+    def __setattr__(cls, name: str, value: Pytree) -> None:
         """Set an attribute; tensors have it too, where the class stands for them."""
         super().__setattr__(name, value)
         if TENSORS[0] in vars(cls).get("kinds", ()) and name not in _DISPATCHED:
@@ -217,10 +218,10 @@ class _WhileTraced:
     Code that is differentiated finds the given one. Otherwise a tensor stays what it is.
     """
 
-    def __init__(self, own: Any, given: Any) -> None:
+    def __init__(self, own: Any, given: Pytree) -> None:
         self.own, self.given = own, given
 
-    def __get__(self, x: Any, kind: Any = None) -> Any:
+    def __get__(self, x: Pytree, kind: Any = None) -> Any:
         if x is None:  # looked up on the class, and called with a tensor
             return functools.wraps(self.own)(lambda x, *a, **k: self.__get__(x, kind)(*a, **k))
         found = self.given if isbox(x) and DIFFERENTIATING.value() else self.own
@@ -228,10 +229,10 @@ class _WhileTraced:
         return found if bind is None else bind(found, x, kind)
 
 
-class _Makers(dict[type, Callable[..., Any]]):
+class _Makers(dict[type, Fun]):
     """What makes a box of a value, by the value's class."""
 
-    def __setitem__(self, kind: type, maker: Callable[..., Any]) -> None:
+    def __setitem__(self, kind: type, maker: Fun) -> None:
         arrays = issubclass(kind, np.ndarray) and kind is not np.ndarray
         if arrays and kind not in self and "__array_ufunc__" in vars(kind):
             _leave_to_tensors(kind)
@@ -246,7 +247,7 @@ def _leave_to_tensors(kind: Any) -> None:
     own = kind.__array_ufunc__
 
     @functools.wraps(own)
-    def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Pytree, **options: Any) -> Pytree:
         if not any(isinstance(x, TENSORS) for x in inputs):
             return own(self, ufunc, method, *inputs, **options)
         plain = (x.view(np.ndarray) if isinstance(x, kind) else x for x in inputs)
@@ -269,9 +270,9 @@ class Box(ValueBox, metaclass=OfTraced):
     # What it may be registered for.
     values: ClassVar[tuple[type, ...]] = (float, int, complex, np.number, np.ndarray)
     types: ClassVar[set[type]] = set()
-    type_mappings: ClassVar[dict[type, Callable[..., Any]]] = _Makers()
+    type_mappings: ClassVar[dict[type, Fun]] = _Makers()
 
-    def __init__(self, value: Any, trace: int, node: Any) -> None:
+    def __init__(self, value: Pytree, trace: int, node: Any) -> None:
         if type(node) is not VJPNode:
             received = f"a {type(node).__name__} for a value of class {type(value).__name__}"
             fix = "Derivatives by it are taken in reverse mode, by grad or make_vjp."
@@ -333,13 +334,13 @@ class Element:
 
     __slots__ = ("value",)
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Pytree) -> None:
         self.value = value
 
-    def __add__(self, other: Any) -> Element:
+    def __add__(self, other: Pytree) -> Element:
         return Element(self.space.add(self.value, other.value))
 
-    def __mul__(self, other: Any) -> float:
+    def __mul__(self, other: Pytree) -> float:
         """Return a number that is no NaN, for which a sweep looks in the square."""
         return 0.0
 
@@ -351,33 +352,33 @@ class Element:
         return vspace(self.value)
 
 
-def maker_of(x: Any) -> Any:
+def maker_of(x: Pytree) -> Any:
     """Return what makes a box of a value, where that is no class that stands for tensors."""
     maker = Box.type_mappings.get(type(x))
     return None if "kinds" in getattr(maker, "__dict__", ()) else maker
 
 
-def box_class(x: Any) -> Any:
+def box_class(x: Pytree) -> Any:
     """Return the class of boxes that values of a class of one's own are traced as, or None."""
     maker = maker_of(x)
     return maker if isinstance(maker, OfTraced) else None
 
 
-def tensor_of(x: Any) -> Any:
+def tensor_of(x: Pytree) -> Pytree:
     """Return the tensor behind a value of a class of one's own, and any other as it is."""
     if isinstance(x, ValueBox):
         return x._entry
     return x if box_class(x) is None else as_leaf(element_array(x))
 
 
-def element_array(value: Any) -> Any:
+def element_array(value: Pytree) -> Pytree:
     """Return a value of a class of one's own as an array."""
     array = np.empty(1, object)
     array[0] = Element(getval(value))
     return array
 
 
-def opened(x: Any) -> Any:
+def opened(x: Pytree) -> Pytree:
     """Return what an array or tensor stands for: a value of a class of one's own, or the same."""
     if x.dtype.kind != "O":
         return x
@@ -387,7 +388,7 @@ def opened(x: Any) -> Any:
     return box_class(value)(value, -1, VJPNode._of(x))
 
 
-def gradient_of(x: Any, target: Any) -> Any:
+def gradient_of(x: Pytree, target: Any) -> Pytree:
     """Return a gradient by a target in autograd's convention, or as a value of one's own class."""
     if target.dtype.kind != "O":
         return conj(x)
@@ -405,19 +406,19 @@ class Node:
     No box can be made of a subclass.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Pytree, **kwargs: Any) -> None:
         name = type(self).__name__
         fix = f"Write {name}.new_root() to begin a graph; a box has its node as box._node."
         raise TypeError(message(name, "a call", "nodes from the tape", fix))
 
     @classmethod
-    def new_root(cls, *args: Any, **kwargs: Any) -> Any:
+    def new_root(cls, *args: Pytree, **kwargs: Any) -> Any:
         """Return a node for `new_box` to begin a graph with."""
         root = cls.__new__(cls)
         root.initialize_root(*args, **kwargs)
         return root
 
-    def initialize_root(self, *args: Any, **kwargs: Any) -> None:
+    def initialize_root(self, *args: Pytree, **kwargs: Any) -> None:
         """Take what `new_root` was given; a subclass says what."""
 
 
@@ -443,7 +444,7 @@ class VJPNode(Node):
         """The nodes of what the value was computed from."""
         return [VJPNode._of(x) for x in self._inputs()]
 
-    def vjp(self, g: Any) -> tuple[Any, ...]:
+    def vjp(self, g: Cotangent) -> tuple[Pytree, ...]:
         """Return the cotangent of each parent, for one of the node's value."""
         inputs = self._inputs()
         if not inputs:
@@ -455,7 +456,7 @@ class VJPNode(Node):
         grads = map(gradient_of, found, inputs)
         return tuple(x if isbox(x) else settled(x) for x in grads)
 
-    def _inputs(self) -> list[Any]:
+    def _inputs(self) -> list[Pytree]:
         found = () if self._is_root else tape_entry(self._held)._inputs
         return [handle_of(x) for x in dict.fromkeys(found) if getattr(x, "_requires_grad", False)]
 
@@ -472,7 +473,7 @@ class VJPNode(Node):
 class JVPNode(Node):
     """What a traced value of forward mode carries: its derivative ``g``."""
 
-    def initialize_root(self, g: Any = None) -> None:
+    def initialize_root(self, g: Cotangent = None) -> None:
         """Take the derivative."""
         self.g = g
 
@@ -496,7 +497,7 @@ class TraceStack:
 trace_stack = TraceStack()
 
 
-def new_box(value: Any, trace: int, node: Node) -> Any:
+def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
     """Return a value as a traced one, at which graphs begin.
 
     :param value: A number, an array, a traced value of an outer trace, or tuples, lists and dicts
@@ -524,14 +525,14 @@ def new_box(value: Any, trace: int, node: Node) -> Any:
     return _held(_with_node(inside, node) if isinstance(value, CONTAINERS) else inside, trace, node)
 
 
-def _held(box: Any, trace: int, node: VJPNode) -> Any:
+def _held(box: Pytree, trace: int, node: VJPNode) -> Pytree:
     """Return a box, or a structure of them, which a node stands for from now on."""
     if node._held is None:
         node._level, node._held = trace, box
     return box
 
 
-def backward_pass(g: Any, end_node: VJPNode) -> Any:
+def backward_pass(g: Cotangent, end_node: VJPNode) -> Pytree:
     """Return the cotangent of the box that a graph began with, for one of a result's.
 
     :param g: The cotangent of the result, of its shape; it may be traced itself.
@@ -556,7 +557,7 @@ def backward_pass(g: Any, end_node: VJPNode) -> Any:
     return replaced(root._held, (_after(x, root) for x in found))
 
 
-def trace(start_node: Node, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+def trace(start_node: Node, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     """Return a function's value at a point, and its node: None, with a warning, of a constant.
 
     A start node of a class of one's own, a subclass of `Node`, gets nodes of that class, made in
@@ -597,12 +598,12 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
     return nodes[tape_entry(last._held)]
 
 
-def _function_of(op: Op) -> Callable[..., Any]:
+def _function_of(op: Op) -> Fun:
     """Return NumPy's function of an operation's name, or one that runs the operation."""
     if hasattr(np, op.name):
         return getattr(np, op.name)  # type: ignore[no-any-return]
 
-    def function(*arrays: Any, **attrs: Any) -> Any:
+    def function(*arrays: Any, **attrs: Any) -> Pytree:
         return op.forward(*arrays, **attrs)
 
     function.__name__ = op.name
@@ -620,21 +621,21 @@ def _root(node: VJPNode) -> VJPNode | None:
     return None if newest is None else newest._saved
 
 
-def _begun_at(root: Any) -> list[Any]:
+def _begun_at(root: Any) -> list[Pytree]:
     """Return the boxes that a root stands for."""
     return [tensor_of(x) for _, x in leaves(root._held)]
 
 
-def _after(x: Any, root: Node) -> Any:
+def _after(x: Pytree, root: Node) -> Pytree:
     """Return a result as one outside of a trace: plain, unless outer derivatives flow through."""
     return opened(_entered(AFTER, tensor_of(x), root)) if isbox(x) else settled(x)
 
 
-def _entered(op: Op, x: Any, root: Node | None) -> Any:
+def _entered(op: Op, x: Pytree, root: Node | None) -> Pytree:
     return recorder().result(op, x._array.copy("K"), (x,), NO_ATTRS, root)
 
 
-def _begun(x: Any, path: str, trace: int, node: VJPNode, as_array: bool = False) -> Any:
+def _begun(x: Pytree, path: str, trace: int, node: VJPNode, as_array: bool = False) -> Pytree:
     maker = maker_of(x)
     if maker is not None and not as_array:
         return maker(x, trace, node)
@@ -645,7 +646,7 @@ def _begun(x: Any, path: str, trace: int, node: VJPNode, as_array: bool = False)
     return _entered(BOX, x, node)
 
 
-def _moved(value: Any, g: Any) -> tuple[Any, Any]:
+def _moved(value: Pytree, g: Cotangent) -> tuple[Pytree, Pytree]:
     if isinstance(value, CONTAINERS):
         received = f"a {type(value).__name__} for a JVPNode"
         raise TypeError(message("new_box", received, "a number or array", "Use make_jvp."))
@@ -668,7 +669,7 @@ _KINDS = {
 }
 
 
-def _with_node(structure: Any, node: VJPNode) -> Any:
+def _with_node(structure: Pytree, node: VJPNode) -> Pytree:
     kind = _KINDS.get(type(structure))
     if kind is None:
         received = f"a {type(structure).__name__}"
@@ -678,7 +679,7 @@ def _with_node(structure: Any, node: VJPNode) -> Any:
     return boxed
 
 
-def _trace_of(x: Any) -> int:
+def _trace_of(x: Pytree) -> int:
     """Return the number of the trace that a box belongs to; -1 of what no `new_box` began."""
     if type(x) is Dual:
         return x.tag
@@ -686,7 +687,7 @@ def _trace_of(x: Any) -> int:
     return -1 if root is None else root._level
 
 
-def _node_of(x: Any) -> Any:
+def _node_of(x: Pytree) -> Any:
     """Return the node of a box."""
     if type(x) is Dual:
         return JVPNode.new_root(settled(x.tangent))
@@ -696,33 +697,33 @@ def _node_of(x: Any) -> Any:
 
 
 # The inputs of the call whose rule runs on what an outer derivative flows through.
-READ_BY_RULE: Setting[tuple[Any, ...]] = Setting("read by rule", ())
+READ_BY_RULE: Setting[tuple[Pytree, ...]] = Setting("read by rule", ())
 
 
-def left(x: Any) -> Any:
+def left(x: Pytree) -> Pytree:
     """Return a value as its rule is given it: outside of the trace that the call belongs to."""
     return _entered(AFTER, x, None) if type(x) is Tensor and isbox(x) else x
 
 
-def _value_of(x: Any) -> Any:
+def _value_of(x: Pytree) -> Pytree:
     """Return the value of a box: one level down in a rule, where all others are plain."""
     inputs = READ_BY_RULE.value()
     return left(x) if inputs and reaches(x, inputs) else x.numpy()[()]
 
 
-def reaches(x: Any, inputs: tuple[Any, ...]) -> bool:
+def reaches(x: Pytree, inputs: tuple[Pytree, ...]) -> bool:
     """Return whether a value was computed from inputs of a call, and not from what has left it."""
     entries = list(map(tape_entry, inputs))
     wanted, since = set(map(id, entries)), min(entry._seq for entry in entries)
 
-    def before(node: Any) -> tuple[Any, ...]:
+    def before(node: Any) -> tuple[Pytree, ...]:
         inside = isinstance(node, nodes.Node) and node._op is not AFTER and node._seq > since
         return node._inputs if inside else ()
 
     return any(id(node) in wanted for node in ancestors(x, before))
 
 
-def _identity(needs: list[bool], g: Any, y: Any, x: Any, *, saved: Any) -> list[Any]:
+def _identity(needs: list[bool], g: Cotangent, y: Pytree, x: Pytree, *, saved: Any) -> list[Pytree]:
     return [g]
 
 

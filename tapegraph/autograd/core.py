@@ -58,8 +58,9 @@ from tapegraph.transforms.levels import (
     result,
 )
 from tapegraph.transforms.reverse import JointPullback, Pullback
+from tapegraph.typed import Cotangent, Fun, Pytree
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 VSpace.register(SparseObject, lambda x: x.vs)
 
@@ -67,7 +68,7 @@ VSpace.register(SparseObject, lambda x: x.vs)
 # Rules
 
 
-def defvjp(fun: Callable[..., Any], *vjpmakers: Rule | None, argnums: Any = None) -> None:
+def defvjp(fun: Fun, *vjpmakers: Rule | None, argnums: Any = None) -> None:
     """Define the vector-Jacobian products of a primitive, argument by argument.
 
     :param fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
@@ -79,24 +80,24 @@ def defvjp(fun: Callable[..., Any], *vjpmakers: Rule | None, argnums: Any = None
     """
     makers = _by_argnum("defvjp", fun, vjpmakers, argnums)
 
-    def one(argnum: int, ans: Any, args: Any, kwargs: Any) -> Any:
+    def one(argnum: int, ans: Pytree, args: Pytree, kwargs: Any) -> Pytree:
         maker = _of(makers, argnum, "VJP", fun)
         return None if maker is None else maker(ans, *args, **kwargs)
 
     defvjp_argnum(fun, one)
 
 
-def defvjp_argnum(fun: Callable[..., Any], vjpmaker: Rule) -> None:
+def defvjp_argnum(fun: Fun, vjpmaker: Rule) -> None:
     """Define the products by one ``maker(argnum, ans, args, kwargs)`` for every argument."""
 
-    def rule(wanted: Sequence[int], ans: Any, args: Any, kwargs: Any) -> Rule:
+    def rule(wanted: Sequence[int], ans: Pytree, args: Pytree, kwargs: Any) -> Rule:
         vjps = [vjpmaker(argnum, ans, args, kwargs) for argnum in wanted]
         return lambda g: [None if vjp is None else vjp(g) for vjp in vjps]
 
     primitive_vjps[fun] = rule
 
 
-def defvjp_argnums(fun: Callable[..., Any], vjpmaker: Rule) -> None:
+def defvjp_argnums(fun: Fun, vjpmaker: Rule) -> None:
     """Define the products by ``maker(argnums, ans, args, kwargs)``, for several arguments at once.
 
     What the maker returns takes a cotangent, and gives one for each of ``argnums``.
@@ -104,7 +105,7 @@ def defvjp_argnums(fun: Callable[..., Any], vjpmaker: Rule) -> None:
     primitive_vjps[fun] = vjpmaker
 
 
-def defjvp(fun: Callable[..., Any], *jvpfuns: Rule | str | None, argnums: Any = None) -> None:
+def defjvp(fun: Fun, *jvpfuns: Rule | str | None, argnums: Any = None) -> None:
     """Define the Jacobian-vector products of a primitive, argument by argument.
 
     :param fun: As `defvjp` takes it.
@@ -115,7 +116,7 @@ def defjvp(fun: Callable[..., Any], *jvpfuns: Rule | str | None, argnums: Any = 
     """
     rules = _by_argnum("defjvp", fun, jvpfuns, argnums)
 
-    def one(argnum: int, g: Any, ans: Any, args: Any, kwargs: Any) -> Any:
+    def one(argnum: int, g: Cotangent, ans: Pytree, args: Pytree, kwargs: Any) -> Pytree:
         jvp = _of(rules, argnum, "JVP", fun)
         if jvp == "same":
             return fun(*subval(args, argnum, g), **kwargs)
@@ -124,10 +125,12 @@ def defjvp(fun: Callable[..., Any], *jvpfuns: Rule | str | None, argnums: Any = 
     defjvp_argnum(fun, one)
 
 
-def defjvp_argnum(fun: Callable[..., Any], jvpmaker: Rule) -> None:
+def defjvp_argnum(fun: Fun, jvpmaker: Rule) -> None:
     """Define the products by one ``jvp(argnum, g, ans, args, kwargs)`` for every argument."""
 
-    def rule(wanted: Sequence[int], gs: Sequence[Any], ans: Any, args: Any, kwargs: Any) -> Any:
+    def rule(
+        wanted: Sequence[int], gs: Sequence[Pytree], ans: Pytree, args: Pytree, kwargs: Any
+    ) -> Pytree:
         found = [jvpmaker(i, g, ans, args, kwargs) for i, g in zip(wanted, gs, strict=True)]
         found = [part for part in found if part is not None]
         return functools.reduce(vspace(ans).add, found) if found else None
@@ -135,17 +138,17 @@ def defjvp_argnum(fun: Callable[..., Any], jvpmaker: Rule) -> None:
     primitive_jvps[fun] = rule
 
 
-def defjvp_argnums(fun: Callable[..., Any], jvpmaker: Rule) -> None:
+def defjvp_argnums(fun: Fun, jvpmaker: Rule) -> None:
     """Define the products by ``jvp(argnums, gs, ans, args, kwargs)``, for all arguments at once."""
     primitive_jvps[fun] = jvpmaker
 
 
-def def_linear(fun: Callable[..., Any]) -> None:
+def def_linear(fun: Fun) -> None:
     """Declare that a function is linear in each of its arguments."""
     defjvp_argnum(fun, lambda i, g, ans, args, kwargs: fun(*subval(args, i, g), **kwargs))
 
 
-def _by_argnum(op: str, fun: Any, rules: Sequence[Any], argnums: Any) -> dict[int, Any]:
+def _by_argnum(op: str, fun: Fun, rules: Sequence[Pytree], argnums: Any) -> dict[int, Any]:
     for rule in rules:
         if not (rule is None or callable(rule) or (op == "defjvp" and rule == "same")):
             received = f"{kind_of(rule)} for {name_of(fun)}"
@@ -153,7 +156,7 @@ def _by_argnum(op: str, fun: Any, rules: Sequence[Any], argnums: Any) -> dict[in
     return dict(zip(range(len(rules)) if argnums is None else argnums, rules))  # noqa: B905
 
 
-def _of(rules: dict[int, Any], argnum: int, kind: str, fun: Any) -> Any:
+def _of(rules: dict[int, Any], argnum: int, kind: str, fun: Fun) -> Any:
     if argnum not in rules:
         raise undefined(kind, fun, f"argument {argnum}")
     return rules[argnum]
@@ -176,7 +179,7 @@ def primitive(f_raw: F) -> F:
         define("defgrad", {argnum: gradfun})
 
     def old_defvjp(vjpmaker: Rule, argnum: int = 0) -> None:
-        def maker(ans: Any, *args: Any, **kwargs: Any) -> Rule:
+        def maker(ans: Pytree, *args: Pytree, **kwargs: Any) -> Rule:
             return lambda g: vjpmaker(g, ans, vspace(args[argnum]), vspace(g), *args, **kwargs)
 
         define("defvjp", {argnum: maker})
@@ -209,7 +212,7 @@ defvjp(func(VSpace.covector), lambda ans, vs, x: vs.covector, argnums=(1,))
 # Derivatives of functions of one argument
 
 
-def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
+def make_vjp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
     """Return the pullback of a function at a point, and the function's value.
 
     Of a value that does not depend on the point, the pullback gives zeros; a UserWarning says so.
@@ -238,7 +241,7 @@ def make_vjp(fun: Callable[[Any], Any], x: Any) -> tuple[Callable[[Any], Any], A
     rows = iter(found)
     value = mapped(lambda part: next(rows) if isbox(part) or not several else getval(part), out)
 
-    def vjp(g: Any) -> Any:
+    def vjp(g: Cotangent) -> Pytree:
         parts = [("the direction", g)]
         if several:
             given = matched("make_vjp", fitted(g, form), form, "the direction", _OF_RESULT)
@@ -262,12 +265,12 @@ _OF_RESULT = "the function's result"
 class _OwnArgument:
     """An argument with values of classes of one's own in it, as `Lifted` is one of arrays."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Pytree) -> None:
         self.value = value
-        self.targets: list[Any] = []
+        self.targets: list[Pytree] = []
         self.inside = replaced(value, (self._begun(x) for _, x in leaves(value)))
 
-    def _begun(self, x: Any) -> Any:
+    def _begun(self, x: Pytree) -> Pytree:
         if not _is_own(x):
             part = Lifted("vjp", x, "primals[0]")
             self.targets += part.targets
@@ -275,7 +278,7 @@ class _OwnArgument:
         self.targets.append(alias(tensor_of(x)))
         return opened(self.targets[-1])
 
-    def regrouped(self, results: Any) -> Any:
+    def regrouped(self, results: Pytree) -> Pytree:
         """Return a result per target, in the structure of the argument."""
         pairs = zip(results, self.targets, leaves(self.value), strict=True)
         found = (
@@ -285,18 +288,18 @@ class _OwnArgument:
         return replaced(self.value, found)
 
 
-def _is_own(x: Any) -> bool:
+def _is_own(x: Pytree) -> bool:
     return box_class(x) is not None
 
 
-def _lifted(x: Any) -> Any:
+def _lifted(x: Pytree) -> Pytree:
     """Return an argument as leaves of a new level."""
     if type(x) is not np.ndarray and any(_is_own(leaf) for _, leaf in leaves(x)):
         return _OwnArgument(x)
     return Lifted("vjp", x, "primals[0]")
 
 
-def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any, Any]:
+def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     """Return the value of a function of one number at a point, and its gradient.
 
     :param op: Who asks, for messages.
@@ -330,21 +333,21 @@ def value_and_gradient(op: str, fun: Callable[[Any], Any], x: Any) -> tuple[Any,
     return value, mapped(settled, lifted.regrouped(map(_conjugated, grads)))
 
 
-def make_jacobian(fun: Callable[[Any], Any], x: Any) -> Any:
+def make_jacobian(fun: Fun, x: Pytree) -> Pytree:
     """Return the Jacobian at a point: one reverse pass, unless an outer derivative records rows."""
     found = in_rows(_watched("jacobian", fun), 0, "reverse")(_point("jacobian", x))
     return mapped(lambda block: _array(settled(_conjugated(block))), found)
 
 
-def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, Any]]:
+def make_jvp(fun: Fun, x: Pytree) -> Callable[[Any], tuple[Pytree, Pytree]]:
     """Return the function that takes a direction to the value and its derivative along it."""
     x = _point("make_jvp", x)
     watched = _watched("make_jvp", fun)
 
-    def jvp(g: Any) -> tuple[Any, Any]:
-        form: Any = None
+    def jvp(g: Cotangent) -> tuple[Pytree, Pytree]:
+        form: Pytree = None
 
-        def run(*inside: Any) -> tuple[Any, ...]:
+        def run(*inside: Pytree) -> tuple[Pytree, ...]:
             nonlocal form
             form = watched(replaced(x, iter(inside)))
             return tuple(leaf for _, leaf in leaves(form))
@@ -357,10 +360,10 @@ def make_jvp(fun: Callable[[Any], Any], x: Any) -> Callable[[Any], tuple[Any, An
     return jvp
 
 
-def _watched(op: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _watched(op: str, fun: Fun) -> Fun:
     """Return a function that warns, as autograd does, of a result that depends on nothing."""
 
-    def run(x: Any) -> Any:
+    def run(x: Pytree) -> Pytree:
         out = fun(x)
         _warn_of_constant(op, out)
         return out
@@ -368,19 +371,19 @@ def _watched(op: str, fun: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return run
 
 
-def _warn_of_constant(op: str, out: Any) -> None:
+def _warn_of_constant(op: str, out: Pytree) -> None:
     if not holds_box(out):
         warn(f"{INDEPENDENT}: {op} gives zeros", UserWarning)
 
 
-def with_shapes(x: Any) -> Any:
+def with_shapes(x: Pytree) -> Pytree:
     """Return a structure with arrays for its numbers: results then are NumPy's, of their dtypes."""
     if type(x) is np.ndarray:
         return x
     return mapped(lambda leaf: np.asarray(leaf) if isinstance(leaf, NUMBER_TYPES) else leaf, x)
 
 
-def _point(op: str, x: Any) -> Any:
+def _point(op: str, x: Pytree) -> Pytree:
     """Return where to differentiate, with arrays for numbers; refuse what is none."""
     if type(x) is np.ndarray and x.dtype.char in "fdFD":  # as most are
         return x
@@ -396,30 +399,30 @@ def _point(op: str, x: Any) -> Any:
     return with_shapes(mapped(_made, x))
 
 
-def _made(x: Any) -> Any:
+def _made(x: Pytree) -> Pytree:
     """Return a part of an argument as what a function made of it that is in ``type_mappings``."""
     maker = maker_of(x)
     return x if maker is None or _is_own(x) else getval(maker(x, -1, VJPNode.new_root()))
 
 
-def _conjugated(x: Any) -> Any:
+def _conjugated(x: Pytree) -> Pytree:
     """Return a cotangent in the other library's convention, a real one as it is."""
     if type(x) is np.ndarray and x.dtype.kind != "c" or not np.iscomplexobj(x):
         return x
     return np.asarray(np.conj(x)) if isinstance(x, np.ndarray) else np.conj(x)
 
 
-def _array(x: Any) -> Any:
+def _array(x: Pytree) -> Pytree:
     return np.asarray(x) if isinstance(x, np.generic) else x
 
 
-def _like(op: str, g: Any, value: Any, of: str) -> Any:
+def _like(op: str, g: Cotangent, value: Pytree, of: str) -> Pytree:
     """Return a direction in the structure of a value, of its shapes where it broadcasts to them."""
     pairs = zip(matched(op, g, value, "the direction", of), leaves(value), strict=True)
     return replaced(value, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))
 
 
-def _shaped(op: str, path: str, x: Any, shape: tuple[int, ...]) -> Any:
+def _shaped(op: str, path: str, x: Pytree, shape: tuple[int, ...]) -> Pytree:
     given = np.shape(x)
     if given == shape:
         return x

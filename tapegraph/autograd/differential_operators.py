@@ -16,6 +16,7 @@ from tapegraph.autograd.wrap_util import of_numbers, unary_to_nary
 from tapegraph.errors import message, warn
 from tapegraph.pytree import mapped
 from tapegraph.transforms.checkpoint import checkpoint
+from tapegraph.typed import Fun, Pytree
 
 __all__ = [
     "checkpoint",
@@ -47,7 +48,7 @@ make_jvp = unary_to_nary(core.make_jvp)
 
 @of_numbers
 @unary_to_nary
-def grad(fun: Callable[..., Any], x: Any) -> Any:
+def grad(fun: Fun, x: Pytree) -> Pytree:
     """Return the gradient of a function of one number, in the structure of the argument.
 
     ``grad(fun, argnum=0)`` is a function of what ``fun`` takes.
@@ -61,14 +62,14 @@ def grad(fun: Callable[..., Any], x: Any) -> Any:
 
 
 @unary_to_nary
-def value_and_grad(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
+def value_and_grad(fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     """Return the value of a function of one number, and its gradient, as `grad` does."""
     return core.value_and_gradient("value_and_grad", fun, x)
 
 
 @of_numbers
 @unary_to_nary
-def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
+def elementwise_grad(fun: Fun, x: Pytree) -> Pytree:
     """Return the gradient of the sum of results: of element-wise functions the derivative."""
     vjp, value = core.make_vjp(fun, x)
     if vspace(value).iscomplex:
@@ -80,19 +81,19 @@ def elementwise_grad(fun: Callable[..., Any], x: Any) -> Any:
 
 @of_numbers
 @unary_to_nary
-def deriv(fun: Callable[..., Any], x: Any) -> Any:
+def deriv(fun: Fun, x: Pytree) -> Pytree:
     """Return the derivative of a function of a number along one, in forward mode."""
     return core.make_jvp(fun, x)(mapped(np.ones_like, core.with_shapes(x)))[1]
 
 
 @unary_to_nary
-def jacobian(fun: Callable[..., Any], x: Any) -> npt.NDArray[Any]:
+def jacobian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
     """Return the Jacobian, of the result's shape and then the argument's: one reverse pass."""
     return core.make_jacobian(fun, x)  # type: ignore[no-any-return]
 
 
 @unary_to_nary
-def hessian(fun: Callable[..., Any], x: Any) -> npt.NDArray[Any]:
+def hessian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
     """Return the Hessian of a function of one number, of the argument's shape twice.
 
     Of several numbers it is the Jacobian of the Jacobian. The first derivatives are recorded once,
@@ -101,7 +102,7 @@ def hessian(fun: Callable[..., Any], x: Any) -> npt.NDArray[Any]:
     return core.make_jacobian(lambda x: _slopes(fun, x), x)  # type: ignore[no-any-return]
 
 
-def _slopes(fun: Callable[..., Any], x: Any) -> Any:
+def _slopes(fun: Fun, x: Pytree) -> Pytree:
     """Return the Jacobian of a function whose result has one element as a rule."""
     vjp, value = core.make_vjp(fun, x)
     shape = np.shape(value)
@@ -113,34 +114,34 @@ def _slopes(fun: Callable[..., Any], x: Any) -> Any:
 
 
 @unary_to_nary
-def holomorphic_grad(fun: Callable[..., Any], x: Any) -> Any:
+def holomorphic_grad(fun: Fun, x: Pytree) -> Pytree:
     """Return the derivative of a holomorphic function, at each element; a real one warns."""
     if not vspace(x).iscomplex:
         warn("holomorphic_grad: received a real argument; expected a complex one", UserWarning)
     return elementwise_grad(lambda x: np.real(fun(x)))(x)
 
 
-def grad_named(fun: Callable[..., Any], argname: str) -> Callable[..., Any]:
+def grad_named(fun: Fun, argname: str) -> Fun:
     """Return `grad` of a function by the argument of a name."""
     return grad(fun, list(inspect.signature(fun).parameters).index(argname))
 
 
 @unary_to_nary
-def grad_and_aux(fun: Callable[..., Any], x: Any) -> tuple[Any, Any]:
+def grad_and_aux(fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     """Return the gradient of the first of a function's two results, and the second."""
     vjp, (value, aux) = core.make_vjp(lambda x: tuple(fun(x)), x)
     return vjp((vspace(value).ones(), mapped(np.zeros_like, aux))), aux
 
 
-def multigrad_dict(fun: Callable[..., Any]) -> Callable[..., OrderedDict[str, Any]]:
+def multigrad_dict(fun: Fun) -> Callable[..., OrderedDict[str, Any]]:
     """Return the function that gives the gradients by all arguments, by their names."""
     signature = inspect.signature(fun)
 
-    def gradients(*args: Any, **kwargs: Any) -> OrderedDict[str, Any]:
+    def gradients(*args: Pytree, **kwargs: Any) -> OrderedDict[str, Any]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
 
-        def by_name(values: dict[str, Any]) -> Any:
+        def by_name(values: dict[str, Any]) -> Pytree:
             again = inspect.BoundArguments(signature, OrderedDict(values))
             return fun(*again.args, **again.kwargs)
 
@@ -150,15 +151,15 @@ def multigrad_dict(fun: Callable[..., Any]) -> Callable[..., OrderedDict[str, An
 
 
 @unary_to_nary
-def make_hvp(fun: Callable[..., Any], x: Any) -> tuple[Callable[[Any], Any], Any]:
+def make_hvp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
     """Return the function that multiplies by the Hessian at a point, and the gradient there."""
     return core.make_vjp(grad(fun), x)
 
 
-def hessian_tensor_product(fun: Callable[..., Any], argnum: int = 0) -> Callable[..., Any]:
+def hessian_tensor_product(fun: Fun, argnum: int = 0) -> Fun:
     """Return the function of ``(*args, tensor)`` that gives the Hessian times the tensor."""
 
-    def directional(*args: Any, **kwargs: Any) -> Any:
+    def directional(*args: Pytree, **kwargs: Any) -> Pytree:
         *rest, tensor = args
         return np.tensordot(grad(fun, argnum)(*rest, **kwargs), tensor, np.ndim(tensor))
 
@@ -168,12 +169,10 @@ def hessian_tensor_product(fun: Callable[..., Any], argnum: int = 0) -> Callable
 hessian_vector_product = hessian_tensor_product
 
 
-def tensor_jacobian_product(
-    fun: Callable[..., Any], argnum: int = 0
-) -> Callable[..., npt.NDArray[Any]]:
+def tensor_jacobian_product(fun: Fun, argnum: int = 0) -> Callable[..., npt.NDArray[Any]]:
     """Return the function of ``(*args, tensor)`` that gives the tensor times the Jacobian."""
 
-    def contracted(*args: Any, **kwargs: Any) -> Any:
+    def contracted(*args: Pytree, **kwargs: Any) -> Pytree:
         *rest, tensor = args
         return np.tensordot(tensor, fun(*rest, **kwargs), np.ndim(tensor))
 
@@ -184,7 +183,7 @@ vector_jacobian_product = tensor_jacobian_product
 
 
 @unary_to_nary
-def make_jvp_reversemode(fun: Callable[..., Any], x: Any) -> Callable[[Any], Any]:
+def make_jvp_reversemode(fun: Fun, x: Pytree) -> Fun:
     """Return the function that multiplies by the Jacobian, by reverse mode alone.
 
     The pullback is linear in its cotangent, and the pullback of it is the Jacobian itself.
@@ -194,17 +193,17 @@ def make_jvp_reversemode(fun: Callable[..., Any], x: Any) -> Callable[[Any], Any
 
 
 def make_ggnvp(
-    f: Callable[..., Any],
-    g: Callable[[Any], Any] = lambda x: 0.5 * np.sum(x**2, axis=-1),
+    f: Fun,
+    g: Fun = lambda x: 0.5 * np.sum(x**2, axis=-1),
     f_argnum: int = 0,
-) -> Callable[..., Callable[[Any], Any]]:
+) -> Callable[..., Fun]:
     """Return what gives, at a point, the function that multiplies by the Gauss-Newton matrix.
 
     It is ``J^T H J``, with the Jacobian ``J`` of ``f`` and the Hessian ``H`` of ``g`` at ``f(x)``.
     """
 
     @unary_to_nary
-    def ggnvp_maker(f: Callable[..., Any], x: Any) -> Callable[[Any], Any]:
+    def ggnvp_maker(f: Fun, x: Pytree) -> Fun:
         pull, value = core.make_vjp(f, x)
         times_hessian, _ = core.make_vjp(grad(g), value)
         push, _ = core.make_vjp(pull, vspace(value).zeros())

@@ -8,6 +8,7 @@ from typing import Any
 
 from tapegraph.autograd.core import make_jvp, make_vjp, vspace
 from tapegraph.autograd.wrap_util import get_name, unary_to_nary
+from tapegraph.typed import Fun, Pytree
 
 TOL = RTOL = EPS = 1e-6
 
@@ -17,11 +18,11 @@ def scalar_close(a: float, b: float) -> bool:
     return bool(abs(a - b) < TOL or abs(a - b) / abs(a + b) < RTOL)
 
 
-def make_numerical_jvp(f: Callable[[Any], Any], x: Any) -> Callable[[Any], Any]:
+def make_numerical_jvp(f: Fun, x: Pytree) -> Fun:
     """Return the derivative along a direction by central differences."""
     inside, outside = vspace(x), vspace(f(x))
 
-    def jvp(v: Any) -> Any:
+    def jvp(v: Pytree) -> Pytree:
         after = f(inside.add(x, inside.scalar_mul(v, EPS / 2)))
         before = f(inside.add(x, inside.scalar_mul(v, -EPS / 2)))
         difference = outside.add(after, outside.scalar_mul(before, -1.0))
@@ -30,7 +31,7 @@ def make_numerical_jvp(f: Callable[[Any], Any], x: Any) -> Callable[[Any], Any]:
     return jvp
 
 
-def check_vjp(f: Callable[[Any], Any], x: Any) -> None:
+def check_vjp(f: Fun, x: Pytree) -> None:
     """Check the pullback of a function at a point along random directions.
 
     :raises AssertionError: It differs from central differences, or has another structure than
@@ -49,13 +50,13 @@ def check_vjp(f: Callable[[Any], Any], x: Any) -> None:
         )
 
 
-def check_jvp(f: Callable[[Any], Any], x: Any) -> None:
+def check_jvp(f: Fun, x: Pytree) -> None:
     """Check the derivative of a function at a point along a random direction, as `check_vjp`."""
     direction = vspace(x).randn()
     check_equivalent(make_jvp(f, x)(direction)[1], make_numerical_jvp(f, x)(direction))
 
 
-def check_equivalent(x: Any, y: Any) -> None:
+def check_equivalent(x: Pytree, y: Pytree) -> None:
     """Check that two values have one structure and, along a random direction, the same numbers."""
     _check_space(x, y, "check_equivalent")
     direction = vspace(x).randn()
@@ -64,15 +65,13 @@ def check_equivalent(x: Any, y: Any) -> None:
         raise AssertionError(f"check_equivalent: received {x}; expected {y}")
 
 
-def _check_space(x: Any, y: Any, name: str) -> None:
+def _check_space(x: Pytree, y: Pytree, name: str) -> None:
     if vspace(x) != vspace(y):
         raise AssertionError(f"{name}: received {vspace(x)}; expected {vspace(y)}")
 
 
 @unary_to_nary
-def check_grads(
-    f: Callable[[Any], Any], x: Any, modes: Sequence[str] = ("fwd", "rev"), order: int = 2
-) -> None:
+def check_grads(f: Fun, x: Pytree, modes: Sequence[str] = ("fwd", "rev"), order: int = 2) -> None:
     """Check the derivatives of a function against central differences, in both modes.
 
     ``check_grads(f, argnum=0, modes=["fwd", "rev"], order=2)`` is a function of what ``f`` takes.
@@ -88,7 +87,7 @@ def check_grads(
         check_jvp(f, x)
         if order > 1:
 
-            def slope(x: Any, v: Any) -> Any:
+            def slope(x: Pytree, v: Pytree) -> Pytree:
                 return make_jvp(f, x)(v)[1]
 
             slope.__name__ = f"jvp_{get_name(f)}"
@@ -97,17 +96,17 @@ def check_grads(
         check_vjp(f, x)
         if order > 1:
 
-            def pulled(x: Any, v: Any) -> Any:
+            def pulled(x: Pytree, v: Pytree) -> Pytree:
                 return make_vjp(f, x)[0](v)
 
             pulled.__name__ = f"vjp_{get_name(f)}"
             check_grads(pulled, (0, 1), modes, order=order - 1)(x, vspace(f(x)).randn())
 
 
-def combo_check(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., None]:
+def combo_check(fun: Fun, *args: Pytree, **kwargs: Any) -> Callable[..., None]:
     """Return `check_grads` for every combination of lists of arguments."""
 
-    def check(*choices: Sequence[Any], **options: Sequence[Any]) -> None:
+    def check(*choices: Sequence[Pytree], **options: Sequence[Pytree]) -> None:
         for given in itertools.product(*choices):
             for values in itertools.product(*options.values()):
                 named = dict(zip(options, values, strict=True))

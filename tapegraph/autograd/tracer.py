@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import compress, repeat
 from typing import Any, TypeVar, cast
 
@@ -49,9 +49,10 @@ from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import Scope, recorder
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
+from tapegraph.typed import Cotangent, Fun, Pytree
 
-Rule = Callable[..., Any]
-F = TypeVar("F", bound=Callable[..., Any])
+Rule = Fun
+F = TypeVar("F", bound=Fun)
 # By the function that `primitive` returned: ``rule(argnums, ans, args, kwargs)`` gives a function
 # of the cotangent, and ``rule(argnums, tangents, ans, args, kwargs)`` the tangent of the result.
 primitive_vjps: dict[Any, Rule] = {}
@@ -82,7 +83,7 @@ def primitive(f_raw: F) -> F:
     entry = entry_of(name)
 
     @functools.wraps(f_raw)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Pytree, **kwargs: Any) -> Pytree:
         if any(map(holds_tensor, args)) or holds_tensor(kwargs):
             return called(wrapped, f_raw, entry, args, kwargs)
         return f_raw(*args, **kwargs)
@@ -95,14 +96,14 @@ def notrace_primitive(f_raw: F) -> F:
     """Make a function run on plain values, so that no derivative flows through it."""
 
     @functools.wraps(f_raw)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: Pytree, **kwargs: Any) -> Pytree:
         return _on_plain(f_raw, args, kwargs)
 
     wrapped.fun = f_raw  # type: ignore[attr-defined]
     return cast("F", wrapped)
 
 
-def register_notrace(trace_type: type, primitive_fun: Callable[..., Any]) -> None:
+def register_notrace(trace_type: type, primitive_fun: Fun) -> None:
     """Let a primitive run on plain values, and give plain ones, in one kind of derivative.
 
     :param trace_type: ``VJPNode`` for reverse mode, or ``JVPNode`` for forward mode.
@@ -117,7 +118,7 @@ def register_notrace(trace_type: type, primitive_fun: Callable[..., Any]) -> Non
     rules[primitive_fun] = _untraced
 
 
-def _untraced(*_: Any) -> Any:
+def _untraced(*_: Any) -> Pytree:
     """Stand for a rule where a call is not recorded."""
 
 
@@ -128,19 +129,19 @@ class SparseObject:
     :param mut_add: Takes an array of that space, adds the gradient to it in place, and returns it.
     """
 
-    def __init__(self, vs: Any, mut_add: Callable[[Any], Any]) -> None:
+    def __init__(self, vs: Any, mut_add: Fun) -> None:
         self.vs = vs
         self.mut_add = mut_add
 
 
-def _dense(x: Any) -> Any:
+def _dense(x: Pytree) -> Pytree:
     return x.mut_add(x.vs.zeros()) if isinstance(x, SparseObject) else x
 
 
 # Calls
 
 
-def undefined(kind: str, fun: Any, where: str) -> NotImplementedError:
+def undefined(kind: str, fun: Fun, where: str) -> NotImplementedError:
     """Return the error of a rule that is missing."""
     name = name_of(fun)
     fix = f"Define it: def{kind.lower()}({name}, ...)."
@@ -148,7 +149,7 @@ def undefined(kind: str, fun: Any, where: str) -> NotImplementedError:
     return NotImplementedError(message(name, f"a derivative by {where}", expected, fix))
 
 
-def name_of(fun: Any) -> str:
+def name_of(fun: Fun) -> str:
     """Return what messages call a primitive."""
     return getattr(fun, "__name__", repr(fun))
 
@@ -159,12 +160,14 @@ def entry_of(name: str) -> Op:
     return Op(f"primitive {name}", saves=True, rules=Rules(_swept, None, None, _recorded))
 
 
-def rules_for(args: tuple[Any, ...]) -> dict[Any, Rule]:
+def rules_for(args: tuple[Pytree, ...]) -> dict[Any, Rule]:
     """Return the rules of the mode that arguments are traced in."""
     return primitive_jvps if any(type(x) is Dual for _, x in leaves(args)) else primitive_vjps
 
 
-def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def called(
+    fun: Fun, f_raw: Fun, entry: Op, args: tuple[Pytree, ...], kwargs: dict[str, Any]
+) -> Pytree:
     """Call a primitive with tensors or duals among its arguments."""
     if _untraced in (primitive_jvps.get(fun), primitive_vjps.get(fun)):
         if rules_for(args).get(fun) is _untraced:
@@ -186,7 +189,9 @@ def called(fun: Any, f_raw: Any, entry: Op, args: tuple[Any, ...], kwargs: dict[
     return _Call(fun, entry.name, args, kwargs, out, start).on_tape(entry)
 
 
-def _by_position(f_raw: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _by_position(
+    f_raw: Fun, args: Pytree, kwargs: Any
+) -> tuple[tuple[Pytree, ...], dict[str, Any]]:
     """Return the arguments of a call with those by position that have one in the signature."""
     try:
         bound = inspect.signature(f_raw).bind(*args, **kwargs)
@@ -196,18 +201,18 @@ def _by_position(f_raw: Any, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], d
     return bound.args, bound.kwargs
 
 
-def _on_plain(f_raw: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _on_plain(f_raw: Fun, args: tuple[Pytree, ...], kwargs: dict[str, Any]) -> Pytree:
     return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Pytree) -> Pytree:
     """Return an argument without its levels; one that holds no tensor is the same object."""
     if isinstance(x, CONTAINERS):
         return mapped(getval, x) if holds_tensor(x) else x
     return getval(x)
 
 
-def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _with_tangent(fun: Fun, tag: int, args: tuple[Pytree, ...], kwargs: dict[str, Any]) -> Pytree:
     """Call a primitive on the values of a level of forward mode, and its rule beside it."""
     rule = primitive_jvps.get(fun)
     at_tag = [any(type(x) is Dual and x.tag == tag for _, x in leaves(arg)) for arg in args]
@@ -224,7 +229,7 @@ def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, A
         return ans
     several = isinstance(ans, CONTAINERS)
 
-    def moved(x: Any, t: Any) -> Any:
+    def moved(x: Pytree, t: Pytree) -> Pytree:
         whole = several and (t is None or np.asarray(getval(x)).dtype.kind not in "fc")
         return x if whole else _dual(name_of(fun), x, t, tag)
 
@@ -234,12 +239,12 @@ def _with_tangent(fun: Any, tag: int, args: tuple[Any, ...], kwargs: dict[str, A
     return replaced(ans, (moved(x, t) for (_, x), (_, t) in pairs))
 
 
-def _tangent(x: Any, tag: int) -> Any:
+def _tangent(x: Pytree, tag: int) -> Pytree:
     primal, tangent = parts(x, tag)
     return np.zeros(np.shape(primal)) if tangent is None else tangent
 
 
-def _dual(name: str, primal: Any, tangent: Any, tag: int) -> Any:
+def _dual(name: str, primal: Pytree, tangent: Pytree, tag: int) -> Pytree:
     x, t = (tensor_like(name, _at_most_double(p), "a result") for p in (primal, tangent))
     if x.dtype.kind not in "fc":
         x = x * 1.0
@@ -251,7 +256,7 @@ def _dual(name: str, primal: Any, tangent: Any, tag: int) -> Any:
     return dual_of(x, t, tag)
 
 
-def _at_most_double(x: Any) -> Any:
+def _at_most_double(x: Pytree) -> Pytree:
     """Return numbers of more than double precision in that, which some of SciPy's give."""
     kind = getattr(getattr(x, "dtype", None), "char", "")
     return x.astype({"g": np.float64, "G": np.complex128}[kind]) if kind in ("g", "G") else x
@@ -266,7 +271,9 @@ class _Call:
     Kept are its arguments, with a mark in the place of every tensor, and the form of its result.
     """
 
-    def __init__(self, fun: Any, name: str, args: Any, kwargs: Any, out: Any, start: int) -> None:
+    def __init__(
+        self, fun: Fun, name: str, args: Pytree, kwargs: Any, out: Pytree, start: int
+    ) -> None:
         self._fun, self._name, self._kwargs, self._start = fun, name, kwargs, start
         boxes = [(i, x) for i, arg in enumerate(args) for _, x in leaves(arg) if isbox(x)]
         self.inputs = tuple(tensor_of(x) for _, x in boxes)
@@ -277,7 +284,7 @@ class _Call:
         self._arrays = [self._result(x) for _, x in leaves(out)]
         self._vjps: dict[tuple[int, ...], Rule] = {}
 
-    def on_tape(self, entry: Op) -> Any:
+    def on_tape(self, entry: Op) -> Pytree:
         """Record the call, and return its result as tensors."""
         flat = [a for a in self._arrays if a is not None]
         if not self._several:
@@ -289,7 +296,9 @@ class _Call:
         node = recorder().result(entry, packed, self.inputs, NO_ATTRS, self)
         return self._unpacked(node)
 
-    def gradients(self, needs: Sequence[bool], g: Any, y: Any, inputs: Any) -> list[Any]:
+    def gradients(
+        self, needs: Sequence[bool], g: Cotangent, y: Pytree, inputs: Pytree
+    ) -> list[Pytree]:
         """Return the cotangent of each input, None where there is none."""
         wanted = tuple(dict.fromkeys(compress(self._argnums, needs)))
         recorded = isinstance(g, Tensor)
@@ -301,18 +310,18 @@ class _Call:
             if wanted not in self._vjps:  # the same for every cotangent of the call
                 self._vjps[wanted] = self._rule(wanted, y, inputs)
             found = list(self._vjps[wanted](self._unpacked(g, np.zeros_like)))
-        rows: dict[int, Iterator[Any]] = {
+        rows: dict[int, Iterator[Pytree]] = {
             i: repeat(None) if part is None else self._by_input(i, _dense(part))
             for i, part in zip(wanted, found, strict=True)
         }
-        grads: list[Any] = []
+        grads: list[Pytree] = []
         for argnum, needed, x in zip(self._argnums, needs, inputs, strict=True):
             grad = next(rows[argnum]) if argnum in rows else None
             missing = grad is None or not needed
             grads.append(None if missing else self._checked(argnum, grad, x.shape, recorded))
         return grads
 
-    def _rule(self, wanted: tuple[int, ...], y: Any, inputs: Sequence[Any]) -> Rule:
+    def _rule(self, wanted: tuple[int, ...], y: Pytree, inputs: Sequence[Pytree]) -> Rule:
         """Return what takes a cotangent of the result to those of the arguments."""
         rule = primitive_vjps.get(self._fun)
         if rule is None:
@@ -320,7 +329,7 @@ class _Call:
         vjp: Rule = rule(wanted, self._unpacked(y), self._filled(inputs), self._kwargs)
         return vjp
 
-    def _by_input(self, argnum: int, grad: Any) -> Iterator[Any]:
+    def _by_input(self, argnum: int, grad: Cotangent) -> Iterator[Pytree]:
         """Return the part of an argument's gradient for each tensor in the argument."""
         form = self._args[argnum]
         wanted = mapped(lambda mark: mark is _TRACED, form)
@@ -328,7 +337,7 @@ class _Call:
         given = matched(self._name, grad, wanted, "the gradient", f"argument {argnum}")
         return (part for (_, part), (_, mark) in zip(given, leaves(wanted), strict=True) if mark)
 
-    def _result(self, x: Any) -> Any:
+    def _result(self, x: Pytree) -> Pytree:
         """Return a result as an array of floats; None for one that has no derivative."""
         if isbox(x):
             self._check_reads_arguments(x)
@@ -350,7 +359,7 @@ class _Call:
             return None  # whole numbers beside floats are indices, and stay whole
         raise TypeError(message(self._name, f"a result, {kind_of(x)}", "numbers"))
 
-    def _check_reads_arguments(self, x: Any) -> None:
+    def _check_reads_arguments(self, x: Pytree) -> None:
         """Refuse a traced result of anything but the arguments, by which there is no rule.
 
         An argument of any class may hold the traced values of another one.
@@ -366,13 +375,13 @@ class _Call:
                 fix = "Pass what it is computed from as an argument."
                 raise TypeError(message(self._name, "a traced result", "a plain one", fix))
 
-    def _unpacked(self, packed: Any, beside: Callable[[Any], Any] | None = None) -> Any:
+    def _unpacked(self, packed: Cotangent, beside: Fun | None = None) -> Pytree:
         """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""
         if not self._several:
             return _opened(packed)
         return replaced(self._form, self._split(packed, beside))
 
-    def _split(self, packed: Any, beside: Callable[[Any], Any] | None) -> Iterator[Any]:
+    def _split(self, packed: Cotangent, beside: Fun | None) -> Iterator[Pytree]:
         """Yield the parts; those without a derivative as they are, or as ``beside`` of them."""
         start = 0
         for array, (_, x) in zip(self._arrays, leaves(self._form), strict=True):
@@ -385,7 +394,7 @@ class _Call:
                 # A real array beside a complex one is real again.
                 yield number(np.real(part) if array.dtype.kind == "f" else part)
 
-    def _filled(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    def _filled(self, inputs: Sequence[Pytree]) -> tuple[Pytree, ...]:
         """Return the arguments, with operands in the places of the tensors."""
         operands = map(_opened, inputs)
         return tuple(
@@ -395,7 +404,9 @@ class _Call:
             for i, argument in enumerate(self._args)
         )
 
-    def _checked(self, argnum: int, grad: Any, shape: tuple[int, ...], recorded: bool) -> Any:
+    def _checked(
+        self, argnum: int, grad: Cotangent, shape: tuple[int, ...], recorded: bool
+    ) -> Pytree:
         """Return a gradient as an array or tensor that the sweep can sum to the input's shape."""
         if box_class(grad) is not None:
             if recorded:
@@ -415,20 +426,24 @@ class _Call:
         return grad if common == grad.shape else np.broadcast_to(grad, common)
 
 
-def _opened(x: Any) -> Any:
+def _opened(x: Pytree) -> Pytree:
     """Return an operand or cotangent of the sweep as rules take it."""
     x = opened(x)
     return x if isinstance(x, Tensor) else number(x)
 
 
-def _marked(x: Any) -> Any:
+def _marked(x: Pytree) -> Pytree:
     return mapped(lambda leaf: _TRACED if isbox(leaf) else getval(leaf), x)
 
 
-def _swept(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Call) -> list[Any]:
+def _swept(
+    needs: list[bool], g: Cotangent, y: Pytree, *inputs: Pytree, saved: _Call
+) -> list[Pytree]:
     found = saved.gradients(needs, np.array(g), y, inputs)
     return [None if x is None else np.array(x) for x in found]
 
 
-def _recorded(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Call) -> list[Any]:
+def _recorded(
+    needs: list[bool], g: Cotangent, y: Pytree, *inputs: Pytree, saved: _Call
+) -> list[Pytree]:
     return saved.gradients(needs, g, y, inputs)

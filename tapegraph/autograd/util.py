@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from tapegraph.errors import warn
+from tapegraph.typed import Fun, Pytree
 
 F = TypeVar("F")
 
@@ -22,7 +23,7 @@ def submodule(
     return made
 
 
-def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]:
+def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Pytree, ...]:
     """Return a sequence as a tuple, with values put at some places."""
     found = list(x)
     for place, value in ivs:
@@ -30,7 +31,7 @@ def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Any, ...]
     return tuple(found)
 
 
-def subval(x: Iterable[Any], i: int, v: Any) -> tuple[Any, ...]:
+def subval(x: Iterable[Any], i: int, v: Pytree) -> tuple[Pytree, ...]:
     """Return a sequence as a tuple, with a value put at a place."""
     return subvals(x, [(i, v)])
 
@@ -42,7 +43,7 @@ def func(f: F) -> F:
 
 def toposort(
     end_node: Any, parents: Callable[[Any], Iterable[Any]] = operator.attrgetter("parents")
-) -> Iterator[Any]:
+) -> Iterator[Pytree]:
     """Yield a node and all before it, each after everything that was computed from it.
 
     :param parents: Gives what a node was computed from; ``node.parents`` where not given.
@@ -65,9 +66,9 @@ def toposort(
 
 
 def quick_grad_check(
-    fun: Callable[..., Any],
-    arg0: Any,
-    extra_args: Sequence[Any] = (),
+    fun: Fun,
+    arg0: Pytree,
+    extra_args: Sequence[Pytree] = (),
     kwargs: dict[str, Any] | None = None,
     **_: Any,
 ) -> None:

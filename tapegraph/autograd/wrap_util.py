@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tapegraph.errors import check_callable, message
 from tapegraph.transforms.levels import positions
-from tapegraph.typed import P
+from tapegraph.typed import Fun, P, Pytree
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -28,7 +28,7 @@ class Derivative(Protocol[P]):
         self, x: npt.NDArray[Any], /, *args: P.args, **kwargs: P.kwargs
     ) -> npt.NDArray[Any]: ...
     @overload
-    def __call__(self, x: Any, /, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    def __call__(self, x: Pytree, /, *args: P.args, **kwargs: P.kwargs) -> Pytree: ...
 
 
 class OfNumbers(Protocol):
@@ -39,19 +39,19 @@ class OfNumbers(Protocol):
         self, fun: Callable[Concatenate[Any, P], Any], argnum: Literal[0] = 0
     ) -> Derivative[P]: ...
     @overload
-    def __call__(self, fun: Callable[..., Any], argnum: Position) -> Callable[..., Any]: ...
+    def __call__(self, fun: Fun, argnum: Position) -> Fun: ...
 
 
 class Nary(Protocol[R_co]):
     """The type of an operator on functions of several arguments, by what it gives at a point."""
 
     def __call__(
-        self, fun: Callable[..., Any], argnum: Position = 0, *op_args: Any, **op_kwargs: Any
+        self, fun: Fun, argnum: Position = 0, *op_args: Any, **op_kwargs: Any
     ) -> Callable[..., R_co]:
         """Return the function of several arguments."""
 
 
-def of_numbers(operator: Callable[..., Any]) -> OfNumbers:
+def of_numbers(operator: Fun) -> OfNumbers:
     """Type an operator whose results are as its arguments are."""
     return cast("OfNumbers", operator)
 
@@ -65,7 +65,7 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         the end; of none of them the argument is ``()``, by which there is nothing to differentiate.
     """
 
-    def nary_operator(fun: Any, argnum: Any = 0, *op_args: Any, **op_kwargs: Any) -> Any:
+    def nary_operator(fun: Fun, argnum: Any = 0, *op_args: Any, **op_kwargs: Any) -> Pytree:
         name = get_name(unary_operator)
         check_callable(name, fun)
         several = isinstance(argnum, (tuple, list))
@@ -73,13 +73,13 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         title = get_name(fun)
 
         @functools.wraps(fun)
-        def nary(*args: Any, **kwargs: Any) -> Any:
+        def nary(*args: Pytree, **kwargs: Any) -> Pytree:
             for place in wanted:
                 if not -len(args) <= place < len(args):
                     received = f"argnum {place} and {len(args)} positional arguments"
                     raise IndexError(message(name, received, "an argument at that position"))
 
-            def unary(x: Any) -> Any:
+            def unary(x: Pytree) -> Pytree:
                 given = list(args)
                 for place, value in zip(wanted, x if several else (x,), strict=True):
                     given[place] = value
@@ -102,11 +102,11 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
     return cast("Nary[R]", nary_operator)
 
 
-def get_name(f: Any) -> str:
+def get_name(f: Fun) -> str:
     """Return a function's name, for messages."""
     return str(getattr(f, "__name__", "[unknown name]"))
 
 
-def get_doc(f: Any) -> str:
+def get_doc(f: Fun) -> str:
     """Return a function's docstring."""
     return str(getattr(f, "__doc__", ""))

@@ -82,6 +82,7 @@ class Capture(Recorder):
     :ivar gradients: The leaves whose gradient was changed, by id, with the gradient: a tensor,
         None, `ZEROED` or `MAYBE_ZEROED`.
     :ivar asked: State that was tested for a gradient, and the answer.
+    :ivar conditions: Further conditions on a run of the program.
     :ivar frame: The frame that entered the scope, by which signal handlers inside are recognised.
     :param undo: Undoes changes of state inside, and leaves the scope.
 
@@ -103,6 +104,7 @@ class Capture(Recorder):
         # Gradients from before the scope that something inside has read: the leaf, and whose.
         self.read_gradients: list[tuple[Node, Node]] = []
         self.asked: list[tuple[Node, bool]] = []
+        self.conditions: list[Callable[[], bool]] = []
         self._handed_out: dict[int, Node] = {}  # gradients that were read, by id: whose
         self._versions: dict[int, list[Version]] = {}  # of each leaf, by its id, in time order
         self._version_of: dict[int, Version] = {}  # by the id of the node

@@ -158,6 +158,14 @@ class Region:
         LAST.set(report)
         return self._by_target(list(map(dense_copy, grads)))
 
+    def of_examples(self, seed: Any, *, record: bool) -> list[Any]:
+        """Return the same of the one result for a seed that is of many examples (`tg.vmap`)."""
+        if self._history is None or not self.wanted:
+            return self._by_target([])
+        native = registry.engine(registry.NATIVE)
+        with Scope(RECORDING, record):
+            return self._by_target(native.recorded(self._history.recording, [seed]))
+
     def jacobian(self) -> list[Any]:
         """Return the Jacobian of the one result by each target, its elements first; None as above.
 

@@ -32,7 +32,7 @@ from tapegraph.ops.linalg import (
     matmul,
 )
 from tapegraph.recording.node import as_leaf
-from tapegraph.recording.numpy_functions import numbers, under
+from tapegraph.recording.numpy_functions import innermost, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
@@ -89,7 +89,8 @@ def looks_finite(x: Any) -> bool:
 
     In a captured program nobody can: there 0 * inf is the NaN that it is.
     """
-    return recorder().records(under(x)) or bool(np.isfinite(numbers(x)).all())
+    x = innermost(x)
+    return recorder().records(x) or bool(np.isfinite(numbers(x)).all())
 
 
 def _softmax(t: Any, y: Any, x: Any, *, axis: int) -> Any:

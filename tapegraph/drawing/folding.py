@@ -101,25 +101,42 @@ class Folding:
                 self._merge(backwards.setdefault(self._vertices[i].inputs, i), i)
         self.root = Part(parts=[Part([i]) for i in operations if self.base[i] == i])
         if sketch.is_step:
-            self._into_regions()
+
+            def title(part: Part) -> str:
+                stage = self._stages[part.members[0]]
+                return _REGIONS[stage if stage < 2 else 2 - stage % 2]
+
+            regions = []
+            for name, run in groupby(self.root.parts, title):
+                parts = list(run)
+                alone = name == "backward" and len(parts) == 1
+                regions.append(
+                    Part(parts[0].members, name) if alone else Part(title=name, parts=parts)
+                )
+            if len(regions) > 1:
+                self.root.parts = regions
         if len(self._vertices) - len(self.inscribed) > most:
-            self._fold()
+            # Leaves that one operation reads go into its box.
+            for leaf, readers in enumerate(self._readers):
+                vertex = self._vertices[leaf]
+                if vertex.is_leaf and not vertex.is_result and vertex.kind != "input":
+                    if self.sketch.is_step or len({self.base[r] for r in readers}) <= 1:
+                        self.inscribed.add(leaf)
+            if self.sketch.of_numbers:  # whose graph is wide; one of arrays is long
+                self._levels()
+            self._repeats()
+            self._functions(least=2)
+            self._chains()
+            self._functions(least=1)
+            self._levels()
+            self._cut()
+            # No more leaves are drawn than boxes.
+            leaves = [i for i, v in enumerate(self._vertices) if v.is_leaf]
+            if len({self.base[i] for i in leaves} - self.inscribed) > self._most:
+                self.inscribed.update(leaves)
         for group in self.alike.values():
             group.sort()
         self._add_leaves()
-
-    def _fold(self) -> None:
-        """Fold it, gently first."""
-        self._inscribe()
-        if self.sketch.of_numbers:  # whose graph is wide; one of arrays is long
-            self._levels()
-        self._repeats()
-        self._functions(least=2)
-        self._chains()
-        self._functions(least=1)
-        self._levels()
-        self._cut()
-        self._bound_leaves()
 
     def _merge(self, mine: int, theirs: int) -> None:
         """Draw one vertex for another, and for all that this one was drawn for."""
@@ -172,28 +189,7 @@ class Folding:
             stages[i] = max(stages[i], wanted - wanted % 2)
         return stages
 
-    def _into_regions(self) -> None:
-        def title(part: Part) -> str:
-            stage = self._stages[part.members[0]]
-            return _REGIONS[stage if stage < 2 else 2 - stage % 2]
-
-        regions = []
-        for name, run in groupby(self.root.parts, title):
-            parts = list(run)
-            alone = name == "backward" and len(parts) == 1
-            regions.append(Part(parts[0].members, name) if alone else Part(title=name, parts=parts))
-        if len(regions) > 1:
-            self.root.parts = regions
-
     # 1. Leaves
-
-    def _inscribe(self) -> None:
-        """Write leaves that one operation reads into its box."""
-        for leaf, readers in enumerate(self._readers):
-            vertex = self._vertices[leaf]
-            if vertex.is_leaf and not vertex.is_result and vertex.kind != "input":
-                if self.sketch.is_step or len({self.base[r] for r in readers}) <= 1:
-                    self.inscribed.add(leaf)
 
     # 2. Repetitions
 
@@ -329,16 +325,13 @@ class Folding:
                     one.times += part.times
             frame.parts = [first[kind] for kind in sorted(first, key=lambda kind: kind[0])]
         if self.sketch.of_numbers:
-            self._merge_leaves()
-
-    def _merge_leaves(self) -> None:
-        """Let one leaf stand for all of its kind that the same boxes read."""
-        known: dict[object, int] = {}
-        box_of = {i: box for box in self.root.boxes() for i in box.members}
-        for leaf, readers in enumerate(self._readers):
-            if self._vertices[leaf].is_leaf and leaf not in self.inscribed:
-                by = frozenset(box_of.get(self.base[r]) for r in readers)
-                self._merge(known.setdefault((self._vertices[leaf].kind, by), leaf), leaf)
+            # One leaf stands for all of its kind that the same boxes read.
+            known: dict[object, int] = {}
+            box_of = {i: box for box in self.root.boxes() for i in box.members}
+            for leaf, readers in enumerate(self._readers):
+                if self._vertices[leaf].is_leaf and leaf not in self.inscribed:
+                    by = frozenset(box_of.get(self.base[r]) for r in readers)
+                    self._merge(known.setdefault((self._vertices[leaf].kind, by), leaf), leaf)
 
     def _cut(self) -> None:
         """Cut the longest frame there is into stretches of equal length, each one box."""
@@ -351,12 +344,6 @@ class Folding:
             frame.parts = [_closed([frame.parts[i] for i in stretch]) for stretch in stretches]
 
     # Leaves that are boxes
-
-    def _bound_leaves(self) -> None:
-        """Draw no more leaves than boxes."""
-        leaves = [i for i, v in enumerate(self._vertices) if v.is_leaf]
-        if len({self.base[i] for i in leaves} - self.inscribed) > self._most:
-            self.inscribed.update(leaves)
 
     def _add_leaves(self) -> None:
         """Draw a leaf before the first box that reads it, in the frames that have its rounds.

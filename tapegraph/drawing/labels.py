@@ -75,7 +75,16 @@ class Labels:
         if last.kind == "gradient":
             return self._of_backward(part, last)
         if part.title:
-            lines = self._of_closed(part, often)
+            # A closed box: its title, and which operations it holds.
+            counts = Counter[str]()
+            for i in part.members:
+                counts[self._vertices[i].op] += len(self._alike[i])
+            total = f"{sum(counts.values()):,} operations"
+            title = total if part.title == MIXED else part.title
+            names = " ".join(self._vertices[i].op for i in part.members)
+            if len(names) > _LONGEST or part.title == MIXED:
+                names = ", ".join(f"{count:,} {op}" for op, count in counts.most_common(3))
+            lines = [_line(title + often, _NAME), _line(names, _NOTE)]
         elif last.is_leaf:
             lines = [_line(self._leaves_name(self._alike[part.members[0]]) + often, _NAME)]
         elif len(part.members) == 1:
@@ -132,18 +141,6 @@ class Labels:
         notes = (f"gradients of {y.name or y.op}", count)
         return [_line(title, _NAME), *(_line(note, _NOTE) for note in notes)]
 
-    def _of_closed(self, part: Part, often: str) -> list[TextLine]:
-        """Return the lines of a box of many operations: what it is, and which they are."""
-        counts = Counter[str]()
-        for i in part.members:
-            counts[self._vertices[i].op] += len(self._alike[i])
-        total = f"{sum(counts.values()):,} operations"
-        title = total if part.title == MIXED else part.title
-        names = " ".join(self._vertices[i].op for i in part.members)
-        if len(names) > _LONGEST or part.title == MIXED:
-            names = ", ".join(f"{count:,} {op}" for op, count in counts.most_common(3))
-        return [_line(title + often, _NAME), _line(names, _NOTE)]
-
     def _call(self, i: int) -> str:
         """Return an operation with the operands that are written into its box."""
         vertex = self._vertices[i]
@@ -163,7 +160,16 @@ class Labels:
         found = [self._vertices[i] for i in leaves]
         first, last = found[0], found[-1]
         if first.name and last.name:
-            return _range(first.name, last.name)
+            # As ``layers.0…3.w`` where the names differ in a number.
+            if first.name == last.name:
+                return first.name
+            prefix = os.path.commonprefix([first.name, last.name]).rstrip("0123456789")
+            rest, other = first.name[len(prefix) :], last.name[len(prefix) :]
+            suffix = os.path.commonprefix([rest[::-1], other[::-1]])[::-1].lstrip("0123456789")
+            one, two = rest.removesuffix(suffix), other.removesuffix(suffix)
+            if (prefix or suffix) and one.isdigit() and two.isdigit():
+                return f"{prefix}{one}…{two}{suffix}"
+            return f"{first.name} … {last.name}"
         if self._is_full and len(found) == 1 and first.kind != "number":
             return first.op  # whose number has a line of its own
         if all(isinstance(v.value, (int, float)) for v in found):
@@ -198,19 +204,6 @@ def _span(numbers: Sequence[float]) -> str:
     """Return the least and the largest of some numbers."""
     low, high = _number(min(numbers)), _number(max(numbers))
     return low if low == high else f"{low} … {high}"
-
-
-def _range(first: str, last: str) -> str:
-    """Return the names from one to another: ``layers.0…3.w`` where they differ in a number."""
-    if first == last:
-        return first
-    prefix = os.path.commonprefix([first, last]).rstrip("0123456789")
-    rest, other = first[len(prefix) :], last[len(prefix) :]
-    suffix = os.path.commonprefix([rest[::-1], other[::-1]])[::-1].lstrip("0123456789")
-    one, two = rest.removesuffix(suffix), other.removesuffix(suffix)
-    if (prefix or suffix) and one.isdigit() and two.isdigit():
-        return f"{prefix}{one}…{two}{suffix}"
-    return f"{first} … {last}"
 
 
 def short(text: str, most: int = _LONGEST) -> str:

@@ -72,7 +72,13 @@ class FreeFunction:
         self._f = f
         self.batched = list(batched)
         self._sizes = _sizes_of(arrays, batched)
-        self.arrays = [_of_size(arrays, batched, size) for size in self._sizes]
+        self.arrays = [
+            [
+                np.take(array, np.arange(size) % len(array), axis=0) if free else array
+                for array, free in zip(arrays, batched, strict=True)
+            ]
+            for size in self._sizes
+        ]
         self.runs = [self._record(given, arrays) for given in self.arrays]
         self.recording = self.runs[0].recording
         self.program = self._free_program()
@@ -195,14 +201,6 @@ def _result(op: str, value: Any) -> Node:
 
 def _name(f: Any) -> str:
     return str(getattr(f, "__name__", type(f).__name__))
-
-
-def _of_size(arrays: Sequence[Array], batched: Sequence[bool], size: int) -> list[Array]:
-    """Return arguments with batches of another size, of the same rows in turn."""
-    return [
-        np.take(array, np.arange(size) % len(array), axis=0) if free else array
-        for array, free in zip(arrays, batched, strict=True)
-    ]
 
 
 def _sizes_of(arrays: Sequence[Array], batched: Sequence[bool]) -> tuple[int, ...]:

@@ -350,6 +350,13 @@ def under(value: Any) -> Any:
     return value
 
 
+def innermost(value: Any) -> Any:
+    """Return the tensor under all levels: of forward mode the value, of `vmap` all examples."""
+    while hasattr(value, "primal") or is_batched(value):
+        value = value.primal if hasattr(value, "primal") else value.inner
+    return value
+
+
 def numbers(value: Any) -> Any:
     """Return what places and masks are computed from: a tensor's array.
 
@@ -384,8 +391,7 @@ def peek(value: Any) -> Any:
     """
     if isinstance(value, (list, tuple)):
         return type(value)(map(peek, value))
-    while is_batched(value):
-        value = value.inner  # the numbers of all examples
+    value = innermost(value)
     if isinstance(value, Node):
         return value._array
     detach = getattr(value, "detach", None)

@@ -97,7 +97,14 @@ def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
         with suppress(FileNotFoundError):
             os.unlink(beside)
         raise
-    _sync_directory(os.path.dirname(target))
+    # Make the new name last, where the system can.
+    try:
+        directory = os.open(os.path.dirname(target), os.O_RDONLY)
+    except OSError:  # as on Windows
+        return
+    with suppress(OSError):
+        os.fsync(directory)
+    os.close(directory)
 
 
 def _give_to(file: int, user: int, group: int) -> None:
@@ -109,17 +116,6 @@ def _give_to(file: int, user: int, group: int) -> None:
         if is_other:
             with suppress(OSError):
                 os.fchown(file, *pair)
-
-
-def _sync_directory(path: str) -> None:
-    """Make the new name last, where the system can."""
-    try:
-        directory = os.open(path, os.O_RDONLY)
-    except OSError:  # as on Windows
-        return
-    with suppress(OSError):
-        os.fsync(directory)
-    os.close(directory)
 
 
 @contextmanager
@@ -372,7 +368,15 @@ def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
     for info in archive.infolist():
         name = info.filename.removesuffix(".npy")
         stored[name] = _member(archive, name, info)
-    return _arrays_and_text(stored)
+    # Another program may have an array of that name, which is no text.
+    text = None
+    member = stored.get(TEXT)
+    if member is not None and member.dtype == np.uint8 and sum(member.shape) <= _LARGEST_HEADER:
+        with suppress(ValueError, RecursionError):
+            text = json.loads(member.read().tobytes())
+    if not isinstance(text, dict) or not all(isinstance(x, str) for x in text.values()):
+        return dict(stored), {}
+    return {name: array for name, array in stored.items() if name != TEXT}, text
 
 
 class _Archive(zipfile.ZipFile):
@@ -451,15 +455,3 @@ def _read_member(
     ordered = aligned_empty(shape, array.dtype)
     ordered[...] = array.T
     return ordered
-
-
-def _arrays_and_text(stored: dict[str, Stored]) -> tuple[dict[str, Stored], Metadata]:
-    """Part the text from the arrays, unless it is another program's array of that name."""
-    text = None
-    member = stored.get(TEXT)
-    if member is not None and member.dtype == np.uint8 and sum(member.shape) <= _LARGEST_HEADER:
-        with suppress(ValueError, RecursionError):
-            text = json.loads(member.read().tobytes())
-    if not isinstance(text, dict) or not all(isinstance(x, str) for x in text.values()):
-        return dict(stored), {}
-    return {name: array for name, array in stored.items() if name != TEXT}, text

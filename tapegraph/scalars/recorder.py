@@ -254,7 +254,14 @@ class NumberRecorder:
             cotangent = self._total(arrived.pop(id(node)))
             swept.append((node, self._data[cotangent]))
             if node.args:
-                slopes = self._slopes_of(self.index(node))
+                i = self.index(node)
+                if i not in self._slopes:
+                    kind, args = self._kinds[i], self._args[i]
+                    if kind == PYTHON_SUM:
+                        self._slopes[i] = (self.constant(1.0),) * len(args)
+                    else:
+                        self._slopes[i] = _SLOPES[kind](self, i, *args)
+                slopes = self._slopes[i]
                 for arg, slope in zip(node.args, slopes, strict=True):
                     arrived.setdefault(id(arg), []).append(self._weighed(slope, cotangent))
             held = self.index(node, GRAD)
@@ -278,17 +285,6 @@ class NumberRecorder:
         if self._kinds[slope] == NUMBER and abs(self._data[slope]) == 1.0:
             return cotangent if self._data[slope] == 1.0 else self._op("neg", cotangent)
         return self._op(WEIGHED, slope, cotangent)
-
-    def _slopes_of(self, i: int) -> tuple[int, ...]:
-        """Return the derivatives of a number by its operands, as Values have them."""
-        if i not in self._slopes:
-            args = self._args[i]
-            kind = self._kinds[i]
-            if kind == PYTHON_SUM:
-                self._slopes[i] = (self.constant(1.0),) * len(args)
-            else:
-                self._slopes[i] = _SLOPES[kind](self, i, *args)
-        return self._slopes[i]
 
     # Tensors
 

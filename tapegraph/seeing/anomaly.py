@@ -110,7 +110,21 @@ class _Anomaly(Watcher):
             raise AskStrong
         if by is None:
             raise _error("backward", f"a seed with {_kinds(grad)}", "finite numbers")
-        raise _backward_of(recording, by, slot, part, grad)
+        program = recording.program
+        op = program.ops[by].name
+        slots = program.inputs[by]
+        operands = [np.asarray(recording.value(i)) for i in slots]
+        pairs = zip(slots, _names(operands), strict=True)
+        names = [recording.name(i) or name for i, name in pairs]
+        array = _dense(grad)
+        at = _first(array)
+        shape = program.shapes[by]
+        what = f"a gradient by {names[slots.index(slot)]} of {_shown(array, at)}"
+        if is_finite(part):
+            what += ", as the sum of finite ones"
+        given = _operands(names, operands, at if shape == array.shape else None, shape)
+        fix = f"{_ADVICE.get(op, '')} The operation was recorded at {recording.where(by)}.".strip()
+        raise _error(f"backward of {op}", f"{what}, where {given}", "finite gradients", fix)
 
     def gave(self, engine: str, grads: list[Any], natively: Callable[[], Any]) -> None:
         bad = [grad for grad in grads if not is_finite(grad)]
@@ -138,27 +152,6 @@ def _look(what: str, operands: list[Array], result: Array) -> None:
     received = _operands(names, operands, at, result.shape)
     fix = f"{advice} {_around(names, operands, at, result)}".strip()
     raise _error(what, received, f"a finite result, not {_shown(result, at)}", fix)
-
-
-def _backward_of(
-    recording: Recording, by: int, slot: int, part: Any, grad: Any
-) -> FloatingPointError:
-    """Return the error of an entry whose rules gave what is not finite."""
-    program = recording.program
-    op = program.ops[by].name
-    slots = program.inputs[by]
-    operands = [np.asarray(recording.value(i)) for i in slots]
-    pairs = zip(slots, _names(operands), strict=True)
-    names = [recording.name(i) or name for i, name in pairs]
-    array = _dense(grad)
-    at = _first(array)
-    shape = program.shapes[by]
-    what = f"a gradient by {names[slots.index(slot)]} of {_shown(array, at)}"
-    if is_finite(part):
-        what += ", as the sum of finite ones"
-    given = _operands(names, operands, at if shape == array.shape else None, shape)
-    fix = f"{_ADVICE.get(op, '')} The operation was recorded at {recording.where(by)}.".strip()
-    return _error(f"backward of {op}", f"{what}, where {given}", "finite gradients", fix)
 
 
 def _error(op: str, received: str, expected: str, fix: str = "") -> FloatingPointError:

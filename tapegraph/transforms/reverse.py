@@ -21,7 +21,7 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
-from tapegraph.tensors.examples import of_each_example
+from tapegraph.tensors.examples import Level, at_level, entered, levels_of, of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     Lifted,
@@ -112,32 +112,58 @@ class Pullback:
         return list(map(elementwise.conj, self(ones)))
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian of the result by each leaf: the result's shape, then the leaf's."""
+        """Return the Jacobian of the result by each leaf: the result's shape, then the leaf's.
+
+        Where it is more than its numbers, it is `vmap` of the pullback over a basis.
+        """
         out = self._out
-        lengths = [(*out.shape, *x.shape) for x in self._targets]
-        if type(out) is not Tensor or self._records():
-            dtype = out.dtype if out.dtype.kind in "fc" else np.dtype(np.float64)
-            units = np.eye(out.size, dtype=dtype).reshape(-1, *out.shape)
-            rows = [self(of_each_example(as_leaf(unit))) for unit in units]
-            if rows:
-                lengths = [(*out.shape, *x.shape) for x in rows[0]]
+        if type(out) is Tensor and not self._records():
+            found = self._region.jacobian()
             return [
-                shape.reshape(shape.stack([row[i] for row in rows], 0), lengths[i])
-                if rows
-                else as_leaf(np.zeros(lengths[i], x.dtype))
-                for i, x in enumerate(self._targets)
+                as_leaf(np.zeros((*out.shape, *x.shape), x.dtype))
+                if block is None
+                else shape.reshape(block, (*out.shape, *x.shape))
+                for block, x in zip(found, self._targets, strict=True)
             ]
-        return [
-            as_leaf(np.zeros(n, x.dtype)) if block is None else shape.reshape(block, n)
-            for block, n, x in zip(self._region.jacobian(), lengths, self._targets, strict=True)
-        ]
+        dtype = out.dtype if out.dtype.kind in "fc" else np.dtype(np.float64)
+        units = np.eye(out.size, dtype=dtype).reshape(out.size, *out.shape)
+        level = Level(next_tag(), out.size, "same")
+        with entered(level):
+            grads = self._rows(as_leaf(units), level)
+        return [shape.reshape(x, (*out.shape, *x.shape[1:])) for x in grads]
+
+    def _rows(self, seeds: Any, level: Level) -> list[Any]:
+        """Return the cotangents of each leaf for many of the result, all along a first axis."""
+        out = self._out
+        if type(out) is Tensor:
+            record = recorder().flows and (self._region.varies or seeds.requires_grad)
+            grads = self._region.of_examples(Batched(seeds, level.tag), record=record)
+            return [
+                at_level(as_leaf(np.zeros(x.shape, x.dtype)) if grad is None else grad, level).inner
+                for grad, x in zip(grads, self._targets, strict=True)
+            ]
+        if type(out) is Dual:
+            primal_seeds, tangent_seeds = parts(seeds, out.tag)
+            primal = self._primal._rows(primal_seeds, level)
+            tangent = self._tangent._rows(primal_seeds, level)
+            if tangent_seeds is not None:
+                tangent = list(map(added, tangent, self._primal._rows(tangent_seeds, level)))
+            return [dual_of(p, t, out.tag) for p, t in zip(primal, tangent, strict=True)]
+        (outer,) = levels_of(out)[-1:]
+        of_all = shape.moveaxis(at_level(seeds, outer).inner, 0, 1)
+        grads = self._primal._rows(of_all, level)
+        return [Batched(shape.moveaxis(x, 0, 1), out.tag) for x in grads]
 
     def found(self, seed: Any = None) -> list[Any]:
         """Return the same, and None where the result does not depend on a leaf."""
         out = self._out
         tag = max((x.tag for x in (out, seed) if type(x) in (Dual, Batched)), default=None)
+        if type(seed) is Batched and seed.tag == tag and getattr(out, "tag", -1) != tag:
+            (level,) = levels_of(seed)[-1:]
+            return [Batched(grad, tag) for grad in self._rows(seed.inner, level)]
         if type(out) is Batched and out.tag == tag:
-            found = self._primal.found(None if seed is None else of_each_example(seed).inner)
+            (level,) = levels_of(out)[-1:]
+            found = self._primal.found(None if seed is None else at_level(seed, level).inner)
             return [
                 Batched(as_leaf(np.zeros(x.shape, x.dtype)) if g is None else g, tag)
                 for g, x in zip(found, self._targets, strict=True)

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ import tapegraph as tg
 from benchmarks import (
     allreduce,
     auto,
+    checkouts,
     contest,
     curves,
     environment,
@@ -29,6 +31,7 @@ from benchmarks import (
     rolled,
     second_order,
 )
+from benchmarks.contenders import COMPILED, load
 from benchmarks.operations import ROWS
 from benchmarks.processes import Failed, Process
 from benchmarks.protocol import Contender, Problem, Spread, Trainer, check_agreement, time_in_turns
@@ -224,6 +227,23 @@ def test_a_process_runs_the_tapegraph_of_another_checkout(tmp_path):
         assert process.ask("__getattribute__", "__file__") == str(tmp_path / "tapegraph.py")
     finally:
         process.end()
+
+
+def test_a_process_runs_every_folder_of_another_checkout(tmp_path):
+    """An editable install knows where the folders of this one are."""
+    for name in ("tapegraph", "fallback"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    process = Process("importlib:import_module", "tapegraph.fallback", checkout=tmp_path)
+    try:
+        assert process.ask("__getattribute__", "__file__").startswith(str(tmp_path))
+    finally:
+        process.end()
+
+
+def test_each_workload_of_two_checkouts_has_a_compiled_step():
+    for workload in checkouts.WORKLOADS:
+        assert COMPILED in load(workload).CONTENDERS
 
 
 def test_a_process_that_ends_is_an_error_with_its_status():

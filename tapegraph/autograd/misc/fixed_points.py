@@ -7,13 +7,14 @@ from typing import Any
 
 from tapegraph.autograd.core import defvjp, make_vjp, vspace
 from tapegraph.autograd.tracer import primitive
+from tapegraph.typed import Cotangent, Fun, Pytree
 
 
 @primitive
 def fixed_point(
-    f: Callable[[Any], Callable[[Any], Any]],
-    a: Any,
-    x0: Any,
+    f: Callable[[Any], Fun],
+    a: Pytree,
+    x0: Pytree,
     distance: Callable[[Any, Any], float],
     tol: float,
 ) -> Any:
@@ -29,13 +30,13 @@ def fixed_point(
     return x
 
 
-def _vjp(ans: Any, f: Any, a: Any, x0: Any, distance: Any, tol: float) -> Callable[[Any], Any]:
-    def adjoint(parameters: Any) -> Callable[[Any], Any]:
+def _vjp(ans: Pytree, f: Fun, a: Pytree, x0: Pytree, distance: Any, tol: float) -> Fun:
+    def adjoint(parameters: Pytree) -> Fun:
         a, x, g = parameters
         pull, _ = make_vjp(f(a), x)
         return lambda w: vspace(x).add(pull(w), g)
 
-    def vjp(g: Any) -> Any:
+    def vjp(g: Cotangent) -> Pytree:
         zero = vspace(ans).zeros()
         w = fixed_point(adjoint, (a, ans, g), zero, distance, tol)
         return make_vjp(lambda a: f(a)(ans), a)[0](w)

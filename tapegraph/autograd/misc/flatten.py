@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegraph.autograd.boxes import number
 from tapegraph.pytree import cut, leaves, replaced
+from tapegraph.typed import Fun, Pytree
 
 
-def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
+def flatten(value: Pytree) -> tuple[Any, Fun]:
     """Return the numbers of a structure as one vector, and the function that goes back.
 
     :param value: Numbers and arrays, traced ones too, in lists, tuples and dicts. Dicts are read in
@@ -28,18 +28,18 @@ def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
     parts = [part for _, part in leaves(value, keys=sorted)]
     flat = np.concatenate([np.ravel(part) for part in parts]) if parts else np.array([])
 
-    def unflatten(vector: Any) -> Any:
+    def unflatten(vector: Any) -> Pytree:
         """Return the structure that a vector holds the numbers of."""
         return replaced(value, map(number, cut(vector, map(np.shape, parts))), sorted)
 
     return flat, unflatten
 
 
-def flatten_func(func: Callable[..., Any], example: Any) -> tuple[Any, Any, Any]:
+def flatten_func(func: Fun, example: Pytree) -> tuple[Any, Any, Any]:
     """Return a function of structures as one of vectors, `unflatten`, and the example's vector."""
     flat_example, unflatten = flatten(example)
 
-    def flat_func(x: Any, *args: Any) -> Any:
+    def flat_func(x: Pytree, *args: Pytree) -> Pytree:
         return flatten(func(unflatten(x), *args))[0]
 
     return flat_func, unflatten, flat_example

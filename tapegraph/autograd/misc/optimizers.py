@@ -13,24 +13,25 @@ from typing import Any
 import numpy as np
 
 from tapegraph.autograd.misc.flatten import flatten
+from tapegraph.typed import Cotangent, Fun, Pytree
 
 Gradient = Callable[[Any, int], Any]
 Callback = Callable[[Any, int, Any], Any]
 
 
-def unflatten_optimizer(optimize: Callable[..., Any]) -> Callable[..., Any]:
+def unflatten_optimizer(optimize: Fun) -> Fun:
     """Make an optimizer of vectors one of structures of arrays; also a decorator."""
 
     @functools.wraps(optimize)
     def of_structures(
-        grad: Gradient, x0: Any, callback: Callback | None = None, *args: Any, **kwargs: Any
+        grad: Gradient, x0: Pytree, callback: Callback | None = None, *args: Pytree, **kwargs: Any
     ) -> Any:
         x, unflatten = flatten(x0)
 
-        def flat_grad(x: Any, i: int) -> Any:
+        def flat_grad(x: Pytree, i: int) -> Pytree:
             return flatten(grad(unflatten(x), i))[0]
 
-        def flat_callback(x: Any, i: int, g: Any) -> None:
+        def flat_callback(x: Pytree, i: int, g: Cotangent) -> None:
             if callback is not None:
                 callback(unflatten(x), i, unflatten(g))
 
@@ -42,7 +43,7 @@ def unflatten_optimizer(optimize: Callable[..., Any]) -> Callable[..., Any]:
 @unflatten_optimizer
 def sgd(
     grad: Gradient,
-    x: Any,
+    x: Pytree,
     callback: Callback,
     num_iters: int = 200,
     step_size: float = 0.1,
@@ -69,7 +70,7 @@ def sgd(
 @unflatten_optimizer
 def rmsprop(
     grad: Gradient,
-    x: Any,
+    x: Pytree,
     callback: Callback,
     num_iters: int = 100,
     step_size: float = 0.1,
@@ -92,7 +93,7 @@ def rmsprop(
 @unflatten_optimizer
 def adam(
     grad: Gradient,
-    x: Any,
+    x: Pytree,
     callback: Callback,
     num_iters: int = 100,
     step_size: float = 0.001,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tapegraph.typed import DuckArray, Fun
 
-def unbroadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+
+def unbroadcast_f(target: DuckArray, f: Fun) -> Fun:
     """Let a vector-Jacobian product of a broadcast argument end in the argument's shape.
 
     :param target: The argument.
@@ -19,7 +20,7 @@ def unbroadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda g: unbroadcast(f(g), metadata)
 
 
-def unbroadcast(x: Any, target_meta: tuple[Any, ...], broadcast_idx: int = 0) -> Any:
+def unbroadcast(x: DuckArray, target_meta: tuple[Any, ...], broadcast_idx: int = 0) -> DuckArray:
     """Sum an array over the axes along which something of a shape was broadcast to it.
 
     :param x: The array.
@@ -34,7 +35,7 @@ def unbroadcast(x: Any, target_meta: tuple[Any, ...], broadcast_idx: int = 0) ->
     return np.sum(x, axis=axes, keepdims=True) if axes else x
 
 
-def broadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def broadcast_f(target: DuckArray, f: Fun) -> Fun:
     """Let a Jacobian-vector product of a broadcast argument end in the result's shape.
 
     :param target: The result.
@@ -43,6 +44,6 @@ def broadcast_f(target: Any, f: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda g: broadcast(f(g), target)
 
 
-def broadcast(x: Any, target: Any) -> Any:
+def broadcast(x: DuckArray, target: DuckArray) -> DuckArray:
     """Return an array in the shape of another, to which it broadcasts."""
     return np.broadcast_to(x, np.shape(target))

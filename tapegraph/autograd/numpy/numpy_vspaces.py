@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from operator import methodcaller
 from typing import Any, ClassVar
 
@@ -13,14 +13,15 @@ from tapegraph.autograd.boxes import TENSORS, ValueBox, box_class, isbox
 from tapegraph.autograd.tracer import called, entry_of
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.typed import Fun, Pytree
 
 
-def _of_own(f: Callable[..., Any]) -> Callable[..., Any]:
+def _of_own(f: Fun) -> Fun:
     """Let a method of a space be one operation where values of a class of one's own are traced."""
     entry = entry_of(f.__name__)
 
     @functools.wraps(f)
-    def run(space: Any, *elements: Any) -> Any:
+    def run(space: Any, *elements: Pytree) -> Pytree:
         if any(box_class(x) for x in elements) and any(map(isbox, elements)):
             return called(run, f, entry, (space, *elements), {})
         return f(space, *elements)
@@ -28,10 +29,10 @@ def _of_own(f: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _undefined(name: str) -> Callable[..., Any]:
+def _undefined(name: str) -> Fun:
     """Return a method that a subclass defines."""
 
-    def method(space: Any, *elements: Any) -> Any:
+    def method(space: Any, *elements: Pytree) -> Pytree:
         raise NotImplementedError(f"{type(space).__name__}: {name} is not defined")
 
     return method
@@ -40,14 +41,14 @@ def _undefined(name: str) -> Callable[..., Any]:
 class VSpace:
     """The vector space that a value belongs to; subclass it for a type of your own."""
 
-    mappings: ClassVar[dict[type, Callable[[Any], Any]]] = {}
+    mappings: ClassVar[dict[type, Fun]] = {}
     iscomplex = False
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Pytree) -> None:
         pass
 
     @classmethod
-    def register(cls, value_type: type, vspace_maker: Callable[[Any], Any] | None = None) -> None:
+    def register(cls, value_type: type, vspace_maker: Fun | None = None) -> None:
         """Register a type whose values belong to this space, or to what a function makes of one."""
         VSpace.mappings[value_type] = cls if vspace_maker is None else vspace_maker
 
@@ -57,37 +58,37 @@ class VSpace:
     _inner_prod = _undefined("inner_prod")
 
     @_of_own
-    def add(self, x_prev: Any, x_new: Any) -> Any:
+    def add(self, x_prev: Pytree, x_new: Pytree) -> Pytree:
         """Return the sum of two elements."""
         return self._add(x_prev, x_new)
 
     @_of_own
-    def mut_add(self, x_prev: Any, x_new: Any) -> Any:
+    def mut_add(self, x_prev: Pytree, x_new: Pytree) -> Pytree:
         """Return the sum of two elements, of which the first may be None for zero."""
         return x_new if x_prev is None else self._add(x_prev, x_new)
 
     @_of_own
-    def scalar_mul(self, x: Any, a: Any) -> Any:
+    def scalar_mul(self, x: Pytree, a: Pytree) -> Pytree:
         """Return an element times a number."""
         return self._scalar_mul(x, a)
 
     @_of_own
-    def inner_prod(self, x: Any, y: Any) -> Any:
+    def inner_prod(self, x: Pytree, y: Pytree) -> Pytree:
         """Return the inner product of two elements."""
         return self._inner_prod(x, y)
 
     @_of_own
-    def covector(self, x: Any) -> Any:
+    def covector(self, x: Pytree) -> Pytree:
         """Return the covector of an element: for real numbers, the element."""
         return self._covector(x)
 
-    def _add(self, x: Any, y: Any) -> Any:
+    def _add(self, x: Pytree, y: Pytree) -> Pytree:
         return x + y
 
-    def _scalar_mul(self, x: Any, a: Any) -> Any:
+    def _scalar_mul(self, x: Pytree, a: Pytree) -> Pytree:
         return x * a
 
-    def _covector(self, x: Any) -> Any:
+    def _covector(self, x: Pytree) -> Pytree:
         return x
 
     def __eq__(self, other: object) -> bool:
@@ -102,7 +103,7 @@ class VSpace:
 class ArrayVSpace(VSpace):
     """Arrays of one shape and dtype; numbers are those of shape ()."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Pytree) -> None:
         array = value if isinstance(value, TENSORS) else np.asarray(value)
         self.shape: Any = array.shape
         self.dtype = array.dtype
@@ -117,26 +118,26 @@ class ArrayVSpace(VSpace):
         """The number of axes."""
         return len(self.shape)
 
-    def zeros(self) -> Any:
+    def zeros(self) -> Pytree:
         """Return the array of zeros."""
         return np.zeros(self.shape, self.dtype)
 
-    def ones(self) -> Any:
+    def ones(self) -> Pytree:
         """Return the array of ones."""
         return np.ones(self.shape, self.dtype)
 
-    def standard_basis(self) -> Iterator[Any]:
+    def standard_basis(self) -> Iterator[Pytree]:
         """Yield the arrays with a single one."""
         for place in np.ndindex(*self.shape):
             unit = self.zeros()
             unit[place] = 1
             yield unit
 
-    def randn(self) -> Any:
+    def randn(self) -> Pytree:
         """Return an array of normally distributed numbers, from NumPy's global generator."""
         return np.asarray(np.random.randn(*self.shape)).astype(self.dtype)  # noqa: NPY002
 
-    def _inner_prod(self, x: Any, y: Any) -> Any:
+    def _inner_prod(self, x: Pytree, y: Pytree) -> Pytree:
         return np.dot(np.ravel(x), np.ravel(y))
 
 
@@ -150,31 +151,31 @@ class ComplexArrayVSpace(ArrayVSpace):
         """The dimension of the space: two for each element."""
         return 2 * super().size
 
-    def ones(self) -> Any:
+    def ones(self) -> Pytree:
         """Return the array of which both parts are one."""
         return super().ones() * (1 + 1j)
 
-    def standard_basis(self) -> Iterator[Any]:
+    def standard_basis(self) -> Iterator[Pytree]:
         """Yield the arrays with a single one, or a single imaginary unit."""
         for unit in super().standard_basis():
             yield unit
             yield unit * 1j
 
-    def randn(self) -> Any:
+    def randn(self) -> Pytree:
         """Return an array of normally distributed parts, from NumPy's global generator."""
         return (super().randn() + 1j * super().randn()).astype(self.dtype)
 
-    def _inner_prod(self, x: Any, y: Any) -> Any:
+    def _inner_prod(self, x: Pytree, y: Pytree) -> Pytree:
         return np.real(np.dot(np.conj(np.ravel(x)), np.ravel(y)))
 
-    def _covector(self, x: Any) -> Any:
+    def _covector(self, x: Pytree) -> Pytree:
         return np.conj(x)
 
 
 class ContainerVSpace(VSpace):
     """Dicts, lists and tuples of elements of other spaces; its ``shape`` is one of the spaces."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Pytree) -> None:
         self.shape = mapped(vspace, value)
 
     @property
@@ -182,15 +183,15 @@ class ContainerVSpace(VSpace):
         """The dimension of the space."""
         return sum(part.size for part in self._parts())
 
-    def zeros(self) -> Any:
+    def zeros(self) -> Pytree:
         """Return the structure of zeros."""
         return mapped(methodcaller("zeros"), self.shape)
 
-    def ones(self) -> Any:
+    def ones(self) -> Pytree:
         """Return the structure of ones."""
         return mapped(methodcaller("ones"), self.shape)
 
-    def standard_basis(self) -> Iterator[Any]:
+    def standard_basis(self) -> Iterator[Pytree]:
         """Yield the structures with a single one."""
         for place, part in enumerate(self._parts()):
             for unit in part.standard_basis():
@@ -198,32 +199,32 @@ class ContainerVSpace(VSpace):
                 found[place] = unit
                 yield replaced(self.shape, iter(found))
 
-    def randn(self) -> Any:
+    def randn(self) -> Pytree:
         """Return a structure of normally distributed numbers, from NumPy's global generator."""
         return mapped(methodcaller("randn"), self.shape)
 
-    def _parts(self) -> list[Any]:
+    def _parts(self) -> list[Pytree]:
         return [part for _, part in leaves(self.shape)]
 
-    def _of_parts(self, function: Callable[..., Any], *elements: Any) -> Iterator[Any]:
+    def _of_parts(self, function: Fun, *elements: Pytree) -> Iterator[Pytree]:
         """Return a function of each part's space and of the parts of elements."""
         rows = (matched("vspace", x, self.shape, "the element", "the space") for x in elements)
         return map(function, self._parts(), *([part for _, part in row] for row in rows))
 
-    def _add(self, x: Any, y: Any) -> Any:
+    def _add(self, x: Pytree, y: Pytree) -> Pytree:
         return replaced(self.shape, self._of_parts(lambda part, a, b: part.add(a, b), x, y))
 
-    def _scalar_mul(self, x: Any, a: Any) -> Any:
+    def _scalar_mul(self, x: Pytree, a: Pytree) -> Pytree:
         return replaced(self.shape, self._of_parts(lambda part, b: part.scalar_mul(b, a), x))
 
-    def _covector(self, x: Any) -> Any:
+    def _covector(self, x: Pytree) -> Pytree:
         return replaced(self.shape, self._of_parts(lambda part, a: part.covector(a), x))
 
-    def _inner_prod(self, x: Any, y: Any) -> Any:
+    def _inner_prod(self, x: Pytree, y: Pytree) -> Pytree:
         return sum(self._of_parts(lambda part, a, b: part.inner_prod(a, b), x, y))
 
 
-def vspace(value: Any) -> Any:
+def vspace(value: Pytree) -> Pytree:
     """Return the vector space that a value belongs to.
 
     :param value: A number, an array, a traced value, dicts, lists and tuples of them, or a value of

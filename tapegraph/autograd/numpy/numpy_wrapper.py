@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -32,6 +32,7 @@ from tapegraph.recording.numpy_functions import COUNTERPARTS, OF_ONE
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.tensor import Tensor
+from tapegraph.typed import DuckArray, Fun
 
 # Of these, a list holds several arrays; of the others it is one.
 OF_SEVERAL = {
@@ -61,7 +62,7 @@ _PLAIN = frozenset((Tensor, np.ndarray, float, int))
 _UFUNC = ("accumulate", "at", "identity", "nargs", "nin", "nout", "outer", "reduce", "reduceat")
 
 
-def joined(value: Any) -> Any:
+def joined(value: DuckArray) -> DuckArray:
     """Return a nested list of tensors and numbers as one tensor."""
     if isinstance(value, (list, tuple)):
         return _shape.stack([joined(part) for part in value])
@@ -69,7 +70,7 @@ def joined(value: Any) -> Any:
 
 
 @functools.cache  # two names of one function stay one, which may be given rules
-def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
+def wrapped(function: Fun) -> Fun:
     """Wrap one of NumPy's functions, or of SciPy's."""
     title = getattr(function, "__name__", "function")
     entry = entry_of(title)
@@ -119,14 +120,14 @@ def wrapped_names(module: ModuleType) -> dict[str, Any]:
     return names | {name: wrapped(function) for name, function in functions.items()}
 
 
-def _listed(x: Any) -> Any:
+def _listed(x: DuckArray) -> DuckArray:
     """Return an iterable of arrays as a list: NumPy wants a sequence, and looks at it twice."""
     if isinstance(x, (list, tuple, str, np.ndarray, *TENSORS)) or not isinstance(x, Iterable):
         return x
     return list(x)
 
 
-def _given(x: Any, several: bool) -> Any:
+def _given(x: DuckArray, several: bool) -> DuckArray:
     """Return an argument as NumPy's dispatch sees the tensors in it."""
     if not isinstance(x, (list, tuple)) or not holds_tensor(x):
         return x
@@ -136,7 +137,7 @@ def _given(x: Any, several: bool) -> Any:
 # What NumPy does not dispatch
 
 
-def _array(object: Any, dtype: Any = None, **options: Any) -> Any:
+def _array(object: DuckArray, dtype: Any = None, **options: Any) -> DuckArray:
     ndmin = options.pop("ndmin", 0)
     for name in ("copy", "order", "subok"):
         options.pop(name, None)
@@ -150,11 +151,13 @@ def _array(object: Any, dtype: Any = None, **options: Any) -> Any:
     return np.reshape(x, (1,) * missing + x.shape) if missing > 0 else x
 
 
-def _full(shape: Any, fill_value: Any, dtype: Any = None, **options: Any) -> Any:
+def _full(shape: Any, fill_value: DuckArray, dtype: Any = None, **options: Any) -> DuckArray:
     return np.broadcast_to(_array(fill_value, dtype), shape)
 
 
-def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None, **_: Any) -> Any:
+def _full_like(
+    a: DuckArray, fill_value: DuckArray, dtype: Any = None, *, shape: Any = None, **_: Any
+) -> DuckArray:
     """Record a traced number in the shape of an array, which itself may be traced."""
     shape = np.shape(a) if shape is None else shape
     if holds_tensor(fill_value):
@@ -162,14 +165,14 @@ def _full_like(a: Any, fill_value: Any, dtype: Any = None, *, shape: Any = None,
     return np.full(shape, fill_value, np.result_type(a) if dtype is None else dtype)
 
 
-def _real_if_close(a: Any, tol: float = 100) -> Any:
+def _real_if_close(a: DuckArray, tol: float = 100) -> DuckArray:
     a = joined(a)
     if np.iscomplexobj(a) and not np.iscomplexobj(np.real_if_close(getval(a), tol)):
         return np.real(a)
     return a
 
 
-def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+def _bincount(x: DuckArray, weights: DuckArray = None, minlength: int = 0) -> DuckArray:
     """Record ``np.bincount``: linear in the weights; the places are whole numbers."""
     places = mapped(getval, x)
     counts = np.bincount(places, minlength=minlength)
@@ -177,8 +180,12 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
 
 
 def _histogram(
-    a: Any, bins: Any = 10, range: Any = None, density: bool | None = None, weights: Any = None
-) -> tuple[Any, Any]:
+    a: DuckArray,
+    bins: DuckArray = 10,
+    range: DuckArray = None,
+    density: bool | None = None,
+    weights: DuckArray = None,
+) -> tuple[DuckArray, DuckArray]:
     """Record ``np.histogram``: linear in the weights, and with edges that move with the ends."""
     a = joined(a)
     plain, places = np.ravel(getval(a)), mapped(getval, bins)
@@ -195,7 +202,7 @@ def _histogram(
     return (counts / np.diff(edges) / np.sum(counts) if density else counts), edges
 
 
-def _weighed(places: Any, weights: Any, size: int) -> Any:
+def _weighed(places: DuckArray, weights: DuckArray, size: int) -> DuckArray:
     weights = joined(weights)
     if np.shape(weights) != np.shape(places):
         received = f"weights of shape {np.shape(weights)}"
@@ -205,7 +212,7 @@ def _weighed(places: Any, weights: Any, size: int) -> Any:
     return np.bincount(places, weights, size)
 
 
-def _edges(a: Any, bins: Any, range: Any, edges: Any) -> Any:
+def _edges(a: DuckArray, bins: DuckArray, range: DuckArray, edges: DuckArray) -> DuckArray:
     """Return the edges of a histogram, traced where what they are made of is."""
     if holds_tensor(bins):
         return joined(bins)
@@ -217,7 +224,7 @@ def _edges(a: Any, bins: Any, range: Any, edges: Any) -> Any:
     return np.linspace(first - half, last + half, len(edges))
 
 
-def _convert(x: Any, dtype: Any, *, copy: bool = True) -> Any:
+def _convert(x: DuckArray, dtype: Any, *, copy: bool = True) -> DuckArray:
     """Return an array in another dtype, as ``np.astype`` does from NumPy 2.1 on."""
     return x.astype(dtype, copy=copy)
 
@@ -228,7 +235,7 @@ class ByIndex:
     def __init__(self, joining: Any) -> None:
         self._joining = joining
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> DuckArray:
         if not holds_tensor(key):
             return self._joining[key]
         parts: list[Any] = []
@@ -252,7 +259,7 @@ class ByIndex:
         return 0
 
 
-def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def make_diagonal(D: DuckArray, offset: int = 0, axis1: int = 0, axis2: int = 1) -> DuckArray:
     """Return arrays (..., n, n) with diagonals (..., n): the transpose of ``np.diagonal``.
 
     :raises NotImplementedError: ``offset``, ``axis1`` and ``axis2`` are not 0, -1 and -2.
@@ -264,19 +271,19 @@ def make_diagonal(D: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> An
     return np.expand_dims(D, -1) * np.eye(D.shape[-1])
 
 
-def concatenate_args(axis: int, *args: Any) -> Any:
+def concatenate_args(axis: int, *args: Any) -> DuckArray:
     """Join arrays along an axis: ``np.concatenate`` with the arrays as arguments."""
     return np.concatenate([joined(x) for x in args] if holds_tensor(args) else args, axis)
 
 
-def array_from_args(array_args: Any, array_kwargs: Any, *args: Any) -> Any:
+def array_from_args(array_args: Any, array_kwargs: Any, *args: Any) -> DuckArray:
     """Make an array of its elements: ``np.array`` with the elements as arguments."""
     if holds_tensor(args):
         return _array(list(args), *array_args, **array_kwargs)
     return np.array(args, *array_args, **array_kwargs)
 
 
-def metadata(A: Any) -> tuple[Any, ...]:
+def metadata(A: DuckArray) -> tuple[Any, ...]:
     """Return the shape, number of axes and dtype of an array, and whether it is complex."""
     A = A if isinstance(A, TENSORS) else np.asarray(A)
     return A.shape, A.ndim, A.dtype, np.iscomplexobj(A)
@@ -284,7 +291,7 @@ def metadata(A: Any) -> tuple[Any, ...]:
 
 # What serves NumPy's functions where an argument is a tensor or holds one.
 _JOINING = (np.array, np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray)
-RECORDINGS: dict[Any, Callable[..., Any]] = {
+RECORDINGS: dict[Any, Fun] = {
     **dict.fromkeys(_JOINING, _array),
     np.bincount: _bincount,
     np.block: np.block,  # whose lists in lists are arrays beside arrays
@@ -307,7 +314,7 @@ class _Integer(type):
 
     of_numpy: type[Any]
 
-    def __call__(cls, value: Any = 0, *args: Any) -> Any:
+    def __call__(cls, value: DuckArray = 0, *args: Any) -> DuckArray:
         return cls.of_numpy(getval(value), *args)
 
     def __instancecheck__(cls, instance: Any) -> bool:

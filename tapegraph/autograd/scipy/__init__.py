@@ -15,8 +15,9 @@ from tapegraph.autograd.numpy.numpy_vjps import unbroadcast_f
 from tapegraph.autograd.numpy.numpy_wrapper import wrapped
 from tapegraph.autograd.tracer import primitive
 from tapegraph.errors import scipy_module
+from tapegraph.typed import DuckArray, Fun
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 
 def __getattr__(name: str) -> Any:
@@ -62,7 +63,7 @@ def formula_of(module: str) -> Callable[[F], F]:
     return decorate
 
 
-def primitive_of(module: str, name: str, **slopes: Callable[..., Any]) -> Callable[..., Any]:
+def primitive_of(module: str, name: str, **slopes: Fun) -> Fun:
     """Return a function of SciPy's as a primitive.
 
     :param module, name: SciPy's.
@@ -84,12 +85,12 @@ def primitive_of(module: str, name: str, **slopes: Callable[..., Any]) -> Callab
     return made
 
 
-def _vjp(argnum: int, slope: Callable[..., Any]) -> Callable[..., Any]:
-    def maker(ans: Any, *args: Any) -> Callable[[Any], Any]:
+def _vjp(argnum: int, slope: Fun) -> Fun:
+    def maker(ans: DuckArray, *args: Any) -> Fun:
         return unbroadcast_f(args[argnum], lambda g: g * slope(ans, *args))
 
     return maker
 
 
-def _jvp(slope: Callable[..., Any]) -> Callable[..., Any]:
+def _jvp(slope: Fun) -> Fun:
     return lambda g, ans, *args: np.broadcast_to(g, np.shape(ans)) * slope(ans, *args)

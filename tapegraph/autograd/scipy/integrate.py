@@ -10,12 +10,13 @@ import numpy as np
 from tapegraph.autograd.core import defvjp_argnums, make_vjp
 from tapegraph.autograd.misc.flatten import flatten
 from tapegraph.autograd.scipy import passed_on, primitive_of
+from tapegraph.typed import Cotangent, DuckArray, Fun
 
 odeint = primitive_of("integrate", "odeint")
 
 
 def _vjps(
-    argnums: Sequence[int], ans: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    argnums: Sequence[int], ans: DuckArray, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[[Any], list[Any]]:
     """Give the cotangents of ``odeint(func, y0, t, args)``.
 
@@ -26,7 +27,7 @@ def _vjps(
     func, y0, t = args[:3]
     parameters = args[3] if len(args) > 3 else ()
 
-    def vjp(g: Any) -> list[Any]:
+    def vjp(g: Cotangent) -> list[Any]:
         w = g[-1]
         by_first_time: Any = 0.0
         by_time: list[Any] = []
@@ -48,10 +49,10 @@ def _vjps(
     return vjp
 
 
-def _adjoint(func: Callable[..., Any], unflatten: Callable[[Any], Any]) -> Callable[..., Any]:
+def _adjoint(func: Fun, unflatten: Fun) -> Fun:
     """Return the right-hand side of the adjoint equation."""
 
-    def slope(state: Any, s: Any, parameters: Any) -> Any:
+    def slope(state: DuckArray, s: DuckArray, parameters: Any) -> DuckArray:
         y, w, _, _ = unflatten(state)
         pull, dy = make_vjp(lambda v: _vector(func(v[0], v[1], *v[2])), (y, s, parameters))
         return flatten((dy, *pull(-w)))[0]
@@ -59,7 +60,7 @@ def _adjoint(func: Callable[..., Any], unflatten: Callable[[Any], Any]) -> Calla
     return slope
 
 
-def _vector(x: Any) -> Any:
+def _vector(x: DuckArray) -> DuckArray:
     return np.stack(x) if isinstance(x, (list, tuple)) else x
 
 

@@ -8,13 +8,14 @@ import numpy as np
 
 from tapegraph.autograd.core import defjvp, defvjp
 from tapegraph.autograd.scipy import formula_of, passed_on, primitive_of
+from tapegraph.typed import Cotangent, DuckArray
 
 _in_linalg = formula_of("linalg")
 
 solve_sylvester = primitive_of("linalg", "solve_sylvester")
 
 
-def _adjoint(a: Any, b: Any, g: Any) -> Any:
+def _adjoint(a: DuckArray, b: DuckArray, g: Cotangent) -> DuckArray:
     """Return the cotangent of the right-hand side of ``a x + x b = q``."""
     return solve_sylvester(np.transpose(a), np.transpose(b), g)
 
@@ -39,7 +40,7 @@ defjvp(sqrtm, lambda g, ans, a: solve_sylvester(ans, ans, g))
 expm = primitive_of("linalg", "expm")
 
 
-def _along(a: Any, g: Any) -> Any:
+def _along(a: DuckArray, g: Cotangent) -> DuckArray:
     """Return the derivative of ``expm`` at ``a`` along ``g``: a block of a larger exponential."""
     n = np.shape(a)[-1]
     upper = np.concatenate((a, g), axis=-1)
@@ -53,8 +54,13 @@ defjvp(expm, lambda g, ans, a: _along(a, g))
 
 @_in_linalg
 def solve_triangular(
-    a: Any, b: Any, trans: Any = 0, lower: bool = False, unit_diagonal: bool = False, **_: Any
-) -> Any:
+    a: DuckArray,
+    b: DuckArray,
+    trans: Any = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    **_: Any,
+) -> DuckArray:
     """Solve ``a x = b``, of a triangular ``a``; its other triangle is not read."""
     a = np.tril(a) if lower else np.triu(a)
     if unit_diagonal:
@@ -65,7 +71,7 @@ def solve_triangular(
 
 
 @_in_linalg
-def solve_banded(l_and_u: tuple[int, int], ab: Any, b: Any, **_: Any) -> Any:
+def solve_banded(l_and_u: tuple[int, int], ab: DuckArray, b: DuckArray, **_: Any) -> DuckArray:
     """Solve ``a x = b``, of a banded ``a`` whose diagonals are the rows of ``ab``."""
     lower, upper = l_and_u
     n = np.shape(ab)[-1]

@@ -9,9 +9,12 @@ import numpy as np
 from tapegraph.autograd.scipy import formula_of, passed_on
 from tapegraph.errors import message
 from tapegraph.ops import fft
+from tapegraph.typed import DuckArray
 
 
-def convolve(A: Any, B: Any, axes: Any = None, dot_axes: Any = ((), ()), mode: str = "full") -> Any:
+def convolve(
+    A: DuckArray, B: DuckArray, axes: Any = None, dot_axes: Any = ((), ()), mode: str = "full"
+) -> DuckArray:
     """Convolve two arrays over some axes, and contract them over others.
 
     :param A, B: The arrays.

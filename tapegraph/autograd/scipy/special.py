@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,11 +10,12 @@ import numpy as np
 from tapegraph.autograd.scipy import formula_of, passed_on, primitive_of
 from tapegraph.ops import special as ops
 from tapegraph.recording.record import tensor_like
+from tapegraph.typed import DuckArray, Fun
 
 _in_special = formula_of("special")
 
 
-def _primitive(name: str, **slopes: Callable[..., Any]) -> Any:
+def _primitive(name: str, **slopes: Fun) -> Fun:
     return primitive_of("special", name, **slopes)
 
 
@@ -38,25 +38,27 @@ ive: Any = _primitive(
 )
 
 
-def _gamma_density(a: Any, x: Any) -> Any:
+def _gamma_density(a: DuckArray, x: DuckArray) -> DuckArray:
     return np.exp(-x + ops.xlogy(a - 1, x) - ops.gammaln(a))
 
 
 @_in_special
-def polygamma(n: int, x: Any) -> Any:
+def polygamma(n: int, x: DuckArray) -> DuckArray:
     """Differentiate digamma ``n`` times."""
     return ops.polygamma(int(n), x)
 
 
 @_in_special
-def multigammaln(a: Any, d: int) -> Any:
+def multigammaln(a: DuckArray, d: int) -> DuckArray:
     """Return the logarithm of the gamma function of ``d`` dimensions, a sum of ``gammaln``."""
     parts = (ops.gammaln(a - 0.5 * j) for j in range(d))
     return sum(parts, 0.25 * d * (d - 1) * math.log(math.pi))
 
 
 @_in_special
-def logsumexp(a: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
+def logsumexp(
+    a: DuckArray, axis: Any = None, b: DuckArray = None, keepdims: bool = False
+) -> DuckArray:
     """Return ``log(sum(b exp(a)))``."""
     a = tensor_like("logsumexp", np.stack(a) if isinstance(a, (list, tuple)) else a)
     if b is None:

@@ -8,10 +8,12 @@ distribution has besides is SciPy's own.
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar, cast
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -26,49 +28,58 @@ from tapegraph.pytree import mapped
 from tapegraph.recording.numpy_functions import peek
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
+from tapegraph.typed import DuckArray, Fun
 
 __all__ = ["beta", "chi2", "dirichlet", "gamma", "multivariate_normal", "norm", "poisson", "t"]
 
-F = TypeVar("F", bound=Callable[..., Any])
-K = TypeVar("K", bound=type)
 INF = math.inf
 FINITE = sys.float_info.max
 LOG_2PI = math.log(2.0 * math.pi)
 
 
-def distribution(formulas: K) -> K:
-    """Make a module of a class of formulas, each of which is SciPy's own on plain arguments."""
-    of_scipys = f"stats.{formulas.__name__}"
-    made = {
-        name: formula_of(of_scipys)(formula)
-        for name, formula in vars(formulas).items()
-        if not name.startswith("_")
-    }
-    name, others = f"{__name__}.{formulas.__name__}", functools.partial(passed_on, of_scipys)
-    return cast("K", submodule(name, formulas.__doc__, made, others))
+def distribution(name: str, formulas: dict[str, Fun]) -> ModuleType:
+    """Make a module of formulas, each of which is SciPy's own function on plain arguments.
 
-
-def exp_of(logarithm: F) -> F:
-    """Return what a distribution's function is the logarithm of: of ``logpdf`` the ``pdf``."""
-
-    @functools.wraps(logarithm)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return np.exp(logarithm(*args, **kwargs))
-
-    call.__name__ = logarithm.__name__[3:]  # after "log"
-    call.__doc__ = f"Return the exponential of `{logarithm.__name__}`."
-    return cast("F", call)
-
-
-def standard(x: Any, shapes: Sequence[Any], loc: Any, scale: Any) -> tuple[Any, ...]:
-    """Return ``(x - loc) / scale``, the scale and the shape parameters: NaN where they are invalid.
-
-    :param x, loc, scale: Numbers, arrays, tensors, and lists of them.
-    :param shapes: Parameters that must be positive, as the scale must.
+    A density is the exponential of its logarithm.
     """
-    x, loc, *parameters = (array_of(part) for part in (x, loc, scale, *shapes))
-    scale, *shapes = valid(*(parameter > 0 for parameter in parameters))(*parameters)
-    return ((x - loc) / scale, scale, *shapes)
+    of_scipys = f"stats.{name}"
+
+    def exp_of(logarithm: Fun) -> Fun:
+        return lambda *args, **kwargs: np.exp(logarithm(*args, **kwargs))
+
+    for density in {"pdf", "pmf"} & {function.removeprefix("log") for function in formulas}:
+        formulas = formulas | {density: exp_of(formulas[f"log{density}"])}
+    for function, formula in formulas.items():
+        formula.__name__, formula.__doc__ = function, f"Return ``scipy.{of_scipys}.{function}``."
+    made = {function: formula_of(of_scipys)(formula) for function, formula in formulas.items()}
+    doc = f"The distribution ``scipy.{of_scipys}``."
+    return submodule(f"{__name__}.{name}", doc, made, functools.partial(passed_on, of_scipys))
+
+
+def scaled(name: str, *shapes: str, **formulas: Fun) -> ModuleType:
+    """Make a distribution with a location and a scale.
+
+    :param *shapes: The names of its shape parameters, which must be positive, as the scale must.
+    :param **formulas: ``formula(z, scale, *shapes)``, at ``z = (x - loc) / scale``.
+    """
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    needed = [inspect.Parameter(argument, kind) for argument in ("x", *shapes)]
+    given = {"loc": 0.0, "scale": 1.0}.items()
+    optional = [inspect.Parameter(argument, kind, default=number) for argument, number in given]
+    signature = inspect.Signature([*needed, *optional])
+
+    def at_z(formula: Fun) -> Fun:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            x, *parameters, loc, scale = map(array_of, bound.arguments.values())
+            parameters = [scale, *parameters]
+            scale, *parameters = valid(*(part > 0 for part in parameters))(*parameters)
+            return formula((x - loc) / scale, scale, *parameters)
+
+        return call
+
+    return distribution(name, {function: at_z(f) for function, f in formulas.items()})
 
 
 def valid(*conditions: Any) -> Callable[..., list[Any]]:
@@ -79,9 +90,7 @@ def valid(*conditions: Any) -> Callable[..., list[Any]]:
     return lambda *parameters: [p * np.where(holds, 1.0, np.nan) for p in parameters]
 
 
-def inside(
-    formula: Callable[[Any], Any], z: Any, high: float, *, below: float, above: float
-) -> Any:
+def inside(formula: Fun, z: DuckArray, high: float, *, below: float, above: float) -> DuckArray:
     """Return a formula of ``z`` from zero to a bound, where it holds too, and constants beyond."""
     under = z < 0.0
     outside = np.logical_or(under, z > high)
@@ -91,18 +100,25 @@ def inside(
     return np.where(outside, np.where(under, below, above), found)
 
 
+def within(high: float, formula: Fun, below: float, above: float) -> Fun:
+    """Return a formula that holds for ``z`` from zero to a bound, and is constant beyond."""
+    return lambda z, *parameters: inside(
+        lambda z: formula(z, *parameters), z, high=high, below=below, above=above
+    )
+
+
 def _everywhere(condition: Any) -> bool:
     """Return whether a condition holds for all elements; of captured ones, False."""
     return not recorder().records(condition) and bool(np.all(condition))
 
 
-def array_of(x: Any) -> Any:
+def array_of(x: DuckArray) -> DuckArray:
     """Return an argument as SciPy takes it: an array of whatever it holds."""
     x = joined(x) if isinstance(x, (list, tuple)) else x
     return x if isinstance(x, TENSORS) else np.asarray(x)
 
 
-def checked(module: str, *args: Any, **options: Any) -> Any:
+def checked(module: str, *args: Any, **options: Any) -> DuckArray:
     """Return SciPy's value of `logpdf`, for its shape and for the ValueErrors that it raises."""
     try:
         return of_scipy(f"stats.{module}", "logpdf")(*(mapped(peek, x) for x in args), **options)
@@ -110,211 +126,137 @@ def checked(module: str, *args: Any, **options: Any) -> Any:
         raise type(error)(f"{module}.logpdf: {error} (at {user_line()})") from error
 
 
-# Of numbers
+# Of numbers: a distribution function has derivatives with respect to x, loc and scale alone
+
+norm = scaled(
+    "norm",
+    logpdf=lambda z, scale: -0.5 * z**2 - np.log(scale) - 0.5 * LOG_2PI,
+    cdf=lambda z, scale: ndtr(z),
+    sf=lambda z, scale: ndtr(-z),
+    logcdf=lambda z, scale: log_ndtr(z),
+    logsf=lambda z, scale: log_ndtr(-z),
+)
+_gamma: dict[str, Fun] = {
+    "logpdf": within(
+        INF,
+        lambda z, scale, a: xlogy(a - 1.0, z) - z - gammaln(a) - np.log(scale),
+        below=-INF,
+        above=-INF,
+    ),
+    "cdf": within(FINITE, lambda z, scale, a: gammainc(a, z), below=0.0, above=1.0),
+}
+gamma = scaled("gamma", "a", **_gamma)
+chi2 = scaled(  # a gamma distribution, of half the degrees and twice the scale
+    "chi2",
+    "df",
+    logpdf=lambda z, scale, df: _gamma["logpdf"](0.5 * z, 2.0 * scale, 0.5 * df),
+    cdf=lambda z, scale, df: _gamma["cdf"](0.5 * z, 2.0 * scale, 0.5 * df),
+)
+beta = scaled(
+    "beta",
+    "a",
+    "b",
+    logpdf=within(
+        1.0,
+        lambda z, scale, a, b: (
+            xlogy(a - 1.0, z) + xlog1py(b - 1.0, -z) - betaln(a, b) - np.log(scale)
+        ),
+        below=-INF,
+        above=-INF,
+    ),
+    cdf=within(1.0, lambda z, scale, a, b: betainc(a, b, z), below=0.0, above=1.0),
+)
 
 
-@distribution
-class norm:
-    """The normal distribution."""
-
-    def logpdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the logarithm of the density."""
-        z, scale = standard(x, (), loc, scale)
-        return -0.5 * z**2 - np.log(scale) - 0.5 * LOG_2PI
-
-    pdf = exp_of(logpdf)
-
-    def cdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the distribution function."""
-        return ndtr(standard(x, (), loc, scale)[0])
-
-    def sf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the survival function."""
-        return ndtr(-standard(x, (), loc, scale)[0])
-
-    def logcdf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the logarithm of the distribution function."""
-        return log_ndtr(standard(x, (), loc, scale)[0])
-
-    def logsf(x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the logarithm of the survival function."""
-        return log_ndtr(-standard(x, (), loc, scale)[0])
-
-
-@distribution
-class gamma:
-    """The gamma distribution."""
-
-    def logpdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the logarithm of the density."""
-        z, scale, a = standard(x, (a,), loc, scale)
-
-        def formula(z: Any) -> Any:
-            return xlogy(a - 1.0, z) - z - gammaln(a) - np.log(scale)
-
-        return inside(formula, z, high=INF, below=-INF, above=-INF)
-
-    pdf = exp_of(logpdf)
-
-    def cdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the distribution function; it has no derivative by ``a``."""
-        z, _, a = standard(x, (a,), loc, scale)
-        return inside(lambda z: gammainc(a, z), z, high=FINITE, below=0.0, above=1.0)
-
-
-@distribution
-class chi2:
-    """The chi-squared distribution: a gamma distribution."""
-
-    def logpdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the logarithm of the density."""
-        return gamma.logpdf(x, 0.5 * array_of(df), loc, 2.0 * array_of(scale))
-
-    pdf = exp_of(logpdf)
-
-    def cdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the distribution function; it has no derivative by ``df``."""
-        return gamma.cdf(x, 0.5 * array_of(df), loc, 2.0 * array_of(scale))
-
-
-@distribution
-class beta:
-    """The beta distribution."""
-
-    def logpdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the logarithm of the density."""
-        z, scale, a, b = standard(x, (a, b), loc, scale)
-
-        def formula(z: Any) -> Any:
-            return xlogy(a - 1.0, z) + xlog1py(b - 1.0, -z) - betaln(a, b) - np.log(scale)
-
-        return inside(formula, z, high=1.0, below=-INF, above=-INF)
-
-    pdf = exp_of(logpdf)
-
-    def cdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the distribution function; it has no derivative by ``a`` and ``b``."""
-        z, _, a, b = standard(x, (a, b), loc, scale)
-        return inside(lambda z: betainc(a, b, z), z, high=1.0, below=0.0, above=1.0)
-
-
-@distribution
-class t:
-    """The Student's t distribution."""
-
-    def logpdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the logarithm of the density; of infinite degrees, the normal distribution's."""
-        z, scale, df = standard(x, (df,), loc, scale)
-        normal = np.equal(df, INF)
-        df = np.where(normal, 1.0, df)
-        # Not as a difference of two gammaln, whose digits are lost at many degrees.
-        normaliser = -betaln(0.5 * df, 0.5) - 0.5 * np.log(df)
-        of_t = normaliser - 0.5 * (df + 1.0) * np.log1p(z**2 / df)
-        return np.where(normal, -0.5 * z**2 - 0.5 * LOG_2PI, of_t) - np.log(scale)
-
-    pdf = exp_of(logpdf)
-
-    def cdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the distribution function; it has no derivative by ``df``."""
-        z, _, df = standard(x, (df,), loc, scale)
-        return _t_cdf(z, df)
-
-    def logcdf(x: Any, df: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
-        """Return the logarithm of the distribution function; it has no derivative by ``df``."""
-        z, _, df = standard(x, (df,), loc, scale)
-        return _t_logcdf(z, df)
+def _t_logpdf(z: DuckArray, scale: DuckArray, df: DuckArray) -> DuckArray:
+    normal = np.equal(df, INF)
+    df = np.where(normal, 1.0, df)
+    # Not as a difference of two gammaln, whose digits are lost at many degrees.
+    normaliser = -betaln(0.5 * df, 0.5) - 0.5 * np.log(df)
+    of_t = normaliser - 0.5 * (df + 1.0) * np.log1p(z**2 / df)
+    return np.where(normal, -0.5 * z**2 - 0.5 * LOG_2PI, of_t) - np.log(scale)
 
 
 _t_cdf = primitive_of("stats.t", "cdf", x0=lambda ans, z, df: t.pdf(z, df))
 _t_logcdf = primitive_of("stats.t", "logcdf", x0=lambda ans, z, df: np.exp(t.logpdf(z, df) - ans))
+t: ModuleType = scaled(
+    "t",
+    "df",
+    logpdf=_t_logpdf,
+    cdf=lambda z, scale, df: _t_cdf(z, df),
+    logcdf=lambda z, scale, df: _t_logcdf(z, df),
+)
 
 
 # Of counts
 
 
-@distribution
-class poisson:
-    """The Poisson distribution."""
-
-    def logpmf(k: Any, mu: Any, loc: Any = 0.0) -> Any:
-        """Return the logarithm of the probability of a count; what is no whole number is none."""
-        count, mu = _counted(k, mu, loc)
-        count = np.where(np.not_equal(count, np.floor(count)) & np.isfinite(count), -1.0, count)
-
-        def formula(count: Any) -> Any:
-            return xlogy(count, mu) - gammaln(count + 1.0) - mu
-
-        return inside(formula, count, high=INF, below=-INF, above=-INF)
-
-    pmf = exp_of(logpmf)
-
-    def cdf(k: Any, mu: Any, loc: Any = 0.0) -> Any:
-        """Return the probability of at most a count."""
-        count, mu = _counted(k, mu, loc)
-
-        def formula(count: Any) -> Any:
-            return gammaincc(np.floor(count) + 1.0, mu)
-
-        return inside(formula, count, high=FINITE, below=0.0, above=1.0)
-
-
-def _counted(k: Any, mu: Any, loc: Any) -> list[Any]:
+def _poisson_logpmf(k: DuckArray, mu: DuckArray, loc: DuckArray = 0.0) -> DuckArray:
     k, mu, loc = map(array_of, (k, mu, loc))
-    return valid(mu >= 0)(k - loc, mu)
+    count, mu = valid(mu >= 0)(k - loc, mu)
+    # What is no whole number is no count.
+    count = np.where(np.not_equal(count, np.floor(count)) & np.isfinite(count), -1.0, count)
+    return within(INF, lambda n: xlogy(n, mu) - gammaln(n + 1.0) - mu, -INF, -INF)(count)
+
+
+def _poisson_cdf(k: DuckArray, mu: DuckArray, loc: DuckArray = 0.0) -> DuckArray:
+    k, mu, loc = map(array_of, (k, mu, loc))
+    count, mu = valid(mu >= 0)(k - loc, mu)
+    return within(FINITE, lambda n: gammaincc(np.floor(n) + 1.0, mu), 0.0, 1.0)(count)
+
+
+poisson = distribution("poisson", {"logpmf": _poisson_logpmf, "cdf": _poisson_cdf})
 
 
 # Of vectors
 
 
-@distribution
-class dirichlet:
-    """The Dirichlet distribution."""
+def _dirichlet(x: DuckArray, alpha: DuckArray) -> DuckArray:
+    """Return the logarithm of the density, of components along the first axis.
 
-    def logpdf(x: Any, alpha: Any) -> Any:
-        """Return the logarithm of the density, of components along the first axis.
-
-        The last component may be left out: it is what the others leave of one.
-        """
-        x, alpha = array_of(x), array_of(alpha)
-        shape = np.shape(checked("dirichlet", x, alpha))
-        if np.shape(x)[0] < np.shape(alpha)[0]:
-            x = np.concatenate([x, np.expand_dims(1.0 - np.sum(x, axis=0), 0)])
-        weights = np.reshape(alpha, np.shape(alpha) + (1,) * (np.ndim(x) - 1))
-        normaliser = gammaln(np.sum(alpha)) - np.sum(gammaln(alpha))
-        return np.reshape(normaliser + np.sum(xlogy(weights - 1.0, x), axis=0), shape)
-
-    pdf = exp_of(logpdf)
+    The last component may be left out: it is what the others leave of one.
+    """
+    x, alpha = array_of(x), array_of(alpha)
+    shape = np.shape(checked("dirichlet", x, alpha))
+    if np.shape(x)[0] < np.shape(alpha)[0]:
+        x = np.concatenate([x, np.expand_dims(1.0 - np.sum(x, axis=0), 0)])
+    weights = np.reshape(alpha, np.shape(alpha) + (1,) * (np.ndim(x) - 1))
+    normaliser = gammaln(np.sum(alpha)) - np.sum(gammaln(alpha))
+    return np.reshape(normaliser + np.sum(xlogy(weights - 1.0, x), axis=0), shape)
 
 
-@distribution
-class multivariate_normal:
-    """The multivariate normal distribution."""
-
-    def logpdf(x: Any, mean: Any = None, cov: Any = 1.0, allow_singular: bool = False) -> Any:
-        """Return the logarithm of the density, of vectors along the last axis."""
-        shape = np.shape(_checked_normal(x, mean, cov, allow_singular=allow_singular))
-        x, mean, cov = _vectors(x, mean, cov)
-        z = x - mean
-        n = cov.shape[-1]
-        if allow_singular:
-            squares, n, logdet = _on_the_support(z, cov)
-        else:
-            solved = np.linalg.solve(cov, np.reshape(z, (-1, n)).T).T
-            squares = np.sum(z * np.reshape(solved, z.shape), axis=-1)
-            logdet = np.linalg.slogdet(cov)[1]
-        return np.reshape(-0.5 * (squares + n * LOG_2PI + logdet), shape)
-
-    pdf = exp_of(logpdf)
-
-    def entropy(mean: Any = None, cov: Any = 1.0) -> Any:
-        """Return the differential entropy, of a covariance that is not singular."""
-        _checked_normal(mean, mean, cov)  # SciPy's own takes singular ones
-        _, _, cov = _vectors(mean, mean, cov)
-        n = cov.shape[-1]
-        return 0.5 * (n * (1.0 + LOG_2PI) + np.linalg.slogdet(cov)[1])
+dirichlet = distribution("dirichlet", {"logpdf": _dirichlet})
 
 
-def _on_the_support(z: Any, cov: Any) -> tuple[Any, int, Any]:
+def _normal(
+    x: DuckArray, mean: DuckArray = None, cov: DuckArray = 1.0, allow_singular: bool = False
+) -> DuckArray:
+    """Return the logarithm of the density, of vectors along the last axis."""
+    shape = np.shape(_checked_normal(x, mean, cov, allow_singular=allow_singular))
+    x, mean, cov = _vectors(x, mean, cov)
+    z = x - mean
+    n = cov.shape[-1]
+    if allow_singular:
+        squares, n, logdet = _on_the_support(z, cov)
+    else:
+        solved = np.linalg.solve(cov, np.reshape(z, (-1, n)).T).T
+        squares = np.sum(z * np.reshape(solved, z.shape), axis=-1)
+        logdet = np.linalg.slogdet(cov)[1]
+    return np.reshape(-0.5 * (squares + n * LOG_2PI + logdet), shape)
+
+
+def _entropy(mean: DuckArray = None, cov: DuckArray = 1.0) -> DuckArray:
+    """Return the differential entropy, of a covariance that is not singular."""
+    _checked_normal(mean, mean, cov)  # SciPy's own takes singular ones
+    _, _, cov = _vectors(mean, mean, cov)
+    n = cov.shape[-1]
+    return 0.5 * (n * (1.0 + LOG_2PI) + np.linalg.slogdet(cov)[1])
+
+
+multivariate_normal = distribution("multivariate_normal", {"logpdf": _normal, "entropy": _entropy})
+
+
+def _on_the_support(z: DuckArray, cov: DuckArray) -> tuple[Any, int, Any]:
     """Return the squares, the rank and the logarithm of the determinant where the density lives.
 
     As SciPy has it: eigenvalues below a million roundings of the largest are zero, and
@@ -334,7 +276,7 @@ def _on_the_support(z: Any, cov: Any) -> tuple[Any, int, Any]:
     return squares, int(kept.sum()), np.log(values[kept]).sum()
 
 
-def _checked_normal(x: Any, mean: Any, cov: Any, **options: Any) -> Any:
+def _checked_normal(x: DuckArray, mean: DuckArray, cov: DuckArray, **options: Any) -> DuckArray:
     """Return SciPy's value, and refuse what it refuses, and what is not symmetric besides."""
     value = checked("multivariate_normal", 0.0 if x is None else x, mean, cov, **options)
     plain = np.asarray(mapped(peek, cov))
@@ -345,7 +287,7 @@ def _checked_normal(x: Any, mean: Any, cov: Any, **options: Any) -> Any:
     return value
 
 
-def _vectors(x: Any, mean: Any, cov: Any) -> tuple[Any, Any, Any]:
+def _vectors(x: DuckArray, mean: DuckArray, cov: DuckArray) -> tuple[Any, Any, Any]:
     """Return the arguments as tensors: vectors along a last axis, and a matrix."""
     x, mean, cov = (
         tensor_like("multivariate_normal", array_of(0.0 if part is None else part))
