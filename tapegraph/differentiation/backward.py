@@ -1,6 +1,6 @@
-"""`backward`: from a result to the ``.grad`` of its leaves, by the engine that was chosen.
+"""`backward`: from a result to the ``.grad`` of its leaves, by the chosen engine.
 
-Inside a capture it is one entry per gradient, which engines differentiate.
+Inside a capture it records one entry per gradient, which engines differentiate.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
 
     :param y: The output to differentiate, of any shape.
-    :param seed: Array_like of y's shape. The cotangent of ``y``; ones where not given.
-    :raises RuntimeError: ``y`` needs no gradient, its entries were cleared, or a leaf was changed
-        after it was recorded.
+    :param seed: Array_like of y's shape. The cotangent of ``y``; ones if not given.
+    :raises RuntimeError: ``y`` does not require a gradient, its entries were cleared, or a leaf was
+        changed after it was recorded.
     :raises ValueError: The seed's shape differs from ``y``'s.
     :raises TypeError: ``y`` is no tensor, the seed is not numeric, or ``y`` is complex and there is
         none.
@@ -87,7 +87,7 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
 
 
 def _borrowed(y: Node, seed: Any) -> Array | None:
-    """Return a view of a seed that is an array of y's type: nothing writes there or keeps it."""
+    """Return a view of a seed of y's type: nothing writes into it or keeps it."""
     if type(seed) is not np.ndarray or seed.dtype != y._array.dtype or not seed.dtype.isnative:
         return None
     if seed.shape != y._array.shape:
@@ -103,7 +103,7 @@ def _owned(seed: Array) -> Array:
 
 
 def cotangent_of(y: Node, seed: Any) -> Array:
-    """Return the seed as an array of y's type; ones where there is none."""
+    """Return the seed as an array of y's type; ones if it is None."""
     data = y._array
     if seed is None and data.dtype.kind == "c":
         text = (
@@ -125,10 +125,10 @@ def cotangent_of(y: Node, seed: Any) -> Array:
 
 
 def differentiated(history: History, seeds: list[Array] | None) -> tuple[list[Array], Any]:
-    """Run the chosen engine; where another one does not run, the native engine does.
+    """Run the chosen engine, or the native engine if that one does not run.
 
-    Without seeds it is the Jacobian of the one result, whose elements come first: `auto` leaves
-    that to the native engine, which has many rows in one sweep.
+    Without seeds it computes the Jacobian of the one result, output axes first: `auto` leaves that
+    to the native engine, which sweeps many rows at once.
     """
     if recorder().capture is not None:  # which differentiates its runs by another engine
         return _outcome(registry.engine(registry.NATIVE), history, seeds).grads, LAST.get()
@@ -187,10 +187,10 @@ def _outcome(engine: Engine, history: History, seeds: list[Array] | None) -> Out
 
 
 def warn_of_float64(y: Node, entries: Sequence[Any], wanted: Iterable[Any]) -> None:
-    """Warn, once a line, of operations that widen what was computed from float32 parameters.
+    """Warn, once a line, of operations that widen results of float32 parameters.
 
-    :param y: What is differentiated.
-    :param entries: What it was computed by, the newest first.
+    :param y: The result.
+    :param entries: The entries of its history, the newest first.
     :param wanted: The parameters.
     """
     if y._array.dtype.char != "d" or all(

@@ -794,7 +794,7 @@ def lstsq(
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
     Gradients flow through all but the rank, an int. They hold where the rank does not change. In
-    `tg.vmap` the rank is a tensor where that of some matrix is lower; then no example has residuals.
+    `tg.vmap` the rank is a tensor where that of some matrix is lower; then none has residuals.
 
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank

@@ -1,4 +1,4 @@
-"""Where gradients are kept: reading, zeroing, and committing those of one backward at once."""
+"""Storage of gradients: read, zero, and commit those of one backward at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Kept(NamedTuple):
     dense: Callable[[], Array]
 
 
-# A gradient that was zeroed and not yet read: the next backward stores instead of adding.
+# A zeroed gradient that was not read: the next backward stores instead of adding.
 ZERO = object()
 _commit = Lock()
 
@@ -33,7 +33,7 @@ _commit = Lock()
 def read(node: Node) -> Array | None:
     """Return a node's gradient, or None before the first backward.
 
-    A signal handler or another thread may store one meanwhile: then that is read.
+    A signal handler or another thread may store one meanwhile; that one is then returned.
     """
     while True:
         grad = getattr(node, "_grad", None)
@@ -94,9 +94,9 @@ def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
 
 
 def fitting(op: str, node: Node, grad: Any) -> Any:
-    """Return a gradient of a node, which a user may have reshaped or reinterpreted in place.
+    """Return a node's gradient, which a user may have reshaped or reinterpreted in place.
 
-    :raises RuntimeError: It does not fit any more.
+    :raises RuntimeError: Its shape or dtype is no longer the node's.
     """
     array = node if node._array is None else node._array
     if grad.shape == array.shape and grad.dtype == array.dtype:

@@ -1,8 +1,4 @@
-"""The numbers of entries: those that are kept, and those that were let go and are computed again.
-
-An entry keeps what derivatives read. Who else reads numbers, to draw or to print them or to feed an
-engine, has them computed.
-"""
+"""The numbers of entries: kept for derivatives, or freed and computed again for other readers."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ RECORDED_AT = attrgetter("_seq")
 
 
 def value_of(x: Any) -> Array:
-    """Return the numbers of an entry. Those that were let go are kept again, once computed.
+    """Return the numbers of an entry; freed numbers are computed again and kept.
 
     :raises RuntimeError: An entry was cleared, or a leaf was changed after it was recorded.
     """
@@ -59,7 +55,7 @@ def _compute(entries: list[Node]) -> None:
 def handle_of(x: Any) -> Any:
     """Return a tensor of an entry, which computes its numbers when they are read.
 
-    What is a tensor, or a number, is returned as it is.
+    A tensor or a number is returned unchanged.
     """
     if type(x) is not Node:
         return x
