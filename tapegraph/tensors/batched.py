@@ -1,7 +1,7 @@
-"""`Batched`: one example of many, which all compute at once.
+"""`Batched`: one example of many that compute together.
 
 Inside `tg.vmap` the function sees the shapes of one example. An operation belongs to the highest
-level among its operands, of batching or of forward mode; everything else is the same for all
+level among its operands, of batching or of forward mode; all other operands are shared by the
 examples of that level.
 """
 
@@ -20,7 +20,7 @@ from tapegraph.tensors.array_methods import ArrayMethods
 
 
 class SlowBatchingWarning(RuntimeWarning):
-    """An operation without a batching rule runs on one example after another."""
+    """An operation without a batching rule runs one example at a time."""
 
 
 class Batched(ArrayMethods):
@@ -101,7 +101,7 @@ class Batched(ArrayMethods):
     def __repr__(self) -> str:
         return f"<one of {self.inner.shape[0]} examples, of shape {self.shape} and {self.dtype}>"
 
-    # What is of one example alone
+    # Not possible for one example
 
     def _one_number(self, *args: Any, **options: Any) -> NoReturn:
         text = (
@@ -116,7 +116,7 @@ class Batched(ArrayMethods):
     data = property(_one_number)
 
     def backward(self, seed: Any = None) -> NoReturn:
-        """Refuse: a gradient of each example is no gradient of a parameter."""
+        """Raise: the gradient of one example is no gradient of a parameter."""
         text = (
             "vmap does not support backward() of one example. Write tg.grad(f) inside vmap, or "
             "call backward() on the result of vmap."

@@ -1,6 +1,6 @@
 """`Dual` numbers, which carry a derivative along with a value.
 
-An operation on duals belongs to the highest tag among its inputs; everything else is a constant to
+An operation on duals belongs to the highest tag among its inputs; other inputs are constants to
 that level, so nested derivatives never mix.
 """
 
@@ -37,7 +37,7 @@ class Dual(ArrayMethods):
 
     :param primal: The value; numbers, integers and lists become float64.
     :param tangent: The derivative, of the primal's shape.
-    :param tag: The level it belongs to.
+    :param tag: Its level.
     :ivar primal, tangent: The two parts; duals where levels are nested.
     :ivar tag: The level.
     :raises TypeError: A part is not numeric, or is a `Value`.
@@ -67,7 +67,7 @@ class Dual(ArrayMethods):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
-        """Run the operation ``name`` on the values, and its tangent rule beside it."""
+        """Run the operation ``name`` on the values, and its tangent rule on the tangents."""
         op, rule = _rule(name)
         operands = [_operand(name, x) for x in inputs]
         tag = max(x.tag for x in operands if type(x) is Dual)
@@ -122,12 +122,12 @@ class Dual(ArrayMethods):
         return self.detach().item(*index)
 
     def numpy(self) -> Array:
-        """Return the value as an ordinary array of its own memory."""
+        """Return the value as an ordinary array with its own memory."""
         return np.array(_array_under(self))
 
     @property
     def _value(self) -> Any:
-        """The value, by the name that it has in autograd's boxes; a number where it is 0-d."""
+        """The value, as autograd's boxes name it; a number if it is 0-d."""
         return self.numpy()[()]
 
     def detach(self) -> Tensor:
@@ -160,7 +160,7 @@ class Dual(ArrayMethods):
             raise lost_gradients.not_a_number("Dual", "int", "dual.item()")
 
         def tolist(self) -> NoReturn:
-            """Refuse: numbers carry no derivative."""
+            """Raise: numbers carry no derivative."""
             raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
@@ -174,7 +174,7 @@ def _dual(out: Any, tangent: Any, tag: int) -> Any:
 
 
 def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
-    """Make a dual of parts that are known to fit."""
+    """Make a dual of parts that match."""
     out = object.__new__(Dual)
     out.primal = primal
     out.tangent = tangent
@@ -190,7 +190,7 @@ def _tangent(
     primals: tuple[Any, ...],
     attrs: Attrs,
 ) -> Any:
-    """Run a tangent rule. Its slopes may be infinite where a zero absorbs them: nobody is told."""
+    """Run a tangent rule, without warnings: its slopes may be infinite where a zero absorbs them."""
     watchers = WATCHING.value()
     if not watchers:
         return rule(tangents, out, *primals, **attrs)
@@ -227,7 +227,7 @@ def parts(x: Any, tag: int) -> tuple[Any, Any]:
 
 
 def _spread(tangent: Any, out: Any) -> Any:
-    """Give a tangent the shape and dtype of its value, where an operand was broadcast."""
+    """Broadcast a tangent to the shape and dtype of its value."""
     if tangent.dtype.kind == "c" and out.dtype.kind != "c":
         tangent = real(tangent)
     if tangent.shape == out.shape and tangent.dtype == out.dtype:
@@ -236,7 +236,7 @@ def _spread(tangent: Any, out: Any) -> Any:
 
 
 def lifted(op: str, x: Any, argument: str) -> Any:
-    """Return what a user passed as a Tensor or Dual of floats."""
+    """Return a user's argument as a Tensor or Dual of floats."""
     if isinstance(x, Value):
         fix = "A Value is differentiated by its own backward()."
         raise TypeError(message(op, f"a Value for {argument!r}", "a number or an array", fix))
@@ -247,7 +247,7 @@ def lifted(op: str, x: Any, argument: str) -> Any:
 
 
 def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
-    """Return a tangent as `lifted` does, in its primal's dtype and of its shape."""
+    """Return a tangent as `lifted` does, in its primal's dtype and shape."""
     t = lifted(op, x, argument)
     if t.shape != primal.shape:
         received = f"{argument} of shape {t.shape} for a primal of shape {primal.shape}"
@@ -261,7 +261,7 @@ def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
 def _array_under(x: Any) -> Array:
     """Return the array under all levels.
 
-    :raises ConcretizationError: The program that it belongs to is captured.
+    :raises ConcretizationError: It belongs to a program that is captured.
     """
     return np.asarray(detached(under(x)))
 

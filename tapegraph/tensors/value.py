@@ -1,12 +1,12 @@
-"""The scalar engine: ``Value``, one number that remembers how it was made, and ``vsum``.
+"""The scalar engine: ``Value``, one number that remembers how it was computed, and ``vsum``.
 
-A ``Value`` is its own tape entry: operands and local derivatives lie flat in its slots (no
-closure, dict or tuple), and reference counts alone free a dropped graph, at once and exactly.
-One shared list-based tape was measured 1.7 times faster still, but can free nothing while any
-handle on it lives; per-entry freeing there would need refcount tricks or a collector of its own.
+A ``Value`` is its own tape entry: operands and local derivatives are in its slots (no closure, dict
+or tuple), and reference counts alone free a dropped graph at once. One shared list-based tape was
+measured 1.7 times faster still, but can free nothing while any handle on it lives; freeing single
+entries would need refcount tricks or a collector of its own.
 
-Local derivatives are numbers taken when an operation is recorded, so changing a leaf's ``data``
-afterwards cannot touch the gradient of what was already recorded.
+Local derivatives are numbers computed when an operation is recorded, so a later change of a leaf's
+``data`` does not affect recorded gradients.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tapegraph.tensors.run_float import RunFloat
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
 _new = object.__new__
-# Bound once, as every recorded operation asks: the `no_grad` blocks entered here, as a rule none.
+# Bound once for speed: the active `no_grad` blocks, usually none.
 _entered = RECORDING.entered.get
 
 
@@ -83,9 +83,9 @@ class Value:
         "_data",
         "_db",  # d self / d b
         "_grad",
-        "_label",  # set on leaves, and on results that were given one
+        "_label",  # set on leaves, and on results with a gradient
         "_many",  # operands of a sum; () on a leaf; unset where _a is set
-        "_mark",  # token of the last sweep that came by
+        "_mark",  # token of the last sweep that reached it
         "_op",
         "_uses",  # edges of the running sweep that have yet to arrive
     )
@@ -124,10 +124,10 @@ class Value:
 
     @property
     def data(self) -> float:
-        """The number; settable on a leaf, which leaves every graph recorded before as it was.
+        """The number; settable on a leaf, which does not affect graphs recorded before.
 
-        :raises TypeError: It is set to what is not a number.
-        :raises AttributeError: It is set on a result.
+        :raises TypeError: The new value is not a number.
+        :raises AttributeError: The Value is a result.
         """
         return _numbers().read(self, DATA) if _entered() else self._data
 
@@ -145,7 +145,7 @@ class Value:
     def grad(self) -> float:
         """The gradient summed over every ``backward()`` so far; 0.0 at first, settable.
 
-        :raises TypeError: It is set to what is not a number.
+        :raises TypeError: The new value is not a number.
         """
         return _numbers().read(self, GRAD) if _entered() else self._grad
 
@@ -157,7 +157,7 @@ class Value:
     def label(self) -> str:
         """A name for people, shown by ``repr``.
 
-        :raises TypeError: It is set to what is not a str.
+        :raises TypeError: The new value is not a str.
         """
         return getattr(self, "_label", "")
 
