@@ -190,7 +190,7 @@ def _tangent(
     primals: tuple[Any, ...],
     attrs: Attrs,
 ) -> Any:
-    """Run a tangent rule, without warnings: its slopes may be infinite where a zero absorbs them."""
+    """Run a tangent rule without warnings: slopes may be infinite where a zero absorbs them."""
     watchers = WATCHING.value()
     if not watchers:
         return rule(tangents, out, *primals, **attrs)

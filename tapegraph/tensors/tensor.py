@@ -225,7 +225,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return self
 
     def backward(self, seed: ArrayLike | None = None) -> None:
-        """Add this tensor's gradient to the ``grad`` of all leaves it depends on; see `backward`."""
+        """Add this tensor's gradient to the ``grad`` of leaves it depends on; see `backward`."""
         backward(self, seed)
 
     def zero_grad(self) -> None:
