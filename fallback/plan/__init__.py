@@ -21,6 +21,7 @@ from tapegraph.fallback.plan import records
 from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import Compiler
 from tapegraph.fallback.plan.records import Mismatch
+from tapegraph.fallback.plan.segments import Rounds
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
@@ -39,13 +40,22 @@ class Plan:
     is never written to again.
 
     ``leaves`` are the slots whose values it takes, in order: all but Python numbers.
+
+    :param in_rounds: It is the body of a loop: ``rounds`` runs it many times in C, where all of it
+        is records, with arrays for the leaves and then for the outputs; else it is None.
     """
 
     keeps_state = False
     compile_seconds = 0.0
     note = ""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        compiler: Compiler | None = None,
+        *,
+        in_rounds: bool = False,
+    ) -> None:
         keep_freed_memory()
         self.variants: dict[str, float] = {}
         self.leaves = recording.program.fed
@@ -53,7 +63,7 @@ class Plan:
         # How a sum is rounded depends on the order in memory; a real call takes arguments in C's.
         self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
         with np.errstate(all="ignore"):
-            source = Compiler(recording).compile()
+            source = (compiler or Compiler(recording)).compile()
         self.source, self.nbytes = source.text, source.nbytes
         self._plain, self._body, self._names = source.plain, source.body, source.names
         self._plain_is_long = source.plain_is_long
@@ -63,6 +73,9 @@ class Plan:
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
         finalize(self, linecache.cache.pop, file, None)
+        self.rounds: Rounds | None = None
+        if in_rounds:
+            self.rounds = source.segments.rounds(source.leaves, source.results)
         self._told: tuple[Callable[..., Any], dict[str, Any]] | None = None
 
     def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Callable[..., Any]:

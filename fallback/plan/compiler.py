@@ -1,3 +1,4 @@
+# ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
 """From a captured program to the instructions of a plan: forwards, and the backwards in it.
 
 What a plan does after a NaN, and for the rows of a Jacobian, runs parts of the program again.
@@ -19,7 +20,7 @@ from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
-from tapegraph.fallback.rules import Joint
+from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import JACOBIAN, Outputs
@@ -82,7 +83,7 @@ class Compiler(Interpreter):
         key = self.program.backward_of(slot)
         if self.program.ops[slot] is not JACOBIAN:
             backward = Backward(self.program, key, self._may_stay_rows(key))
-            return _PlanSweep(self, backward).gradients()
+            return PlanSweep(self, backward).gradients()
         backward = Backward(self.program, key)
         rows = JacobianRows(self.numbers, backward)
         given = (*(self.values[i] for i in rows.reads), *(self.saved[i] for i in rows.saves))
@@ -142,10 +143,10 @@ class Compiler(Interpreter):
         return tuple(found)
 
 
-class _PlanSweep(Arrays):
+class PlanSweep(Arrays):
     """The sweep of one backward, and its arithmetic: what the rules call is noted."""
 
-    def __init__(self, compiler: Compiler, backward: Backward) -> None:
+    def __init__(self, compiler: Compiler, backward: Any) -> None:
         whole = compiler.recording
         super().__init__(Recording(backward.region, whole.values, whole.nodes))
         self.compiler = compiler
@@ -203,7 +204,7 @@ class _PlanSweep(Arrays):
     def result(self, slot: int) -> Any:
         """Return the variable of a result; None where the rule does not read it."""
         reads_result = any(reads & Y for reads in self.program.ops[slot].reads)
-        reads_result = reads_result or not isinstance(self.row(slot), Joint)
+        reads_result = reads_result or not isinstance(self.row(slot), JointVJP)
         return self.operand(slot) if reads_result else None
 
     def fitted(self, slot: int, part: Var) -> Var:

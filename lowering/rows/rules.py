@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -283,6 +284,11 @@ def is_large(x: Any) -> bool:
 def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
     """Return what quick nodes gave where that is right, and what others give where it is not."""
     return tensorflow().cond(right, lambda: quick, careful)
+
+
+# Takes what must hold for the numbers of a graph to stand, where the native engine runs otherwise.
+# None where nobody else does: then the graph branches.
+GUARDS: ContextVar[list[Any] | None] = ContextVar("tapegraph_guards", default=None)
 
 
 def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:

@@ -37,7 +37,7 @@ class MayHaveLostZeros(NotLowered):
     """
 
     def __init__(self, variant: str, runs_done: int = 0) -> None:
-        zeros = "a gradient held a NaN, and only the native engine keeps zeros in a step"
+        zeros = "a NaN in a gradient, or in a pooled image, is for the native engine"
         super().__init__("its numbers may not have been the graph's" if variant else zeros)
         self.runs_done = runs_done
 

@@ -29,7 +29,7 @@ from tapegraph.recording import node as nodes
 from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
-from tapegraph.recording.numpy_functions import is_float, met_with
+from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
 from tapegraph.recording.op import ALL, CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import apply, as_dtype, tensor_like
@@ -76,12 +76,13 @@ class Capture(Recorder):
     State is every tensor from before the scope, and its gradient. Operations inside also run
     eagerly; an exception that leaves the scope undoes their effects.
 
-    :ivar start: The time of the scope's beginning, on the clock of entries.
+        :ivar start: The time of the scope's beginning, on the clock of entries.
     :ivar readings: Leaves that every run reads anew, such as a learning rate.
     :ivar steps: The number of steps that each optimizer has taken inside, by id.
     :ivar gradients: The leaves whose gradient was changed, by id, with the gradient: a tensor,
         None, `ZEROED` or `MAYBE_ZEROED`.
     :ivar asked: State that was tested for a gradient, and the answer.
+    :ivar outer: The program that captures this one as a part, if any.
     :ivar conditions: Further conditions on a run of the program.
     :ivar frame: The frame that entered the scope, by which signal handlers inside are recognised.
     :param undo: Undoes changes of state inside, and leaves the scope.
@@ -112,8 +113,8 @@ class Capture(Recorder):
         self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
         self._inputs: dict[int, Node] = {}  # by id, whatever they have become since
         self.copies: list[tuple[Node, Node]] = []  # of inputs: the new leaf, and whose numbers
-        self.of_caller: set[int] = set()  # leaves that stand for arrays which others may hold
-        self.tensors_of_caller: set[int] = set()  # leaves that stand for tensors of the caller's
+        self.caller_arrays: set[int] = set()  # leaves that stand for arrays which others may hold
+        self.caller_tensors: set[int] = set()  # leaves that stand for tensors of the caller's
         self.asks_a_schedule = False  # which every run asks again as it begins
         self.schedules_read_state = False
         self.numbers: Any = None  # records single numbers (`tapegraph.scalars.recorder`)
@@ -160,6 +161,7 @@ class Capture(Recorder):
         )
 
     keeps = ALL
+    outer: Capture | None = None
 
     @property
     def flows(self) -> bool:  # type: ignore[override]
@@ -207,8 +209,8 @@ class Capture(Recorder):
     def met(self, args: Any, options: Any) -> Any:
         """Return arguments with such floats as tensors, in the dtype that a number would take."""
         given = (*args, *options.values())
-        found = {key: met_with(x, given) for key, x in options.items()}
-        return tuple(met_with(x, given) for x in args), found
+        found = {key: promote_runtime_floats(x, given) for key, x in options.items()}
+        return tuple(promote_runtime_floats(x, given) for x in args), found
 
     def _lets_read(self, x: Node) -> bool:
         """Return whether a number may become a plain one: every run calls a schedule again."""
@@ -350,7 +352,7 @@ class Capture(Recorder):
 
     def set_requires_grad(self, leaf: Node, wanted: bool) -> None:
         """Set whether all versions of a leaf need a gradient."""
-        if id(leaf) in self.tensors_of_caller:
+        if id(leaf) in self.caller_tensors:
             text = (
                 "the gradient would not reach the caller's tensor, an argument of the compiled "
                 "step. Pass its array, tensor.numpy(), and return the gradient; or call "
@@ -481,7 +483,7 @@ class Capture(Recorder):
         """Apply an in-place update of a gradient to its leaf."""
         if (x._entry or x)._op is PARAM and not self.flows:
             return super().in_place(x, result)
-        if id(x) in self.of_caller:
+        if id(x) in self.caller_arrays:
             text = (
                 "a compiled step cannot update its arguments in place. Write x = x + y for x += y."
             )

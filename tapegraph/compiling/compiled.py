@@ -29,7 +29,7 @@ from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
 from tapegraph.environment import compiles, wrong_value
-from tapegraph.errors import add_note, kind_of, message, user_line, warn
+from tapegraph.errors import add_note, kind_of, message, sentence, user_line, warn
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.numpy_warnings import are_mild
@@ -217,11 +217,9 @@ class Compiled:
             thread = get_ident()
             if self._runs_in == thread:
                 raise RuntimeError(
-                    message(
+                    sentence(
                         f"compile: {self.__name__}",
-                        "a call of a step from an operation inside it",
-                        "the end of the call that is going on",
-                        "Call the plain function there.",
+                        "an operation inside the step calls the step. Call the plain function.",
                     )
                 )
             self._runs_in = thread
@@ -322,25 +320,22 @@ class Compiled:
         if not self._made:
             reason = "the first call"
         elif self._on_retrace == "raise":
-            received = f"a call that takes a new trace: {reason}"
-            fix = "Keep it the same, pass it as an array or a float, or allow new traces."
-            raise TraceMismatchError(
-                message(f"compile: {self.__name__}", received, "the calls it has a trace of", fix)
+            text = (
+                f"this call needs a new trace ({reason}), but on_retrace='raise'. Keep it the "
+                "same, pass it as an array or a float, or allow new traces."
             )
+            raise TraceMismatchError(sentence(f"compile: {self.__name__}", text))
         self._made += 1
         view = self._look(self._known)
         self._known = view.known
         text = call_text(self.__name__, self._parameters, arguments[0])
         if self._made == _MANY and self._made > 0.75 * self._calls:
-            received = (
-                f"{self._made} new traces in {self._calls} calls; the last for {text}: {reason}"
+            warning = (
+                f"{self._made} new traces in {self._calls} calls; the last for {text}: {reason}. "
+                "Results are correct, but every call is traced again. Pass the changing value as "
+                "a float or an array, or keep it in a tensor."
             )
-            fix = (
-                "Pass what changes as a float or an array, or keep it in a tensor: none is stale, "
-                "but nothing is compiled."
-            )
-            told = message(f"compile: {self.__name__}", received, "calls like earlier ones", fix)
-            warn(told, RuntimeWarning)
+            warn(sentence(f"compile: {self.__name__}", warning), RuntimeWarning)
         entry = _KnownCall(arguments, view, reason, self._next_real(0))
         self._entries.append(entry)
         logger().info(escaped(f"compile: {self.__name__}: a new trace for {text}: {reason}"))
@@ -592,8 +587,8 @@ class Compiled:
                 fix = "Its next call alike is a real one too: the two are compared, and then the "
                 lines += [line + "recorded once", f"  {fix}program runs."]
             else:
-                told = "; ".join(part.told() for part in entry.programs.parts)
-                lines += [line + told, f"  {entry.programs.advice()}"]
+                ran = "; ".join(part.description() for part in entry.programs.parts)
+                lines += [line + ran, f"  {entry.programs.advice()}"]
         return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:

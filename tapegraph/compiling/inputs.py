@@ -98,9 +98,9 @@ class Inputs:
         self.sources.append((Argument(position), tensor))
         self.positions[id(tensor)] = position
         if leaf.kind[0] == "array":
-            self.capture.of_caller.add(id(tensor))
+            self.capture.caller_arrays.add(id(tensor))
         elif leaf.kind[0] == "tensor":
-            self.capture.tensors_of_caller.add(id(tensor))
+            self.capture.caller_tensors.add(id(tensor))
         return tensor
 
     def float(self, position: int) -> RunFloat:

@@ -239,14 +239,14 @@ def is_float(value: Any) -> bool:
     return hasattr(type(value), "__tapegraph_float__")
 
 
-def met_with(value: Any, others: Iterable[Any]) -> Any:
+def promote_runtime_floats(value: Any, others: Iterable[Any]) -> Any:
     """Return floats that every run gives anew as tensors, of the dtype that a number would take.
 
     That is the others' where they are of floats. In lists they are float64, as numbers are there.
     """
     if isinstance(value, (list, tuple)):
         kind = list if isinstance(value, list) else tuple  # a named one takes its fields apart
-        return kind(met_with(part, ()) for part in value)
+        return kind(promote_runtime_floats(part, ()) for part in value)
     if not is_float(value):
         return value
     dtypes = [getattr(x, "dtype", None) for x in others if not is_float(x)]

@@ -19,7 +19,7 @@ from tapegraph.recording.tape import Tape
 from tapegraph.typed import Array
 
 
-class Kept(NamedTuple):
+class DeferredGradient(NamedTuple):
     """A gradient that an engine holds until it is read."""
 
     dense: Callable[[], Array]
@@ -47,7 +47,7 @@ def read(node: Node) -> Array | None:
 def held(node: Node) -> Any:
     """Return a node's gradient as it is stored: an array, a `RowSparse`, ``ZERO`` or None."""
     grad = getattr(node, "_grad", None)
-    return read(node) if type(grad) is Kept else grad
+    return read(node) if type(grad) is DeferredGradient else grad
 
 
 def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:

@@ -61,7 +61,7 @@ class RunFloat(ArrayMethods):
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Run an operation with the number as an array of the others' dtype."""
         given = tuple(map(_as_met, inputs))
-        operands = tuple(numpy_functions.met_with(x, given) for x in given)
+        operands = tuple(numpy_functions.promote_runtime_floats(x, given) for x in given)
         call = ELEMENTWISE.get(name)
         return call(*operands) if call else apply(OPS[name], operands, dict(attrs))
 
@@ -86,7 +86,10 @@ class RunFloat(ArrayMethods):
     @property
     def is_outside(self) -> bool:
         """Whether the code runs outside its capture, where it is a plain number."""
-        return recorder().capture is not self.source.capture
+        capture = recorder().capture
+        while capture is not None and capture is not self.source.capture:
+            capture = capture.outer
+        return capture is None
 
     @property
     def may_be_read(self) -> bool:

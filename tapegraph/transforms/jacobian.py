@@ -18,7 +18,7 @@ from tapegraph.tensors.dual import direction, dual_of
 from tapegraph.tensors.examples import Level, at_level, entered, of_each_example
 from tapegraph.transforms.jvp import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
-    Lifted,
+    TracedArgument,
     check_positions,
     derivative_of,
     next_tag,
@@ -100,7 +100,7 @@ def _jacobian(
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
         check_positions(op, wanted, args)
-        lifted = {i: Lifted(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
+        lifted = {i: TracedArgument(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
         level = next_tag()
         draws = Repeated()  # what the first run draws, the second is given
@@ -160,7 +160,9 @@ def _check_complex(
         raise ValueError(message(op, received, "the other mode", "tg.jacobian(f) chooses it."))
 
 
-def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, list[list[Any]]]:
+def _forward(
+    run: Callable[..., Any], lifted: dict[int, TracedArgument]
+) -> tuple[Any, list[list[Any]]]:
     """Return the structure of the results, and the Jacobian of each with respect to each leaf.
 
     One run of the function takes all unit vectors as tangents at once, as a batch.
@@ -276,7 +278,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pyt
     check_callable("hvp", f)
     check_pairs("hvp", primals, tangents)
     tag = next_tag()
-    lifted = [Lifted("hvp", x, f"primals[{i}]") for i, x in enumerate(primals)]
+    lifted = [TracedArgument("hvp", x, f"primals[{i}]") for i, x in enumerate(primals)]
     inputs = []
     for i, (argument, tangent) in enumerate(zip(lifted, tangents, strict=True)):
         points = [point for _, point in leaves(argument.inside)]

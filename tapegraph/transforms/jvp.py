@@ -13,8 +13,8 @@ from tapegraph.tensors.dual import Dual, direction, dual_of, lifted, parts
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     NUMBER_TYPES,
-    as_given,
     flowing,
+    like_input,
     next_tag,
     recording,
     result,
@@ -100,4 +100,4 @@ def _as_given(results: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ..
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(map(stays, results)):
         return results
     kind = 0.0 if all(isinstance(x, NUMBER_TYPES) for x in given) else None
-    return tuple(as_given(x, kind) for x in results)
+    return tuple(like_input(x, kind) for x in results)

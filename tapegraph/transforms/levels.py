@@ -34,7 +34,7 @@ next_tag = itertools.count(1).__next__
 NUMBER_TYPES = (bool, int, float, complex, np.number, np.bool_)
 
 
-class Lifted:
+class TracedArgument:
     """An argument as leaves of a new level of reverse mode.
 
     :param op: The function's name in messages.
@@ -65,8 +65,8 @@ class Lifted:
     def regrouped(self, results: Iterator[Any]) -> Any:
         """Return a result per value, in the structure and of the kind of the argument."""
         if not isinstance(self.value, (dict, list, tuple)):
-            return as_given(next(results), self.value)
-        return replaced(self.value, (as_given(next(results), x) for x in self.given))
+            return like_input(next(results), self.value)
+        return replaced(self.value, (like_input(next(results), x) for x in self.given))
 
     def _point(self, x: Any, given: Any, *, spread: bool = True) -> Any:
         x = of_each_example(x) if spread else x
@@ -132,7 +132,7 @@ def flowing(x: Any) -> Any:
     return x if recorder().flows or not x.requires_grad else x.detach()
 
 
-def as_given(x: Any, given: Any) -> Any:
+def like_input(x: Any, given: Any) -> Any:
     """Return a result in the kind of an input: a float, an array, or a Tensor or Dual.
 
     An array is a copy.

@@ -24,11 +24,11 @@ from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.examples import Level, at_level, entered, levels_of, of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
-    Lifted,
-    as_given,
+    TracedArgument,
     check_positions,
     derivative_of,
     flowing,
+    like_input,
     next_tag,
     positions,
     recording,
@@ -263,7 +263,7 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
     (array([3., 0.]), 1.0)
     """
     check_callable("vjp", f)
-    lifted = [Lifted("vjp", x, f"primals[{i}]") for i, x in enumerate(primals)]
+    lifted = [TracedArgument("vjp", x, f"primals[{i}]") for i, x in enumerate(primals)]
     targets = [x for argument in lifted for x in argument.targets]
     given = [x for argument in lifted for x in argument.given]
     level = next_tag()
@@ -274,7 +274,7 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
     values = pull.values
     kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
     like = next((x for x in given if hasattr(x, "shape")), 0.0)
-    value = replaced(out, iter(values if kept else [as_given(x, like) for x in values]))
+    value = replaced(out, iter(values if kept else [like_input(x, like) for x in values]))
 
     def pullback(cotangent: Pytree) -> Pytree:
         """Return the gradients for one cotangent."""
@@ -445,10 +445,10 @@ class Gradient:
         check_positions(op, self._wanted, args)
         inputs = list(args)
         targets: list[Any] = []
-        lifted: dict[int, Lifted] = {}
+        lifted: dict[int, TracedArgument] = {}
         for i in self._wanted:
             if i not in lifted:
-                lifted[i] = argument = Lifted(op, args[i], f"argument {i}")
+                lifted[i] = argument = TracedArgument(op, args[i], f"argument {i}")
                 inputs[i] = argument.inside
                 targets += argument.targets
         level = next_tag()
@@ -479,7 +479,7 @@ class Gradient:
         by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
         value: Any = None
         if op != "grad":
-            value = as_given(pullback.value if arrays is None else np.array(out._array), like)
+            value = like_input(pullback.value if arrays is None else np.array(out._array), like)
         if aux is not None:
             aux = mapped(lambda x: _ended(x, targets, like), aux)
         if self._several is None:
@@ -487,7 +487,7 @@ class Gradient:
         return (value, aux), self._several(by_position[i] for i in self._wanted)
 
     @staticmethod
-    def _like(lifted: dict[int, Lifted]) -> Any:
+    def _like(lifted: dict[int, TracedArgument]) -> Any:
         """Return the input that decides on the kind of the value: a tensor if there is one."""
         for argument in lifted.values():
             for x in argument.given:
@@ -500,4 +500,4 @@ def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:
     """Return part of an auxiliary result without this level."""
     if not isinstance(x, (Tensor, Dual, Batched)):
         return x
-    return as_given(Pullback(x, targets).value, like)
+    return like_input(Pullback(x, targets).value, like)

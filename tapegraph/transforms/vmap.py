@@ -17,7 +17,7 @@ from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.examples import Level, entered
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import as_given, derivative_of, next_tag
+from tapegraph.transforms.levels import derivative_of, like_input, next_tag
 
 Randomness = Literal["error", "different", "same"]
 
@@ -193,5 +193,5 @@ def _together(parts: list[Any], out_axes: Any, like: Any) -> Any:
             whole = [result.of_all() for result in results]
             x = whole[0] if len(whole) == 1 else shape.concat(whole)
             x = shape.moveaxis(x, 0, _place(axis, x.ndim, path, x.shape)) if axis else x
-        found.append(as_given(x, like))
+        found.append(like_input(x, like))
     return replaced(parts[0], iter(found))
