@@ -1,4 +1,4 @@
-"""A graph, and the same compiled with XLA: what is given to it, and what follows where it fails.
+"""A graph, the same graph compiled with XLA, and the fallback where XLA fails.
 
 What differs with XLA is not given to it unasked: that is a flag of each operation's row, which
 ``tests/lowering/test_agreement.py`` measures over the whole range of the dtype. A run with XLA

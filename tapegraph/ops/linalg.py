@@ -803,7 +803,7 @@ def lstsq(
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
     Gradients flow through all but the rank, an int. They hold where the rank does not change. In
-        `tg.vmap` the rank is a tensor where ranks differ among examples, of which none has residuals
+    `tg.vmap` the rank is a tensor where ranks differ among examples, of which none has residuals
     then.
 
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])

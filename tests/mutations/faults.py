@@ -793,7 +793,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-joins-numbers",
-        "lowering/steps/step_graph.py:_hidden",
+        "lowering/steps/step_graph.py:_fed_constants",
         "        found.setdefault((repr(float(value)), dtype), (number, []))[1].append(slot)\n",
         "        pass\n",
         f"{REWRITING} -k compiled_step",
