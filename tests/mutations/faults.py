@@ -604,7 +604,7 @@ FAULTS = (
     Fault(
         "transforms",
         "gradients-of-examples-are-those-of-their-sum",
-        "tapegraph/transforms/levels.py:Lifted._point",
+        "tapegraph/transforms/levels.py:TracedArgument._point",
         "x = of_each_example(x) if spread else x",
         "x = x",
         f"{VMAP} -k nestings_are_the_loops",
@@ -793,7 +793,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-joins-numbers",
-        "lowering/steps/step_graph.py:_hidden",
+        "lowering/steps/step_graph.py:_fed_constants",
         "        found.setdefault((repr(float(value)), dtype), (number, []))[1].append(slot)\n",
         "        pass\n",
         f"{REWRITING} -k compiled_step",
@@ -1820,7 +1820,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-float-does-not-take-the-dtype-of-arrays",
-        "tapegraph/recording/numpy_functions.py:met_with",
+        "tapegraph/recording/numpy_functions.py:promote_runtime_floats",
         "np.result_type(*floats) if floats else np.dtype(np.float64)",
         "np.dtype(np.float64)",
         "tests/compiling/test_arguments.py",
@@ -1910,7 +1910,7 @@ FAULTS = (
         "compile",
         "arguments-change-in-place",
         "tapegraph/capture/capture.py:Capture.in_place",
-        "        if id(x) in self.of_caller:",
+        "        if id(x) in self.caller_arrays:",
         "        if False:",
         HAZARDS,
     ),
@@ -1998,8 +1998,8 @@ FAULTS = (
         "compile",
         "a-compiled-derivative-gives-tensors-for-arrays",
         "tapegraph/compiling/compiled.py:Compiled._as_eagerly",
-        "        return mapped(_as_number if real else _as_own_number, result) if plain else result\n",
-        "        return result\n",
+        "return mapped(_as_number if real else _as_own_number, result) if plain else result",
+        "return result",
         "tests/compiling/test_jacobians.py -k 'numbers or scipy'",
     ),
     Fault(
