@@ -3279,7 +3279,7 @@ FAULTS = (
         "tapegraph/loops/scan_entry.py:scan_vjp",
         "return -(-length // every) - 1 - segment if reverse else segment",
         "return segment",
-        "tests/loops/test_scan.py",
+        "tests/loops/test_scans.py",
     ),
     Fault(
         "loops",
@@ -3287,7 +3287,7 @@ FAULTS = (
         "tapegraph/loops/scan_entry.py:scan_vjp",
         "grads[j] = grads[j] + x[at, ...]",
         "grads[j] = grads[j]",
-        "tests/loops/test_scan.py",
+        "tests/loops/test_scans.py",
     ),
     Fault(
         "loops",
@@ -3295,7 +3295,7 @@ FAULTS = (
         "tapegraph/loops/scan.py:drawn_rows",
         "rounds.reverse()",
         "pass",
-        "tests/loops/test_scan.py",
+        "tests/loops/test_scans.py",
     ),
     Fault(
         "loops",
@@ -3303,7 +3303,7 @@ FAULTS = (
         "tapegraph/recording/subprogram.py:SubProgram",
         "tuple(program.needs), numbers)",
         "tuple(program.needs))",
-        "tests/loops/test_scan.py",
+        "tests/loops/test_scans.py",
     ),
     Fault(
         "loops",
