@@ -17,8 +17,8 @@ from same_bits import same_bits
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
+from tapegraph.engines.engine import Rows
 from tapegraph.fallback.plan import Plan, records, segments
-from tapegraph.fallback.plan.segments import Rows
 from tests.compiling.beside import beside
 from tests.compiling.test_random_steps import beside_eager
 
@@ -663,3 +663,35 @@ def test_rounds_stay_inside_their_arrays():
     rounds(plan, order, 5, [Rows(h, 0, 1), Rows(y)], [Rows(h, 1, 1)])
     np.testing.assert_array_equal(h[:, 0], np.arange(6.0))
     rounds(plan, order, 0, [Rows(h, 0, 1), Rows(y)], [Rows(h, 1, 1)])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("checkpoint", [1, 3])
+@pytest.mark.parametrize("block", [1, 1000, 1 << 20])
+def test_a_scan_runs_in_c_with_the_bits_of_its_rounds(reverse, checkpoint, block, rng, monkeypatch):
+    w, xs, start = rng.normal(size=(4, 4)), rng.normal(size=(50, 3, 4)), rng.normal(size=(3, 4))
+
+    def loss(w, xs, start):
+        def body(h, x):
+            new = tg.tanh(h @ w + x)
+            return new, tg.sum(new * x, axis=0)
+
+        last, ys = tg.scan(body, start, xs, reverse=reverse, checkpoint=checkpoint)
+        return tg.sum(last * last) + tg.sum(ys * ys[::-1])
+
+    ran = []
+    run = segments.Rounds.__call__
+    monkeypatch.setattr(
+        segments.Rounds, "__call__", lambda self, n, *a: ran.append(n) or run(self, n, *a)
+    )
+    monkeypatch.setattr("tapegraph.loops.scan_entry._BLOCK", block)
+    both = tg.value_and_grad(loss, argnums=(0, 1, 2))
+
+    def found():
+        value, grads = both(w, xs, start)
+        return [np.asarray(x) for x in (value, *grads)]
+
+    got = found()
+    assert sum(ran) == 50 * (2 if checkpoint == 1 else 1)
+    monkeypatch.setenv("TAPEGRAPH_RECORDS", "0")
+    alike(got, found())
