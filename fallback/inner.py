@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.engines.engine import Inner, Reverse, Round, Rows
+from tapegraph.engines.engine import AlongRows, Inner, Reverse, Round
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run
@@ -103,12 +103,18 @@ class _PlanRound(Round):
     """A plan as a round; ``order`` are the arrays that its leaves are."""
 
     def __init__(self, plan: Plan, order: list[int]) -> None:
-        self._run, self._rounds, self._order = plan._run, plan.rounds, order
+        self._plan, self._order = plan, order
+        self._run, self._rounds = plan._run, plan.rounds
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
-        return self._run(*[arrays[i] for i in self._order])[0]  # type: ignore[no-any-return]
+        given = [arrays[i] for i in self._order]
+        try:
+            return self._run(*given)[0]  # type: ignore[no-any-return]
+        except Mismatch:
+            self._run = self._plan.in_python()
+            return self._run(*given)[0]  # type: ignore[no-any-return]
 
-    def many(self, count: int, reads: Sequence[Rows], writes: Sequence[Rows]) -> bool:
+    def many(self, count: int, reads: Sequence[AlongRows], writes: Sequence[AlongRows]) -> bool:
         if self._rounds is None:
             return False
         try:

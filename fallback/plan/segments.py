@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.engines.engine import Rows
+from tapegraph.engines.engine import AlongRows
 from tapegraph.fallback.plan import records
 from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids
 from tapegraph.fallback.plan.memory import is_dense
@@ -261,7 +261,9 @@ class Rounds:
         self._table = table
         self._most = max(1, _MOST_WORK // work)
 
-    def __call__(self, count: int, leaves: Sequence[Rows], results: Sequence[Rows]) -> None:
+    def __call__(
+        self, count: int, leaves: Sequence[AlongRows], results: Sequence[AlongRows]
+    ) -> None:
         """Run it so many times; after some milliseconds each Python can handle a signal.
 
         What a round writes the next may read: a carry is a row of an array that the round reads,

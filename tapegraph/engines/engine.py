@@ -117,7 +117,7 @@ class WholeProgram(Protocol):
         """
 
 
-class Rows(NamedTuple):
+class AlongRows(NamedTuple):
     """What each of many rounds reads or writes of an array.
 
     :ivar first: The row of the first round.
@@ -136,7 +136,7 @@ class Round(ABC):
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """Run it: from the arrays of a round to what comes out of it."""
 
-    def many(self, count: int, reads: Sequence[Rows], writes: Sequence[Rows]) -> bool:
+    def many(self, count: int, reads: Sequence[AlongRows], writes: Sequence[AlongRows]) -> bool:
         """Run so many rounds; return whether it has, which it does or does not from the first on.
 
         What a round writes, as C's order has it, the next may read.
