@@ -49,8 +49,8 @@ from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.subprogram import SubProgram
 
-# How many bytes the carries of a block take.
-_BLOCK = 1 << 20
+# How many bytes the carries of a block take, and how many rounds it has whatever they take.
+_BLOCK, _FEWEST = 1 << 18, 16
 
 
 def run_scan(
@@ -212,7 +212,7 @@ def _in_blocks(
 def _rounds_at_once(arrays: Sequence[Any], length: int) -> int:
     """Return how many rounds are run at once, for each of which arrays have a row."""
     size = sum(x.nbytes for x in arrays)
-    return max(1, min(length, _BLOCK // max(size, 1)))
+    return min(length, max(_FEWEST, _BLOCK // max(size, 1)))
 
 
 def scan_vjp(
