@@ -293,7 +293,7 @@ def test_a_float_that_changes_makes_no_new_plan():
         patch.setattr(
             fallback_inner.Plan,
             "__init__",
-            lambda self, *args: made.append(1) or original(self, *args),
+            lambda self, *a, **k: made.append(1) or original(self, *a, **k),
         )
         for rate in (0.1, 0.2, 0.3, 0.4, 0.5):
             found = []

@@ -2183,7 +2183,7 @@ FAULTS = (
     Fault(
         "compile",
         "what-lies-otherwise-fails",
-        "fallback/plan/__init__.py:Plan._or_plainly",
+        "fallback/plan/__init__.py:Plan.run",
         "except Mismatch:",
         "except ZeroDivisionError:",
         f"{RECORDS} -k odd",
