@@ -19,6 +19,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.layouts import LaidOut
 from tapegraph.lowering.rows.rules import (
+    GUARDS,
     TO_FIRST,
     NotLowered,
     cast_to,
@@ -232,10 +233,14 @@ class Writer(Translator):
         leaves.update((slot, self._variables[slot]) for slot in self._tables)
         leaves.update(state)
         leaves.update((i, x) for slots, x in zip(self._fed, feeds, strict=True) for i in slots)
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
-            for slot in self.walk(leaves):
-                if slot in targets:
-                    self._tape.watch(self.values.as_made(slot))
+        token = GUARDS.set(self._guards)
+        try:
+            with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
+                for slot in self.walk(leaves):
+                    if slot in targets:
+                        self._tape.watch(self.values.as_made(slot))
+        finally:
+            GUARDS.reset(token)
         del self._tape
         outputs = []
         self.shapes = []

@@ -30,7 +30,7 @@ from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
 from tapegraph.recording.numpy_functions import is_float, met_with
-from tapegraph.recording.op import ALL, CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
+from tapegraph.recording.op import CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import apply, as_dtype, tensor_like
 from tapegraph.recording.recorder import Recorder
@@ -82,6 +82,7 @@ class Capture(Recorder):
     :ivar gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor,
         None, or `ZEROED` or `MAYBE_ZEROED`.
     :ivar asked: State of which it was asked whether it had a gradient, and whether it had.
+    :ivar outer: The program that this one is captured for a part of, if any.
     :ivar conditions: What else must hold for a run of the program.
     :ivar frame: Where the scope was entered: a signal handler that runs inside began further in.
     :param undo: What takes back what was done to state inside, and leaves the scope.
@@ -159,7 +160,8 @@ class Capture(Recorder):
             for x in values
         )
 
-    keeps = ALL
+    keeps_all = True
+    outer: Capture | None = None
 
     @property
     def flows(self) -> bool:  # type: ignore[override]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import os
 import sys
@@ -677,6 +676,15 @@ def _is_looked_at(trace: Trace | None) -> bool:
     return trace is not None and trace.averages and is_watched()
 
 
+def hook_strategies(under_strategy: Callable[[Compiled, Any], Compiled]) -> None:
+    """Set what makes a compiled function one under a strategy: the room above that has it."""
+    global _under_strategy
+    _under_strategy = under_strategy
+
+
+_under_strategy: Callable[[Compiled, Any], Compiled]
+
+
 @overload
 def compile(
     fn: F,
@@ -788,6 +796,4 @@ def compile(
     compiled = Compiled(fn, max_traces, verify_every, on_retrace, xla)
     if strategy is None:
         return compiled
-    # By a string: it stands above, and is loaded when it is asked for.
-    distributed = importlib.import_module("tapegraph.distributed.data_parallel")
-    return distributed.under_strategy(compiled, strategy)
+    return _under_strategy(compiled, strategy)

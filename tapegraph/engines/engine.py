@@ -1,10 +1,11 @@
-"""What an engine is: it says which programs it runs, and gives their gradients."""
+"""The interface of engines: which programs they run, and their gradients."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.subprogram import SubProgram
 from tapegraph.typed import Array, Xla
 
 
@@ -34,7 +36,7 @@ class EngineDeclined(Exception):
 
 
 class Outcome(NamedTuple):
-    """Gradients of one run, whether its program was found compiled, and what compiling it took."""
+    """Gradients of one run, whether its program was cached, and the seconds of compiling it."""
 
     grads: list[Array]
     cached: bool = False
@@ -61,7 +63,7 @@ Carried = Mapping[int, int | None]
 
 
 class Many(NamedTuple):
-    """What a program is asked for that runs many times at once.
+    """A request to run a program many times at once.
 
     :ivar results: How many outputs are wanted of every run: the first ones. Of others the last
         run's.
@@ -92,15 +94,15 @@ class WholeProgram(Protocol):
 
     @property
     def variants(self) -> dict[str, float]:
-        """What compiling each of its variants is taken to cost in seconds, by its name."""
+        """The estimated seconds of compiling each variant, by name."""
 
     @property
     def compile_seconds(self) -> float:
-        """What its runs have spent compiling so far."""
+        """The seconds that its runs have spent compiling so far."""
 
     @property
     def note(self) -> str:
-        """What to say of its variants, after the engine's name."""
+        """A note on its variants, for messages."""
 
     def run(self, values: list[Any], changes: Any = None) -> Any:
         """Return the outputs, and the new values of the state that changes: two lists.
@@ -113,6 +115,42 @@ class WholeProgram(Protocol):
 
         :raises EngineDeclined: Not with these numbers. Nothing has been changed.
         """
+
+
+# From the arrays of a round to what comes out of it.
+Round = Callable[[Sequence[Any]], list[Any]]
+
+
+class Reverse(NamedTuple):
+    """A backward of an inner program.
+
+    :ivar wanted: The slots of the inputs whose gradients it gives.
+    :ivar seeded: The slots that have a cotangent; an input that has one adds to it.
+    """
+
+    wanted: tuple[int, ...]
+    seeded: tuple[int, ...]
+
+
+class Inner(ABC):
+    """An inner program, prepared to run round after round. Cotangents are those inside a sweep."""
+
+    @abstractmethod
+    def forward(self, inputs: Sequence[Any]) -> AbstractContextManager[Round]:
+        """Lend a function from arrays, in the order of the inputs, to those of the outputs.
+
+        :param inputs: An example of each.
+        """
+
+    @abstractmethod
+    def pullback(
+        self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
+    ) -> AbstractContextManager[Round]:
+        """Lend a function from such arrays, then a cotangent per seeded slot, to gradients."""
+
+    @abstractmethod
+    def strong_pullback(self, kind: Reverse) -> Round:
+        """Return the same with strong zeros."""
 
 
 class Engine(ABC):
@@ -191,6 +229,13 @@ class Engine(ABC):
         """
         self.check_whole(recording.program)
         raise NotImplementedError
+
+    def inner(self, body: SubProgram) -> Inner:
+        """Prepare the body of a loop, or a branch, to run by itself.
+
+        :raises EngineDeclined: It runs none.
+        """
+        raise EngineDeclined(f"{self.title} runs no inner programs by themselves")
 
     def unavailable(self) -> EngineDeclined | None:
         """Return why it runs nothing here, known without an import; None where it may run."""

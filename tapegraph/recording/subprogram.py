@@ -1,0 +1,146 @@
+"""Programs inside programs: the body of a loop, a branch of a choice.
+
+An entry holds its inner programs as attributes. A `SubProgram` is a program with a list of inputs
+and of outputs and no array: what the function read from outside is an input as well.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.interrupts import Lock
+from tapegraph.recording.op import INPUT, NO_ATTRS, OpKind
+from tapegraph.recording.program import Program, Recording, identity
+
+# How many inner programs are remembered, with what engines have made of them.
+MOST_KNOWN = 512
+
+
+class SubProgram:
+    """A program as an attribute of an entry: equal to another that computes the same.
+
+    :ivar recording: The program, with Python numbers, names and lines, and without arrays. Every
+        leaf but a Python number is an `INPUT`, and ``program.needs`` says through which slots a
+        gradient flows.
+    :ivar inputs: The slot of each input, in the order in which an entry passes them.
+    :ivar made: What was made of it, by who made it: derivatives, plans.
+    """
+
+    __slots__ = ("_hash", "inputs", "key", "made", "recording")
+
+    def __init__(self, recording: Recording, inputs: Sequence[int]) -> None:
+        program = recording.program
+        recording.forget(())
+        self.recording = recording
+        self.inputs = tuple(inputs)
+        numbers = tuple(map(identity, recording.scalars))
+        self.key = (program.key, self.inputs, tuple(program.needs), numbers)
+        self.made: dict[Any, Any] = {}
+        self._hash = hash(self.key)
+
+    @property
+    def program(self) -> Program:
+        """The program."""
+        return self.recording.program
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        """The slot of each output."""
+        return self.program.outputs
+
+    def types(self, slots: Sequence[int]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+        """Return shape and dtype of some slots."""
+        return [(self.program.shapes[slot], self.program.dtypes[slot]) for slot in slots]
+
+    def make(self, key: Any, maker: Callable[..., Any], *args: Any) -> Any:
+        """Return what was made before by this key, or make it."""
+        if key not in self.made:
+            self.made[key] = maker(*args)
+        return self.made[key]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, SubProgram) and self.key == other.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"<{len(self.program)} entries>"
+
+
+_known: OrderedDict[SubProgram, SubProgram] = OrderedDict()
+# By structure: the first floats that stood in it, and the slots of those that have changed since.
+_floats: OrderedDict[Any, tuple[dict[int, Any], set[int]]] = OrderedDict()
+_lock = Lock()
+
+
+def interned(found: SubProgram) -> SubProgram:
+    """Return the first program that was equal to this one, with what was made of it."""
+    with _lock():
+        return _remembered(_known, found, found)
+
+
+def _remembered(known: OrderedDict[Any, Any], key: Any, value: Any) -> Any:
+    found = known.setdefault(key, value)
+    known.move_to_end(key)
+    if len(known) > MOST_KNOWN:
+        known.popitem(last=False)
+    return found
+
+
+def feed_changed_floats(recording: Recording) -> None:
+    """Let every leaf be an input, and so each Python float that has changed since it was first met.
+
+    Such a float becomes an array of the dtype that its readers take it in: new numbers find the
+    plan of old ones.
+    """
+    program = recording.program
+    for slot in program.fed:
+        program.ops[slot] = INPUT
+        program.attrs[slot] = NO_ATTRS
+    program.wanted[:] = []
+    found = _dtypes_of_floats(recording)
+    numbers = {slot: identity(recording.values[slot]) for slot in found}
+    key = (program.key, *map(type, recording.scalars))
+    with _lock():
+        first, changed = _remembered(_floats, key, (numbers, set()))
+        changed.update(slot for slot in numbers if numbers[slot] != first[slot])
+        fed = sorted(changed)
+    program.forget_key()
+    for slot in fed:
+        program.ops[slot] = INPUT
+        program.dtypes[slot] = found[slot]
+        recording.values[slot] = np.array(recording.values[slot], found[slot])
+
+
+def _dtypes_of_floats(recording: Recording) -> dict[int, np.dtype[Any]]:
+    """Return the slots of floats that may be fed, with the dtype in which they are read."""
+    program = recording.program
+    dtypes: dict[int, Any] = {
+        slot: None for slot in program.scalars if type(recording.values[slot]) is float
+    }
+    for slot, inputs in enumerate(program.inputs):
+        if dtypes.keys().isdisjoint(inputs):
+            continue
+        op = program.ops[slot]
+        elementwise = op.kind in (OpKind.ELEMENTWISE, OpKind.COMPARISON) and op.rules is None
+        for i, dtype in zip(inputs, recording.converted(slot), strict=True):
+            # NumPy has shorter ways for some powers, which it takes by the number.
+            if i in dtypes and (not elementwise or dtype is None or op.name == "pow"):
+                del dtypes[i]
+            elif i in dtypes:
+                dtypes[i] = dtype
+    return {slot: dtype for slot, dtype in dtypes.items() if dtype is not None}
+
+
+def subprograms(attrs: Any) -> list[SubProgram]:
+    """Return the inner programs among the attributes of an entry."""
+    found: list[SubProgram] = []
+    for value in attrs.values():
+        parts = value if isinstance(value, tuple) else (value,)
+        found += [part for part in parts if isinstance(part, SubProgram)]
+    return found
