@@ -59,7 +59,7 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         node = _PREDICATES.get(ufunc)
         if node is None:
-            return numpy_functions.array_ufunc(ufunc, method, inputs, options)
+            return numpy_functions.array_ufunc(self, ufunc, method, *inputs, **options)
         tensors = [x.tensor if type(x) is GraphTracer else tensor_of(x, self.dtype) for x in inputs]
         return GraphTracer(getattr(raw, node)(**dict(zip("xy", tensors, strict=False))), self.dtype)
 
