@@ -2023,13 +2023,8 @@ FAULTS = (
         "compile",
         "a-compiled-derivative-gives-tensors-for-arrays",
         "tapegraph/compiling/compiled.py:Compiled._as_eagerly",
-<<<<<<< HEAD
-        "mapped(_as_number if real else _as_own_number, result) if plain else result",
-        "result",
-=======
         "return mapped(_as_number if real else _as_own_number, result) if plain else result",
         "return result",
->>>>>>> main
         "tests/compiling/test_jacobians.py -k 'numbers or scipy'",
     ),
     Fault(

@@ -339,20 +339,15 @@ def test_what_does_not_fit_is_named(call, said):
     [
         (lambda x: x if x[0] > 0 else -x, r"Write tg\.where\(condition, a, b\)"),
         (lambda x: float(x[0]), r"Write tg\.where"),
-        (lambda x: np.asarray(x), r"operations on tensors"),
+        (lambda x: np.asarray(x), r"has no plain number.*or return the tensor"),
         (lambda x: x[0].item(), r"or return the tensor"),
         (lambda x: range(x[0]), r"or return the tensor"),
         (lambda x: f"{x[0]:.3f}", r"or return the tensor"),
         (lambda x: x.__setitem__(0, 1.0), r"Use np\.where or np\.concatenate"),
     ],
 )
-<<<<<<< HEAD
 def test_a_number_of_one_example_does_not_leave(f, instead):
-    with pytest.raises(TypeError, match=f"received .* of .*{instead}"):
-=======
-def test_a_number_of_one_example_does_not_leave(f):
-    with pytest.raises(TypeError, match="the value differs between"):
->>>>>>> main
+    with pytest.raises(TypeError, match=instead):
         tg.vmap(f)(X)
 
 
