@@ -21,6 +21,7 @@ from tapegraph.fallback.plan import records
 from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import Compiler
 from tapegraph.fallback.plan.records import Mismatch
+from tapegraph.fallback.plan.segments import Rounds
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
@@ -39,13 +40,22 @@ class Plan:
     is never written to again.
 
     ``leaves`` are the slots whose values it takes, in order: all but Python numbers.
+
+    :param in_rounds: It is the body of a loop: ``rounds`` runs it many times in C, where all of it
+        is records, with arrays for the leaves and then for the outputs; else it is None.
     """
 
     keeps_state = False
     compile_seconds = 0.0
     note = ""
 
-    def __init__(self, recording: Recording, compiler: Compiler | None = None) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        compiler: Compiler | None = None,
+        *,
+        in_rounds: bool = False,
+    ) -> None:
         keep_freed_memory()
         self.variants: dict[str, float] = {}
         self.leaves = recording.program.fed
@@ -63,6 +73,9 @@ class Plan:
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
         finalize(self, linecache.cache.pop, file, None)
+        self.rounds: Rounds | None = None
+        if in_rounds:
+            self.rounds = source.segments.rounds(source.leaves, source.results)
         self._told: tuple[Callable[..., Any], dict[str, Any]] | None = None
 
     def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Callable[..., Any]:
