@@ -402,3 +402,25 @@ def test_the_drop_in_differentiates_a_scan():
     for derivative in (grad, hessian):
         found, wanted = (derivative(lambda w, s=s: f(s, w))(W) for s in BOTH)
         np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+
+
+def test_a_body_reads_no_gradient_and_copies_no_carry():
+    w = tg.param(W)
+    with pytest.raises(RuntimeError, match=r"\.grad"):
+        tg.scan(lambda c, x: (c, w.grad), 0.0, X)
+    with pytest.raises(tg.ConcretizationError):
+        tg.scan(lambda c, x: (tg.tensor(c) + x, None), C, X)
+
+
+def test_floats_of_a_compiled_step_are_carried_stacked_and_decide():
+    def run(scan, cond, start, step):
+        last, ys = scan(lambda c, x: (c + x * step, (c, step)), start, X[:, 0].astype(np.float32))
+        return last, ys[0], ys[1], cond(start > step, lambda: last * 2.0, lambda: last)
+
+    compiled = tg.compile(lambda start, step: run(tg.scan, tg.cond, start, step))
+    for start, step in [(1.0, 2.0)] * 4 + [(3.0, 2.0), (0.5, 0.25), (0.5, 0.75)]:
+        found = compiled(start, step)
+        wanted = run(in_python.scan, in_python.chosen, np.float64(start), np.float64(step))
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(got.data, np.asarray(want), rtol=1e-6)
+    assert compiled.traces == 1
