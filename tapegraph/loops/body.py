@@ -54,7 +54,7 @@ class Traced(NamedTuple):
     :ivar body: Its inputs are what it reads from outside, its arguments, and what it draws.
     :ivar consts: What it reads from outside: tensors, duals, examples of `vmap`.
     :ivar draws: What it draws, in order.
-    :ivar form: The structure that the function returned, with False for None.
+    :ivar form: The structure that the function returned, with True for all but None.
     """
 
     body: SubProgram
@@ -217,7 +217,7 @@ def _traced(
         for slot, node in ((slot, recording.nodes[slot]) for slot in consts)
     ]
     made = interned(SubProgram(recording, (*consts, *own)))
-    form = mapped(lambda x: x is not None, out)
+    form = mapped(lambda x: None if x is None else True, out)
     found = Traced(made, read, [draw for _, draw in body.draws], form)
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
 

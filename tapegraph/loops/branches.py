@@ -117,7 +117,7 @@ def _chosen(
     ]
     first = founds[0]
     types = first.body.types(first.body.outputs)
-    paths = [path for path, here in leaves(first.form, "the result") if here]
+    paths = [path for path, here in leaves(first.form, "the result") if here is not None]
     for found in founds:
         refuse_draws(op, found)
         try:

@@ -145,9 +145,9 @@ def _returned(out: Any) -> str:
 
 
 def replaced_present(form: Any, content: Sequence[Any]) -> Any:
-    """Return a structure that holds something else, and None where it held None or False."""
+    """Return a structure that holds something else, and None where it held None."""
     found = iter(content)
-    parts = (None if x is None or x is False else next(found) for _, x in leaves(form))
+    parts = (None if x is None else next(found) for _, x in leaves(form))
     return replaced(form, parts)
 
 
