@@ -19,19 +19,22 @@ from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.node import Node, as_leaf, next_seq
+from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
-from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
+from tapegraph.recording.op import DEFINED, JACOBIAN, OPS, PART, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
 from tapegraph.recording.subprogram import SubProgram, feed_changed_floats, interned
+from tapegraph.recording.tape import Tape
 from tapegraph.recording.values import handle_of
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
+from tapegraph.transforms.jacobian import jacobian
 from tapegraph.transforms.levels import next_tag
+from tapegraph.transforms.reverse import vjp
 from tapegraph.typed import Array
 
 
@@ -51,7 +54,7 @@ class Traced(NamedTuple):
     :ivar body: Its inputs are what it reads from outside, its arguments, and what it draws.
     :ivar consts: What it reads from outside: tensors, duals, examples of `vmap`.
     :ivar draws: What it draws, in order.
-    :ivar form: The structure that the function returned, with False for None.
+    :ivar form: The structure that the function returned, with True for all but None.
     """
 
     body: SubProgram
@@ -70,6 +73,7 @@ class Body(Capture):
 
     def __init__(self, op: str) -> None:
         super().__init__()
+        self.tape = Tape()  # of its own: nobody else is to see these entries
         self.outer = recorder().capture
         self.body = self
         self.level = next_tag()
@@ -125,6 +129,10 @@ class Body(Capture):
         self.draws.append((leaf, Draw(leaf.shape, op, draw, dtype, by)))
         return leaf
 
+    def _is_argument(self, data: Any) -> bool:
+        """Return False: what is copied, in `tg.tensor` of a carry, is read."""
+        return False
+
     # State, which a body has none of
 
     def _refuse(self, what: str, fix: str) -> NoReturn:
@@ -143,6 +151,10 @@ class Body(Capture):
     def add_gradients(self, history: Any, grads: Any, seed: Any) -> None:
         """Refuse to add to the gradient of a parameter."""
         self._refuse("backward()", "Write tg.grad(f), or call backward() on what comes out.")
+
+    def gradient(self, leaf: Any) -> Any:
+        """Refuse to read a gradient, which may be the program's outside."""
+        self._refuse("a read of .grad", "Read it outside: what a function closes over it may use.")
 
     def set_gradient(self, leaf: Any, value: Any) -> None:
         """Refuse to change a gradient."""
@@ -177,22 +189,21 @@ def traced(
     :param given: An example of each leaf.
     """
     recorder().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
-    start = next_seq()
     # In a context that is dropped: an interrupt leaves no scope in force.
-    found, inputs = quietly(_traced, op, f, arguments, given)
-    expire(leaked(start, inputs), f"{op} of {getattr(f, '__name__', 'a function')}")
-    return found
+    found, tape, inputs = quietly(_traced, op, f, arguments, given)
+    expire(leaked(0, inputs, tape), f"{op} of {getattr(f, '__name__', 'a function')}")
+    return found  # type: ignore[no-any-return]
 
 
 def _traced(
     op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
-) -> tuple[Traced, list[Any]]:
+) -> tuple[Traced, Tape, list[Any]]:
     body = Body(op)
     with body, Scope(RECORDING, True), random.unrepeated():
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]
-        outputs = [body.inside(op, tensor_like(op, x, "the result")) for x in held if x is not None]
+        outputs = [body.inside(op, as_tensor(op, x, "the result")) for x in held if x is not None]
         draws = [leaf for leaf, _ in body.draws]
         recording = body.recording([*outputs, *inputs, *draws])
     program = recording.program
@@ -206,9 +217,14 @@ def _traced(
         for slot, node in ((slot, recording.nodes[slot]) for slot in consts)
     ]
     made = interned(SubProgram(recording, (*consts, *own)))
-    form = mapped(lambda x: x is not None, out)
+    form = mapped(lambda x: None if x is None else True, out)
     found = Traced(made, read, [draw for _, draw in body.draws], form)
-    return found, [ref(x) for x in (*inputs, *draws)]
+    return found, body.tape, [ref(x) for x in (*inputs, *draws)]
+
+
+def as_tensor(op: str, x: Any, path: str, dtype: Any = np.float64) -> Any:
+    """Return what a loop is given as a tensor or a value of some level; of a float in a dtype."""
+    return tensor_like(op, recorder().number(x, dtype), path)
 
 
 class Example(NamedTuple):
@@ -258,3 +274,36 @@ class Replay(Interpreter):
         call = ELEMENTWISE.get(op.name)
         with no_grad() if ends else nullcontext():
             return call(*operands) if call else apply(op, tuple(operands), dict(attrs))
+
+    def derivatives(self, slot: int) -> dict[int, Any]:
+        """Return what a backward inside the program gives, by target."""
+        program = self.program
+        backward = program.backward_of(slot)
+        y, *seed = backward
+        targets = [program.inputs[i][1] for i in program.gradients_of(backward)]
+
+        def f(*points: Any) -> Any:
+            return self._again(dict(zip(targets, points, strict=True)), y)
+
+        points = [self.values[i] for i in targets]
+        if program.ops[slot] is JACOBIAN:
+            found = jacobian(f, tuple(range(len(points))))(*points)
+        else:
+            value, pullback = vjp(f, *points)
+            ones = as_leaf(np.ones(value.shape, value.dtype))
+            grads = pullback(self.values[seed[0]] if seed else ones)
+            found = grads if len(points) > 1 else (grads,)
+        return dict(zip(targets, found, strict=True))
+
+    def _again(self, targets: dict[int, Any], end: int) -> Any:
+        """Return a value as it is with others in the place of some that it is computed from."""
+        values, changed = self.values, set(targets)
+        self.values = list(values)
+        for i, x in targets.items():
+            self.values[i] = x
+        for slot in range(end + 1):
+            if slot not in targets and not changed.isdisjoint(self.program.inputs[slot]):
+                self.values[slot] = self.operation(slot)
+                changed.add(slot)
+        result, self.values = self.values[end], values
+        return result

@@ -40,7 +40,7 @@ from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import AlongRows, Inner, Reverse, Round
 from tapegraph.loops.body import Example, Traced, example, traced
-from tapegraph.loops.derived import cotangents, examples, nothing, taker, tangents, zeros
+from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
@@ -324,12 +324,12 @@ def scan_vjp(
             back[i] = np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i])
         for i, j in early if length else ():
             back[i] = back[i] + stacked[j][row_of(length - 1), ...]
-        totals = [nothing(arrays[i]) for i in by_const]
+        totals = [np.zeros_like(arrays[i]) for i in by_const]
         for i, j in fixed:
             for x in stacked[j]:
                 totals[by_const.index(i)] = totals[by_const.index(i)] + x
         stacks = [np.empty_like(arrays[i], order="C") for i in by_row]
-        none = {i: nothing(carry[i]) for i, _ in early}
+        none = {i: np.zeros_like(carry[i]) for i, _ in early}
         grads: dict[int, Any] = {}
         if every == 1 and not early and not read and length:
             done = in_blocks(pull, back, totals, stacks)
@@ -413,7 +413,7 @@ def recorded_scan_vjp(
     of_const = [i for i in wanted if i < first]
     types = body.types(body.outputs)
     back = [as_leaf(np.zeros(*types[i])) if g[i] is None else g[i] for i in ends]
-    totals = [as_leaf(nothing(inputs[i])) for i in of_const]
+    totals = [zeros(inputs[i]) for i in of_const]
     seeds = [*(g[i] for i in seeded), *(of_kept[i] for i in read)]
     lists = (consts, [*back, *totals], [*kept, *rows, *seeds])
     key = ("transposed", first, carries, wanted, seeded, read)

@@ -192,6 +192,9 @@ def test_trees_none_and_no_rounds():
     double = lambda c, _: ({"a": c["a"] * 2.0, "n": None}, None)  # noqa: E731
     carry, ys = tg.scan(double, {"a": 1.0, "n": None}, None, 3)
     assert (carry["a"].item(), carry["n"], ys) == (8.0, None, None)
+    flip = lambda c, x: ((c[0] + 1, np.logical_not(c[1])), None)  # noqa: E731
+    count, flag = tg.scan(flip, (0, False), X)[0]
+    assert (count.item(), flag.item(), flag.dtype) == (5, True, bool)
     last, ys = tg.scan(lambda c, x: (c + x, c), 1.0, np.zeros(0))
     assert (last.item(), ys.shape) == (1.0, (0,))
     grads = tg.grad(lambda c: tg.sum(tg.scan(lambda c, x: (c * x, c), c, np.zeros((0, 3)))[0]))(C)
@@ -314,3 +317,150 @@ def test_bodies_of_other_numbers_are_others():
             body = lambda c, x, f=f, k=number: (f(c, k), None)  # noqa: E731
             found, wanted = (scan(body, start, None, 2)[0] for scan in (tg.scan, in_python.scan))
             same_bits(found.data, wanted.data)
+
+
+def trajectory(scan, w, start):
+    """A body that differentiates."""
+    energy = lambda q: tg.sum((q @ w) ** 2) * 0.5 + tg.sum(q**4)  # noqa: E731
+
+    def leap(c, _):
+        q, p = c
+        p = p - 0.1 * tg.grad(energy)(q)
+        q = q + 0.2 * p
+        return (q, p - 0.1 * tg.grad(energy)(q)), q
+
+    (q, p), qs = scan(leap, (start, np.ones(3)), None, 4)
+    return tg.sum(q * p) + tg.sum(qs)
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        lambda s: trajectory(s, W, C),
+        lambda s: tg.grad(lambda w: trajectory(s, w, C))(W),
+        lambda s: tg.hessian(lambda q: trajectory(s, W, q))(C),
+        lambda s: tg.vmap(lambda q: trajectory(s, W, q))(X),
+        lambda s: tg.vmap(tg.grad(lambda q: trajectory(s, W, q)))(X),
+        lambda s: tg.jvp(lambda w: trajectory(s, w, C), (W,), (T,))[1],
+    ],
+    ids=["value", "grad", "hessian", "vmap", "vmap of grad", "jvp"],
+)
+def test_a_body_may_differentiate(derivative):
+    found, wanted = (np.asarray(getattr(x, "data", x)) for x in map(derivative, BOTH))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+BOTH = (tg.scan, in_python.scan)
+
+
+def test_floats_that_change_in_a_compiled_step():
+    class Model:
+        rate = 0.1
+
+        def run(self, scan, x, factor):
+            body = lambda c, r: (tg.tanh(c * self.rate) + r * (factor * 2.0), c)  # noqa: E731
+            return scan(body, np.zeros(3), x)[0]
+
+    model = Model()
+    step = tg.compile(lambda x, factor: model.run(tg.scan, x, factor))
+    for rate in (0.1, 0.1, 0.1, 0.2, 0.3, 0.3):
+        for factor in (1.0, 1.0, 2.0, 3.0):
+            model.rate = rate
+            same_bits(step(X, factor).data, model.run(in_python.scan, X, factor).data)
+    assert step.traces <= 3
+
+
+def test_examples_draw_as_vmap_says():
+    f = lambda x: tg.scan(lambda c, r: (c + tg.random.normal(size=3), None), x, X)[0]  # noqa: E731
+    with pytest.raises(RuntimeError, match="randomness"):
+        tg.vmap(f)(T)
+    assert tg.vmap(f, randomness="different")(np.zeros((4, 3))).std(axis=0).min() > 0.1
+    same = tg.vmap(f, randomness="same")(np.zeros((4, 3)))
+    same_bits(same, np.broadcast_to(same[0], (4, 3)))
+
+
+def test_what_no_grad_ends_in_a_body():
+    found = []
+    for scan in BOTH:
+        w = tg.param(W)
+
+        def body(c, x, w=w):
+            with tg.no_grad():
+                total = tg.sum(c @ w)
+            return tg.tanh(c @ w + x * total), None
+
+        tg.sum(scan(body, C, X)[0]).backward()
+        found.append(w.grad)
+    same_bits(*found)
+
+
+def test_the_drop_in_differentiates_a_scan():
+    from tapegraph.autograd import grad, hessian
+    from tapegraph.autograd import numpy as anp
+
+    def f(scan, w):
+        last, _ = scan(lambda c, x: (anp.tanh(anp.dot(c, w) + x), None), C, X)
+        return anp.sum(last**2)
+
+    for derivative in (grad, hessian):
+        found, wanted = (derivative(lambda w, s=s: f(s, w))(W) for s in BOTH)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+
+
+def test_a_body_reads_no_gradient_and_copies_no_carry():
+    w = tg.param(W)
+    with pytest.raises(RuntimeError, match=r"\.grad"):
+        tg.scan(lambda c, x: (c, w.grad), 0.0, X)
+    with pytest.raises(tg.ConcretizationError):
+        tg.scan(lambda c, x: (tg.tensor(c) + x, None), C, X)
+
+
+def test_floats_of_a_compiled_step_are_carried_stacked_and_decide():
+    def run(scan, cond, start, step):
+        last, ys = scan(lambda c, x: (c + x * step, (c, step)), start, X[:, 0].astype(np.float32))
+        return last, ys[0], ys[1], cond(start > step, lambda: last * 2.0, lambda: last)
+
+    compiled = tg.compile(lambda start, step: run(tg.scan, tg.cond, start, step))
+    for start, step in [(1.0, 2.0)] * 4 + [(3.0, 2.0), (0.5, 0.25), (0.5, 0.75)]:
+        found = compiled(start, step)
+        wanted = run(in_python.scan, in_python.chosen, np.float64(start), np.float64(step))
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(got.data, np.asarray(want), rtol=1e-6)
+    assert compiled.traces == 1
+
+
+@pytest.mark.parametrize("read", [tg.gather, lambda table, i: table[i]], ids=["gather", "index"])
+def test_rows_of_a_table(read):
+    found = []
+    for scan in BOTH:
+        table = tg.param(np.arange(18.0).reshape(6, 3) / 9)
+        body = lambda c, i, t=table: (tg.tanh(c + read(t, i)), None)  # noqa: E731
+        tg.sum(scan(body, np.zeros(3), np.array([0, 2, 2, 5]))[0]).backward()
+        found.append(table.grad)
+    same_bits(*found)
+
+
+def kalman(scan, noise):
+    """The likelihood of a filter: products, solutions and transposes of matrices."""
+    motion, seen = np.array([[1.0, 0.1], [0.0, 1.0]]), np.array([[1.0, 0.0]])
+
+    def step(carry, z):
+        m, p = carry
+        m, p = motion @ m, motion @ p @ motion.T + noise
+        s = seen @ p @ seen.T + 0.1
+        gain = np.linalg.solve(s, seen @ p).T
+        miss = z - seen @ m
+        return (m + gain @ miss, p - gain @ seen @ p), miss**2 / s[0, 0]
+
+    (_, p), misses = scan(step, (np.zeros(2), np.eye(2)), X[:, :1])
+    return tg.sum(misses) + tg.sum(p)
+
+
+def test_a_kalman_filter():
+    noise = np.array([[0.2, 0.05], [0.05, 0.1]])
+    same_bits(*(tg.grad(lambda q, s=s: kalman(s, q))(noise) for s in BOTH))
+    found, wanted = (tg.hessian(lambda q, s=s: kalman(s, q))(noise) for s in BOTH)
+    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)
+    found = tg.vmap(lambda q: kalman(tg.scan, q))(np.stack([noise, 2.0 * noise]))
+    wanted = [kalman(in_python.scan, q).item() for q in (noise, 2.0 * noise)]
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
