@@ -121,6 +121,8 @@ class Translator(Interpreter):
             if self._strong_zero and op.rules is None:
                 return with_strong_zeros(op.name, row)
             rule, zeros = row.rule, "its zeros"
+            if self._whole and row.whole is not None:
+                rule = row.whole
         if self._strong_zero:
             raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps {zeros}")
         return rule

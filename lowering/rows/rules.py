@@ -42,6 +42,7 @@ class Row(NamedTuple):
     :ivar shape: Gives the shape of a result from those of the operands: eager kernels compute
         forwards of it. Those of element-wise operations broadcast.
     :ivar reads_rows: Tells from the attributes whether it reads whole rows of its first input.
+    :ivar whole: The rule in whole programs, where the node of a plain backward is not the fastest.
     """
 
     rule: Rule
@@ -50,6 +51,7 @@ class Row(NamedTuple):
     strong_zero: Rule | None = None
     shape: Callable[..., tuple[int, ...]] | None = None
     reads_rows: Callable[..., bool] = lambda **attrs: False
+    whole: Rule | None = None
 
 
 LOWERINGS: dict[str, Row] = {}

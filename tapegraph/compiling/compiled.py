@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
 import numpy as np
 
 from tapegraph import markup, random
+from tapegraph.arrays.buffers import is_shared
 from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
 from tapegraph.compiling.float_arithmetic import NotReal
@@ -206,8 +207,8 @@ class Compiled:
                 if getattr(method, "__func__", None) is self:
                     return self.__get__(args[0])(*args[1:], **kwargs)
             raise
-        result = self._alone(self._call, structure, [value for _, value in found])
-        return self._as_eagerly(result, args, kwargs) if self._is_derivative else result
+        result, real = self._alone(self._call, structure, [value for _, value in found])
+        return self._as_eagerly(result, args, kwargs, real) if self._is_derivative else result
 
     def _alone(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do some work while no other thread does: all of it, or nothing."""
@@ -231,10 +232,13 @@ class Compiled:
             finally:
                 self._runs_in = None
 
-    def _call(self, structure: Any, given: list[Any], undo: Undo) -> Any:
+    def _call(self, structure: Any, given: list[Any], undo: Undo) -> tuple[Any, bool]:
         return self._called(self._entry((structure, recorder().flows)), structure, given, undo)
 
-    def _called(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
+    def _called(
+        self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo
+    ) -> tuple[Any, bool]:
+        """Return the result, and whether the call was a real one."""
         entry.calls += 1
         if entry.view.fed:
             given = [*given, *(place.read() for place in entry.view.fed)]
@@ -243,19 +247,19 @@ class Compiled:
             entry.programs, entry.unchecked = None, 0
         real = entry.calls == entry.real or _is_looked_at(trace)
         if trace is None or entry.programs is None or real:
-            return self._real(entry, structure, given, undo)
+            return self._real(entry, structure, given, undo), True
         entry.unchecked += 1
         if entry.leaked:
             self._expire(entry)
         if trace.draws:
             random.come_back(undo)
         try:
-            return entry.programs.run(given, undo)
+            return entry.programs.run(given, undo), False
         except AskReal as asked:
             take_back(undo)
             if isinstance(asked, NotReal):  # what was recorded is of floats alone
                 entry.trace = entry.programs = None
-            return self._real(entry, structure, given, undo)
+            return self._real(entry, structure, given, undo), True
         except (ArithmeticError, LookupError, ValueError):  # what was given is at fault
             if not trace.averages:  # a real call would be a second average, here alone
                 self._raise_as_really(structure, given[: len(given) - len(entry.view.fed)])
@@ -505,13 +509,13 @@ class Compiled:
                     raise
                 progress(results.count)
         stacked = results.stacked()
-        return self._as_eagerly(stacked, args, kwargs) if self._is_derivative else stacked
+        return self._as_eagerly(stacked, args, kwargs, True) if self._is_derivative else stacked
 
     @staticmethod
-    def _as_eagerly(result: Any, args: Any, kwargs: Any) -> Any:
+    def _as_eagerly(result: Any, args: Any, kwargs: Any, real: bool) -> Any:
         """Return results in the kinds of eager calls: numbers for numbers, tensors for tensors."""
         plain = not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
-        return mapped(_as_number, result) if plain else result
+        return mapped(_as_number if real else _as_own_number, result) if plain else result
 
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
         """Make the next calls of a scan: all alike ones, up to the next real call."""
@@ -530,7 +534,8 @@ class Compiled:
             if done == runs:
                 return
             block = calls.block(results.count)
-        results.add(self._called(entry, block.structure, block.given, undo))
+        result, _ = self._called(entry, block.structure, block.given, undo)
+        results.add(result)
 
     def _expire(self, entry: _KnownCall) -> None:
         """Invalidate tensors leaked from real calls."""
@@ -631,6 +636,15 @@ def derivative_function(f: F) -> F:
 def _is_derivative(f: Any) -> bool:
     f = getattr(f, "__func__", f)
     return isinstance(f, FunctionType) and f in _DERIVATIVES  # other callables may have no hash
+
+
+def _as_own_number(x: Any) -> Any:
+    """Return what `_as_number` does, of a tensor that a program has just made."""
+    if not isinstance(x, Node) or x.shape == ():
+        return _as_number(x)
+    restore(x)
+    alone = x._array.base is None and x._array.flags.writeable and not is_shared(x)
+    return x._array if alone else np.array(x._array)
 
 
 def _as_number(x: Any) -> Any:

@@ -491,7 +491,7 @@ class Gradient:
         """Return the input that decides on the kind of the value: a tensor if there is one."""
         for argument in lifted.values():
             for x in argument.given:
-                if isinstance(x, (Tensor, Dual)):
+                if type(x) is not np.ndarray and isinstance(x, (Tensor, Dual)):
                     return x
         return 0.0
 
