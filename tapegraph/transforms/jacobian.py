@@ -69,6 +69,7 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
     """Return `jacobian` by forward mode, a tangent per element of the arguments; JAX's name.
 
     :param f, argnums: As for `jacobian`.
+    :returns: Callable. As that of `jacobian`.
 
     >>> tg.jacfwd(lambda x: tg.stack([x, x**2, x**3]))(2.0)
     array([ 1.,  4., 12.])
@@ -80,6 +81,7 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
     """Return `jacobian` by reverse mode, a cotangent per element of the result; JAX's name.
 
     :param f, argnums: As for `jacobian`.
+    :returns: Callable. As that of `jacobian`.
 
     >>> tg.jacrev(lambda x: tg.sum(x**2))(np.array([1.0, 2.0]))
     array([2., 4.])
