@@ -1,9 +1,10 @@
-"""NumPy's warnings of a forward, given at the user's line; and none at all where nobody asks.
+"""Repeat NumPy's warnings of a forward at the user's line, once per line.
 
-NumPy warns at the line that calls it, which is one of ours, and Python shows a line's warning once.
-So within the library these warnings are raised; who runs a forward catches them, runs it again
-without, and warns at the user's line. A forward that does not warn pays nothing. NumPy's functions
-that are written in Python, and conversions outside a forward, are `watched` from the start.
+NumPy warns at the line that calls it, a line of the library, and Python shows a line's warning
+once. So within the library these warnings are raised; the caller of a forward catches them, runs
+the forward again without them, and warns at the user's line. A forward that does not warn pays
+nothing. NumPy's functions written in Python, and conversions outside a forward, are `watched` from
+the start.
 """
 
 from __future__ import annotations

@@ -502,10 +502,10 @@ def test_table():
     assert report.table(result()).splitlines() == [
         "fake: does nothing (2 rounds)",
         "",
-        "                  ms a step   tapegraph native / it  tapegraph auto / it",
+        "                  ms a step  tapegraph native ÷ this  tapegraph auto ÷ this",
         "tapegraph native       1.50",
         "tapegraph auto         2.00",
-        "torch                  2.00  0.750 (0.625 to 0.875)  1.00 (1.00 to 1.00)",
+        "torch                  2.00   0.750 (0.625 to 0.875)    1.00 (1.00 to 1.00)",
         "",
         "- jax left out: jax is not installed",
         "- so there",
