@@ -147,7 +147,12 @@ def has_nan(grad: Cotangent) -> bool:
     look at each element that NumPy has.
     """
     array = grad.values if type(grad) is RowSparse else grad
-    square = _square(array)
+    if array.ndim == 1 and array.strides[0] == array.itemsize:
+        square = array.dot(array)  # np.dot would ask it whether it is an array
+    elif array.ndim:
+        square = _square(array)
+    else:
+        square = array.item()
     return bool(np.isnan(array).any() if square is None else square != square)
 
 
@@ -164,8 +169,6 @@ def is_finite(grad: Cotangent) -> bool:
 
 def _square(array: DuckArray) -> DuckArray:
     """Return the product of an array with itself; None where it does not lie in one run."""
-    if array.ndim == 1 and array.strides[0] == array.itemsize:
-        return array.dot(array)  # np.dot would ask it whether it is an array
     if 0 in array.strides:  # the same numbers again and again
         array = array[tuple(slice(None) if step else slice(0, 1) for step in array.strides)]
     if array.flags.c_contiguous or array.flags.f_contiguous:

@@ -714,6 +714,8 @@ def limits_of(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def _clip(x: DuckArray, low: DuckArray, high: DuckArray) -> DuckArray:
+    if getattr(x, "dtype", None) == np.float64:  # to which nothing overflows
+        return np.clip(x, low, high)
     return watched("clip", np.clip, x, low, high)
 
 
@@ -736,9 +738,14 @@ def clip(
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
     """
+    for name, value, other, given in (("a_min", a_min, "min", min), ("a_max", a_max, "max", max)):
+        if value is not None and given is not None:
+            received = f"both {name}= and {other}="
+            raise TypeError(message("clip", received, "one of them", f"Leave {other}= away."))
     x = operand("clip", a, "a")
-    low = _bound("a_min", a_min, "min", min)
-    high = _bound("a_max", a_max, "max", max)
+    low, high = min if a_min is None else a_min, max if a_max is None else a_max
+    low = None if low is None else operand("clip", low, "a_min")
+    high = None if high is None else operand("clip", high, "a_max")
     if low is None and high is None:
         return tensor_like("clip", x)
     if low is None or high is None:  # then that of the dtype, which limits nothing
@@ -751,14 +758,6 @@ def clip(
     except ValueError:
         _check_broadcast("clip", x, low, high)
         raise
-
-
-def _bound(name: str, value: DuckArray, other_name: str, other: DuckArray) -> DuckArray:
-    if value is not None and other is not None:
-        received = f"both {name}= and {other_name}="
-        raise TypeError(message("clip", received, "one of them", f"Leave {other_name}= away."))
-    value = other if value is None else value
-    return None if value is None else operand("clip", value, name)
 
 
 @unary("sign", np.sign)

@@ -27,6 +27,7 @@ from tapegraph.ops.shape import (
     stack,
     swapaxes,
 )
+from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.numpy_functions import (
     array_of,
@@ -594,13 +595,13 @@ def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
     >>> tg.param([[1.0, 2.0], [3.0, 4.0]])[:, 1].data
     array([2., 4.])
     """
-    array = tensor_like("getitem", x)
+    array = x if type(x) is nodes.tensor_class else tensor_like("getitem", x)
     places, shape = key if isinstance(key, tuple) else (key,), array.shape
     if _PLACES.issuperset(map(type, places)) and len(places) <= len(shape):
-        return _basic(array, [*places, *[slice(None)] * (len(shape) - len(places))])
+        return _basic(array, shape, [*places, *[slice(None)] * (len(shape) - len(places))])
     parts = _expanded(places, shape)
     if all(map(_is_basic, parts)):
-        return _basic(array, parts)
+        return _basic(array, shape, parts)
     return _advanced(array, parts)
 
 
@@ -678,11 +679,11 @@ def _count(parts: list[DuckArray]) -> int:
     return total
 
 
-def _basic(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
+def _basic(x: DuckArray, shape: tuple[int, ...], parts: list[DuckArray]) -> DuckArray:
     begin: list[int] = []
     end: list[int] = []
     plan: list[DuckArray] = []
-    axis, shape = 0, x.shape
+    axis = 0
     for part in parts:
         if part is None:
             begin.append(0)
@@ -691,7 +692,11 @@ def _basic(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
             continue
         length = shape[axis]
         if isinstance(part, slice):
-            start, stop, step = _bounds(part, length)
+            try:
+                start, stop, step = part.indices(length)
+            except (TypeError, ValueError) as error:
+                expected = "a slice of integers with a step other than 0"
+                raise IndexError(message("getitem", repr(part), expected)) from error
             count = len(range(start, stop, step))
             if count < 2:  # the step takes none, however long
                 start, step = (start if count else 0), 1
@@ -709,14 +714,6 @@ def _basic(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
     starts = as_leaf(np.array(begin, dtype=np.int64))
     ends = as_leaf(np.array(end, dtype=np.int64))
     return apply(GETITEM, (x, starts, ends), {"plan": tuple(plan)})
-
-
-def _bounds(part: slice, length: int) -> tuple[int, int, int]:
-    try:
-        return part.indices(length)
-    except (TypeError, ValueError) as error:
-        expected = "a slice of integers with a step other than 0"
-        raise IndexError(message("getitem", repr(part), expected)) from error
 
 
 def _advanced(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
@@ -752,7 +749,7 @@ def _parted(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
     taken = _advanced(x, [*parts[:place], None, *after])
     behind = sum(p is None or isinstance(p, slice) for p in after)
     dropped = [0 if a == taken.ndim - 1 - behind else slice(None) for a in range(taken.ndim)]
-    return _basic(taken, dropped)
+    return _basic(taken, taken.shape, dropped)
 
 
 def _mixed(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
@@ -773,7 +770,7 @@ def _mixed(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
         else:
             first.extend([slice(None)] * (part.ndim if _is_mask(part) else 1))
             then.append(part)
-    return _advanced(_basic(x, first), then)
+    return _advanced(_basic(x, x.shape, first), then)
 
 
 def _is_rest(part: DuckArray) -> bool:

@@ -803,8 +803,7 @@ def lstsq(
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
     Gradients flow through all but the rank, an int. They hold where the rank does not change. In
-    `tg.vmap` the rank is a tensor where ranks differ among examples, of which none has residuals
-    then.
+    `tg.vmap` it is a tensor where matrices differ in rank, and then no example has residuals.
 
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank

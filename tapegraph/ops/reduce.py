@@ -33,6 +33,7 @@ from tapegraph.ops.elementwise import (
 from tapegraph.ops.elementwise import where as choose_by
 from tapegraph.ops.index import getitem
 from tapegraph.ops.shape import broadcast_to, concat, moveaxis, permuted, reshape
+from tapegraph.recording import node as nodes
 from tapegraph.recording.node import as_float, as_leaf, numeric, real_dtype
 from tapegraph.recording.numpy_functions import (
     array_of,
@@ -76,8 +77,18 @@ __all__ = [
 add_up: Any = np.add.reduce
 
 
+# Rows of fewer numbers NumPy adds up from left to right, and many rows in the time of many calls.
+_SHORT, _MANY = 8, 256
+
+
 def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> DuckArray:
     along = None if len(axis) == x.ndim else axis  # NumPy then takes contiguous memory in one run
+    length = x.shape[-1] if along == (x.ndim - 1,) else 0
+    if 1 < length < _SHORT and x.size >= _MANY * length and x.dtype.char in "fd":
+        total = x[..., 0] + 0.0  # as NumPy, which begins with 0.0
+        for place in range(1, length):  # column by column, with the same bits
+            total += x[..., place]
+        return total[..., None] if keepdims else total
     return add_up(x, axis=along, keepdims=keepdims)
 
 
@@ -476,7 +487,7 @@ def std(
 def _lost(name: str, ddof: float, correction: float | None) -> float:
     """Return the degrees of freedom lost, by either of their names."""
     if correction is None:
-        return as_float(ddof, name, "ddof")
+        return float(ddof) if type(ddof) is int else as_float(ddof, name, "ddof")
     if ddof != 0:
         received = f"ddof={ddof} and correction={correction}"
         raise ValueError(message(name, received, "one of them, which mean the same"))
@@ -493,16 +504,22 @@ def _variance(
     where: DuckArray,
     middle: DuckArray,
 ) -> DuckArray:
-    x, axes = _operand(name, a, axis)
-    if middle is None:
-        middle = mean(x, axes, keepdims=True, dtype=dtype, where=where)
-    else:
+    x = a if type(a) is nodes.tensor_class else tensor_like(name, a, "a")
+    shape = x.shape
+    axes = some_axes(name, axis, len(shape))
+    if middle is not None:
         middle = tensor_like(name, middle, "mean")
-        check_spreads(name, "mean", middle.shape, x.shape)
+        check_spreads(name, "mean", middle.shape, shape)
+    elif dtype is None and where is None:
+        middle = apply(MEAN, (x,), {"axis": axes, "keepdims": True})
+    else:
+        middle = mean(x, axes, keepdims=True, dtype=dtype, where=where)
     squares = squared(sub(x, middle))
     if where is None:
-        count: DuckArray = _count(x.shape, axes)
-        total = sum(squares, axes, keepdims, dtype=dtype)
+        count: DuckArray = _count(shape, axes)
+        if dtype is not None:
+            squares = astype(squares, dtype, copy=False)
+        total = apply(SUM, (squares,), {"axis": axes, "keepdims": bool(keepdims)})
         variance = div(total, count - lost if count > lost else 0.0)
         if count == 1 and lost >= 1:  # 0 / 0, whose derivative is NaN though the 0 does not move
             return add(variance, mul(real(sum(x, axes, keepdims)), math.nan))
@@ -514,7 +531,7 @@ def _variance(
 
 def squared(x: DuckArray) -> DuckArray:
     """Return the square of each element's size."""
-    if not is_complex(x):
+    if x.dtype.kind != "c":
         return mul(x, x)
     a, b = real(x), imag(x)
     return add(mul(a, a), mul(b, b))

@@ -1,4 +1,4 @@
-"""Where gradients are kept: reading, zeroing, and committing those of one backward at once."""
+"""Storage of gradients: read, zero, and commit those of one backward at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tapegraph.recording.tape import Tape
 from tapegraph.typed import Array
 
 
-class Kept(NamedTuple):
+class DeferredGradient(NamedTuple):
     """A gradient that an engine holds until it is read."""
 
     dense: Callable[[], Array]
 
 
-# A gradient that was zeroed and not yet read: the next backward stores instead of adding.
+# A zeroed gradient that was not read: the next backward stores instead of adding.
 ZERO = object()
 _commit = Lock()
 
@@ -33,7 +33,7 @@ _commit = Lock()
 def read(node: Node) -> Array | None:
     """Return a node's gradient, or None before the first backward.
 
-    A signal handler or another thread may store one meanwhile: then that is read.
+    A signal handler or another thread may store one meanwhile; that one is then returned.
     """
     while True:
         grad = getattr(node, "_grad", None)
@@ -47,7 +47,7 @@ def read(node: Node) -> Array | None:
 def held(node: Node) -> Any:
     """Return a node's gradient as it is stored: an array, a `RowSparse`, ``ZERO`` or None."""
     grad = getattr(node, "_grad", None)
-    return read(node) if type(grad) is Kept else grad
+    return read(node) if type(grad) is DeferredGradient else grad
 
 
 def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
@@ -72,20 +72,24 @@ def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
                 if grad.base is not None or grad.dtype != array.dtype or id(grad) in handed_out:
                     grad = np.array(grad, dtype=array.dtype)
                 handed_out.add(id(grad))
-            before = held(node)
-            tape.add_param(node)
+            before = getattr(node, "_grad", None)
             if before is None or before is ZERO:
                 changes.append(partial(set_gradient, node, grad))
                 continue
+            if type(before) is DeferredGradient:
+                before = read(node)
             if type(before) is np.ndarray:
-                fitting("backward", node, before)
-            if type(before) is not np.ndarray or not before.flags.writeable:
-                changes.append(partial(set_gradient, node, before + grad))
-            elif type(grad) is RowSparse:
-                changes.append(partial(setitem, before, *grad.moved(before)))
-            else:
-                sums.append(before)
-                parts.append(grad)
+                if before.shape != array.shape or before.dtype != array.dtype:
+                    raise _unfitting("backward", node, before)
+                if before.flags.writeable:
+                    if type(grad) is RowSparse:
+                        changes.append(partial(setitem, before, *grad.moved(before)))
+                    else:
+                        sums.append(before)
+                        parts.append(grad)
+                    continue
+            changes.append(partial(set_gradient, node, before + grad))
+        tape.add_params(nodes)
         if sums:  # an overflow must not stop half-way
             changes.append(partial(make, map(np.add, sums, parts, sums)))
             quietly(make, together(changes))
@@ -94,14 +98,19 @@ def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
 
 
 def fitting(op: str, node: Node, grad: Any) -> Any:
-    """Return a gradient of a node, which a user may have reshaped or reinterpreted in place.
+    """Return a node's gradient, which a user may have reshaped or reinterpreted in place.
 
-    :raises RuntimeError: It does not fit any more.
+    :raises RuntimeError: Its shape or dtype is no longer the node's.
     """
     array = node if node._array is None else node._array
     if grad.shape == array.shape and grad.dtype == array.dtype:
         return grad
+    raise _unfitting(op, node, grad)
+
+
+def _unfitting(op: str, node: Node, grad: Any) -> RuntimeError:
+    array = node if node._array is None else node._array
     label = f"{node.name!r}" if node.name else f"of shape {array.shape}"
     received = f"a .grad of shape {grad.shape} and dtype {grad.dtype} on {node._op.name} {label}"
     fix = "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None."
-    raise RuntimeError(message(op, received, f"shape {array.shape} and dtype {array.dtype}", fix))
+    return RuntimeError(message(op, received, f"shape {array.shape} and dtype {array.dtype}", fix))

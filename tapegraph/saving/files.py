@@ -190,16 +190,16 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for _, array in ordered:
             # Little-endian, in C order: copied part by part if need be.
-            contiguous: Any = [["readonly", "contig"]]
-            for part in np.nditer(
+            parts: Any = np.nditer(
                 [array],
                 flags=["external_loop", "buffered", "zerosize_ok"],
-                op_flags=contiguous,
+                op_flags=[["readonly", "contig"]],
                 op_dtypes=[array.dtype.newbyteorder("<")],
                 order="C",
                 casting="equiv",
                 buffersize=_WRITTEN // array.itemsize,
-            ):
+            )
+            for part in parts:
                 file.write(part)
 
 
