@@ -37,7 +37,8 @@ warnings.filterwarnings(
 
 # What is to happen where a number overflows and the like, as NumPy keeps it: another object each
 # time that it is set. It is private, and where it is not there NumPy is asked each time.
-_in_force = getattr(getattr(np, "_core", None) and np._core.umath, "_extobj_contextvar", None)
+_core: Any = getattr(np, "_core", None)
+_in_force = getattr(_core and _core.umath, "_extobj_contextvar", None)
 _mild: Any = None  # the last one that raises and calls nothing
 
 

@@ -112,7 +112,10 @@ class Segments:
             return None
         if isinstance(value, np.ndarray) and not is_dense(value):
             return None
-        return records_of(instr.function, concrete(instr.args), concrete(instr.kwargs), value)
+        found: Records | None = records_of(
+            instr.function, concrete(instr.args), concrete(instr.kwargs), value
+        )
+        return found
 
     def _cut(self) -> None:
         """Find the runs of instructions that become segments."""

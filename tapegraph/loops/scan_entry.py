@@ -211,7 +211,7 @@ def _in_blocks(
 
 def _rounds_at_once(arrays: Sequence[Any], length: int) -> int:
     """Return how many rounds are run at once, for each of which arrays have a row."""
-    size = sum(x.nbytes for x in arrays)
+    size: int = sum(x.nbytes for x in arrays)
     return min(length, max(_FEWEST, _BLOCK // max(size, 1)))
 
 

@@ -1233,8 +1233,8 @@ def where(
     try:
         return apply(WHERE, (mask, a, b))
     except ValueError as error:
-        shapes = [np.shape(getattr(v, "_array", v)) for v in (mask, a, b)]
-        received = f"shapes {shapes}"
+        values: list[Any] = [getattr(v, "_array", v) for v in (mask, a, b)]
+        received = f"shapes {[np.shape(v) for v in values]}"
         raise ValueError(message("where", received, "shapes that broadcast together")) from error
 
 
