@@ -203,7 +203,9 @@ def _traced(
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]
-        outputs = [body.inside(op, as_tensor(op, x, "the result")) for x in held if x is not None]
+        outputs = [
+            body.inside(op, loop_operand(op, x, "the result")) for x in held if x is not None
+        ]
         draws = [leaf for leaf, _ in body.draws]
         recording = body.recording([*outputs, *inputs, *draws])
     program = recording.program
@@ -222,7 +224,7 @@ def _traced(
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
 
 
-def as_tensor(op: str, x: Any, path: str, dtype: Any = np.float64) -> Any:
+def loop_operand(op: str, x: Any, path: str, dtype: Any = np.float64) -> Any:
     """Return what a loop is given as a tensor or a value of some level; of a float in a dtype."""
     return tensor_like(op, recorder().number(x, dtype), path)
 
