@@ -69,15 +69,15 @@ class StepGraph:
     ) -> None:
         tf, program = tensorflow(), recording.program
         # XLA would join constants, so it is fed them, after the inputs.
-        hidden = _hidden(recording, variables, inputs) if with_xla else []
-        self._hidden = [tf.constant(value) for value, _ in hidden]
+        hidden = _fed_constants(recording, variables, inputs) if with_xla else []
+        self._fed_constants = [tf.constant(value) for value, _ in hidden]
         fed = [*([slot] for slot in inputs), *(slots for _, slots in hidden)]
         emits = (writer or Writer)(recording, variables, fed, xla=with_xla, careful=careful)
         traced = tf.function(
             emits.step,
             input_signature=[
                 *emits.signature(inputs),
-                *(tf.TensorSpec(h.shape, h.dtype) for h in self._hidden),
+                *(tf.TensorSpec(h.shape, h.dtype) for h in self._fed_constants),
             ],
             autograph=False,
             jit_compile=True if with_xla else None,
@@ -99,7 +99,7 @@ class StepGraph:
         outputs = self._outputs(ran)
         writes = changes(outputs)
         flag: Iterator[Any] = islice(map(memoryview, ran), 1)  # type: ignore[arg-type]
-        result = self.call.begin([*feeds, *self._hidden])
+        result = self.call.begin([*feeds, *self._fed_constants])
         try:
             right = self.call.apart(_commit, result, ran, flag, writes)
         except Exception as error:
@@ -362,7 +362,7 @@ class Writer(Translator):
         return tensorflow().constant(True)
 
 
-def _hidden(
+def _fed_constants(
     recording: Recording, variables: Mapping[int, Any], inputs: list[int]
 ) -> list[tuple[Array, list[int]]]:
     """Return the numbers that XLA is fed, so that it joins no two of them, and who has each.
