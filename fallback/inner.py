@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.engines.engine import AlongRows, Inner, Reverse, Round
+from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run
@@ -114,7 +114,7 @@ class _PlanRound(Round):
             self._run = self._plan.in_python()
             return self._run(*given)[0]  # type: ignore[no-any-return]
 
-    def many(self, count: int, reads: Sequence[AlongRows], writes: Sequence[AlongRows]) -> bool:
+    def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
         if self._rounds is None:
             return False
         try:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.engines.engine import AlongRows
+from tapegraph.engines.engine import RoundRows
 from tapegraph.fallback.plan import records
 from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids
 from tapegraph.fallback.plan.memory import is_dense
@@ -265,7 +265,7 @@ class Rounds:
         self._most = max(1, _MOST_WORK // work)
 
     def __call__(
-        self, count: int, leaves: Sequence[AlongRows], results: Sequence[AlongRows]
+        self, count: int, leaves: Sequence[RoundRows], results: Sequence[RoundRows]
     ) -> None:
         """Run it so many times; after some milliseconds each Python can handle a signal.
 

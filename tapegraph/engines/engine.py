@@ -119,7 +119,7 @@ class WholeProgram(Protocol):
         """
 
 
-class AlongRows(NamedTuple):
+class RoundRows(NamedTuple):
     """What each of many rounds reads or writes of an array.
 
     :ivar first: The row of the first round.
@@ -138,7 +138,7 @@ class Round(ABC):
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         """Run it: from the arrays of a round to what comes out of it."""
 
-    def many(self, count: int, reads: Sequence[AlongRows], writes: Sequence[AlongRows]) -> bool:
+    def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
         """Run so many rounds; return whether it has, which it does or does not from the first on.
 
         What a round writes, as C's order has it, the next may read.

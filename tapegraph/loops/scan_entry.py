@@ -38,7 +38,7 @@ import numpy as np
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
-from tapegraph.engines.engine import AlongRows, Inner, Reverse, Round
+from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.loops.body import Example, Traced, example, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
 from tapegraph.numpy_warnings import quietly
@@ -192,9 +192,9 @@ def _in_blocks(
     for start in range(0, length, size):
         n = min(size, length - start)
         t = length - 1 - start if reverse else start
-        of_rows, of_stacks = ([AlongRows(x, t, by) for x in part] for part in (rows, stacks))
-        reads = [*map(AlongRows, consts), *(AlongRows(w, 0, 1) for w in works), *of_rows]
-        if not step.many(n, reads, [*(AlongRows(w, 1, 1) for w in works), *of_stacks]):
+        of_rows, of_stacks = ([RoundRows(x, t, by) for x in part] for part in (rows, stacks))
+        reads = [*map(RoundRows, consts), *(RoundRows(w, 0, 1) for w in works), *of_rows]
+        if not step.many(n, reads, [*(RoundRows(w, 1, 1) for w in works), *of_stacks]):
             return None
         first = -(-start // checkpoint)
         for stack, work in zip(kept, works, strict=False):
@@ -299,17 +299,17 @@ def scan_vjp(
             n = min(size, length - done)
             t, by = row_of(length - 1 - done), 1 if reverse else -1
             seeds = [
-                *(AlongRows(w, 0, 1) for w in of_const),
-                *(AlongRows(stacked[j], t, by) for j in seeded),
-                *(AlongRows(of_carry[by_carry.index(first + j)], 0, 1) for j in ends),
+                *(RoundRows(w, 0, 1) for w in of_const),
+                *(RoundRows(stacked[j], t, by) for j in seeded),
+                *(RoundRows(of_carry[by_carry.index(first + j)], 0, 1) for j in ends),
             ]
-            of_rows = [AlongRows(x, t, by) for x in (*kept, *rows)]
+            of_rows = [RoundRows(x, t, by) for x in (*kept, *rows)]
             writes = [
-                *(AlongRows(w, 1, 1) for w in of_carry),
-                *(AlongRows(x, t, by) for x in stacks),
-                *(AlongRows(w, 1, 1) for w in of_const),
+                *(RoundRows(w, 1, 1) for w in of_carry),
+                *(RoundRows(x, t, by) for x in stacks),
+                *(RoundRows(w, 1, 1) for w in of_const),
             ]
-            if not pull.many(n, [*map(AlongRows, consts), *of_rows, *seeds], writes):
+            if not pull.many(n, [*map(RoundRows, consts), *of_rows, *seeds], writes):
                 return None
             for work in works:
                 work[0] = work[n]

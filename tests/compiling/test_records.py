@@ -17,7 +17,7 @@ from same_bits import same_bits
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
-from tapegraph.engines.engine import AlongRows
+from tapegraph.engines.engine import RoundRows
 from tapegraph.fallback.plan import Plan, records, segments
 from tests.compiling.beside import beside
 from tests.compiling.test_random_steps import beside_eager
@@ -613,12 +613,17 @@ def test_rounds_are_the_loop_in_python(inside, dtype, backwards, rng, monkeypatc
     first, by = (49, -1) if backwards else (0, 1)
     h = np.zeros((51, 3, 4), dtype)
     means, seconds, same = np.zeros(50, dtype), np.zeros((50, 4), dtype), np.zeros_like(xs)
-    reads = [AlongRows(h, 0, 1), AlongRows(xs, first, by), AlongRows(w), AlongRows(b)]
+    reads = [
+        RoundRows(h, 0, 1),
+        RoundRows(xs, first, by),
+        RoundRows(w),
+        RoundRows(b),
+    ]
     writes = [
-        AlongRows(h, 1, 1),
-        AlongRows(means, first, by),
-        AlongRows(seconds, first, by),
-        AlongRows(same, 0, 1),
+        RoundRows(h, 1, 1),
+        RoundRows(means, first, by),
+        RoundRows(seconds, first, by),
+        RoundRows(same, 0, 1),
     ]
     rounds(plan, order, 50, reads, writes)
     now = tg.tensor(start)
@@ -635,8 +640,14 @@ def test_two_carries_may_change_places(rng):
     plan, order = body_plan(lambda a, b: (b * 1.0, a + 0.0, b), np.zeros(3), np.ones(3))
     a, b, seen = (np.zeros((6, 3)) for _ in range(3))
     b[0] = 1.0
-    reads = [AlongRows(a, 0, 1), AlongRows(b, 0, 1)]
-    rounds(plan, order, 5, reads, [AlongRows(a, 1, 1), AlongRows(b, 1, 1), AlongRows(seen, 0, 1)])
+    reads = [RoundRows(a, 0, 1), RoundRows(b, 0, 1)]
+    rounds(
+        plan,
+        order,
+        5,
+        reads,
+        [RoundRows(a, 1, 1), RoundRows(b, 1, 1), RoundRows(seen, 0, 1)],
+    )
     np.testing.assert_array_equal(a[:, 0], [0, 1, 0, 1, 0, 1])
     np.testing.assert_array_equal(seen[:5, 0], [1, 0, 1, 0, 1])
 
@@ -652,27 +663,42 @@ def test_rounds_stay_inside_their_arrays():
     fixed = np.zeros((6, 3))
     fixed.flags.writeable = False
     for count, reads, writes, error in [
-        (6, [AlongRows(h, 0, 1), AlongRows(y)], [AlongRows(h, 1, 1)], IndexError),
-        (2, [AlongRows(h, -1, 1), AlongRows(y)], [AlongRows(h, 1, 1)], IndexError),
-        (3, [AlongRows(h, 1, -1), AlongRows(y)], [AlongRows(h, 1, 1)], IndexError),
-        (1, [AlongRows(h, 0, 1), AlongRows(y)], [AlongRows(h, 6, 1)], IndexError),
-        (2, [AlongRows(h), AlongRows(y)], [AlongRows(h, 1, 1)], records.Mismatch),
+        (6, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 1, 1)], IndexError),
+        (2, [RoundRows(h, -1, 1), RoundRows(y)], [RoundRows(h, 1, 1)], IndexError),
+        (3, [RoundRows(h, 1, -1), RoundRows(y)], [RoundRows(h, 1, 1)], IndexError),
+        (1, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 6, 1)], IndexError),
+        (2, [RoundRows(h), RoundRows(y)], [RoundRows(h, 1, 1)], records.Mismatch),
         (
             2,
-            [AlongRows(h, 0, 1), AlongRows(y.astype(np.float32))],
-            [AlongRows(h, 1, 1)],
+            [RoundRows(h, 0, 1), RoundRows(y.astype(np.float32))],
+            [RoundRows(h, 1, 1)],
             records.Mismatch,
         ),
-        (2, [AlongRows(h[:, ::-1], 0, 1), AlongRows(y)], [AlongRows(h, 1, 1)], records.Mismatch),
-        (2, [AlongRows(h, 0, 1), AlongRows(y)], [AlongRows(fixed, 1, 1)], records.Mismatch),
-        (2, [AlongRows(h, 0, 1), AlongRows([1.0, 1.0, 1.0])], [AlongRows(h, 1, 1)], TypeError),
+        (
+            2,
+            [RoundRows(h[:, ::-1], 0, 1), RoundRows(y)],
+            [RoundRows(h, 1, 1)],
+            records.Mismatch,
+        ),
+        (
+            2,
+            [RoundRows(h, 0, 1), RoundRows(y)],
+            [RoundRows(fixed, 1, 1)],
+            records.Mismatch,
+        ),
+        (
+            2,
+            [RoundRows(h, 0, 1), RoundRows([1.0, 1.0, 1.0])],
+            [RoundRows(h, 1, 1)],
+            TypeError,
+        ),
     ]:
         with pytest.raises(error):
             rounds(plan, order, count, reads, writes)
     assert not h.any()
-    rounds(plan, order, 5, [AlongRows(h, 0, 1), AlongRows(y)], [AlongRows(h, 1, 1)])
+    rounds(plan, order, 5, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 1, 1)])
     np.testing.assert_array_equal(h[:, 0], np.arange(6.0))
-    rounds(plan, order, 0, [AlongRows(h, 0, 1), AlongRows(y)], [AlongRows(h, 1, 1)])
+    rounds(plan, order, 0, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 1, 1)])
 
 
 @pytest.mark.parametrize("reverse", [False, True])
