@@ -9,6 +9,7 @@ from typing import Any
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
 from tapegraph.fallback.batching.jacobian import jacobian
+from tapegraph.fallback.inner import NativeInner
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients, transposed_vjp
 from tapegraph.fallback.sweep import gradients, gradients_of_history
@@ -16,6 +17,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
+from tapegraph.recording.subprogram import SubProgram
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, Xla
 
@@ -49,6 +51,9 @@ class Native(Engine):
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:
         return Plan(recording)
+
+    def inner(self, body: SubProgram) -> NativeInner:
+        return body.make(NativeInner, NativeInner, body)  # type: ignore[no-any-return]
 
 
 ENGINE = Native()

@@ -30,6 +30,7 @@ from tapegraph.engines.backend import (
     use_forward,
 )
 from tapegraph.errors import ConcretizationError, LostGradientWarning
+from tapegraph.loops.scan import fori_loop, scan
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import fft, special
 from tapegraph.ops import index as _index
@@ -118,6 +119,8 @@ __all__ = [
     "RMSprop",
     "SGD",
     "SlowBatchingWarning",
+    "fori_loop",
+    "scan",
     "clip_grad_norm",
     "clip_grad_value",
     "optim",

@@ -227,6 +227,21 @@ class Repeated:
 _REPEATED: Setting[tuple[Repeated, ...]] = Setting("tapegraph_repeated_draws", default=())
 
 
+def unrepeated() -> Scope[tuple[Repeated, ...]]:
+    """Let draws inside belong to no block of runs that draw alike."""
+    return Scope(_REPEATED, ())
+
+
+def peeked(draw: Callable[[], Any]) -> Any:
+    """Return what a draw would give; the stream stays where it is."""
+    bits: Any = _shared().bit_generator
+    state = bits.state
+    try:
+        return draw()
+    finally:
+        bits.state = state
+
+
 # Draws
 
 
@@ -256,7 +271,7 @@ def normal(
             return _shared().normal(mean, deviation, shape)
         return _stretched(_shared().standard_normal(shape, np.float32), mean, deviation)
 
-    return _drawn(name, draw, kind, loc=mean, scale=deviation)
+    return drawn(name, draw, kind, loc=mean, scale=deviation)
 
 
 def uniform(
@@ -288,7 +303,7 @@ def uniform(
             return _shared().uniform(least, most, shape)
         return _stretched(_shared().random(shape, np.float32), least, width)
 
-    return _drawn(name, draw, kind, low=least, high=most)
+    return drawn(name, draw, kind, low=least, high=most)
 
 
 def integers(
@@ -309,7 +324,7 @@ def integers(
     if not -(2**63) <= least < most <= 2**63:
         received = f"low={least} and high={most}"
         raise ValueError(message(name, received, "low < high, within 64 bits"))
-    return _drawn(
+    return drawn(
         name, lambda: _shared().integers(least, most, shape), np.int64, low=least, high=most
     )
 
@@ -326,7 +341,7 @@ def permutation(x: SupportsIndex) -> Array:
     name = "random.permutation"
     fix = "To shuffle an array write x[tg.random.permutation(len(x))]."
     (count,) = _shape(name, "x", _integer(name, "x", x, fix))
-    return _drawn(name, lambda: _shared().permutation(count), np.int64)
+    return drawn(name, lambda: _shared().permutation(count), np.int64)
 
 
 def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> Array:
@@ -346,7 +361,7 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> A
     name = "random.dropout_mask"
     kind, lengths, rate = _floating(name, dtype), _shape(name, "shape", shape), share(name, p)
     scale = kind.type(keep_scale(rate))
-    return _drawn(name, lambda: scale * (_shared().random(lengths) >= rate), kind, p=rate)
+    return drawn(name, lambda: scale * (_shared().random(lengths) >= rate), kind, p=rate)
 
 
 # Initial weights
@@ -380,7 +395,7 @@ def truncated_normal(
             z[far] = _shared().standard_normal(np.count_nonzero(far), kind)
         return _stretched(z, mean, deviation)
 
-    return _drawn(name, draw, kind, loc=mean, scale=deviation)
+    return drawn(name, draw, kind, loc=mean, scale=deviation)
 
 
 def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
@@ -504,7 +519,7 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float6
         q = q * np.where(np.diagonal(r) < 0.0, -factor, factor)  # else signs are not even
         return (q if rows >= columns else q.T).reshape(lengths)
 
-    return _drawn(name, draw, kind, gain=factor)
+    return drawn(name, draw, kind, gain=factor)
 
 
 def _evenly(bound: float, shape: Any, dtype: Any) -> Array:
@@ -555,7 +570,7 @@ def _gain(op: str, gain: Any) -> float:
 
 def keep_mask(shape: tuple[int, ...], p: float) -> Array:
     """Draw where dropout keeps an element: true with probability ``1 - p``."""
-    return _drawn("random.kept", lambda: _shared().random(shape) >= p, np.bool_, p=p)
+    return drawn("random.kept", lambda: _shared().random(shape) >= p, np.bool_, p=p)
 
 
 def keep_scale(p: float) -> float:
@@ -572,7 +587,7 @@ def share(op: str, p: Any) -> float:
     return rate
 
 
-def _drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) -> Array:
+def drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) -> Array:
     """Draw now; in a captured step, as a leaf that every run draws anew.
 
     The numbers that it draws by are attributes of the leaf: programs that draw by others differ.

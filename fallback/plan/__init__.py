@@ -43,7 +43,7 @@ class Plan:
     compile_seconds = 0.0
     note = ""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, compiler: Compiler | None = None) -> None:
         keep_freed_memory()
         self.variants: dict[str, float] = {}
         self.leaves = recording.program.fed
@@ -51,7 +51,7 @@ class Plan:
         # How a sum is rounded depends on the order in memory; a real call takes arguments in C's.
         self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
         with np.errstate(all="ignore"):
-            source = Compiler(recording).compile()
+            source = (compiler or Compiler(recording)).compile()
         self.source, self.nbytes = source.text, source.nbytes
         self._body, self._names, self._long = source.body, source.names, source.long
         file = f"{PLAN} {next(_numbers)}>"

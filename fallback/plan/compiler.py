@@ -1,3 +1,4 @@
+# ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
 """From a captured program to the instructions of a plan: forwards, and the backwards in it.
 
 What a plan does after a NaN, and for the rows of a Jacobian, runs parts of the program again.
@@ -82,7 +83,7 @@ class Compiler(Interpreter):
         key = self.program.backward_of(slot)
         if self.program.ops[slot] is not JACOBIAN:
             backward = Backward(self.program, key, self._may_stay_rows(key))
-            return _PlanSweep(self, backward).gradients()
+            return PlanSweep(self, backward).gradients()
         backward = Backward(self.program, key)
         rows = JacobianRows(self.numbers, backward)
         given = (*(self.values[i] for i in rows.reads), *(self.saved[i] for i in rows.saves))
@@ -142,10 +143,10 @@ class Compiler(Interpreter):
         return tuple(found)
 
 
-class _PlanSweep(Arrays):
+class PlanSweep(Arrays):
     """The sweep of one backward, and its arithmetic: what the rules call is noted."""
 
-    def __init__(self, compiler: Compiler, backward: Backward) -> None:
+    def __init__(self, compiler: Compiler, backward: Any) -> None:
         whole = compiler.recording
         super().__init__(Recording(backward.region, whole.values, whole.nodes))
         self.compiler = compiler

@@ -82,6 +82,7 @@ class Capture(Recorder):
     :ivar gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor,
         None, or `ZEROED` or `MAYBE_ZEROED`.
     :ivar asked: State of which it was asked whether it had a gradient, and whether it had.
+    :ivar outer: The program that this one is captured for a part of, if any.
     :ivar frame: Where the scope was entered: a signal handler that runs inside began further in.
     :param undo: What takes back what was done to state inside, and leaves the scope.
 
@@ -158,6 +159,7 @@ class Capture(Recorder):
         )
 
     keeps = ALL
+    outer: Capture | None = None
 
     @property
     def flows(self) -> bool:  # type: ignore[override]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +16,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.subprogram import SubProgram
 from tapegraph.typed import Array, Xla
 
 
@@ -115,6 +117,42 @@ class WholeProgram(Protocol):
         """
 
 
+# From the arrays of a round to what comes out of it.
+Round = Callable[[Sequence[Any]], list[Any]]
+
+
+class Reverse(NamedTuple):
+    """A backward of an inner program.
+
+    :ivar wanted: The slots of the inputs whose gradients it gives.
+    :ivar seeded: The slots that have a cotangent; an input that has one adds to it.
+    """
+
+    wanted: tuple[int, ...]
+    seeded: tuple[int, ...]
+
+
+class Inner(ABC):
+    """An inner program, prepared to run round after round. Cotangents are those inside a sweep."""
+
+    @abstractmethod
+    def forward(self, inputs: Sequence[Any]) -> AbstractContextManager[Round]:
+        """Lend a function from arrays, in the order of the inputs, to those of the outputs.
+
+        :param inputs: An example of each.
+        """
+
+    @abstractmethod
+    def pullback(
+        self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
+    ) -> AbstractContextManager[Round]:
+        """Lend a function from such arrays, then a cotangent per seeded slot, to gradients."""
+
+    @abstractmethod
+    def strong_pullback(self, kind: Reverse) -> Round:
+        """Return the same with strong zeros."""
+
+
 class Engine(ABC):
     """One way from a recording to gradients. `registry.register` makes it one to choose.
 
@@ -191,6 +229,13 @@ class Engine(ABC):
         """
         self.check_whole(recording.program)
         raise NotImplementedError
+
+    def inner(self, body: SubProgram) -> Inner:
+        """Prepare the body of a loop, or a branch, to run by itself.
+
+        :raises EngineDeclined: It runs none.
+        """
+        raise EngineDeclined(f"{self.title} runs no inner programs by themselves")
 
     def unavailable(self) -> EngineDeclined | None:
         """Return why it runs nothing here, known without an import; None where it may run."""

@@ -118,7 +118,7 @@ def foreign(values: tuple[Any, ...]) -> Any:
     """Return the handler of the first value that brings its own arithmetic, or None.
 
     `Value` and `Dual` do: they define ``__tapegraph_apply__(name, inputs, attrs)``. The deepest
-    dual level handles its own nesting.
+    dual level handles its own nesting. In the body of a loop values of outer levels are constants.
     """
     cls = nodes.tensor_class
     found, level = None, -1
@@ -127,6 +127,10 @@ def foreign(values: tuple[Any, ...]) -> Any:
             handler = getattr(type(value), "__tapegraph_apply__", None)
             if handler is not None and getattr(value, "tag", 0) > level:
                 found, level = handler, getattr(value, "tag", 0)
+    if found is not None:
+        body = _recorder().body
+        if body is not None and any(map(body.is_outer, values)) and level < body.level:
+            return body.apply
     return found
 
 

@@ -45,6 +45,7 @@ class Recorder:
     __slots__ = ("flows", "tape")
 
     capture: Any = None
+    body: Any = None  # of a loop or branch (`tapegraph.loops.body`): none
     levels: tuple[Any, ...] = ()  # of `vmap` (`tapegraph.tensors.examples`): none
     # What is kept of a result and its inputs, as bits like `Op.reads`, besides what gradients read.
     # Where it is all, a tensor is its own entry.

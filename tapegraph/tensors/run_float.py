@@ -86,7 +86,10 @@ class RunFloat(ArrayMethods):
     @property
     def is_outside(self) -> bool:
         """Whether it is met outside of its capture, where it is a plain number."""
-        return recorder().capture is not self.source.capture
+        capture = recorder().capture
+        while capture is not None and capture is not self.source.capture:
+            capture = capture.outer
+        return capture is None
 
     @property
     def may_be_read(self) -> bool:

@@ -204,6 +204,7 @@ ROOMS = (
     "data",
     "compiling",
     "transforms",
+    "loops",
     "optim",
     "saving",
     "distributed",

@@ -1,0 +1,143 @@
+"""Inner programs as plans: the body of a loop and its backward, a branch and its backward.
+
+The loops themselves, and what they add up, are in `tapegraph.loops`.
+"""
+
+# ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.engines.engine import Inner, Reverse, Round
+from tapegraph.fallback.plan import Plan
+from tapegraph.fallback.plan.codegen import Source
+from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run
+from tapegraph.fallback.plan.ir import live
+from tapegraph.fallback.plan.memory import by_lifetime
+from tapegraph.fallback.plan.tracer import Feed
+from tapegraph.fallback.sweep import StrongArrays
+from tapegraph.numpy_warnings import quietly
+from tapegraph.recording.program import Program, Recording, between
+from tapegraph.recording.subprogram import SubProgram
+
+
+class NativeInner(Inner):
+    """An inner program in NumPy.
+
+    Its plans own buffers, so each is lent to one loop at a time; a loop inside of itself, or in
+    another thread, has one of its own.
+    """
+
+    def __init__(self, body: SubProgram) -> None:
+        self._body = body
+        self._program = body.program
+        self._order = [body.inputs.index(slot) for slot in self._program.fed]  # as plans take them
+        self._idle: dict[Any, list[Plan]] = {}
+
+    @contextmanager
+    def forward(self, inputs: Sequence[Any]) -> Iterator[Round]:
+        def compiled() -> Plan:
+            return Plan(self._recording(inputs))
+
+        with self._lent("forward", compiled) as plan:
+            run, order = plan._run, self._order
+            yield lambda arrays: run(*[arrays[i] for i in order])[0]
+
+    @contextmanager
+    def pullback(
+        self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
+    ) -> Iterator[Round]:
+        def compiled() -> Plan:
+            recording = self._recording(inputs)
+            return Plan(recording, ReverseCompiler(recording, self._region(kind), seeds))
+
+        with self._lent(kind, compiled) as plan:
+            run, order = plan._run, [*self._order, *range(len(inputs), len(inputs) + len(seeds))]
+            yield lambda arrays: run(*[arrays[i] for i in order])[0]
+
+    def strong_pullback(self, kind: Reverse) -> Round:
+        count, region = len(self._body.inputs), self._region(kind)
+
+        def step(arrays: Sequence[Any]) -> list[Any]:
+            again = self._computed(arrays[:count])
+            run = Run(region, again.values, again.saved)
+            return _Strong(run).swept(arrays[count:])
+
+        return step
+
+    @contextmanager
+    def _lent(self, key: Any, compiled: Callable[[], Plan]) -> Iterator[Plan]:
+        idle = self._idle.setdefault(key, [])
+        try:
+            plan = idle.pop()
+        except IndexError:
+            plan = compiled()
+        yield plan
+        idle.append(plan)
+
+    def _computed(self, inputs: Sequence[Any]) -> InNumPy:
+        numbers = {slot: self._body.recording.values[slot] for slot in self._program.scalars}
+        again = InNumPy(self._program)
+        again.run(numbers | dict(zip(self._body.inputs, inputs, strict=True)))
+        return again
+
+    def _recording(self, inputs: Sequence[Any]) -> Recording:
+        """Return the program with values, from which a plan is made."""
+        values = quietly(self._computed, inputs).values
+        return Recording(self._program, values, self._body.recording.nodes)
+
+    def _region(self, kind: Reverse) -> Program:
+        """Return the program with the slots that have a cotangent for results."""
+        program = self._program
+        return Program(
+            program.ops,
+            program.inputs,
+            program.attrs,
+            program.shapes,
+            program.dtypes,
+            between(program, kind.seeded, kind.wanted),
+            program.leaves,
+            kind.seeded,
+            list(kind.wanted),
+        )
+
+
+class ReverseCompiler(Compiler):
+    """Compiles the backward of an inner program, which computes its forward again."""
+
+    def __init__(self, recording: Recording, region: Program, seeds: Sequence[Any]) -> None:
+        super().__init__(recording)
+        self.region = region
+        self.rows: set[int] = set()
+        self._seeds = seeds
+
+    def compile(self) -> Source:
+        program, values = self.program, self.recording.values
+        feeds = {slot: Feed(self.builder, values[slot], f"v{slot}") for slot in program.fed}
+        seeds = [Feed(self.builder, seed, f"g{i}") for i, seed in enumerate(self._seeds)]
+        self.run({**self.numbers, **feeds})
+        found = _InnerSweep(self, self).gradients_of(seeds)
+        instrs = by_lifetime(live(self.builder.instrs, found), found)
+        return Source(self.builder, instrs, [*feeds.values(), *seeds], found, [])
+
+
+class _InnerSweep(PlanSweep):
+    """The sweep of a backward whose cotangents come from another one, and go on to one."""
+
+    def gradients_of(self, seeds: Sequence[Any]) -> list[Any]:
+        swept = zip(self.program.wanted, self.swept(seeds), strict=True)
+        return [self._found(slot, grad) for slot, grad in swept]
+
+    def conjugated(self, g: Any) -> Any:
+        return g
+
+
+class _Strong(StrongArrays):
+    def conjugated(self, g: Any) -> Any:
+        return g
+
+    def fitted(self, slot: int, part: Any) -> Any:
+        return super().fitted(slot, part.dense() if type(part) is RowSparse else part)

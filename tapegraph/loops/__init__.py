@@ -1,0 +1,1 @@
+"""Loops and branches that do not unroll: each is one entry, with inner programs."""

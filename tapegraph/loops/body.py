@@ -1,0 +1,252 @@
+"""From a function to an inner program: the body of a loop, a branch of a choice.
+
+The function runs once, on leaves of its own. What it reads from outside becomes an input: tensors,
+arrays, and values of outer levels of `tg.jvp` and `tg.vmap`, which are plain tensors inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple, NoReturn
+from weakref import ref
+
+import numpy as np
+
+from tapegraph import random
+from tapegraph.capture.capture import Capture, expire, leaked
+from tapegraph.errors import message
+from tapegraph.pytree import leaves, mapped
+from tapegraph.recording.interpreter import Interpreter
+from tapegraph.recording.node import Node, next_seq
+from tapegraph.recording.numpy_functions import is_float, met_with
+from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
+from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
+from tapegraph.recording.remote import restore
+from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
+from tapegraph.recording.subprogram import SubProgram, interned
+from tapegraph.recording.values import handle_of
+from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.value import Value
+from tapegraph.transforms.levels import next_tag
+from tapegraph.typed import Array
+
+
+class Draw(NamedTuple):
+    """A draw of random numbers in a body, which every round makes anew."""
+
+    shape: tuple[int, ...]
+    op: str
+    draw: Callable[[], Any]
+    dtype: Any
+    by: dict[str, float]
+
+
+class Traced(NamedTuple):
+    """A function as an inner program.
+
+    :ivar body: Its inputs are what it reads from outside, its arguments, and what it draws.
+    :ivar consts: What it reads from outside: tensors, duals, examples of `vmap`.
+    :ivar draws: What it draws, in order.
+    :ivar form: The structure that the function returned, with False for None.
+    """
+
+    body: SubProgram
+    consts: list[Any]
+    draws: list[Draw]
+    form: Any
+
+
+class Body(Capture):
+    """Captures a function that becomes an inner program.
+
+    It is a level: a `Dual` or `Batched` of an outer one is a constant inside.
+
+    :ivar level: Tags of inner levels are larger.
+    """
+
+    def __init__(self, op: str) -> None:
+        super().__init__()
+        self.outer = recorder().capture
+        self.body = self
+        self.level = next_tag()
+        self.closed: dict[int, tuple[Any, Any]] = {}  # a leaf and what it stands for, by its id
+        self.draws: list[tuple[Any, Draw]] = []
+        self._op = op
+
+    def apply(self, name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+        """Run an operation of which some operands are values of outer levels."""
+        given = tuple(self.inside(name, x) for x in inputs)
+        operands = tuple(met_with(x, given) if is_float(x) else x for x in given)
+        call = ELEMENTWISE.get(name)
+        return call(*operands) if call else apply(operation(name), operands, dict(attrs))
+
+    def inside(self, op: str, x: Any) -> Any:
+        """Return a value as it is in the body: one of an outer level as a leaf."""
+        if isinstance(x, Value):
+            fix = "Pass value.data, or write the loop in Python."
+            raise TypeError(message(self._op, f"a Value in {op}", "numbers or arrays", fix))
+        if not self.is_outer(x):
+            return x
+        known = self.closed.get(id(x))
+        if known is None:
+            known = self.closed[id(x)] = (self.taken(argument(x)), x)
+        return known[0]
+
+    def taken(self, given: Example) -> Any:
+        """Return a leaf that stands for an argument."""
+        leaf = self.input(given.array)
+        leaf._requires_grad = given.flows and leaf.dtype.kind in "fc"
+        leaf._retains = False
+        return leaf
+
+    def is_outer(self, x: Any) -> bool:
+        """Return whether a value belongs to a level outside."""
+        return type(x) in (Dual, Batched) and x.tag < self.level
+
+    def records(self, *values: Any) -> bool:
+        """Return whether one of the values, or of those in lists and tuples, is of the program."""
+        return super().records(*values) or any(map(self.is_outer, values))
+
+    def read(self, value: Any, conversion: str, fix: str) -> None:
+        """Refuse to read a number, which a later round has another of."""
+        if self.is_outer(value):
+            value = self.inside(conversion, value)
+        if conversion in ("bool", "if"):
+            fix = "Write tg.where for a choice between values, tg.cond to run one of two functions."
+        super().read(value, conversion, fix)
+
+    def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
+        """Return a leaf whose numbers each round draws; the stream stays where it is."""
+        leaf = self.input(np.asarray(random.peeked(draw), dtype))
+        self.draws.append((leaf, Draw(leaf.shape, op, draw, dtype, by)))
+        return leaf
+
+    # State, which a body has none of
+
+    def _refuse(self, what: str, fix: str) -> NoReturn:
+        raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
+
+    def assign(self, leaf: Any, value: Any) -> None:
+        """Refuse to give a tensor new numbers."""
+        self._refuse(
+            "a new value for a tensor", "Make it a part of what is carried, and return it."
+        )
+
+    def before_write(self, leaf: Node) -> None:
+        """Refuse to write into a tensor."""
+        self.assign(leaf, None)
+
+    def add_gradients(self, history: Any, grads: Any, seed: Any) -> None:
+        """Refuse to add to the gradient of a parameter."""
+        self._refuse("backward()", "Write tg.grad(f), or call backward() on what comes out.")
+
+    def set_gradient(self, leaf: Any, value: Any) -> None:
+        """Refuse to change a gradient."""
+        self._refuse("a new gradient", "Write it outside.")
+
+    def zero_gradient(self, leaf: Any) -> None:
+        """Refuse to change a gradient."""
+        self._refuse("zero_grad()", "Call it outside.")
+
+    def set_requires_grad(self, leaf: Any, wanted: bool) -> None:
+        """Refuse to make a tensor a parameter."""
+        self._refuse("requires_grad_()", "Call it outside.")
+
+    def step(self, optimizer: Any) -> None:
+        """Refuse the step of an optimizer."""
+        fix = "Compile the step, and write step.scan(...) for many steps of training."
+        self._refuse("a step of an optimizer", fix)
+
+
+def operation(name: str) -> Op:
+    """Return an operation by its name."""
+    return OPS.get(name) or DEFINED[name]
+
+
+def traced(
+    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
+) -> Traced:
+    """Run a function once on leaves, and return what it computes as an inner program.
+
+    :param op: Who asks, for messages.
+    :param arguments: From the leaves to the positional arguments.
+    :param given: An example of each leaf.
+    """
+    start = next_seq()
+    found, inputs = _traced(op, f, arguments, given)
+    expire(leaked(start, inputs), f"{op} of {getattr(f, '__name__', 'a function')}")
+    return found
+
+
+def _traced(
+    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
+) -> tuple[Traced, list[Any]]:
+    with Body(op) as body, Scope(RECORDING, True), random.unrepeated(), np.errstate(all="ignore"):
+        inputs = list(map(body.taken, given))
+        out = f(*arguments(inputs))
+        held = [x for _, x in leaves(out)]
+        outputs = [body.inside(op, tensor_like(op, x, "the result")) for x in held if x is not None]
+        draws = [leaf for leaf, _ in body.draws]
+        recording = body.recording([*outputs, *inputs, *draws])
+    program = recording.program
+    own = program.outputs[len(outputs) :]
+    program.outputs = program.outputs[: len(outputs)]
+    consts = [slot for slot in program.fed if slot not in own]
+    outer = {id(leaf): x for leaf, x in body.closed.values()}
+    read = [outer.get(id(x), x) for x in (recording.nodes[slot] for slot in consts)]
+    made = interned(SubProgram(recording, (*consts, *own)))
+    form = mapped(lambda x: x is not None, out)
+    found = Traced(made, list(map(handle_of, read)), [draw for _, draw in body.draws], form)
+    return found, [ref(x) for x in (*inputs, *draws)]
+
+
+class Example(NamedTuple):
+    """An example of what a function takes, and whether a gradient flows from it."""
+
+    array: Array
+    flows: bool
+
+
+def argument(x: Any) -> Example:
+    """Return an example of a tensor, or of a value of some level."""
+    return Example(example(x), bool(x.requires_grad))
+
+
+def example(x: Any) -> Array:
+    """Return the numbers of a tensor; of a `Dual` its value, of a `Batched` one of the examples."""
+    if type(x) is Dual:
+        return example(x.primal)
+    if type(x) is Batched:
+        array = example(x.inner)
+        return array[0] if len(array) else np.zeros(array.shape[1:], array.dtype)
+    return restore(x) if type(x) is not Tensor else x._array  # type: ignore[no-any-return]
+
+
+class Replay(Interpreter):
+    """Computes an inner program again in recorded operations, on tensors of any level."""
+
+    def __init__(self, body: SubProgram) -> None:
+        super().__init__(body.recording)
+        self._body = body
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        """Return the outputs."""
+        given = dict(zip(self._body.inputs, inputs, strict=True))
+        numbers = {slot: self.recording.values[slot] for slot in self.program.scalars}
+        self.run(given | numbers)
+        return [self.values[slot] for slot in self.program.outputs]
+
+    def operation(self, slot: int) -> Any:
+        """Return what an operation gives: a tuple of several outputs."""
+        op, attrs = self.program.ops[slot], self.program.attrs[slot]
+        operands = self.operands(slot)
+        if op is PART:
+            return operands[0][attrs["output"]]
+        needs = self.program.needs
+        ends = not needs[slot] and any(needs[i] for i in self.program.inputs[slot])
+        call = ELEMENTWISE.get(op.name)
+        with no_grad() if ends else nullcontext():
+            return call(*operands) if call else apply(op, tuple(operands), dict(attrs))

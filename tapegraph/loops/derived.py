@@ -1,0 +1,89 @@
+"""Inner programs run on cotangents, tangents and examples: what rules of loops are made of.
+
+A rule traces a function that calls one of these, and so has the derivative of a body as a body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from tapegraph.differentiation.gradients import Region
+from tapegraph.loops.body import Replay
+from tapegraph.ops.elementwise import conj
+from tapegraph.recording.node import as_leaf, next_seq
+from tapegraph.recording.subprogram import SubProgram
+from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.dual import dual_of, parts
+from tapegraph.tensors.examples import Level, at_level, entered
+from tapegraph.transforms.levels import next_tag
+
+
+def cotangents(
+    body: SubProgram, inputs: Sequence[Any], seeds: Mapping[int, Any], wanted: Sequence[int]
+) -> list[Any]:
+    """Return the cotangents of wanted inputs, given those of some outputs.
+
+    Both are as inside a sweep, which carries conjugates.
+
+    :param inputs: Leaves.
+    """
+    start = next_seq()
+    outs = Replay(body)(*inputs)
+    given = {i: seed for i, seed in seeds.items() if outs[i].requires_grad}
+    targets = [inputs[i] for i in wanted]
+    region = Region([outs[i] for i in given], targets, since=start)
+    grads = region.gradients(list(map(as_gradient, given.values())), record=True)
+    return [
+        zeros(x) if grad is None else as_gradient(grad)
+        for grad, x in zip(grads, targets, strict=True)
+    ]
+
+
+def tangents(
+    body: SubProgram, inputs: Sequence[Any], moving: Mapping[int, Any]
+) -> tuple[list[Any], list[Any]]:
+    """Return the outputs, and their tangents, given those of some inputs; None is zero."""
+    tag = next_tag()
+    outs = Replay(body)(
+        *(dual_of(x, moving[i], tag) if i in moving else x for i, x in enumerate(inputs))
+    )
+    pairs = [parts(x, tag) for x in outs]
+    return [x for x, _ in pairs], [tangent for _, tangent in pairs]
+
+
+def examples(
+    body: SubProgram, inputs: Sequence[Any], batched: Sequence[bool], size: int
+) -> tuple[list[Any], list[bool]]:
+    """Return the outputs of all examples, along the first axis, and which of them differ."""
+    level = Level(next_tag(), size, "error")
+    with entered(level):
+        given = zip(inputs, batched, strict=True)
+        outs = Replay(body)(*(Batched(x, level.tag) if b else x for x, b in given))
+        differ = [type(x) is Batched and x.tag == level.tag for x in outs]
+        return [at_level(x, level).inner for x in outs], differ
+
+
+def taker(values: Sequence[Any]) -> Callable[[int], list[Any]]:
+    """Return a function that takes so many of the values that are left."""
+    left = iter(values)
+    return lambda count: list(islice(left, count))
+
+
+def as_gradient(x: Any) -> Any:
+    """Return a cotangent inside a sweep as a gradient, or a gradient as that."""
+    return conj(x) if x.dtype.kind == "c" else x
+
+
+def zeros(x: Any) -> Any:
+    """Return zeros of the type of a tensor."""
+    return as_leaf(np.zeros(x.shape, x.dtype))
+
+
+def nothing(x: Any) -> Any:
+    """Return what a sum begins with: added to -0.0, every number is itself, 0.0 and -0.0 too."""
+    zero = complex(-0.0, -0.0) if x.dtype.kind == "c" else -0.0
+    return np.full(x.shape, zero, x.dtype)

@@ -1,0 +1,224 @@
+"""`scan` and `fori_loop`: a loop inside a function (the entry: `tapegraph.loops.scan_entry`)."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from tapegraph import random
+from tapegraph.errors import check_callable, kind_of, message
+from tapegraph.loops.body import Example, Traced, example, traced
+from tapegraph.loops.scan_entry import row, run_scan
+from tapegraph.pytree import leaves, matched, replaced
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.record import is_weak, tensor_like
+from tapegraph.typed import Pytree
+
+
+def scan(
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Pytree,
+    xs: Pytree = None,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    checkpoint: int | Literal["sqrt"] | None = None,
+) -> tuple[Pytree, Pytree]:
+    """Run a loop inside a function: ``carry, y = f(carry, x)`` for each row ``x`` of ``xs``.
+
+    It is one entry of the tape, and of a compiled program, however many rounds it makes, and its
+    gradients are those of the loop in Python. (Many steps of a program with state, such as training
+    steps, are ``step.scan(...)`` of a `compile`d function.)
+
+    :param f: Takes the carry and a row of ``xs``, and returns the next carry and what is stacked.
+        It is run once to be recorded, not in every round, and has no effects; what it reads from
+        outside stays the same, and has gradients.
+    :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
+    :param xs: Such a structure of arrays with a leading axis of one length; None for none.
+    :param length: The number of rounds; needed where there are no ``xs``.
+    :param reverse: Begin with the last row. The rows of the result lie as those of ``xs``.
+    :param checkpoint: The backward runs rounds again, from carries that were kept: of every round
+        where not given, of every k-th for an int k, of every ``ceil(sqrt(length))``-th for
+        ``"sqrt"``.
+    :returns: The last carry, and what ``f`` gave besides, stacked along a new first axis: Tensors
+        in the structures that ``f`` returns.
+    :raises TypeError: ``f`` is not callable or returns no pair; the carry that it returns differs
+        from ``init`` in structure, or at some place in shape or dtype.
+    :raises ValueError: Lengths differ, or none is known; ``checkpoint`` is no number of rounds.
+    :raises ConcretizationError: ``f`` reads a number, as in ``if carry > 0``: write `where`, or
+        `cond`.
+
+    >>> w = tg.param(2.0)
+    >>> last, products = tg.scan(lambda p, x: (p * w * x, p), 1.0, np.array([1.0, 2.0, 3.0]))
+    >>> last.item(), products
+    (48.0, Tensor([1., 2., 8.], op='scan'))
+    >>> last.backward()
+    >>> w.grad.item()
+    72.0
+    """
+    check_callable("scan", f)
+    rows = [(path, tensor_like("scan", x, path)) for path, x in leaves(xs, "xs") if x is not None]
+    n = _length(rows, length)
+    every = _every(checkpoint, n)
+    given = [x for _, x in rows]
+
+    def arguments(carry: Any, parts: list[Any]) -> tuple[Any, Any]:
+        return carry, replaced_present(xs, parts)
+
+    def body(carry: Any, x: Any) -> Any:
+        out = f(carry, x)
+        if not (isinstance(out, tuple) and len(out) == 2):
+            received = f"a function that returns {_returned(out)}"
+            raise TypeError(message("scan", received, "a pair: the next carry, and what to stack"))
+        return out
+
+    examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]
+    carry, found = traced_loop("scan", body, init, arguments, examples)
+    drawn = drawn_rows(found.draws, n, reverse)
+    outs = run_scan(found.body, found.consts, carry, [*given, *drawn], n, reverse, every)
+    last, ys = outs[: len(carry)], outs[len(carry) : len(found.body.outputs)]
+    of_carry, of_y = found.form
+    return replaced_present(of_carry, last), replaced_present(of_y, ys)
+
+
+def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Pytree) -> Pytree:
+    """Run ``carry = body(i, carry)`` for each ``i`` from ``lower`` to ``upper - 1``.
+
+    It is a `scan` over the integers: one entry, with gradients.
+
+    :param lower, upper: Integers; no round where ``upper <= lower``.
+    :param body: Takes an integer tensor and the carry, and returns the next carry.
+    :param init: The first carry, as for `scan`.
+    :returns: The last carry.
+    :raises TypeError: A bound is no integer; else as for `scan`.
+
+    >>> tg.fori_loop(0, 5, lambda i, x: x * 2.0 + i, 0.0)
+    Tensor(26.)
+    """
+    check_callable("fori_loop", body)
+    try:
+        rounds = np.arange(operator.index(lower), operator.index(upper))
+    except TypeError:
+        received = f"bounds of {kind_of(lower)} and {kind_of(upper)}"
+        fix = "Write tg.while_loop for a number of rounds that is computed."
+        raise TypeError(message("fori_loop", received, "integers", fix)) from None
+    carry, _ = scan(lambda carry, i: (body(i, carry), None), init, rounds)
+    return carry
+
+
+def _length(rows: list[tuple[str, Any]], length: int | None) -> int:
+    lengths = {} if length is None else {"length": operator.index(length)}
+    for path, x in rows:
+        if not x.shape:
+            raise ValueError(message("scan", f"{path} without an axis", "rows along axis 0"))
+        lengths[path] = x.shape[0]
+    if not lengths:
+        raise ValueError(message("scan", "neither xs nor a length", "one of them"))
+    (first, n), *others = lengths.items()
+    for path, m in others:
+        if m != n:
+            received = f"{n} rounds by {first} and {m} by {path}"
+            raise ValueError(message("scan", received, "one length"))
+    if n < 0:
+        raise ValueError(message("scan", f"length={n}", "0 or more"))
+    return n
+
+
+def _every(checkpoint: Any, n: int) -> int:
+    if checkpoint is None:
+        return 1
+    if checkpoint == "sqrt":
+        return max(1, math.ceil(math.sqrt(n)))
+    if isinstance(checkpoint, (int, np.integer)) and checkpoint >= 1:
+        return int(checkpoint)
+    expected = 'a number of rounds, 1 or more, or "sqrt"'
+    raise ValueError(message("scan", f"checkpoint={checkpoint!r}", expected))
+
+
+def _returned(out: Any) -> str:
+    return f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
+
+
+def replaced_present(form: Any, content: Sequence[Any]) -> Any:
+    """Return a structure that holds something else, and None where it held None or False."""
+    found = iter(content)
+    parts = (None if x is None or x is False else next(found) for _, x in leaves(form))
+    return replaced(form, parts)
+
+
+# The carry
+
+
+def traced_loop(
+    op: str,
+    f: Callable[..., tuple[Any, Any]],
+    init: Any,
+    arguments: Callable[[Any, list[Any]], tuple[Any, ...]],
+    rows: Sequence[Example],
+) -> tuple[list[Any], Traced]:
+    """Return the first carry as tensors, and the body of a loop as an inner program.
+
+    Where a carry comes to need a gradient by what the body reads, or is a Python number that takes
+    another dtype, the body is recorded once more.
+
+    :param f: Takes what ``arguments`` makes of a carry and of a row; returns a carry first.
+    """
+    held = [(path, x) for path, x in leaves(init, "init") if x is not None]
+    carry = [tensor_like(op, x, path) for path, x in held]
+    count = len(carry)
+
+    def given(inputs: list[Any]) -> tuple[Any, ...]:
+        return arguments(replaced_present(init, inputs[:count]), inputs[count:])
+
+    flows = [bool(x.requires_grad) for x in carry]
+    while True:
+        examples = [Example(example(x), f) for x, f in zip(carry, flows, strict=True)]
+        found = traced(op, f, given, [*examples, *rows])
+        try:
+            list(matched(op, found.form[0], init, "the carry that the function returns", "init"))
+        except ValueError as error:
+            raise TypeError(*error.args) from None
+        program, again = found.body.program, False
+        for i, slot in enumerate(found.body.outputs[:count]):
+            shape, dtype = program.shapes[slot], program.dtypes[slot]
+            path, value = held[i]
+            if is_weak(value) and dtype != carry[i].dtype and shape == ():
+                carry[i], again = as_leaf(np.asarray(value, dtype)), True
+            elif (shape, dtype) != (carry[i].shape, carry[i].dtype):
+                received = f"a carry of shape {shape} and dtype {dtype} at {path}"
+                expected = f"that of init, shape {carry[i].shape} and dtype {carry[i].dtype}"
+                fix = (
+                    "Give init that type, or write .astype() or tg.broadcast_to() in the function."
+                )
+                raise TypeError(message(op, received, expected, fix))
+            elif program.needs[slot] and not flows[i] and dtype.kind in "fc":
+                flows[i] = again = True
+        if not again:
+            return carry, found
+
+
+def drawn_rows(draws: Sequence[Any], length: int, reverse: bool) -> list[Any]:
+    """Draw what a body draws, in the order of the rounds, as a row for each."""
+    waiting: list[deque[Any]] = [deque() for _ in draws]
+
+    def take(i: int) -> Any:
+        if not waiting[i]:
+            rounds = [[draw.draw() for draw in draws] for _ in range(length)]
+            if reverse:
+                rounds.reverse()
+            for j, draw in enumerate(draws):
+                rows = [round[j] for round in rounds]
+                shape = (length, *draw.shape)
+                waiting[j].append(np.array(rows, draw.dtype).reshape(shape))
+        return waiting[i].popleft()
+
+    found = []
+    for i, draw in enumerate(draws):
+        rows = random.drawn(draw.op, lambda i=i: take(i), draw.dtype, **draw.by)
+        found.append(tensor_like("scan", rows))
+    return found

@@ -1,0 +1,510 @@
+"""The entry ``scan``: a loop of a known number of rounds, and its derivatives.
+
+Inputs, in this order:
+
+- *consts*: what the body reads from outside, the same in every round;
+- *carries*: what the first round is handed;
+- *xs*: arrays of which each round reads a row, all of length ``length``; at their end what
+  `tg.random` draws in the body, a row for each round.
+
+Attributes:
+- ``body``: a `SubProgram`. Its inputs are the consts, the carries of a round, and a row of each of
+  xs; its outputs the carries of the next round, and then what is stacked.
+- ``carries``, ``xs``: how many of each there are; all inputs before them are consts.
+- ``length``: the number of rounds.
+- ``reverse``: the first round reads the last row; rows of what is stacked lie as those of xs.
+- ``checkpoint``: of how many rounds one carry is kept for the backward, 1 or more.
+- ``keeps``: whether they are kept, which is where a gradient flows.
+
+Outputs (each read by a ``part``):
+
+- the carries after the last round;
+- what is stacked: for each such output of the body an array of ``length`` rows;
+- where it ``keeps``: for each carry those that go into each ``checkpoint``-th round, the first
+  included, as an array of ``ceil(length / checkpoint)`` rows, which lie as those of xs. An engine
+  that differentiates the loop in its own way computes them where somebody reads them.
+
+Its derivatives are scans too, of the derivatives of the body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.batching.rules import BatchedCall
+from tapegraph.engines import registry
+from tapegraph.engines.engine import Inner, Reverse
+from tapegraph.loops.body import Example, Traced, example, traced
+from tapegraph.loops.derived import cotangents, examples, nothing, taker, tangents, zeros
+from tapegraph.numpy_warnings import quietly
+from tapegraph.ops.shape import broadcast_to, moveaxis
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.record import apply
+from tapegraph.recording.scopes import recorder
+from tapegraph.recording.subprogram import SubProgram
+
+
+def run_scan(
+    body: SubProgram,
+    consts: Sequence[Any],
+    carries: Sequence[Any],
+    xs: Sequence[Any],
+    length: int,
+    reverse: bool,
+    checkpoint: int,
+    *,
+    keeps: bool = False,
+) -> Sequence[Any]:
+    """Record a scan, and return its outputs.
+
+    Carries are kept where a gradient flows, or somebody else reads them.
+    """
+    inputs = (*consts, *carries, *xs)
+    flows = recorder().flows and any(x.requires_grad for x in inputs)
+    return apply(  # type: ignore[no-any-return]
+        SCAN,
+        inputs,
+        {
+            "body": body,
+            "carries": len(carries),
+            "xs": len(xs),
+            "length": length,
+            "reverse": reverse,
+            "checkpoint": checkpoint,
+            "keeps": keeps or flows,
+        },
+    )
+
+
+def by_role(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], list[Any], list[Any]]:
+    """Return the consts, the carries and the xs of an entry."""
+    first = len(inputs) - carries - xs
+    return (
+        list(inputs[:first]),
+        list(inputs[first : first + carries]),
+        list(inputs[first + carries :]),
+    )
+
+
+# The consts, carries and xs of an entry.
+Lists = tuple[list[Any], list[Any], list[Any]]
+
+
+def traced_round(f: Callable[..., Any], lists: Lists) -> Traced:
+    """Return a function of all inputs of a round as a body; a gradient flows from each of them."""
+    consts, carries, xs = lists
+    given = [*map(example, (*consts, *carries)), *(row(example(x)) for x in xs)]
+    return traced("scan", f, list, [Example(x, True) for x in given])
+
+
+def row(array: Any) -> Any:
+    """Return an example of the rows of an array: the first, or zeros."""
+    return array[0, ...] if len(array) else np.zeros(array.shape[1:], array.dtype)
+
+
+def run_derived(found: Traced, lists: Lists, attrs: Any) -> Sequence[Any]:
+    """Record a scan of a derived body, which reads arrays that rules made besides."""
+    consts, carries, xs = lists
+    return run_scan(
+        found.body,
+        [*(as_leaf(x._array) for x in found.consts), *consts],
+        carries,
+        xs,
+        attrs["length"],
+        attrs["reverse"],
+        attrs["checkpoint"],
+        keeps=attrs["keeps"],
+    )
+
+
+def _inner(body: SubProgram) -> Inner:
+    return registry.engine(registry.NATIVE).inner(body)
+
+
+def _forward(
+    *inputs: Any,
+    body: SubProgram,
+    carries: int,
+    xs: int,
+    length: int,
+    reverse: bool,
+    checkpoint: int,
+    keeps: bool,
+) -> tuple[Any, ...]:
+    consts, carry, rows = by_role(list(map(np.asarray, inputs)), carries, xs)
+    types = body.types(body.outputs)
+    stacks = [np.empty((length, *shape), dtype) for shape, dtype in types[carries:]]
+    count = -(-length // checkpoint)
+    kept = [np.empty((count, *c.shape), c.dtype) for c in carry] if keeps else []
+
+    def run() -> list[Any]:
+        now = carry
+        first = [*consts, *carry, *(x[0, ...] for x in rows)]
+        with _inner(body).forward(first) as step:
+            for i in range(length):
+                t = length - 1 - i if reverse else i
+                if keeps and i % checkpoint == 0:
+                    at = count - 1 - i // checkpoint if reverse else i // checkpoint
+                    for stack, c in zip(kept, now, strict=True):
+                        stack[at] = c
+                out = step([*consts, *now, *[x[t, ...] for x in rows]])
+                now = out[:carries]
+                for stack, y in zip(stacks, out[carries:], strict=True):
+                    stack[t] = y
+        return now
+
+    last = quietly(run) if length else carry
+    return (*map(np.array, last), *stacks, *kept)
+
+
+def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
+    """Run the backward of the rounds, from the last to the first.
+
+    Gradients are added up in the order in which a sweep through the rounds adds them: what the
+    rounds after this one have found stands first. So does the cotangent of a carry that is stacked
+    as it is, which reaches the next round before that one's own.
+    """
+    body, length, every = attrs["body"], attrs["length"], attrs["checkpoint"]
+    carries, reverse = attrs["carries"], attrs["reverse"]
+    arrays = list(map(np.asarray, inputs))
+    consts, carry, rows = by_role(arrays, carries, attrs["xs"])
+    if attrs["keeps"]:
+        kept = [np.asarray(x) for x in y[len(body.outputs) :]]
+    else:
+        kept = list(_forward(*arrays, **{**attrs, "keeps": True})[len(body.outputs) :])
+    program, inner = body.program, _inner(body)
+    first, second = len(consts), len(consts) + carries
+
+    def reached(start: int, stop: int, needed: Sequence[bool]) -> list[int]:
+        return [
+            i
+            for i, need in zip(range(start, stop), needed, strict=True)
+            if need and program.needs[body.inputs[i]]
+        ]
+
+    by_const = reached(0, first, needs[:first])
+    by_carry = reached(first, second, [True] * carries)
+    by_row = reached(second, len(arrays), needs[second:])
+    flowing = [i for i, slot in enumerate(body.outputs) if program.needs[slot]]
+    ends = [i for i in flowing if i < carries and first + i in by_carry]
+    stacked = {i: np.asarray(g[i]) for i in flowing if i >= carries and g[i] is not None}
+    of_kept = dict(zip(range(first, second), g[len(body.outputs) :], strict=False))
+    read = {i: np.asarray(x) for i, x in of_kept.items() if x is not None and i in by_carry}
+    # Of a carry that is stacked as it is: which output that is.
+    same = {i: next((j for j in stacked if body.outputs[j] == body.outputs[i]), None) for i in ends}
+    early = {i: j for i, j in same.items() if j is not None}
+    seeded = [j for j in stacked if j not in early.values()]
+    kind = Reverse(
+        tuple(body.inputs[i] for i in (*by_carry, *by_row, *by_const)),
+        (
+            *(body.outputs[i] for i in (*ends, *seeded)),
+            *(body.inputs[first + i] for i in early),
+            *(body.inputs[i] for i in by_const),
+        ),
+    )
+
+    def row_of(i: int) -> int:
+        return length - 1 - i if reverse else i
+
+    def place_of(segment: int) -> int:
+        return -(-length // every) - 1 - segment if reverse else segment
+
+    def carries_of(start: int, stop: int, step: Any) -> list[list[Any]]:
+        """Return what goes into some rounds, from the carry that was kept of the first of them."""
+        at = place_of(start // every)
+        found = [[x[at, ...] for x in kept]]
+        for i in range(start, stop - 1):
+            t = row_of(i)
+            found.append(step([*consts, *found[-1], *[x[t, ...] for x in rows]])[:carries])
+        return found
+
+    def swept(pull: Any, step: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        kinds = body.types(body.outputs)
+        back = {}
+        for i in ends:
+            back[i] = np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i])
+            if i in early and length:
+                back[i] = back[i] + stacked[early[i]][row_of(length - 1), ...]
+        totals = [nothing(arrays[i]) for i in by_const]
+        stacks = [np.empty_like(arrays[i], order="C") for i in by_row]
+        none = {i: nothing(carry[i]) for i in early}
+        grads: dict[int, Any] = {}
+        for segment in range((length - 1) // every, -1, -1) if length else ():
+            start = segment * every
+            stop = min(start + every, length)
+            before = carries_of(start, stop, step)
+            for i in range(stop - 1, start - 1, -1):
+                t = row_of(i)
+                seeds = [back[j] for j in ends]
+                seeds += [stacked[j][t, ...] for j in seeded]
+                seeds += [
+                    stacked[j][row_of(i - 1), ...] if i else none[c] for c, j in early.items()
+                ]
+                found = pull(
+                    [*consts, *before[i - start], *[x[t, ...] for x in rows], *seeds, *totals]
+                )
+                grads = dict(zip(by_carry, found, strict=False))
+                if i == start:
+                    at = place_of(segment)
+                    for j, x in read.items():
+                        grads[j] = grads[j] + x[at, ...]
+                back = {j: grads[first + j] for j in ends}
+                after = len(by_carry) + len(by_row)
+                for stack, grad in zip(stacks, found[len(by_carry) : after], strict=True):
+                    stack[t] = grad
+                totals = found[after:]
+        if not length:
+            grads = {first + i: back[i] for i in ends}
+        return [grads.get(i) for i in range(first, second)], stacks, totals
+
+    def run() -> tuple[list[Any], list[Any], list[Any]]:
+        if not length:
+            return swept(None, None)
+        round0 = [*consts, *carry, *(x[0, ...] for x in rows)]
+        seeds = [np.zeros(program.shapes[s], program.dtypes[s]) for s in kind.seeded]
+        with inner.forward(round0) as step, inner.pullback(kind, round0, seeds) as pull:
+            found = swept(pull, step)
+            if any(map(has_nan, (x for part in found for x in part if x is not None))):
+                found = swept(inner.strong_pullback(kind), step)
+        return found
+
+    of_carry, of_rows, of_consts = quietly(run)
+    grads: list[Any] = [
+        np.zeros(x.shape, x.dtype) if need and x.dtype.kind in "fc" else None
+        for x, need in zip(arrays, needs, strict=True)
+    ]
+    for i, grad in zip(range(first, second), of_carry, strict=True):
+        grads[i] = grad if needs[i] and grad is not None else grads[i]
+    for places, found in ((by_row, of_rows), (by_const, of_consts)):
+        for i, grad in zip(places, found, strict=True):
+            grads[i] = grad
+    return grads
+
+
+# Derivatives as scans of their own
+
+
+def _recorded(
+    needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, **attrs: Any
+) -> list[Any]:
+    """Return the backward as a scan: it runs the other way, and carries cotangents."""
+    body, carries = attrs["body"], attrs["carries"]
+    consts, _, rows = by_role(inputs, carries, attrs["xs"])
+    kept = y[len(body.outputs) :]
+    if not attrs["keeps"] or attrs["checkpoint"] > 1:
+        again = apply(SCAN, inputs, {**attrs, "keeps": True, "checkpoint": 1})
+        kept = again[len(body.outputs) :]
+    first, second = len(consts), len(consts) + carries
+    flows = [body.program.needs[slot] for slot in body.inputs]
+    wanted = tuple(
+        i for i, need in enumerate(needs) if need and flows[i] and not first <= i < second
+    )
+    seeded = tuple(
+        i
+        for i, slot in enumerate(body.outputs)
+        if i >= carries and g[i] is not None and body.program.needs[slot]
+    )
+    ends = _ends(body, first, carries)
+    of_kept = g[len(body.outputs) :]
+    read = tuple(i for i in ends if i < len(of_kept) and of_kept[i] is not None)
+    of_const = [i for i in wanted if i < first]
+    types = body.types(body.outputs)
+    back = [as_leaf(np.zeros(*types[i])) if g[i] is None else g[i] for i in ends]
+    totals = [as_leaf(nothing(inputs[i])) for i in of_const]
+    seeds = [*(g[i] for i in seeded), *(of_kept[i] for i in read)]
+    lists = (consts, [*back, *totals], [*kept, *rows, *seeds])
+    key = ("transposed", first, carries, wanted, seeded, read)
+    found = body.make(key, _transposed, body, first, carries, wanted, seeded, read, lists)
+    count, reverse = len(found.body.outputs), not attrs["reverse"]
+    outs = run_derived(found, lists, {**attrs, "reverse": reverse, "keeps": False})[:count]
+    places = [*(first + i for i in ends), *of_const, *(i for i in wanted if i >= second)]
+    grads: list[Any] = [
+        zeros(x) if need and x.dtype.kind in "fc" else None
+        for x, need in zip(inputs, needs, strict=True)
+    ]
+    for i, grad in zip(places, outs, strict=True):
+        if needs[i]:
+            grads[i] = grad
+    return grads
+
+
+def _ends(body: SubProgram, first: int, carries: int) -> list[int]:
+    """Return the carries through which a gradient flows."""
+    return [i for i in range(carries) if body.program.needs[body.inputs[first + i]]]
+
+
+def _transposed(
+    body: SubProgram,
+    first: int,
+    carries: int,
+    wanted: Sequence[int],
+    seeded: Sequence[int],
+    read: Sequence[int],
+    lists: Lists,
+) -> Traced:
+    """Return the backward of a round as a body.
+
+    It carries the cotangents of the carries, and the sums of those of wanted consts; its rows are
+    the carries of each round, its rows, and the cotangents of what was stacked and of kept carries;
+    and it stacks those of wanted rows.
+    """
+    ends = _ends(body, first, carries)
+    of_const = [i for i in wanted if i < first]
+    of_row = [i for i in wanted if i >= first]
+
+    def backward(*leaves: Any) -> tuple[Any, ...]:
+        take = taker(leaves)
+        consts, back, totals = take(first), take(len(ends)), take(len(of_const))
+        inputs = [*consts, *take(len(body.inputs) - first)]
+        seeds = dict(zip((*ends, *seeded), [*back, *take(len(seeded))], strict=True))
+        more = dict(zip(read, take(len(read)), strict=True))
+        places = [*(first + i for i in ends), *of_const, *of_row]
+        found = cotangents(body, inputs, seeds, places)
+        count = len(ends)
+        carried = [g + more[i] if i in more else g for i, g in zip(ends, found, strict=False)]
+        sums = [total + g for total, g in zip(totals, found[count:], strict=False)]
+        return (*carried, *sums, *found[count + len(totals) :])
+
+    return traced_round(backward, lists)
+
+
+def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
+    """Return the tangents by a scan of the rounds with their tangents.
+
+    A carry has one where it begins with one, or where a round gives it one.
+    """
+    body, carries, end = attrs["body"], attrs["carries"], len(attrs["body"].outputs)
+    consts, carry, rows = by_role(inputs, carries, attrs["xs"])
+    first, second = len(consts), len(consts) + carries
+    places = [i for i, t in enumerate(moving) if t is not None]
+    of_const = [i for i in places if i < first]
+    of_row = [i for i in places if i >= second]
+    of_carry = [i - first for i in places if first <= i < second]
+    while True:
+        turned = [
+            zeros(carry[i]) if moving[first + i] is None else moving[first + i] for i in of_carry
+        ]
+        lists = (
+            [*consts, *(moving[i] for i in of_const)],
+            [*carry, *turned],
+            [*rows, *(moving[i] for i in of_row)],
+        )
+        key = ("tangents", first, carries, tuple(places), tuple(of_carry))
+        found, have = body.make(
+            key, _moved, body, first, carries, of_const, of_row, of_carry, lists
+        )
+        wider = sorted({*of_carry, *(i for i in have if i < carries)})
+        if wider == of_carry:
+            break
+        of_carry = wider
+    take = taker(run_derived(found, lists, attrs))
+    result: list[Any] = [None] * (end + carries * attrs["keeps"])
+    take(carries)
+    for i, tangent in zip(of_carry, take(len(of_carry)), strict=True):
+        result[i] = tangent
+    take(end - carries)
+    stacked = [i for i in have if i >= carries]
+    for i, tangent in zip(stacked, take(len(stacked)), strict=True):
+        result[i] = tangent
+    if attrs["keeps"]:
+        take(carries)
+        for i, tangent in zip(of_carry, take(len(of_carry)), strict=True):
+            result[end + i] = tangent
+    return tuple(result)
+
+
+def _moved(
+    body: SubProgram,
+    first: int,
+    carries: int,
+    of_const: list[int],
+    of_row: list[int],
+    of_carry: list[int],
+    lists: Lists,
+) -> tuple[Traced, list[int]]:
+    """Return a round with tangents as a body, and which outputs have one."""
+    have: list[int] = []
+
+    def forward(*leaves: Any) -> tuple[Any, ...]:
+        take = taker(leaves)
+        inputs = take(first)
+        moving = dict(zip(of_const, take(len(of_const)), strict=True))
+        inputs += take(carries)
+        moving |= {first + i: t for i, t in zip(of_carry, take(len(of_carry)), strict=True)}
+        inputs += take(len(body.inputs) - len(inputs))
+        moving |= dict(zip(of_row, take(len(of_row)), strict=True))
+        outs, turned = tangents(body, inputs, moving)
+        have.extend(i for i, t in enumerate(turned) if t is not None)
+        next_ = [zeros(outs[i]) if turned[i] is None else turned[i] for i in of_carry]
+        stacked = (t for t in turned[carries:] if t is not None)
+        return (*outs[:carries], *next_, *outs[carries:], *stacked)
+
+    return traced_round(forward, lists), have
+
+
+def _batch(call: BatchedCall) -> tuple[Any, ...]:
+    """Return the examples by a scan of the rounds of all of them.
+
+    A carry differs among them where it does so in the beginning, or comes to in a round.
+    """
+    body, carries, keeps = call.attrs["body"], call.attrs["carries"], call.attrs["keeps"]
+    consts, carry, rows = by_role(call.xs, carries, call.attrs["xs"])
+    first, end, flags = len(consts), len(body.outputs), tuple(call.batched)
+    while True:
+        lists = (
+            consts,
+            [call.spread(first + i) if flags[first + i] else x for i, x in enumerate(carry)],
+            [moveaxis(x, 0, 1) if flags[i] else x for i, x in enumerate(rows, first + carries)],
+        )
+        key = ("examples", first, carries, flags, call.size)
+        found, differ = body.make(key, _batched, body, first, carries, flags, call.size, lists)
+        now = flags[first : first + carries]
+        wider = tuple(a or b for a, b in zip(now, differ, strict=True))
+        if wider == now:
+            break
+        flags = (*flags[:first], *wider, *flags[first + carries :])
+    outs = run_derived(found, lists, call.attrs)
+
+    def spread(x: Any) -> Any:
+        return broadcast_to(x, (call.size, *x.shape))
+
+    last = [x if now[i] else spread(x) for i, x in enumerate(outs[:carries])]
+    kept = [
+        moveaxis(x, 1, 0) if now[i] else spread(x)
+        for i, x in enumerate(outs[end:] if keeps else ())
+    ]
+    return (*last, *(moveaxis(x, 1, 0) for x in outs[carries:end]), *kept)
+
+
+def _batched(
+    body: SubProgram,
+    first: int,
+    carries: int,
+    flags: tuple[bool, ...],
+    size: int,
+    lists: Lists,
+) -> tuple[Traced, list[bool]]:
+    """Return a round of all examples as a body, and which carries differ after it."""
+    after: list[bool] = []
+
+    def forward(*leaves: Any) -> tuple[Any, ...]:
+        outs, differ = examples(body, leaves, flags, size)
+        after.extend(differ[:carries])
+        one = [not (flags[first + i] or differ[i]) for i in range(carries)]
+        return tuple(x[0] if i < carries and one[i] else x for i, x in enumerate(outs))
+
+    return traced_round(forward, lists), after
+
+
+SCAN = Op(
+    "scan",
+    _forward,
+    several=True,
+    takes_complex=True,
+    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
+)

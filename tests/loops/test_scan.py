@@ -1,0 +1,255 @@
+"""`tg.scan` against the loop in Python: numbers, gradients of any order, levels, draws, errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+from tests.loops import in_python
+from tests.same_bits import same_bits
+
+rng = np.random.default_rng(7)
+W = rng.normal(size=(3, 3))
+T = rng.normal(size=(3, 3))
+X = rng.normal(size=(5, 3))
+C = rng.normal(size=3)
+
+
+@pytest.fixture(autouse=True)
+def native():
+    with tg.use_backend("native"):
+        yield
+
+
+def body(w):
+    def f(carry, x):
+        h, total = carry
+        new = tg.tanh(h @ w + x) * (1.0 + 0.1 * h)
+        return (new, total + tg.sum(new * x)), {"h": new, "square": h * h}
+
+    return f
+
+
+def loss(scan, w, c, xs, **options):
+    (h, total), ys = scan(body(w), (c, 0.0), xs, **options)
+    return tg.sum(h**3) * total + tg.sum(tg.sin(ys["h"])) + tg.sum(ys["square"] * ys["h"])
+
+
+def trained(scan, dtype, **options):
+    w, c, xs = (tg.param(x.astype(dtype)) for x in (W, C, X))
+    (h, total), ys = scan(body(w), (c, np.zeros((), dtype)), xs, **options)
+    (tg.sum(h**3) * total + tg.sum(ys["h"] * ys["square"])).backward()
+    return [h.data, total.data, ys["h"].data, ys["square"].data, w.grad, c.grad, xs.grad]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("checkpoint", [None, 2, 3, 7, "sqrt"])
+def test_bits_are_those_of_the_loop(dtype, reverse, checkpoint):
+    ours = trained(tg.scan, dtype, reverse=reverse, checkpoint=checkpoint)
+    for got, want in zip(ours, trained(in_python.scan, dtype, reverse=reverse), strict=True):
+        same_bits(got, want)
+
+
+DERIVATIVES = {
+    "grad": lambda f: tg.grad(f)(W),
+    "jvp": lambda f: tg.jvp(f, (W,), (T,))[1],
+    "hessian": lambda f: tg.hessian(f)(W),
+    "hvp": lambda f: tg.hvp(f, (W,), (T,)),
+    "grad of grad": lambda f: tg.grad(lambda w: tg.sum(tg.grad(f)(w) * T))(W),
+    "jvp of jvp": lambda f: tg.jvp(lambda w: tg.jvp(f, (w,), (T,))[1], (W,), (T * T,))[1],
+    "third": lambda f: tg.grad(lambda w: tg.sum(tg.hvp(f, (w,), (T,)) * T))(W),
+    "vmap": lambda f: tg.vmap(f)(np.stack([W, T])),
+    "vmap of grad": lambda f: tg.vmap(tg.grad(f))(np.stack([W, T])),
+    "grad of vmap": lambda f: tg.grad(lambda w: tg.sum(tg.vmap(f)(tg.stack([w, T]))))(W),
+    "compiled": lambda f: compiled(tg.grad(f)),
+    "compiled hvp": lambda f: compiled(lambda w: tg.hvp(f, (w,), (T,))),
+    "checkpoint": lambda f: tg.grad(tg.checkpoint(f))(W),
+}
+
+
+def compiled(f):
+    step = tg.compile(f)
+    return [step(W) for _ in range(4)][-1]
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+@pytest.mark.parametrize("options", [{}, {"reverse": True}, {"checkpoint": 2}], ids=str)
+def test_derivatives_are_those_of_the_loop(name, options):
+    derivative = DERIVATIVES[name]
+    found = derivative(lambda w: loss(tg.scan, w, C, X, **options))
+    reverse = options.get("reverse", False)
+    wanted = derivative(lambda w: loss(in_python.scan, w, C, X, reverse=reverse))
+    np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-11)
+
+
+def test_a_scan_in_a_scan():
+    def nested(scan, w):
+        def outer(c, x):
+            inner, squares = scan(lambda c, y: (tg.tanh(c @ w + x * y), c * y), c, X[:3])
+            return inner, squares
+
+        last, ys = scan(outer, C, X)
+        return tg.sum(last) + tg.sum(ys * ys)
+
+    ours, wanted = (tg.grad(lambda w, s=s: nested(s, w))(W) for s in (tg.scan, in_python.scan))
+    np.testing.assert_allclose(ours, wanted, rtol=1e-12)
+    ours, wanted = (tg.hessian(lambda w, s=s: nested(s, w))(W) for s in (tg.scan, in_python.scan))
+    np.testing.assert_allclose(ours, wanted, rtol=1e-10, atol=1e-10)
+
+
+def test_levels_outside_are_constants_of_the_body():
+    def f(scan, a, b):
+        last, _ = scan(lambda c, x: (tg.tanh(c * a + x * b), None), C, X)
+        return tg.sum(last * a)
+
+    for derivative in (
+        lambda s: tg.jvp(lambda a: f(s, a, 2.0), (C,), (np.ones(3),))[1],
+        lambda s: tg.vmap(lambda a: f(s, a, 2.0))(W),
+        lambda s: tg.vmap(lambda b: tg.grad(lambda a: f(s, a, b))(C))(np.arange(3.0)),
+        lambda s: tg.jvp(lambda a: tg.grad(lambda b: f(s, a, b))(1.5), (C,), (X[1],))[1],
+        lambda s: tg.vmap(lambda a: tg.vmap(lambda b: f(s, a, b))(W))(T),
+    ):
+        np.testing.assert_allclose(derivative(tg.scan), derivative(in_python.scan), rtol=1e-12)
+
+
+def test_draws_are_those_of_the_loop():
+    def run(scan, reverse):
+        tg.random.seed(3)
+        w = tg.param(W)
+
+        def f(c, x):
+            c = tg.dropout(tg.tanh(c @ w), 0.3) + 0.1 * tg.random.normal(size=3)
+            return c, c * tg.random.uniform(size=3)
+
+        last, ys = scan(f, C, X, reverse=reverse)
+        (tg.sum(last * last) + tg.sum(ys)).backward()
+        return last.data, ys.data, w.grad, tg.random.uniform()
+
+    for reverse in (False, True):
+        for got, want in zip(run(tg.scan, reverse), run(in_python.scan, reverse), strict=True):
+            same_bits(np.asarray(got), np.asarray(want))
+
+
+def test_a_compiled_step_draws_anew_in_every_round_and_run():
+    w = tg.param(W)
+    optimizer = tg.SGD([w], 0.1)
+
+    @tg.compile
+    def step(x):
+        def f(c, row):
+            return tg.dropout(tg.tanh(c @ w + row), 0.3) + tg.random.normal(size=3), None
+
+        value = tg.sum(tg.scan(f, C, x)[0] ** 2)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        return value
+
+    def trained():
+        w.assign(W)
+        tg.random.seed(5)
+        return [step(X).item() for _ in range(6)], w.data.copy()
+
+    ours, found = trained()
+    with tg.compile_disabled():
+        values, wanted = trained()
+    assert ours == values
+    same_bits(found, wanted)
+
+
+def test_complex_numbers():
+    z = (W + 1j * T) / 3
+
+    def f(scan, z):
+        last, ys = scan(lambda c, x: (tg.tanh(c @ z + x), c), C + 0j, X * (1 - 0.5j))
+        return tg.sum(tg.abs(last) ** 2) + tg.sum(tg.abs(ys) ** 2)
+
+    ours, wanted = (tg.grad(lambda z, s=s: f(s, z))(z) for s in (tg.scan, in_python.scan))
+    same_bits(ours, wanted)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_zero_stays_zero():
+    def f(scan, a):
+        last, _ = scan(lambda c, x: (tg.where(x > 0, tg.sqrt(c * x), c), None), a, X)
+        return tg.sum(last)
+
+    start = np.array([0.0, 1.0, 4.0])
+    ours, wanted = (tg.grad(lambda a, s=s: f(s, a))(start) for s in (tg.scan, in_python.scan))
+    same_bits(ours, wanted)
+    masked = lambda c, x: (tg.where(c > 0, tg.log(c), c * x), None)  # noqa: E731
+    found = tg.grad(lambda a: tg.sum(tg.scan(masked, a, X)[0]))(np.array([-1.0, 0.0, 2.0]))
+    wanted = tg.grad(lambda a: tg.sum(in_python.scan(masked, a, X)[0]))(np.array([-1.0, 0.0, 2.0]))
+    same_bits(found, wanted)
+
+
+def test_trees_none_and_no_rounds():
+    double = lambda c, _: ({"a": c["a"] * 2.0, "n": None}, None)  # noqa: E731
+    carry, ys = tg.scan(double, {"a": 1.0, "n": None}, None, 3)
+    assert (carry["a"].item(), carry["n"], ys) == (8.0, None, None)
+    last, ys = tg.scan(lambda c, x: (c + x, c), 1.0, np.zeros(0))
+    assert (last.item(), ys.shape) == (1.0, (0,))
+    grads = tg.grad(lambda c: tg.sum(tg.scan(lambda c, x: (c * x, c), c, np.zeros((0, 3)))[0]))(C)
+    same_bits(grads, np.ones(3))
+
+
+def test_python_numbers_take_the_dtype_of_the_carry():
+    last = tg.fori_loop(0, 3, lambda i, c: c + np.float32(1.5), 0)
+    assert last.item() == 4.5
+
+
+def test_what_a_body_may_not_do():
+    w = tg.param(W)
+    with pytest.raises(TypeError, match=r"shape \(3,\) .*init\['a'\].*shape \(\)"):
+        tg.scan(lambda c, x: ({"a": c["a"] + x}, None), {"a": 0.0}, X)
+    with pytest.raises(TypeError, match="float64.*int64"):
+        tg.scan(lambda c, x: (c + x[0], None), np.zeros((), np.int64), X)
+    with pytest.raises(TypeError, match="structure"):
+        tg.scan(lambda c, x: ((c, c), None), 0.0, X)
+    with pytest.raises(TypeError, match="a pair"):
+        tg.scan(lambda c, x: c, 0.0, X)
+    with pytest.raises(ValueError, match="3 rounds by xs.*5 by xs"):
+        tg.scan(lambda c, x: (c, None), 0.0, (X[:3], X))
+    with pytest.raises(ValueError, match="neither"):
+        tg.scan(lambda c, x: (c, None), 0.0)
+    with pytest.raises(ValueError, match="checkpoint=0"):
+        tg.scan(lambda c, x: (c, None), 0.0, X, checkpoint=0)
+    with pytest.raises(tg.ConcretizationError, match=r"tg\.cond"):
+        tg.scan(lambda c, x: (c if c > 0 else -c, None), 0.0, X)
+    with pytest.raises(tg.ConcretizationError):
+        tg.scan(lambda c, x: (c + float(x[0]), None), 0.0, X)
+    with pytest.raises(RuntimeError, match="carried"):
+        tg.scan(lambda c, x: (c, w.assign(W * 2)), 0.0, X)
+    with pytest.raises(RuntimeError, match=r"tg\.grad"):
+        tg.scan(lambda c, x: (c, tg.sum(w * x).backward()), 0.0, X)
+    with pytest.raises(RuntimeError, match=r"step\.scan"):
+        optimizer = tg.SGD([w], 0.1)
+        w.grad = W
+        tg.scan(lambda c, x: (c, optimizer.step()), 0.0, X)
+    with pytest.raises(TypeError, match="Value"):
+        tg.scan(lambda c, x: (c, tg.Value(2.0) * 3.0), 0.0, X)
+    same_bits(w.data, W)
+
+
+def test_what_was_kept_of_a_body_is_not_read():
+    kept = []
+    tg.scan(lambda c, x: (c + x, kept.append(c * x)), C, X)
+    with pytest.raises(RuntimeError, match="scan of"):
+        kept[0].numpy()
+
+
+def test_an_entry_shows_its_body():
+    w = tg.param(W)
+    last, _ = tg.scan(lambda c, x: (tg.tanh(c @ w + x), None), C, X)
+    assert "body=<6 entries>" in str(tg.tape())
+    assert "scan" in str(tg.draw(last))
+
+
+def test_nothing_is_recorded_under_no_grad():
+    w = tg.param(W)
+    with tg.no_grad():
+        last, _ = tg.scan(lambda c, x: (tg.tanh(c @ w + x), c), C, X)
+    assert not last.requires_grad
+    assert len(tg.tape()) == 1
