@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapegraph.lowering.calls import to_tensorflow
-from tapegraph.lowering.layouts import emitted_last
+from tapegraph.lowering.layouts import LaidOut, emitted_last
 from tapegraph.lowering.rows import elementwise
 from tapegraph.lowering.rows.graph_tracer import with_strong_zeros
+from tapegraph.lowering.rows.loops import LOOPS
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
     LOWERINGS,
+    TO_FIRST,
     MetNaN,
     NotLowered,
     Result,
     Row,
     Rule,
     cast_to,
+    gap_among,
     graph_constant,
     known,
+    reduced,
+    reordered,
+    reshaped,
     without_row,
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.op import DERIVATIVES, Attrs, Op, OpKind
+from tapegraph.recording.op import DERIVATIVES, JACOBIAN, PART, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
+from tapegraph.recording.subprogram import SubProgram, subprograms
 from tapegraph.typed import Array
+
+# Every node takes these.
+COMMON = {"float32", "float64", "int64"}
 
 _rows = rules_of_families("tapegraph.lowering.rows", "LOWERINGS")
 LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row in _rows.items())
@@ -36,9 +49,16 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
     """Refuse a program that holds an operation or a dtype without lowering."""
+    gap = None if whole else gap_among(program.ops, program.attrs)
+    if gap:
+        raise NotLowered(gap)
     has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
         if op in DERIVATIVES or not program.inputs[slot]:
+            continue
+        if op.name in LOOPS:
+            for body in subprograms(program.attrs[slot]):
+                check_lowers(body.program, whole=whole)
             continue
         if has_complex and op.rules is None and touches_complex(program, slot):
             _complex_rule(op)
@@ -49,6 +69,8 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
 def row_of(op: Op, *, whole: bool = False) -> Row:
     """Return the lowering of an operation: ours from the table, or a user's own."""
     row = LOWERINGS.get(op.name) or (WHOLE_LOWERINGS.get(op.name) if whole else None)
+    if op.name in LOOPS:
+        return Row(LOOPS[op.name])
     if op.rules is not None:
         row = None if op.rules.lowering is None else Row(op.rules.lowering)
     if row is None:
@@ -90,11 +112,15 @@ class Translator(Interpreter):
     def emitted(self, slot: int, tensors: Any, *, last: bool = False) -> Any:
         """Return the graph tensor of an operation of ``tensors``, which holds its inputs by slot.
 
-        Where ``last``, images lie channels last, in ``tensors`` and in the result.
+        Of an operation with several outputs it is a list. Where ``last``, images lie channels last,
+        in ``tensors`` and in the result.
         """
         program = self.program
         op = program.ops[slot]
         attrs: Attrs = program.attrs[slot]
+        if op.name in LOOPS:
+            operands = [tensors[i] for i in program.inputs[slot]]
+            return LOOPS[op.name](self, self._parts_read(slot), *operands, **attrs)
         out = Result(program.shapes[slot], program.dtypes[slot].name)
         operands, rule = self.converted(slot, tensors), self._rule(slot)
         if last:
@@ -111,6 +137,21 @@ class Translator(Interpreter):
                 f"the tape has {out.dtype} {out.shape}: {self.recording.describe(slot)}"
             )
         return result
+
+    def _parts_read(self, slot: int) -> set[int]:
+        program = self.program
+        return {
+            program.attrs[reader]["output"]
+            for reader in program.readers()[slot]
+            if program.ops[reader] is PART
+        }
+
+    def body(self, inner: SubProgram) -> Body:
+        """Return what emits an inner program in the same way."""
+        return Body(inner, strong_zero=self._strong_zero, whole=self._whole)
+
+    def check(self, right: Any) -> None:
+        """Take note of whether numbers stand: in a plain backward they do."""
 
     def _rule(self, slot: int) -> Rule:
         op = self.program.ops[slot]
@@ -132,6 +173,173 @@ class Translator(Interpreter):
     def cast(self, value: Any, dtype: Any) -> Any:
         """Return a graph tensor in another dtype."""
         return cast_to(value, dtype)
+
+
+class Whole(Translator):
+    """Emits a program with the gradients in it, and what tells whether its numbers stand.
+
+    :param xla: XLA is to compile it.
+    :param careful: With XLA its numbers do not stand where they may not be those of the graph.
+    """
+
+    def __init__(
+        self, recording: Recording, *, xla: bool = False, careful: bool = False, **options: bool
+    ) -> None:
+        super().__init__(recording, **options)
+        self._xla = xla
+        self._careful = xla and careful
+        # Those that change by their rows, by the slot of the parameter: gradients come as rows.
+        self._tables: Mapping[int, Any] = {}
+
+    def emit(self, leaves: Mapping[int, Any]) -> None:
+        """Emit all entries."""
+        tf, program = tensorflow(), self.program
+        self._sums: list[Any] = []
+        self._guards: list[Any] = []
+        targets = {
+            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
+        }
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
+            for slot in self.walk(leaves):
+                if slot in targets:
+                    self._tape.watch(self.values.as_made(slot))
+        del self._tape
+
+    def no_values(self) -> LaidOut:
+        """Return what holds the tensors: images may lie channels last."""
+        return LaidOut(self.program)
+
+    def operation(self, slot: int) -> Any:
+        """Emit an operation; where the recording lets no gradient through, none flows here."""
+        program, values = self.program, self.values
+        last = values.runs_last(slot)
+        # Others may read what is transposed for this one: before the tape stops recording.
+        tensors = values.read_by(slot, last=last)
+        try:
+            with nullcontext() if program.needs[slot] else self._tape.stop_recording():
+                result = self.emitted(slot, tensors, last=last)
+        except TypeError as error:
+            kinds = {program.dtypes[i].name for i in program.inputs[slot]}
+            if kinds <= COMMON:
+                raise
+            names = " and ".join(sorted(kinds))
+            raise NotLowered(
+                f"{self.recording.describe(slot)} has no node of {names} in TensorFlow"
+            ) from error
+        if self._xla and program.ops[slot].name == "within":  # places out of range have become -1
+            with self._tape.stop_recording():
+                self.check(tensorflow().reduce_all(result >= 0))
+        return result
+
+    def derivatives(self, slot: int) -> dict[int, Any]:
+        """Emit what one backward gives: gradients, or Jacobians."""
+        tf, program, tape = tensorflow(), self.program, self._tape
+        source, _, *seed = program.inputs[slot]
+        slots = program.gradients_of(program.backward_of(slot))
+        targets = [program.inputs[s][1] for s in slots]
+        y = self.values[source]  # transposed, if need be, on the tape
+        with tape.stop_recording():
+            sources = [self.values.as_made(target) for target in targets]
+            if program.ops[slot] is JACOBIAN:
+                rows = _jacobian(y, sources, tape)
+                found = map(partial(self._as_recorded, y), slots, targets, rows)
+            else:
+                found = tape.gradient(
+                    y,
+                    sources,
+                    output_gradients=self.values[seed[0]] if seed else None,
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
+            grads = {}
+            for target, grad in zip(targets, found, strict=True):
+                self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
+                by_rows = target in self._tables
+                grads[target] = grad if by_rows else tf.convert_to_tensor(grad)
+        return grads
+
+    def _as_recorded(self, y: Any, slot: int, target: int, rows: Any) -> Any:
+        """Return a Jacobian with the elements of ``y`` along its first axis."""
+        rows = reshaped(rows, (self.program.shapes[slot][0], *rows.shape[y.shape.rank :]))
+        if self.values.lies_last(target):
+            rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
+        return rows
+
+    def body(self, inner: SubProgram) -> Body:
+        """Return what emits an inner program in the same way."""
+        return Body(
+            inner,
+            strong_zero=self._strong_zero,
+            whole=self._whole,
+            xla=self._xla,
+            careful=self._careful,
+        )
+
+    def check(self, right: Any) -> None:
+        """Take note of whether some numbers stand."""
+        self._guards.append(right)
+
+    def _look_at(self, gradient: Any) -> None:
+        """Let a NaN in a gradient be seen: it is one of the sum, in float64."""
+        self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
+
+    def stands(self) -> Any:
+        """Return whether no gradient holds a NaN, and XLA gives the same."""
+        tf, guards = tensorflow(), list(self._guards)
+        if self._sums:
+            # With XLA a sum of products that overflow may be infinite where it is no number.
+            stands = tf.math.is_finite if self._careful else lambda x: ~tf.math.is_nan(x)
+            guards.append(stands(tf.add_n(self._sums)))
+        return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
+
+
+class Body(Whole):
+    """Emits an inner program: a round of a loop, a branch.
+
+    :ivar checks: Whether its numbers may not stand: it has gradients in it.
+    """
+
+    def __init__(self, inner: SubProgram, **options: bool) -> None:
+        super().__init__(inner.recording, **options)
+        self.inner = inner
+        self.checks = _checks(inner.program, self._xla)
+
+    def __call__(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the outputs, and where its numbers may not stand whether they do."""
+        self.emit(dict(zip(self.inner.inputs, inputs, strict=True)))
+        outputs = [self.output(slot) for slot in self.inner.outputs]
+        return outputs, [self.stands()] if self.checks else []
+
+    def output(self, slot: int) -> Any:
+        """Return a result as a tensor."""
+        value = self.values[slot]
+        if value is None:
+            value = self.constant(self.recording.values[slot], self.program.dtypes[slot])
+        return value
+
+    def operation(self, slot: int) -> Any:
+        """Emit an operation; also a loop's own gradient flows where the recording lets it."""
+        program, result = self.program, super().operation(slot)
+        if program.needs[slot] or not any(program.needs[i] for i in program.inputs[slot]):
+            return result
+        return tensorflow().nest.map_structure(tensorflow().stop_gradient, result)
+
+
+def _checks(program: Program, xla: bool) -> bool:
+    return any(
+        op in DERIVATIVES
+        or (xla and op.name == "within")
+        or any(_checks(body.program, xla) for body in subprograms(attrs))
+        for op, attrs in zip(program.ops, program.attrs, strict=True)
+    )
+
+
+def _jacobian(y: Any, sources: list[Any], tape: Any) -> Any:
+    """Emit one sweep for all rows, or a loop where an operation has no nodes for that."""
+    how = {"unconnected_gradients": tensorflow().UnconnectedGradients.ZERO}
+    try:
+        return tape.jacobian(y, sources, **how)
+    except ValueError:
+        return tape.jacobian(y, sources, experimental_use_pfor=False, **how)
 
 
 def _complex_rule(op: Op) -> Rule:

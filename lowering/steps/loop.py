@@ -128,7 +128,7 @@ class _LoopWriter(Writer):
             run: Any, stands: Any, state: Any, carried: Any, rows: Any, last: Any
         ) -> tuple[Any, ...]:
             inputs = [self._of_run(run, slot, x, carried) for slot, x in fed]
-            stands, outputs, new = self.emit(inputs, {**fixed, **state})
+            stands, outputs, new = self.run_of(inputs, {**fixed, **state})
             carried = {slot: self._left(slot, x, outputs) for slot, x in carried.items()}
             rows = [row.write(run, x) for row, x in zip(rows, outputs, strict=False)]
             state = {slot: tf.ensure_shape(new[slot], x.shape) for slot, x in state.items()}

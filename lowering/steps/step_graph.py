@@ -8,7 +8,6 @@ without a NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from itertools import chain, islice
 from typing import Any
@@ -17,28 +16,16 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
-from tapegraph.lowering.layouts import LaidOut
-from tapegraph.lowering.rows.rules import (
-    TO_FIRST,
-    NotLowered,
-    cast_to,
-    raw,
-    reduced,
-    reordered,
-    reshaped,
-)
+from tapegraph.lowering.rows.rules import raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps.variables import tables
-from tapegraph.lowering.translate import Translator
+from tapegraph.lowering.translate import Whole
 from tapegraph.recording.changes import make
-from tapegraph.recording.op import DERIVATIVES, JACOBIAN
 from tapegraph.recording.program import Program, Recording
 from tapegraph.typed import Array
 
 # Constants of up to so many elements are part of the graph, which may compute with them beforehand.
 _SMALL = 1024
-# Every node takes these.
-COMMON = {"float32", "float64", "int64"}
 # Gives what `make` takes, from the functions that will give the outputs.
 Changes = Callable[[list["Output"]], Iterator[Any]]
 _TRUE = np.array(True).data
@@ -162,7 +149,7 @@ class Output:
         return RowSparse(rows, values, self._shape).dense()
 
 
-class Writer(Translator):
+class Writer(Whole):
     """Emits a step's nodes, while its function is being traced."""
 
     def __init__(
@@ -174,9 +161,7 @@ class Writer(Translator):
         xla: bool,
         careful: bool,
     ) -> None:
-        super().__init__(recording, whole=True)
-        self._xla = xla
-        self._careful = xla and careful
+        super().__init__(recording, whole=True, xla=xla, careful=careful)
         self._variables = variables
         self._fed = fed  # the slots of each feed
         self._inputs = set(chain.from_iterable(fed))
@@ -202,7 +187,7 @@ class Writer(Translator):
 
     def step(self, *feeds: Any) -> list[Any]:
         """Return whether the numbers stand, and the outputs."""
-        right, outputs, new = self.emit(feeds, self.read())
+        right, outputs, new = self.run_of(feeds, self.read())
         self.assign(right, outputs, new)
         return [right, *outputs]
 
@@ -215,16 +200,11 @@ class Writer(Translator):
             if slot not in self._tables
         }
 
-    def emit(
+    def run_of(
         self, feeds: Sequence[Any], state: Mapping[int, Any]
     ) -> tuple[Any, list[Any], dict[int, Any]]:
         """Return whether the numbers stand, the outputs, and the new numbers of state."""
         tf, program = tensorflow(), self.program
-        self._sums: list[Any] = []
-        self._guards: list[Any] = []
-        targets = {
-            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
-        }
         leaves = {
             slot: tf.convert_to_tensor(self._constants.get(slot, self.recording.values[slot]))
             for slot in _constants(program, self._variables, self._inputs)
@@ -232,11 +212,7 @@ class Writer(Translator):
         leaves.update((slot, self._variables[slot]) for slot in self._tables)
         leaves.update(state)
         leaves.update((i, x) for slots, x in zip(self._fed, feeds, strict=True) for i in slots)
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
-            for slot in self.walk(leaves):
-                if slot in targets:
-                    self._tape.watch(self.values.as_made(slot))
-        del self._tape
+        self.emit(leaves)
         outputs = []
         self.shapes = []
         for slot in program.outputs:
@@ -250,35 +226,11 @@ class Writer(Translator):
                 if self._careful and tensor.dtype.is_floating:
                     self._look_at(tensor)
         new = {u.leaf: self.values[u.slot] for u in program.updates}
-        return self._stands(), outputs, new
-
-    def no_values(self) -> LaidOut:
-        """Return what holds the tensors: images may lie channels last."""
-        return LaidOut(self.program)
+        return self.stands(), outputs, new
 
     def operation(self, slot: int) -> Any:
-        """Emit an operation; where the recording lets no gradient through, none flows here."""
-        program, values = self.program, self.values
-        if slot in self._of_tables:
-            return self._by_rows(slot)
-        last = values.runs_last(slot)
-        # Others may read what is transposed for this one: before the tape stops recording.
-        tensors = values.read_by(slot, last=last)
-        try:
-            with nullcontext() if program.needs[slot] else self._tape.stop_recording():
-                result = self.emitted(slot, tensors, last=last)
-        except TypeError as error:
-            kinds = {program.dtypes[i].name for i in program.inputs[slot]}
-            if kinds <= COMMON:
-                raise
-            names = " and ".join(sorted(kinds))
-            raise NotLowered(
-                f"{self.recording.describe(slot)} has no node of {names} in TensorFlow"
-            ) from error
-        if self._xla and program.ops[slot].name == "within":  # places out of range have become -1
-            with self._tape.stop_recording():
-                self._guards.append(tensorflow().reduce_all(result >= 0))
-        return result
+        """Emit an operation, or the update of a table."""
+        return self._by_rows(slot) if slot in self._of_tables else super().operation(slot)
 
     def _by_rows(self, slot: int) -> Any:
         """Emit the update of a table: the scaled rows, which `_assigned` subtracts."""
@@ -291,52 +243,6 @@ class Writer(Translator):
         number = self.recording.values[table.scale]
         scaled = values * (number if scale is None else tf.cast(scale, values.dtype))
         return tf.IndexedSlices(scaled, grad.indices) if by_rows else scaled
-
-    def derivatives(self, slot: int) -> dict[int, Any]:
-        """Emit what one backward gives: gradients, or Jacobians."""
-        tf, program, tape = tensorflow(), self.program, self._tape
-        source, _, *seed = program.inputs[slot]
-        slots = program.gradients_of(program.backward_of(slot))
-        targets = [program.inputs[s][1] for s in slots]
-        y = self.values[source]  # transposed, if need be, on the tape
-        with tape.stop_recording():
-            sources = [self.values.as_made(target) for target in targets]
-            if program.ops[slot] is JACOBIAN:
-                rows = _jacobian(y, sources, tape)
-                found = map(partial(self._as_recorded, y), slots, targets, rows)
-            else:
-                found = tape.gradient(
-                    y,
-                    sources,
-                    output_gradients=self.values[seed[0]] if seed else None,
-                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                )
-            grads = {}
-            for target, grad in zip(targets, found, strict=True):
-                self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
-                by_rows = target in self._tables
-                grads[target] = grad if by_rows else tf.convert_to_tensor(grad)
-        return grads
-
-    def _as_recorded(self, y: Any, slot: int, target: int, rows: Any) -> Any:
-        """Return a Jacobian with the elements of ``y`` along its first axis."""
-        rows = reshaped(rows, (self.program.shapes[slot][0], *rows.shape[y.shape.rank :]))
-        if self.values.lies_last(target):
-            rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
-        return rows
-
-    def _look_at(self, gradient: Any) -> None:
-        """Let a NaN in a gradient be seen: it is one of the sum, in float64."""
-        self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
-
-    def _stands(self) -> Any:
-        """Return whether no gradient holds a NaN, and XLA gives the same."""
-        tf, guards = tensorflow(), list(self._guards)
-        if self._sums:
-            # With XLA a sum of products that overflow may be infinite where it is no number.
-            stands = tf.math.is_finite if self._careful else lambda x: ~tf.math.is_nan(x)
-            guards.append(stands(tf.add_n(self._sums)))
-        return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
 
     def assign(self, stands: Any, outputs: list[Any], new: dict[int, Any]) -> None:
         """Give state its new numbers, where those of the run stand, after everything else."""
@@ -391,12 +297,3 @@ def _hidden(
 
 def _constants(program: Program, variables: Mapping[int, Any], inputs: Container[int]) -> list[int]:
     return [slot for slot in program.fed if slot not in variables and slot not in inputs]
-
-
-def _jacobian(y: Any, sources: list[Any], tape: Any) -> Any:
-    """Emit one sweep for all rows, or a loop where an operation has no nodes for that."""
-    how = {"unconnected_gradients": tensorflow().UnconnectedGradients.ZERO}
-    try:
-        return tape.jacobian(y, sources, **how)
-    except ValueError:
-        return tape.jacobian(y, sources, experimental_use_pfor=False, **how)

@@ -22,6 +22,7 @@ from tapegraph.recording.values import RECORDED_AT, cleared, stale
 
 NEEDS_GRADIENT = attrgetter("_requires_grad")
 OP_OF = attrgetter("_op")
+ATTRS_OF = attrgetter("_attrs")
 # What NumPy makes of a Python number.
 DTYPES = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
