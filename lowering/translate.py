@@ -150,6 +150,10 @@ class Translator(Interpreter):
         """Return what emits an inner program in the same way."""
         return Body(inner, strong_zero=self._strong_zero, whole=self._whole)
 
+    def apart(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return what nodes with a gradient of their own are to read."""
+        return list(tensors)
+
     def check(self, right: Any) -> None:
         """Take note of whether numbers stand: in a plain backward they do."""
 
@@ -190,13 +194,15 @@ class Whole(Translator):
         self._careful = xla and careful
         # Those that change by their rows, by the slot of the parameter: gradients come as rows.
         self._tables: Mapping[int, Any] = {}
+        # What is fed in place of numbers in inner programs, by the keys of `fed_numbers`.
+        self._numbers: Mapping[Any, Any] = {}
 
     def emit(self, leaves: Mapping[int, Any]) -> None:
         """Emit all entries."""
         tf, program = tensorflow(), self.program
         self._sums: list[Any] = []
         self._guards: list[Any] = []
-        targets = {
+        self._targets = targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
@@ -266,13 +272,23 @@ class Whole(Translator):
 
     def body(self, inner: SubProgram) -> Body:
         """Return what emits an inner program in the same way."""
-        return Body(
+        made = Body(
             inner,
             strong_zero=self._strong_zero,
             whole=self._whole,
             xla=self._xla,
             careful=self._careful,
         )
+        made._numbers = self._numbers
+        return made
+
+    def apart(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return tensors that the tape does not watch.
+
+        A loop that reads what a persistent tape watches keeps all that its rounds compute.
+        """
+        stop = tensorflow().stop_gradient
+        return list(map(stop, tensors)) if self._targets else list(tensors)
 
     def check(self, right: Any) -> None:
         """Take note of whether some numbers stand."""
@@ -305,7 +321,11 @@ class Body(Whole):
 
     def __call__(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and where its numbers may not stand whether they do."""
-        self.emit(dict(zip(self.inner.inputs, inputs, strict=True)))
+        leaves = dict(zip(self.inner.inputs, inputs, strict=True))
+        if self._numbers:
+            fed = fed_numbers(self.recording).items()
+            leaves |= {slot: self._numbers[key] for slot, (key, _) in fed}
+        self.emit(leaves)
         outputs = [self.output(slot) for slot in self.inner.outputs]
         return outputs, [self.stands()] if self.checks else []
 
@@ -322,6 +342,34 @@ class Body(Whole):
         if program.needs[slot] or not any(program.needs[i] for i in program.inputs[slot]):
             return result
         return tensorflow().nest.map_structure(tensorflow().stop_gradient, result)
+
+
+def fed_numbers(recording: Recording) -> dict[int, tuple[Any, Array]]:
+    """Return the Python numbers that XLA is fed, so that it joins no two of them, by slot.
+
+    Each has a key, which equal ones share, and is a tensor of its own, in the dtype of its readers:
+    out of a vector, or in another dtype, one would be taken again for every element that is
+    computed with it. Exponents stay: XLA multiplies powers of a known one out.
+    """
+    program = recording.program
+    readers = program.readers()
+    steps = zip(program.ops, program.inputs, strict=True)
+    exponents = {inputs[1] for op, inputs in steps if op.name == "pow"}
+    found = {}
+    for slot in program.scalars:
+        value = recording.values[slot]
+        is_float64 = value != value or float(value) == value
+        if slot in exponents or isinstance(value, (bool, np.bool_)) or not is_float64:
+            continue
+        dtypes = {program.dtypes[reader] for reader in readers[slot]}
+        dtype = dtypes.pop() if len(dtypes) == 1 else None
+        if dtype not in (np.float32, np.float64):
+            dtype = np.dtype(np.float64)
+        with np.errstate(all="ignore"):
+            number = np.asarray(value, dtype)
+        # By their text 0.0 and -0.0 differ.
+        found[slot] = (repr(float(value)), dtype), number
+    return found
 
 
 def _checks(program: Program, xla: bool) -> bool:

@@ -70,7 +70,7 @@ def _scan(
         return carry, [stack.stack() for stack in stacks], [stack.stack() for stack in kept]
 
     def with_gradient(*inputs: Any) -> tuple[Any, Any]:
-        carry, ys, kept = forward(*inputs)
+        carry, ys, kept = forward(*translator.apart(inputs))
 
         def gradient(*gs: Any) -> list[Any]:
             seeds = dict(zip(range(carries), gs, strict=False))

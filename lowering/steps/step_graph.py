@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.rows.rules import raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps.variables import tables
-from tapegraph.lowering.translate import Whole
+from tapegraph.lowering.translate import Whole, fed_numbers
 from tapegraph.recording.changes import make
 from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.subprogram import subprograms
 from tapegraph.typed import Array
 
 # Constants of up to so many elements are part of the graph, which may compute with them beforehand.
@@ -56,9 +57,12 @@ class StepGraph:
         tf, program = tensorflow(), recording.program
         # XLA would join constants, so it is fed them, after the inputs.
         hidden = _hidden(recording, variables, inputs) if with_xla else []
-        self._hidden = [tf.constant(value) for value, _ in hidden]
-        fed = [*([slot] for slot in inputs), *(slots for _, slots in hidden)]
-        emits = (writer or Writer)(recording, variables, fed, xla=with_xla, careful=careful)
+        self._hidden = [tf.constant(each.value) for each in hidden]
+        fed = [*([slot] for slot in inputs), *(each.slots for each in hidden)]
+        numbers = {i: each.key for i, each in enumerate(hidden, len(inputs)) if each.key}
+        emits = (writer or Writer)(
+            recording, variables, fed, numbers, xla=with_xla, careful=careful
+        )
         traced = tf.function(
             emits.step,
             input_signature=[
@@ -157,6 +161,7 @@ class Writer(Whole):
         recording: Recording,
         variables: Mapping[int, Any],
         fed: list[list[int]],
+        numbers: Mapping[int, Any],
         *,
         xla: bool,
         careful: bool,
@@ -164,6 +169,7 @@ class Writer(Whole):
         super().__init__(recording, whole=True, xla=xla, careful=careful)
         self._variables = variables
         self._fed = fed  # the slots of each feed
+        self._fed_numbers = numbers  # the feeds that are numbers, and the key of each
         self._inputs = set(chain.from_iterable(fed))
         self._tables = tables(self.program)
         self._of_tables = {
@@ -212,6 +218,7 @@ class Writer(Whole):
         leaves.update((slot, self._variables[slot]) for slot in self._tables)
         leaves.update(state)
         leaves.update((i, x) for slots, x in zip(self._fed, feeds, strict=True) for i in slots)
+        self._numbers = {key: feeds[i] for i, key in self._fed_numbers.items()}
         self.emit(leaves)
         outputs = []
         self.shapes = []
@@ -263,35 +270,33 @@ class Writer(Whole):
         return tensorflow().constant(True)
 
 
+class _Hidden(NamedTuple):
+    """What XLA is fed, so that it joins no two constants.
+
+    :ivar slots: Those that have this value.
+    :ivar key: By which inner programs find it, if it is a number.
+    """
+
+    value: Array
+    slots: list[int]
+    key: Any = None
+
+
 def _hidden(
     recording: Recording, variables: Mapping[int, Any], inputs: list[int]
-) -> list[tuple[Array, list[int]]]:
-    """Return the numbers that XLA is fed, so that it joins no two of them, and who has each.
-
-    Python numbers are tensors of their own, in the dtype of their readers: out of a vector, or in
-    another dtype, one would be taken again for every element that is computed with it. Exponents
-    stay: XLA multiplies powers of a known one out.
-    """
-    program = recording.program
-    readers = program.readers()
-    steps = zip(program.ops, program.inputs, strict=True)
-    exponents = {inputs[1] for op, inputs in steps if op.name == "pow"}
-    found: dict[Any, tuple[Array, list[int]]] = {
-        slot: (recording.values[slot], [slot]) for slot in _constants(program, variables, inputs)
+) -> list[_Hidden]:
+    """Return the numbers that XLA is fed, and who has each."""
+    found: dict[Any, _Hidden] = {
+        slot: _Hidden(recording.values[slot], [slot])
+        for slot in _constants(recording.program, variables, inputs)
     }
-    for slot in program.scalars:
-        value = recording.values[slot]
-        is_float64 = value != value or float(value) == value
-        if slot in exponents or isinstance(value, (bool, np.bool_)) or not is_float64:
-            continue
-        dtypes = {program.dtypes[reader] for reader in readers[slot]}
-        dtype = dtypes.pop() if len(dtypes) == 1 else None
-        if dtype not in (np.float32, np.float64):
-            dtype = np.dtype(np.float64)
-        with np.errstate(all="ignore"):
-            number = np.asarray(value, dtype)
-        # By their text 0.0 and -0.0 differ.
-        found.setdefault((repr(float(value)), dtype), (number, []))[1].append(slot)
+    waiting = [recording]
+    for each in waiting:  # grows while it is walked
+        for slot, (key, number) in fed_numbers(each).items():
+            slots = found.setdefault(key, _Hidden(number, [], key)).slots
+            if each is recording:
+                slots.append(slot)
+        waiting += (body.recording for attrs in each.program.attrs for body in subprograms(attrs))
     return list(found.values())
 
 
