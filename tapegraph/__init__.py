@@ -30,7 +30,9 @@ from tapegraph.engines.backend import (
     use_forward,
 )
 from tapegraph.errors import ConcretizationError, LostGradientWarning
+from tapegraph.loops.branches import cond, switch
 from tapegraph.loops.scan import fori_loop, scan
+from tapegraph.loops.while_loop import while_loop
 from tapegraph.ops import elementwise as _elementwise
 from tapegraph.ops import fft, special
 from tapegraph.ops import index as _index
@@ -119,8 +121,11 @@ __all__ = [
     "RMSprop",
     "SGD",
     "SlowBatchingWarning",
+    "cond",
     "fori_loop",
     "scan",
+    "switch",
+    "while_loop",
     "clip_grad_norm",
     "clip_grad_value",
     "optim",

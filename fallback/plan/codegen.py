@@ -144,6 +144,7 @@ class Source:
 
     def _line(self, instr: Instr) -> str:
         targets = ", ".join(map(self._names.of, instr.results))
+        targets += "," * (instr.unpacks and len(instr.results) == 1)
         args = list(map(self._tree, self._numbers_as_arrays(instr)))
         options = [f"{k}={self._tree(v)}" for k, v in instr.kwargs.items()]
         if instr.function is getitem:

@@ -28,6 +28,7 @@ class Instr:
     :ivar may_raise: It runs even where nobody reads what it gives.
     :ivar opaque: A user's own function, of which nothing is known: it may keep what it is given.
     :ivar results: What it gives: one, or for an operation that saves something two.
+    :ivar unpacks: What it gives is a tuple, of one too.
     :ivar reads: The values among its arguments.
     :ivar op: The operation of the user's that it is a part of.
     :ivar place: The user's line.
@@ -44,6 +45,7 @@ class Instr:
     opaque: bool = False
     needs_out: bool = field(init=False, default=False)
     results: list[Var] = field(init=False, default_factory=list)
+    unpacks: bool = field(init=False, default=False)
     reads: list[Var] = field(init=False)
     op: str = field(init=False, default="")
     place: str = field(init=False, default="")
@@ -194,6 +196,7 @@ class Builder:
         if like is not None and layout != (out.strides, out.dtype.str):
             instr.needs_out = True
             out = instr.run(*args, **kwargs, out=np.empty_like(like.value))
+        instr.unpacks = not isinstance(hints, str)
         outs, hints = ((out,), (hints,)) if isinstance(hints, str) else (out, hints)
         if not instr.may_raise and all(isinstance(v, Constant) for v in instr.reads):
             return [self.constant(out)]

@@ -16,15 +16,16 @@ import numpy as np
 from tapegraph import random
 from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.errors import message
+from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.node import Node, next_seq
+from tapegraph.recording.node import Node, as_leaf, next_seq
 from tapegraph.recording.numpy_functions import is_float, met_with
 from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
-from tapegraph.recording.subprogram import SubProgram, interned
+from tapegraph.recording.subprogram import SubProgram, feed_changed_floats, interned
 from tapegraph.recording.values import handle_of
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
@@ -92,7 +93,7 @@ class Body(Capture):
             return x
         known = self.closed.get(id(x))
         if known is None:
-            known = self.closed[id(x)] = (self.taken(argument(x)), x)
+            known = self.closed[id(x)] = (self.taken(example_of(x)), x)
         return known[0]
 
     def taken(self, given: Example) -> Any:
@@ -175,8 +176,10 @@ def traced(
     :param arguments: From the leaves to the positional arguments.
     :param given: An example of each leaf.
     """
+    recorder().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     start = next_seq()
-    found, inputs = _traced(op, f, arguments, given)
+    # In a context that is dropped: an interrupt leaves no scope in force.
+    found, inputs = quietly(_traced, op, f, arguments, given)
     expire(leaked(start, inputs), f"{op} of {getattr(f, '__name__', 'a function')}")
     return found
 
@@ -184,7 +187,8 @@ def traced(
 def _traced(
     op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> tuple[Traced, list[Any]]:
-    with Body(op) as body, Scope(RECORDING, True), random.unrepeated(), np.errstate(all="ignore"):
+    body = Body(op)
+    with body, Scope(RECORDING, True), random.unrepeated():
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]
@@ -194,12 +198,16 @@ def _traced(
     program = recording.program
     own = program.outputs[len(outputs) :]
     program.outputs = program.outputs[: len(outputs)]
+    feed_changed_floats(recording)
     consts = [slot for slot in program.fed if slot not in own]
     outer = {id(leaf): x for leaf, x in body.closed.values()}
-    read = [outer.get(id(x), x) for x in (recording.nodes[slot] for slot in consts)]
+    read = [
+        as_leaf(recording.values[slot]) if node is None else handle_of(outer.get(id(node), node))
+        for slot, node in ((slot, recording.nodes[slot]) for slot in consts)
+    ]
     made = interned(SubProgram(recording, (*consts, *own)))
     form = mapped(lambda x: x is not None, out)
-    found = Traced(made, list(map(handle_of, read)), [draw for _, draw in body.draws], form)
+    found = Traced(made, read, [draw for _, draw in body.draws], form)
     return found, [ref(x) for x in (*inputs, *draws)]
 
 
@@ -210,7 +218,7 @@ class Example(NamedTuple):
     flows: bool
 
 
-def argument(x: Any) -> Example:
+def example_of(x: Any) -> Example:
     """Return an example of a tensor, or of a value of some level."""
     return Example(example(x), bool(x.requires_grad))
 
@@ -222,7 +230,7 @@ def example(x: Any) -> Array:
     if type(x) is Batched:
         array = example(x.inner)
         return array[0] if len(array) else np.zeros(array.shape[1:], array.dtype)
-    return restore(x) if type(x) is not Tensor else x._array  # type: ignore[no-any-return]
+    return restore(x) if type(x) is not Tensor else x._array
 
 
 class Replay(Interpreter):

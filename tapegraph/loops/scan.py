@@ -6,6 +6,7 @@ import math
 import operator
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -219,6 +220,6 @@ def drawn_rows(draws: Sequence[Any], length: int, reverse: bool) -> list[Any]:
 
     found = []
     for i, draw in enumerate(draws):
-        rows = random.drawn(draw.op, lambda i=i: take(i), draw.dtype, **draw.by)
+        rows = random.drawn(draw.op, partial(take, i), draw.dtype, **draw.by)
         found.append(tensor_like("scan", rows))
     return found

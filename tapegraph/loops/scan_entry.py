@@ -30,6 +30,7 @@ Its derivatives are scans too, of the derivatives of the body.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -162,12 +163,12 @@ def _forward(
     return (*map(np.array, last), *stacks, *kept)
 
 
-def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
+def vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
     """Run the backward of the rounds, from the last to the first.
 
     Gradients are added up in the order in which a sweep through the rounds adds them: what the
-    rounds after this one have found stands first. So does the cotangent of a carry that is stacked
-    as it is, which reaches the next round before that one's own.
+    rounds after this one have found stands first. So does the cotangent of a carry or a const that
+    is stacked as it is, which reaches it before any round's.
     """
     body, length, every = attrs["body"], attrs["length"], attrs["checkpoint"]
     carries, reverse = attrs["carries"], attrs["reverse"]
@@ -195,16 +196,22 @@ def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs:
     stacked = {i: np.asarray(g[i]) for i in flowing if i >= carries and g[i] is not None}
     of_kept = dict(zip(range(first, second), g[len(body.outputs) :], strict=False))
     read = {i: np.asarray(x) for i, x in of_kept.items() if x is not None and i in by_carry}
-    # Of a carry that is stacked as it is: which output that is.
-    same = {i: next((j for j in stacked if body.outputs[j] == body.outputs[i]), None) for i in ends}
-    early = {i: j for i, j in same.items() if j is not None}
-    seeded = [j for j in stacked if j not in early.values()]
+    # Consts and carries that are stacked as they are, the last output first.
+    fixed = [
+        (i, j) for j in reversed(stacked) for i in by_const if body.outputs[j] == body.inputs[i]
+    ]
+    seeded = [j for j in reversed(stacked) if all(j != k for _, k in fixed)]
+    early: list[tuple[int, int]] = []
+    for j in seeded:
+        same = (i for i in ends if body.outputs[i] == body.outputs[j])
+        early += [(i, j) for i in islice(same, 1)]
+    seeded = [j for j in seeded if all(j != k for _, k in early)]
     kind = Reverse(
         tuple(body.inputs[i] for i in (*by_carry, *by_row, *by_const)),
         (
-            *(body.outputs[i] for i in (*ends, *seeded)),
-            *(body.inputs[first + i] for i in early),
+            *(body.inputs[first + i] for i, _ in early),
             *(body.inputs[i] for i in by_const),
+            *(body.outputs[i] for i in (*seeded, *ends)),
         ),
     )
 
@@ -228,11 +235,14 @@ def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs:
         back = {}
         for i in ends:
             back[i] = np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i])
-            if i in early and length:
-                back[i] = back[i] + stacked[early[i]][row_of(length - 1), ...]
+        for i, j in early if length else ():
+            back[i] = back[i] + stacked[j][row_of(length - 1), ...]
         totals = [nothing(arrays[i]) for i in by_const]
+        for i, j in fixed:
+            for x in stacked[j]:
+                totals[by_const.index(i)] = totals[by_const.index(i)] + x
         stacks = [np.empty_like(arrays[i], order="C") for i in by_row]
-        none = {i: nothing(carry[i]) for i in early}
+        none = {i: nothing(carry[i]) for i, _ in early}
         grads: dict[int, Any] = {}
         for segment in range((length - 1) // every, -1, -1) if length else ():
             start = segment * every
@@ -240,14 +250,11 @@ def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs:
             before = carries_of(start, stop, step)
             for i in range(stop - 1, start - 1, -1):
                 t = row_of(i)
-                seeds = [back[j] for j in ends]
+                seeds = [stacked[j][row_of(i - 1), ...] if i else none[c] for c, j in early]
+                seeds += totals
                 seeds += [stacked[j][t, ...] for j in seeded]
-                seeds += [
-                    stacked[j][row_of(i - 1), ...] if i else none[c] for c, j in early.items()
-                ]
-                found = pull(
-                    [*consts, *before[i - start], *[x[t, ...] for x in rows], *seeds, *totals]
-                )
+                seeds += [back[j] for j in ends]
+                found = pull([*consts, *before[i - start], *[x[t, ...] for x in rows], *seeds])
                 grads = dict(zip(by_carry, found, strict=False))
                 if i == start:
                     at = place_of(segment)
@@ -289,7 +296,7 @@ def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs:
 # Derivatives as scans of their own
 
 
-def _recorded(
+def recorded(
     needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, **attrs: Any
 ) -> list[Any]:
     """Return the backward as a scan: it runs the other way, and carries cotangents."""
@@ -506,5 +513,5 @@ SCAN = Op(
     _forward,
     several=True,
     takes_complex=True,
-    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
+    rules=Rules(vjp, _jvp, None, recorded, _batch),
 )

@@ -139,6 +139,10 @@ class Program:
             self._key = (*columns, self.outputs, self.updates)
         return self._key
 
+    def forget_key(self) -> None:
+        """Let the key be found anew: columns have changed."""
+        self._key = None
+
     def readers(self) -> list[set[int]]:
         """Return the slots that read each slot."""
         found: list[set[int]] = [set() for _ in self.ops]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.interrupts import Lock
-from tapegraph.recording.op import INPUT, NO_ATTRS
+from tapegraph.recording.op import INPUT, NO_ATTRS, OpKind
 from tapegraph.recording.program import Program, Recording, identity
 
 # How many inner programs are remembered, with what engines have made of them.
@@ -34,10 +34,6 @@ class SubProgram:
 
     def __init__(self, recording: Recording, inputs: Sequence[int]) -> None:
         program = recording.program
-        for slot in program.fed:
-            program.ops[slot] = INPUT
-            program.attrs[slot] = NO_ATTRS
-        program.wanted[:] = []
         recording.forget(())
         self.recording = recording
         self.inputs = tuple(inputs)
@@ -77,17 +73,68 @@ class SubProgram:
 
 
 _known: OrderedDict[SubProgram, SubProgram] = OrderedDict()
+# By structure: the first floats that stood in it, and the slots of those that have changed since.
+_floats: OrderedDict[Any, tuple[dict[int, Any], set[int]]] = OrderedDict()
 _lock = Lock()
 
 
 def interned(found: SubProgram) -> SubProgram:
     """Return the first program that was equal to this one, with what was made of it."""
     with _lock():
-        found = _known.setdefault(found, found)
-        _known.move_to_end(found)
-        if len(_known) > MOST_KNOWN:
-            _known.popitem(last=False)
+        return _remembered(_known, found, found)
+
+
+def _remembered(known: OrderedDict[Any, Any], key: Any, value: Any) -> Any:
+    found = known.setdefault(key, value)
+    known.move_to_end(key)
+    if len(known) > MOST_KNOWN:
+        known.popitem(last=False)
     return found
+
+
+def feed_changed_floats(recording: Recording) -> None:
+    """Let every leaf be an input, and so each Python float that has changed since it was first met.
+
+    Such a float becomes an array of the dtype that its readers take it in: new numbers find the
+    plan of old ones.
+    """
+    program = recording.program
+    for slot in program.fed:
+        program.ops[slot] = INPUT
+        program.attrs[slot] = NO_ATTRS
+    program.wanted[:] = []
+    found = _dtypes_of_floats(recording)
+    numbers = {slot: identity(recording.values[slot]) for slot in found}
+    key = (program.key, *map(type, recording.scalars))
+    with _lock():
+        first, changed = _remembered(_floats, key, (numbers, set()))
+        changed.update(slot for slot in numbers if numbers[slot] != first[slot])
+        fed = sorted(changed)
+    program.forget_key()
+    for slot in fed:
+        program.ops[slot] = INPUT
+        program.dtypes[slot] = found[slot]
+        recording.values[slot] = np.array(recording.values[slot], found[slot])
+
+
+def _dtypes_of_floats(recording: Recording) -> dict[int, np.dtype[Any]]:
+    """Return the slots of floats that may be fed, with the dtype in which they are read."""
+    program = recording.program
+    dtypes: dict[int, Any] = {
+        slot: None for slot in program.scalars if type(recording.values[slot]) is float
+    }
+    for slot, inputs in enumerate(program.inputs):
+        if dtypes.keys().isdisjoint(inputs):
+            continue
+        op = program.ops[slot]
+        elementwise = op.kind in (OpKind.ELEMENTWISE, OpKind.COMPARISON) and op.rules is None
+        for i, dtype in zip(inputs, recording.converted(slot), strict=True):
+            # NumPy has shorter ways for some powers, which it takes by the number.
+            if i in dtypes and (not elementwise or dtype is None or op.name == "pow"):
+                del dtypes[i]
+            elif i in dtypes:
+                dtypes[i] = dtype
+    return {slot: dtype for slot, dtype in dtypes.items() if dtype is not None}
 
 
 def subprograms(attrs: Any) -> list[SubProgram]:

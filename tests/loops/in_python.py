@@ -22,3 +22,16 @@ def scan(f, init, xs=None, length=None, *, reverse=False, checkpoint=None):
 def is_plain(x):
     """Whether it is no tensor, dual or example."""
     return not hasattr(x, "requires_grad")
+
+
+def chosen(pred, true_fn, false_fn, *operands):
+    """The choice that `tg.cond` stands for."""
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
+def while_loop(cond, body, init, *, max_steps=None):
+    """The loop that `tg.while_loop` stands for."""
+    carry, count = init, 0
+    while count != max_steps and cond(carry):
+        carry, count = body(carry), count + 1
+    return carry

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.fallback import inner as fallback_inner
 from tests.loops import in_python
 from tests.same_bits import same_bits
 
@@ -253,3 +256,51 @@ def test_nothing_is_recorded_under_no_grad():
         last, _ = tg.scan(lambda c, x: (tg.tanh(c @ w + x), c), C, X)
     assert not last.requires_grad
     assert len(tg.tape()) == 1
+
+
+def peak(rounds):
+    """The peak of memory of three calls of a step, with as many rounds."""
+    w = tg.param(W)
+
+    @tg.compile
+    def step(x):
+        value = tg.sum(tg.scan(lambda c, _: (tg.tanh(c @ w), None), x, None, rounds)[0])
+        w.zero_grad()
+        value.backward()
+        return value
+
+    tracemalloc.start()
+    for _ in range(3):
+        step(C)
+    found = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    lines = step.source().splitlines()
+    return found, sum(not line.strip().startswith("del") for line in lines)
+
+
+def test_what_it_costs_to_make_does_not_depend_on_the_number_of_rounds():
+    peak(10)
+    (little, short), (much, long) = peak(100), peak(3000)
+    assert long == short
+    assert much < 2 * little
+
+
+def test_a_float_that_changes_makes_no_new_plan():
+    made = []
+    with pytest.MonkeyPatch.context() as patch:
+        original = fallback_inner.Plan.__init__
+        patch.setattr(
+            fallback_inner.Plan,
+            "__init__",
+            lambda self, *args: made.append(1) or original(self, *args),
+        )
+        for rate in (0.1, 0.2, 0.3, 0.4, 0.5):
+            found = []
+            for scan in (tg.scan, in_python.scan):
+                w = tg.param(W.astype(np.float32))
+                body = lambda c, x, w=w, r=rate: (tg.tanh(c @ w * r + x) + r, None)  # noqa: E731
+                last, _ = scan(body, C.astype(np.float32), X.astype(np.float32))
+                tg.sum(last).backward()
+                found.append(w.grad)
+            same_bits(*found)
+    assert len(made) == 4  # forward and backward, with the float as a constant and fed

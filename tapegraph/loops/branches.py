@@ -1,0 +1,377 @@
+"""`cond` and `switch`: one of several functions runs, as one entry.
+
+The entry ``cond``:
+
+Inputs, in this order:
+
+- the index of the branch that runs, an integer or a bool without axes; one out of range counts as
+  the nearest;
+- *operands*: what the branches read, from outside or as arguments.
+
+Attributes:
+- ``branches``: a `SubProgram` for each, in the order of the index; for `cond` the one of False
+  first. All have outputs of the same types.
+- ``reads``: for each branch which operands are its inputs, counted from 0, in their order.
+
+Outputs (each read by a ``part``): those of the branch that runs. By an operand that it does not
+read the gradient is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.batching.rules import BatchedCall
+from tapegraph.differentiation.jvps import added
+from tapegraph.engines import registry
+from tapegraph.engines.engine import Reverse
+from tapegraph.errors import check_callable, message
+from tapegraph.loops.body import Example, Traced, example, example_of, traced
+from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
+from tapegraph.loops.scan import replaced_present
+from tapegraph.numpy_warnings import quietly
+from tapegraph.ops.elementwise import where
+from tapegraph.ops.shape import reshape
+from tapegraph.pytree import leaves, matched
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.subprogram import SubProgram
+from tapegraph.typed import Operand, Pytree
+
+
+def cond(
+    pred: Operand,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
+    *operands: Pytree,
+) -> Pytree:
+    """Run one of two functions: ``true_fn(*operands)`` where ``pred`` is true, else ``false_fn``.
+
+    It is one entry, in which both are recorded and one runs. Each is run once to be recorded, has
+    no effects, and may read what it likes from outside; gradients flow through the one that runs.
+    Where `vmap` has a ``pred`` for each example both run, and `where` chooses.
+
+    :param pred: A bool or a number without axes; a number is true where it is not zero.
+    :param true_fn, false_fn: They take the operands and return tensors of the same types, and
+        dicts, lists and tuples of them.
+    :param operands: Numbers, arrays, tensors, and dicts, lists and tuples of them.
+    :returns: What the function returns, as Tensors.
+    :raises TypeError: A function is not callable, or the two return other structures or types.
+    :raises ValueError: ``pred`` has axes.
+
+    >>> x = tg.param(-2.0)
+    >>> y = tg.cond(x > 0, lambda x: x * x, lambda x: -3.0 * x, x)
+    >>> y.backward()
+    >>> y.item(), x.grad.item()
+    (6.0, -3.0)
+    """
+    check_callable("cond", true_fn)
+    check_callable("cond", false_fn)
+    chosen = tensor_like("cond", pred, "pred")
+    chosen = chosen if chosen.dtype == bool else chosen != 0
+    return _chosen("cond", "pred", chosen, (false_fn, true_fn), operands)
+
+
+def switch(index: Operand, branches: Sequence[Callable[..., Any]], *operands: Pytree) -> Pytree:
+    """Run one of several functions: ``branches[index](*operands)``.
+
+    :param index: An integer without axes; one out of range counts as the nearest, as in JAX.
+    :param branches: The functions, as for `cond`.
+    :param operands: What they take.
+    :returns: What the function returns, as Tensors.
+    :raises TypeError: A function is not callable, ``index`` is no integer, or functions return
+        other structures or types.
+    :raises ValueError: There is no function, or ``index`` has axes.
+
+    >>> tg.switch(1, [lambda x: x, lambda x: x + 10.0], 2.0)
+    Tensor(12.)
+    """
+    if not branches:
+        raise ValueError(message("switch", "no functions", "one or more"))
+    for branch in branches:
+        check_callable("switch", branch)
+    chosen = tensor_like("switch", index, "index")
+    if chosen.dtype.kind not in "biu":
+        received = f"an index of dtype {chosen.dtype}"
+        raise TypeError(message("switch", received, "an integer", "Write .astype(int)."))
+    return _chosen("switch", "index", chosen, tuple(branches), operands)
+
+
+def _chosen(
+    op: str, argument: str, index: Any, functions: tuple[Callable[..., Any], ...], operands: Any
+) -> Any:
+    if index.shape:
+        received = f"{argument} of shape {index.shape}"
+        fix = "Write tg.where for a choice element by element, or tg.vmap for one by example."
+        raise ValueError(message(op, received, "one number", fix))
+    held = [(path, x) for path, x in leaves(operands, "operands") if x is not None]
+    given = [tensor_like(op, x, path) for path, x in held]
+    founds = [
+        traced(op, f, lambda x: replaced_present(operands, x), list(map(example_of, given)))
+        for f in functions
+    ]
+    first = founds[0]
+    types = first.body.types(first.body.outputs)
+    paths = [path for path, here in leaves(first.form, "the result") if here]
+    for found in founds:
+        refuse_draws(op, found)
+        try:
+            list(matched(op, found.form, first.form, "the result of a function", "another's"))
+        except ValueError as error:
+            raise TypeError(*error.args) from None
+        ours = found.body.types(found.body.outputs)
+        for path, (shape, dtype), (like, other) in zip(paths, ours, types, strict=True):
+            if (shape, dtype) != (like, other):
+                received = f"functions that give shape {shape} and dtype {dtype} at {path}"
+                received += f", and shape {like} and dtype {other}"
+                fix = "Write .astype() or tg.broadcast_to() in one of them."
+                raise TypeError(message(op, received, "one type", fix))
+    outs = _run(index, [(found.body, [*found.consts, *given]) for found in founds])
+    return replaced_present(first.form, outs)
+
+
+def refuse_draws(op: str, found: Traced) -> None:
+    """Refuse to draw random numbers where it is not known how often."""
+    if found.draws:
+        received = f"tg.{found.draws[0].op} in a function that may not run"
+        raise RuntimeError(message(op, received, "a draw outside", "Pass it what was drawn."))
+
+
+# The entry
+
+Branch = tuple[SubProgram, list[Any]]
+
+
+def _run(index: Any, branches: Sequence[Branch]) -> list[Any]:
+    """Record a choice between programs with their inputs."""
+    places: dict[int, int] = {}
+    operands: list[Any] = []
+    for x in (x for _, inputs in branches for x in inputs):
+        if id(x) not in places:
+            places[id(x)] = len(operands)
+            operands.append(x)
+    attrs = {
+        "branches": tuple(body for body, _ in branches),
+        "reads": tuple(tuple(places[id(x)] for x in inputs) for _, inputs in branches),
+    }
+    return list(apply(COND, (index, *operands), attrs))
+
+
+def _run_derived(index: Any, founds: Sequence[Traced], inputs: Sequence[list[Any]]) -> list[Any]:
+    pairs = zip(founds, inputs, strict=True)
+    return _run(index, [(f.body, [*(as_leaf(x._array) for x in f.consts), *xs]) for f, xs in pairs])
+
+
+def traced_inputs(op: str, f: Callable[..., Any], inputs: Sequence[Any]) -> Traced:
+    """Return a function of some tensors as a body; a gradient flows from each of them."""
+    return traced(op, f, list, [Example(example(x), True) for x in inputs])
+
+
+def _taken(
+    branches: Sequence[SubProgram], reads: Sequence[Sequence[int]], index: Any, operands: Any
+) -> tuple[SubProgram, list[int], list[Any]]:
+    """Return the branch that runs, which operands it reads, and these."""
+    chosen = min(max(int(index), 0), len(branches) - 1)
+    places = list(reads[chosen])
+    return branches[chosen], places, [np.asarray(operands[i]) for i in places]
+
+
+def _forward(
+    index: Any, *operands: Any, branches: Sequence[SubProgram], reads: Sequence[Sequence[int]]
+) -> tuple[Any, ...]:
+    body, _, inputs = _taken(branches, reads, np.asarray(index), operands)
+
+    def run() -> list[Any]:
+        with registry.engine(registry.NATIVE).inner(body).forward(inputs) as step:
+            return step(inputs)
+
+    return tuple(np.array(x) if _is_shared(x, inputs) else x for x in quietly(run))
+
+
+def _is_shared(x: Any, inputs: Sequence[Any]) -> bool:
+    return x.base is not None or any(x is given for given in inputs)
+
+
+def _vjp(
+    needs: Sequence[bool],
+    g: Sequence[Any],
+    y: Any,
+    index: Any,
+    *operands: Any,
+    branches: Sequence[SubProgram],
+    reads: Sequence[Sequence[int]],
+) -> list[Any]:
+    body, places, inputs = _taken(branches, reads, np.asarray(index), operands)
+    program, inner = body.program, registry.engine(registry.NATIVE).inner(body)
+    wanted = [i for i, at in enumerate(places) if needs[1 + at] and program.needs[body.inputs[i]]]
+    seeds = {
+        slot: np.asarray(x)
+        for slot, x in zip(body.outputs, g, strict=True)
+        if x is not None and program.needs[slot]
+    }
+    grads: list[Any] = [None] + [
+        np.zeros(x.shape, x.dtype) if need and x.dtype.kind in "fc" else None
+        for x, need in zip(operands, needs[1:], strict=True)
+    ]
+    if not wanted or not seeds:
+        return grads
+    flowing = [i for i, x in enumerate(g) if x is not None and program.needs[body.outputs[i]]]
+    given = [np.asarray(g[i]) for i in flowing]
+    kind = Reverse(tuple(body.inputs[i] for i in wanted), tuple(body.outputs[i] for i in flowing))
+
+    def run() -> list[Any]:
+        with inner.pullback(kind, inputs, given) as pull:
+            found = pull([*inputs, *given])
+        if any(map(has_nan, found)):
+            found = inner.strong_pullback(kind)([*inputs, *given])
+        return found
+
+    met: set[int] = set()
+    for i, grad in zip(wanted, quietly(run), strict=True):
+        place = 1 + places[i]
+        grads[place] = grads[place] + grad if place in met else grad
+        met.add(place)
+    return grads
+
+
+def _recorded(
+    needs: Sequence[bool],
+    g: Sequence[Any],
+    y: Any,
+    index: Any,
+    *operands: Any,
+    branches: Sequence[SubProgram],
+    reads: Sequence[Sequence[int]],
+) -> list[Any]:
+    """Return the backward as a choice between those of the branches."""
+    wanted = [i for i, x in enumerate(operands) if needs[1 + i] and x.dtype.kind in "fc"]
+    seeded = tuple(i for i, x in enumerate(g) if x is not None)
+    seeds = [g[i] for i in seeded]
+    founds, lists = [], []
+    for body, places in zip(branches, reads, strict=True):
+        # Those that it does not read are passed too, for the type of their zero gradients.
+        inputs = [*(operands[i] for i in places), *seeds, *(operands[i] for i in wanted)]
+        key = ("transposed", tuple(places), tuple(wanted), seeded)
+        founds.append(body.make(key, _transposed, body, places, wanted, seeded, inputs))
+        lists.append(inputs)
+    grads: list[Any] = [None] * (1 + len(operands))
+    for i, grad in zip(wanted, _run_derived(index, founds, lists), strict=True):
+        grads[1 + i] = grad
+    return grads
+
+
+def _transposed(
+    body: SubProgram,
+    places: Sequence[int],
+    wanted: Sequence[int],
+    seeded: Sequence[int],
+    inputs: Sequence[Any],
+) -> Traced:
+    by = [i for i, at in enumerate(places) if at in wanted]
+
+    def backward(*leaves: Any) -> tuple[Any, ...]:
+        take = taker(leaves)
+        own = take(len(places))
+        seeds = dict(zip(seeded, take(len(seeded)), strict=True))
+        found: dict[int, Any] = {}
+        for i, grad in zip(by, cotangents(body, own, seeds, by), strict=True):
+            found[places[i]] = added(found.get(places[i]), grad)
+        like = dict(zip(wanted, take(len(wanted)), strict=True))
+        return tuple(found[i] if i in found else zeros(like[i]) for i in wanted)
+
+    return traced_inputs("cond", backward, inputs)
+
+
+def _jvp(
+    moving: Sequence[Any],
+    y: Any,
+    index: Any,
+    *operands: Any,
+    branches: Sequence[SubProgram],
+    reads: Sequence[Sequence[int]],
+) -> tuple[Any, ...]:
+    """Return the tangents by a choice between those of the branches."""
+    turned = {i: t for i, t in enumerate(moving[1:]) if t is not None}
+
+    def derived(forced: tuple[int, ...]) -> tuple[list[Traced], list[list[Any]], set[int]]:
+        founds, lists, have = [], [], set(forced)
+        for body, places in zip(branches, reads, strict=True):
+            of = tuple(i for i, at in enumerate(places) if at in turned)
+            inputs = [*(operands[i] for i in places), *(turned[places[i]] for i in of)]
+            found, more = body.make(("tangents", of, forced), _moved, body, of, forced, inputs)
+            founds.append(found)
+            lists.append(inputs)
+            have |= more
+        return founds, lists, have
+
+    _, _, have = derived(())
+    moved = tuple(sorted(have))
+    result: list[Any] = [None] * len(branches[0].outputs)
+    if moved:
+        founds, lists, _ = derived(moved)
+        for i, tangent in zip(moved, _run_derived(index, founds, lists), strict=True):
+            result[i] = tangent
+    return tuple(result)
+
+
+def _moved(
+    body: SubProgram, of: Sequence[int], forced: Sequence[int], inputs: Sequence[Any]
+) -> tuple[Traced, set[int]]:
+    """Return the tangents of some outputs as a body, and which outputs have one."""
+    have: set[int] = set()
+
+    def forward(*leaves: Any) -> tuple[Any, ...]:
+        take = taker(leaves)
+        own = take(len(body.inputs))
+        outs, found = tangents(body, own, dict(zip(of, take(len(of)), strict=True)))
+        have.update(i for i, t in enumerate(found) if t is not None)
+        return tuple(zeros(outs[i]) if found[i] is None else found[i] for i in forced)
+
+    return traced_inputs("cond", forward, inputs), have
+
+
+def _batch(call: BatchedCall) -> tuple[Any, ...]:
+    """Return the examples by the branch of all, or of each from those of every branch."""
+    branches, reads = call.attrs["branches"], call.attrs["reads"]
+    index, operands, flags = call.xs[0], call.xs[1:], call.batched[1:]
+    lists = [[operands[i] for i in places] for places in reads]
+    batched = [tuple(flags[i] for i in places) for places in reads]
+    if not call.batched[0]:
+        founds = [
+            body.make(("examples", own, call.size), _batched, body, own, call.size, inputs)
+            for body, own, inputs in zip(branches, batched, lists, strict=True)
+        ]
+        return tuple(_run_derived(index, founds, lists))
+    each = [
+        examples(body, inputs, own, call.size)[0]
+        for body, own, inputs in zip(branches, batched, lists, strict=True)
+    ]
+    results = each[-1]
+    for k in range(len(branches) - 2, -1, -1):
+        here = index <= k
+        results = [
+            where(reshape(here, (call.size, *(1,) * (a.ndim - 1))), a, b)
+            for a, b in zip(each[k], results, strict=True)
+        ]
+    return tuple(results)
+
+
+def _batched(body: SubProgram, flags: Sequence[bool], size: int, inputs: Sequence[Any]) -> Traced:
+    def forward(*leaves: Any) -> tuple[Any, ...]:
+        return tuple(examples(body, leaves, flags, size)[0])
+
+    return traced_inputs("cond", forward, inputs)
+
+
+COND = Op(
+    "cond",
+    _forward,
+    several=True,
+    takes_complex=True,
+    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
+)

@@ -1,0 +1,398 @@
+"""`while_loop`: a loop whose number of rounds the numbers decide, as one entry.
+
+The entry ``while_loop``:
+
+Inputs, in this order: the consts of the condition, those of the body, and the first carries.
+
+Attributes:
+- ``cond``: a `SubProgram`. Its inputs are its consts and the carries; its one output a bool.
+- ``body``: a `SubProgram`. Its inputs are its consts and the carries, its outputs the next ones.
+- ``carries``: how many carries there are.
+- ``max_steps``: the most rounds that it makes, or None.
+
+Outputs (each read by a ``part``): the last carries, and the number of rounds that ran, an int64.
+
+The backward runs the rounds forward again, and keeps their carries; the loop that it differentiates
+is a `scan` of so many rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.batching.rules import BatchedCall
+from tapegraph.engines import registry
+from tapegraph.errors import check_callable, message
+from tapegraph.loops import scan_entry
+from tapegraph.loops.body import Example, Replay, Traced, example, traced
+from tapegraph.loops.branches import refuse_draws, traced_inputs
+from tapegraph.loops.derived import examples, taker, tangents, zeros
+from tapegraph.loops.scan import replaced_present, traced_loop
+from tapegraph.numpy_warnings import quietly
+from tapegraph.ops.elementwise import where
+from tapegraph.ops.shape import broadcast_to, reshape
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.scopes import recorder
+from tapegraph.recording.subprogram import SubProgram
+from tapegraph.typed import Pytree
+
+
+def while_loop(
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    init: Pytree,
+    *,
+    max_steps: int | None = None,
+) -> Pytree:
+    """Run ``carry = body(carry)`` while ``cond(carry)`` is true.
+
+    It is one entry, and has gradients: those of the rounds that ran. Where `vmap` has a condition
+    for each example, each stops at its own end. XLA compiles its backward with ``max_steps`` alone.
+
+    :param cond: Takes the carry and returns a bool, or a number that is true where it is not zero.
+    :param body: Takes the carry and returns the next one, of the same structure and types. Both are
+        run once to be recorded, have no effects, and draw no random numbers.
+    :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
+    :param max_steps: The most rounds, 0 or more; the loop then ends whatever the condition.
+    :returns: The last carry, as Tensors.
+    :raises TypeError: A function is not callable, or the carry changes its structure or a type.
+    :raises ValueError: The condition has axes, or ``max_steps`` is negative.
+
+    >>> w = tg.param(2.0)
+    >>> y = tg.while_loop(lambda x: x < 100.0, lambda x: x * w, 3.0)
+    >>> y.backward()
+    >>> y.item(), w.grad.item()
+    (192.0, 576.0)
+    """
+    check_callable("while_loop", cond)
+    check_callable("while_loop", body)
+    if max_steps is not None and max_steps < 0:
+        raise ValueError(message("while_loop", f"max_steps={max_steps}", "0 or more, or None"))
+    carry, round_ = traced_loop(
+        "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
+    )
+
+    def test(*inputs: Any) -> Any:
+        found = tensor_like("while_loop", cond(replaced_present(init, inputs)), "the condition")
+        if found.shape:
+            received = f"a condition of shape {found.shape}"
+            fix = "Write np.all or np.any of it."
+            raise ValueError(message("while_loop", received, "one bool", fix))
+        return found if found.dtype == bool else found != 0
+
+    condition = traced("while_loop", test, list, [Example(example(x), True) for x in carry])
+    refuse_draws("while_loop", round_)
+    refuse_draws("while_loop", condition)
+    lists = (condition.consts, round_.consts, carry)
+    outs = _run(condition.body, round_.body, lists, max_steps)
+    return replaced_present(round_.form[0], outs[: len(carry)])
+
+
+# The entry
+
+Lists = tuple[list[Any], list[Any], list[Any]]
+
+
+def _run(cond: SubProgram, body: SubProgram, lists: Lists, max_steps: int | None) -> Sequence[Any]:
+    attrs = {"cond": cond, "body": body, "carries": len(lists[2]), "max_steps": max_steps}
+    return apply(WHILE_LOOP, (*lists[0], *lists[1], *lists[2]), attrs)  # type: ignore[no-any-return]
+
+
+def _by_role(inputs: Sequence[Any], cond: SubProgram, carries: int) -> Lists:
+    first, last = len(cond.inputs) - carries, len(inputs) - carries
+    return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
+
+
+def _forward(
+    *inputs: Any, cond: SubProgram, body: SubProgram, carries: int, max_steps: int | None
+) -> tuple[Any, ...]:
+    arrays = list(map(np.asarray, inputs))
+    last, count = _rounds(arrays, cond, body, carries, max_steps)
+    return (*map(np.array, last), np.array(count, np.int64))
+
+
+def _rounds(
+    arrays: list[Any],
+    cond: SubProgram,
+    body: SubProgram,
+    carries: int,
+    max_steps: int | None,
+    kept: list[list[Any]] | None = None,
+) -> tuple[list[Any], int]:
+    """Return the last carries and the number of rounds; ``kept`` takes what goes into each."""
+    of_cond, of_body, first = _by_role(arrays, cond, carries)
+    native = registry.engine(registry.NATIVE)
+
+    def run() -> tuple[list[Any], int]:
+        now, count = first, 0
+        with (
+            native.inner(cond).forward([*of_cond, *now]) as test,
+            native.inner(body).forward([*of_body, *now]) as step,
+        ):
+            while count != max_steps and test([*of_cond, *now])[0]:
+                if kept is not None:
+                    kept.append(now)
+                now = step([*of_body, *now])
+                count += 1
+        return now, count
+
+    return quietly(run)  # type: ignore[no-any-return]
+
+
+def _vjp(
+    needs: Sequence[bool],
+    g: Sequence[Any],
+    y: Any,
+    *inputs: Any,
+    cond: SubProgram,
+    body: SubProgram,
+    carries: int,
+    max_steps: int | None,
+) -> list[Any]:
+    arrays = list(map(np.asarray, inputs))
+    of_cond, of_body, first = _by_role(arrays, cond, carries)
+    kept: list[list[Any]] = []
+    _rounds(arrays, cond, body, carries, max_steps, kept)
+    stacks = [
+        np.array([carry[i] for carry in kept], x.dtype).reshape(len(kept), *x.shape)
+        for i, x in enumerate(first)
+    ]
+    start = len(of_cond)
+    outs = [None] * carries + stacks
+    attrs = _as_scan(body, carries, len(kept))
+    grads = scan_entry.vjp(needs[start:], g[:carries], outs, *of_body, *first, **attrs)
+    of_test = [
+        np.zeros_like(x) if need and x.dtype.kind in "fc" else None
+        for x, need in zip(of_cond, needs[:start], strict=True)
+    ]
+    return [*of_test, *grads]
+
+
+def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
+    """Return the attributes of the scan that makes the same rounds."""
+    return {
+        "body": body,
+        "carries": carries,
+        "xs": 0,
+        "length": length,
+        "reverse": False,
+        "checkpoint": 1,
+        "keeps": True,
+    }
+
+
+def _recorded(
+    needs: Sequence[bool],
+    g: Sequence[Any],
+    y: Sequence[Any],
+    *inputs: Any,
+    cond: SubProgram,
+    body: SubProgram,
+    carries: int,
+    max_steps: int | None,
+) -> list[Any]:
+    """Return the backward of the scan that makes the same rounds.
+
+    In a program that is captured nobody knows their number: there it makes ``max_steps``, and those
+    after the end leave the carry as it is.
+    """
+    of_cond, of_body, first = _by_role(inputs, cond, carries)
+    consts, start, step = of_body, len(of_cond), body
+    if not recorder().records(y[carries]):
+        length = int(y[carries]._array)
+    elif max_steps is None:
+        received = "a derivative of second order in a compiled program or a loop"
+        fix = "Give max_steps."
+        expected = "a loop whose most rounds are known"
+        raise NotImplementedError(message("while_loop", received, expected, fix))
+    else:
+        length, start = max_steps, 0
+        found = body.make(("masked", cond), _masked, cond, body, carries, inputs)
+        step, consts = found.body, [*_made(found), *of_cond, *of_body]
+    attrs = _as_scan(step, carries, length)
+    given = (*consts, *first)
+    outs = apply(scan_entry.SCAN, given, attrs)
+    wanted = [*[False] * (len(given) - len(needs) + start), *needs[start:]]
+    seeds = [*g[:carries], *[None] * carries]
+    grads = scan_entry.recorded(wanted, seeds, outs, *given, **attrs)
+    of_rest = [
+        zeros(x) if need and x.dtype.kind in "fc" else None
+        for x, need in zip(of_cond[:start], needs[:start], strict=True)
+    ]
+    return [*of_rest, *grads[len(given) - len(needs) + start :]]
+
+
+def _made(found: Traced) -> list[Any]:
+    """Return the arrays that rules made for a derived body."""
+    return [as_leaf(x._array) for x in found.consts]
+
+
+def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[Any]) -> Traced:
+    """Return a round that leaves the carry as it is once the condition is false."""
+
+    def step(*leaves: Any) -> tuple[Any, ...]:
+        of_cond, of_body, now = _by_role(leaves, cond, carries)
+        (active,) = Replay(cond)(*of_cond, *now)
+        new = Replay(body)(*of_body, *now)
+        return tuple(where(active, a, b) for a, b in zip(new, now, strict=True))
+
+    return traced_inputs("while_loop", step, inputs)
+
+
+def _jvp(
+    moving: Sequence[Any],
+    y: Any,
+    *inputs: Any,
+    cond: SubProgram,
+    body: SubProgram,
+    carries: int,
+    max_steps: int | None,
+) -> tuple[Any, ...]:
+    """Return the tangents by a loop of the rounds with their tangents; the condition has none."""
+    of_cond, of_body, first = _by_role(inputs, cond, carries)
+    _, by_body, by_init = _by_role(moving, cond, carries)
+    of_const = tuple(i for i, t in enumerate(by_body) if t is not None)
+    of_carry = tuple(i for i, t in enumerate(by_init) if t is not None)
+    turned = [by_body[i] for i in of_const]
+    while True:
+        after = [zeros(first[i]) if by_init[i] is None else by_init[i] for i in of_carry]
+        given = [*of_body, *turned, *first, *after]
+        key = ("tangents", len(of_body), of_const, of_carry)
+        step, have = body.make(key, _moved, body, len(of_body), of_const, of_carry, given)
+        wider = tuple(sorted({*of_carry, *have}))
+        if wider == of_carry:
+            break
+        of_carry = wider
+
+    def test(*leaves: Any) -> Any:
+        return Replay(cond)(*leaves[: len(cond.inputs)])[0]
+
+    condition = cond.make(
+        ("beside", of_carry), traced_inputs, "while_loop", test, [*of_cond, *first, *after]
+    )
+    lists = (
+        [*_made(condition), *of_cond],
+        [*_made(step), *of_body, *turned],
+        [*first, *after],
+    )
+    outs = _run(condition.body, step.body, lists, max_steps)
+    result: list[Any] = [None] * (carries + 1)
+    for i, tangent in zip(of_carry, outs[carries:-1], strict=True):
+        result[i] = tangent
+    return tuple(result)
+
+
+def _moved(
+    body: SubProgram,
+    consts: int,
+    of_const: Sequence[int],
+    of_carry: Sequence[int],
+    inputs: Sequence[Any],
+) -> tuple[Traced, list[int]]:
+    """Return a round with tangents as a body, and which carries have one after it."""
+    have: list[int] = []
+
+    def step(*leaves: Any) -> tuple[Any, ...]:
+        take = taker(leaves)
+        own = take(consts)
+        moving = dict(zip(of_const, take(len(of_const)), strict=True))
+        own += take(len(body.outputs))
+        moving |= {consts + i: t for i, t in zip(of_carry, take(len(of_carry)), strict=True)}
+        outs, turned = tangents(body, own, moving)
+        have.extend(i for i, t in enumerate(turned) if t is not None)
+        return (*outs, *(zeros(outs[i]) if turned[i] is None else turned[i] for i in of_carry))
+
+    return traced_inputs("while_loop", step, inputs), have
+
+
+def _batch(call: BatchedCall) -> tuple[Any, ...]:
+    """Return the examples by a loop that goes on while one of them does.
+
+    Where they do not all end in the same round, the others stay as they are.
+    """
+    cond, body, carries = call.attrs["cond"], call.attrs["body"], call.attrs["carries"]
+    of_cond, of_body, first = _by_role(call.xs, cond, carries)
+    a, b, c = map(tuple, _by_role(call.batched, cond, carries))
+    start = len(call.xs) - carries
+    while True:
+        carry = [call.spread(start + i) if c[i] else x for i, x in enumerate(first)]
+        count = as_leaf(np.zeros(call.size, np.int64))
+        given = [*of_cond, *of_body, *carry]
+        key = ("examples", cond, a, b, c, call.size)
+        test, step, apart, differ = body.make(
+            key, _batched, cond, body, (a, b, c), call.size, [*given, count]
+        )
+        wider = (
+            (True,) * carries if apart else tuple(x or y for x, y in zip(c, differ, strict=True))
+        )
+        if wider == c:
+            break
+        c = wider
+    lists = (
+        [*_made(test), *of_cond],
+        [*_made(step), *of_cond, *of_body],
+        [*carry, count],
+    )
+    outs = _run(test.body, step.body, lists, call.attrs["max_steps"])
+
+    def spread(x: Any) -> Any:
+        return broadcast_to(x, (call.size, *x.shape))
+
+    last = [x if c[i] else spread(x) for i, x in enumerate(outs[:carries])]
+    return (*last, outs[carries])
+
+
+def _batched(
+    cond: SubProgram,
+    body: SubProgram,
+    flags: tuple[tuple[bool, ...], tuple[bool, ...], tuple[bool, ...]],
+    size: int,
+    inputs: Sequence[Any],
+) -> tuple[Traced, Traced, bool, list[bool]]:
+    """Return the condition and the round of all examples, and what differs among them.
+
+    The round carries for each example how many rounds it has made.
+    """
+    a, b, c = flags
+    apart: list[bool] = []
+    after: list[bool] = []
+
+    def active(of_cond: Sequence[Any], now: Sequence[Any]) -> Any:
+        (found,), (differs,) = examples(cond, [*of_cond, *now], (*a, *c), size)
+        apart.append(differs)
+        return found
+
+    def test(*leaves: Any) -> Any:
+        return np.any(active(leaves[: len(a)], leaves[len(a) : -1]))
+
+    def step(*leaves: Any) -> tuple[Any, ...]:
+        of_cond, of_body, now = _by_role(leaves[:-1], cond, len(c))
+        goes_on = active(of_cond, now)
+        outs, differ = examples(body, [*of_body, *now], (*b, *c), size)
+        after.extend(differ)
+        if apart[0] and all(c):
+            outs = [
+                where(reshape(goes_on, (size, *(1,) * (x.ndim - 1))), x, y)
+                for x, y in zip(outs, now, strict=True)
+            ]
+        else:
+            outs = [x if c[i] or differ[i] else x[0] for i, x in enumerate(outs)]
+        return (*outs, leaves[-1] + goes_on)
+
+    own = [*inputs[: len(a)], *inputs[len(a) + len(b) :]]
+    found = traced_inputs("while_loop", test, own)
+    return found, traced_inputs("while_loop", step, inputs), apart[0], after
+
+
+WHILE_LOOP = Op(
+    "while_loop",
+    _forward,
+    several=True,
+    takes_complex=True,
+    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
+)
