@@ -105,7 +105,8 @@ class DirectCall:
         rewrites.disable_meta_optimizer = entries > GRAPPLER_LIMIT
         rewrites.arithmetic_optimization = rewrites.OFF
         rewrites.constant_folding = rewrites.OFF
-        self._config = config.SerializeToString()
+        self._attrs = ("executor_type", "", "config_proto", config.SerializeToString())
+        self._name, self._count = function.name, len(function.outputs)
         self._is_registered = True
 
     def begin(self, feeds: list[Any]) -> Iterator[Any]:
@@ -120,11 +121,9 @@ class DirectCall:
         tensors, found = [*feeds, *self._captured], private()
         if found is None:
             return chain.from_iterable(starmap(self._publicly, ((feeds, tensors),)))
-        here, function = found.context(), self.function
+        here = found.context()
         here.ensure_initialized()
-        attrs = ("executor_type", "", "config_proto", self._config)
-        count = len(function.outputs)
-        given = (here._handle, here.device_name, function.name, tensors, attrs, count)
+        given = (here._handle, here.device_name, self._name, tensors, self._attrs, self._count)
         return chain.from_iterable(starmap(found.execute, (given,)))
 
     def _publicly(self, feeds: list[Any], tensors: list[Any]) -> Any:
@@ -133,7 +132,7 @@ class DirectCall:
             return self.function(*feeds)
         types = [output.dtype for output in self.function.outputs]
         return tensorflow().raw_ops.StatefulPartitionedCall(
-            args=tensors, Tout=types, f=self.function, config_proto=self._config
+            args=tensors, Tout=types, f=self.function, config_proto=self._attrs[-1]
         )
 
     def apart(self, fn: Callable[..., T], *args: Any) -> T:

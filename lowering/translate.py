@@ -13,7 +13,7 @@ from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.layouts import LaidOut, emitted_last
 from tapegraph.lowering.rows import elementwise
 from tapegraph.lowering.rows.graph_tracer import with_strong_zeros
-from tapegraph.lowering.rows.loops import LOOPS
+from tapegraph.lowering.rows.loops import EMITTED
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
     LOWERINGS,
@@ -56,7 +56,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
     for slot, op in enumerate(program.ops):
         if op in DERIVATIVES or not program.inputs[slot]:
             continue
-        if op.name in LOOPS:
+        if op.name in EMITTED:
             for body in subprograms(program.attrs[slot]):
                 check_lowers(body.program, whole=whole)
             continue
@@ -69,8 +69,8 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
 def row_of(op: Op, *, whole: bool = False) -> Row:
     """Return the lowering of an operation: ours from the table, or a user's own."""
     row = LOWERINGS.get(op.name) or (WHOLE_LOWERINGS.get(op.name) if whole else None)
-    if op.name in LOOPS:
-        return Row(LOOPS[op.name])
+    if op.name in EMITTED:
+        return Row(EMITTED[op.name])
     if op.rules is not None:
         row = None if op.rules.lowering is None else Row(op.rules.lowering)
     if row is None:
@@ -118,9 +118,9 @@ class Translator(Interpreter):
         program = self.program
         op = program.ops[slot]
         attrs: Attrs = program.attrs[slot]
-        if op.name in LOOPS:
+        if op.name in EMITTED:
             operands = [tensors[i] for i in program.inputs[slot]]
-            return LOOPS[op.name](self, self._parts_read(slot), *operands, **attrs)
+            return EMITTED[op.name](self, self._parts_read(slot), *operands, **attrs)
         out = Result(program.shapes[slot], program.dtypes[slot].name)
         operands, rule = self.converted(slot, tensors), self._rule(slot)
         if last:
@@ -149,6 +149,11 @@ class Translator(Interpreter):
     def body(self, inner: SubProgram) -> Body:
         """Return what emits an inner program in the same way."""
         return Body(inner, strong_zero=self._strong_zero, whole=self._whole)
+
+    @property
+    def with_xla(self) -> bool:
+        """Whether XLA is to compile it."""
+        return False
 
     def apart(self, tensors: Sequence[Any]) -> list[Any]:
         """Return what nodes with a gradient of their own are to read."""
@@ -196,6 +201,11 @@ class Whole(Translator):
         self._tables: Mapping[int, Any] = {}
         # What is fed in place of numbers in inner programs, by the keys of `fed_numbers`.
         self._numbers: Mapping[Any, Any] = {}
+
+    @property
+    def with_xla(self) -> bool:
+        """Whether XLA is to compile it."""
+        return self._xla
 
     def emit(self, leaves: Mapping[int, Any]) -> None:
         """Emit all entries."""

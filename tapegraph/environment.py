@@ -6,6 +6,22 @@ import os
 import sys
 
 STRICT, COMPILE, PROGRESS = "TAPEGRAPH_STRICT", "TAPEGRAPH_COMPILE", "TAPEGRAPH_PROGRESS"
+RECORDS = "TAPEGRAPH_RECORDS"
+
+
+# `os.environ` encodes each name that it is asked for, and raises inside for one that is not set:
+# a microsecond. The dictionary behind it is private, and asked where it is there.
+_VARIABLES = os.environ
+_behind = getattr(os.environ, "_data", None)
+_encoded = getattr(os.environ, "encodekey", None)
+_COMPILE = _encoded(COMPILE) if _encoded is not None else COMPILE
+
+
+def compiles() -> bool:
+    """Return whether the environment lets compiled functions run their programs, now."""
+    if os.environ is _VARIABLES and _behind is not None and not _behind.get(_COMPILE):
+        return True
+    return switched(COMPILE) is not False
 
 
 def switched(variable: str) -> bool | None:
@@ -34,5 +50,5 @@ def _is_command() -> bool:
     return by_name or ("-m", "tapegraph") in zip(started, started[1:], strict=False)
 
 
-for _variable in (STRICT, COMPILE, PROGRESS):
+for _variable in (STRICT, COMPILE, PROGRESS, RECORDS):
     switched(_variable)

@@ -34,6 +34,24 @@ warnings.filterwarnings(
 )
 
 
+# What is to happen where a number overflows and the like, as NumPy keeps it: another object each
+# time that it is set. It is private, and where it is not there NumPy is asked each time.
+_in_force = getattr(getattr(np, "_core", None) and np._core.umath, "_extobj_contextvar", None)
+_mild: Any = None  # the last one that raises and calls nothing
+
+
+def are_mild() -> bool:
+    """Return whether NumPy ignores an overflow and the like here, or warns, and no more."""
+    global _mild
+    now = None if _in_force is None else _in_force.get()
+    if now is not None and now is _mild:
+        return True
+    if not {"ignore", "warn"}.issuperset(np.geterr().values()):
+        return False
+    _mild = now
+    return True
+
+
 def watched(name: str, compute: Callable[..., Any], *arrays: Any, **attrs: Any) -> Any:
     """Compute, and give NumPy's warnings at the user's line, as those of an operation."""
     kinds: list[str] = []

@@ -28,7 +28,7 @@ BLOCK = 1 << 16
 # Operations whose rules take one cotangent: they call what a `Batch` does not know.
 ROW_BY_ROW = frozenset(
     "avg_pool2d cholesky conv2d convolve cumprod eig eigh einsum fft gather ifft index irfft "
-    "max_pool2d qr rfft solve svd".split()
+    "max_pool2d qr rfft softmax_crossentropy solve svd".split()
 )
 
 

@@ -19,6 +19,7 @@ from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.choice import CLOCK
 from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import Compiler
+from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
@@ -53,19 +54,20 @@ class Plan:
         with np.errstate(all="ignore"):
             source = (compiler or Compiler(recording)).compile()
         self.source, self.nbytes = source.text, source.nbytes
-        self._body, self._names, self._long = source.body, source.names, source.long
+        self._plain, self._body, self._names = source.plain, source.body, source.names
+        self._plain_is_long = source.plain_is_long
         file = f"{PLAN} {next(_numbers)}>"
-        self._run = self._made(self.source, file, self._names)
+        self._run = self._made(self.source, file, self._names, source.long)
         # Tracebacks, debuggers and profilers ask there for lines; without a time it is kept.
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
         finalize(self, linecache.cache.pop, file, None)
         self._told: tuple[Callable[..., Any], dict[str, Any]] | None = None
 
-    def _made(self, text: str, file: str, names: dict[str, Any]) -> Callable[..., Any]:
+    def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Callable[..., Any]:
         exec(compile(text, file, "exec"), names)
         plan = names["plan"]
-        return (lambda *a: next(plan(*a))) if self._long else plan
+        return (lambda *a: next(plan(*a))) if long else plan
 
     def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
@@ -74,13 +76,21 @@ class Plan:
         watchers = WATCHING.value()
         if watchers:
             return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
-        return quietly(self._run, *arrays)  # type: ignore[no-any-return]
+        try:
+            return quietly(self._run, *arrays)  # type: ignore[no-any-return]
+        except Mismatch:
+            # Nothing has been written that anybody sees. What lay otherwise once may do so again.
+            self._run = self._made(self._plain, f"{PLAN}, plain>", self._names, self._plain_is_long)
+            return quietly(self._run, *arrays)  # type: ignore[no-any-return]
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
         """Run the plan as one that tells watchers of each line; it is made when first needed."""
         if self._told is None:
             start, names = CLOCK.now(), dict(self._names)
-            self._told = self._made(telling(self._body), f"{PLAN}, watched>", names), names
+            self._told = (
+                self._made(telling(self._body), f"{PLAN}, watched>", names, self._plain_is_long),
+                names,
+            )
             for watcher in watchers:
                 what = "compiling a plan that tells of its lines"
                 watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)

@@ -15,6 +15,7 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.escapes import escaped
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, root_ids
 from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over
+from tapegraph.fallback.plan.segments import Segment, Segments, is_view
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.pytree import mapped
 
@@ -100,8 +101,9 @@ def telling(body: list[Line]) -> str:
 class Source:
     """Writes a plan.
 
-    ``text`` is a function ``plan``, ``body`` its lines, and ``names`` what it refers to. A ``long``
-    one is a generator, which gives the results as its first value.
+    ``text`` is a function ``plan``, and ``names`` what it refers to. What is ``long`` is a
+    generator, which gives the results as its first value. ``plain`` is the function in Python
+    alone, and ``body`` its lines.
     """
 
     def __init__(
@@ -121,26 +123,74 @@ class Source:
         results = (*outputs, *updates)
         self._over = written_over(instrs, results)
         buffers = Buffers(instrs, [*results, *self._over.values()])
-        self._buffers, self.nbytes = buffers.of, buffers.nbytes
-        dropped = self._dropped(instrs, root_ids(results))
-        once, body = [], [Line(f"def plan({', '.join(map(self._names.of, leaves))}):")]
+        segments = Segments(instrs, results, buffers.of, self._over)
+        self._buffers, self.nbytes = buffers.of, buffers.nbytes + segments.nbytes
+        self._dropped = dropped(instrs, root_ids(results), self._buffers)
+        once, lines = [], dict[int, Line]()
         for number, instr in enumerate(instrs):
             if self._is_fixed_view(instr):
                 once.append(Line(self._fixed_view(instr), place=instr.place))
-                continue
-            text = self._check(instr) if isinstance(instr, NanCheck) else self._line(instr)
-            names = tuple(map(self._names.of, instr.results))
-            body.append(Line(f"    {text}", instr.op, instr.place, names))
-            gone = [self._names.of(var) for var in dropped.get(number, ())]
+            else:
+                lines[number] = self._call(instr)
+        start = Line(f"def plan({', '.join(map(self._names.of, leaves))}):")
+        given = [", ".join(map(self._result, part)) for part in (outputs, updates)]
+
+        def whole(found: dict[int, Segment]) -> tuple[list[Line], bool]:
+            body = [start, *self._body(instrs, lines, found)]
+            long = len(body) > LONG
+            body.append(Line(f"    {'yield' if long else 'return'} [{given[0]}], [{given[1]}]"))
+            return body, long
+
+        self.body, self.plain_is_long = whole({})
+        self.plain = "\n".join(map(str, [*once, *self.body])) + "\n"
+        body, self.long = whole(segments.found)
+        self.text = "\n".join(map(str, [*once, *body])) + "\n"
+
+    def _body(
+        self, instrs: list[Instr], lines: dict[int, Line], segments: dict[int, Segment]
+    ) -> list[Line]:
+        """Return the lines between the first and the last, some of them as segments."""
+        body: list[Line] = []
+        bound: set[int] = set()  # the names that there are
+        number = 0
+        while number < len(instrs):
+            segment = segments.get(number)
+            stop = number + 1 if segment is None else segment.stop
+            if segment is not None:
+                body += self._segment(
+                    segment, [lines[i] for i in range(number, stop) if i in lines]
+                )
+                bound |= {id(var) for var in segment.named}
+            elif number in lines:
+                body.append(lines[number])
+                bound |= {id(var) for var in instrs[number].results}
+            last = [var for i in range(number, stop) for var in self._dropped.get(i, ())]
+            gone = [self._names.of(var) for var in last if id(var) in bound]
             if gone:
                 body.append(Line(f"    del {', '.join(gone)}"))
-        given = [", ".join(map(self._result, part)) for part in (outputs, updates)]
-        self.long = len(body) > LONG
-        body.append(Line(f"    {'yield' if self.long else 'return'} [{given[0]}], [{given[1]}]"))
-        self.text = "\n".join(map(str, [*once, *body])) + "\n"
-        self.body = body
+            number = stop
+        return body
+
+    def _segment(self, segment: Segment, lines: list[Line]) -> list[Line]:
+        """Write the call of a table; the lines that it stands for follow as comments."""
+        name, of = self._names.refer(segment.table, "records"), self._names.of
+        call = f"{name}({', '.join(map(of, segment.inputs))})"
+        made = ", ".join(map(of, segment.outputs))
+        body = [Line(f"    {made} = {call}" if made else f"    {call}")]
+        body += [Line(f"    #   {line.text.strip()}", place=line.place) for line in lines]
+        for var, array in segment.fixed:
+            self.names[of(var)] = array
+        for var, array in segment.scalars:
+            body.append(Line(f"    {of(var)} = {self._names.refer(array, 'b')}[()]"))
+        body += [Line(f"    {of(var)} = {of(held)}") for var, held in segment.same]
+        views = (instr for instr in segment.views if id(instr.results[0]) not in self._fixed)
+        return body + [self._call(instr) for instr in views]
 
     # Lines
+
+    def _call(self, instr: Instr) -> Line:
+        text = self._check(instr) if isinstance(instr, NanCheck) else self._line(instr)
+        return Line(f"    {text}", instr.op, instr.place, tuple(map(self._names.of, instr.results)))
 
     def _line(self, instr: Instr) -> str:
         targets = ", ".join(map(self._names.of, instr.results))
@@ -197,12 +247,10 @@ class Source:
 
     def _is_fixed_view(self, instr: Instr) -> bool:
         """Return whether a call only looks at a buffer, in the same way in every run."""
-        if instr.takes_out or instr.may_raise or len(instr.reads) != 1:
+        if not is_view(instr) or isinstance(instr.reads[0].value, np.generic):
             return False
-        (operand,), (result,) = instr.reads, instr.results
-        if id(operand) not in self._buffers and id(operand) not in self._fixed:
-            return False
-        return list(map(id, result.roots)) == list(map(id, operand.roots))
+        operand = id(instr.reads[0])
+        return operand in self._buffers or operand in self._fixed
 
     def _fixed_view(self, instr: Instr) -> str:
         """Write a view as one of the buffer that the plan will fill."""
@@ -226,22 +274,6 @@ class Source:
             f"    if {test}:\n"
             f"        {names}{',' * one} = {recompute}({', '.join(map(self._tree, check.args))})"
         )
-
-    def _dropped(self, instrs: list[Instr], outside: Container[int]) -> dict[int, list[Var]]:
-        """Return the names to drop after each line, so that large memory is free again."""
-        last = last_reads(instrs)
-        dropped: dict[int, list[Var]] = {}
-        for var in (var for instr in instrs for var in instr.results):
-            if isinstance(var.value, (np.generic, int)) or id(var) in self._buffers:
-                continue
-            large = any(getattr(r.value, "nbytes", LARGE) >= LARGE for r in var.roots)
-            made = all(
-                not isinstance(r, (Feed, Constant)) and id(r) not in self._buffers
-                for r in var.roots
-            )
-            if large and made and not any(id(r) in outside for r in var.roots):
-                dropped.setdefault(max(last[id(r)] for r in var.roots), []).append(var)
-        return dropped
 
     def _result(self, var: Var) -> str:
         """Return what a result is: of what the plan holds itself, a copy."""
@@ -278,3 +310,19 @@ class Source:
             else:
                 texts.append("..." if part is ... else self._tree(part))
         return ", ".join(texts) if texts else "()"
+
+
+def dropped(
+    instrs: list[Instr], outside: Container[int], buffers: Container[int]
+) -> dict[int, list[Var]]:
+    """Return the names to drop after each instruction, so that large memory is free again."""
+    last = last_reads(instrs)
+    found: dict[int, list[Var]] = {}
+    for var in (var for instr in instrs for var in instr.results):
+        if isinstance(var.value, (np.generic, int)) or id(var) in buffers:
+            continue
+        large = any(getattr(r.value, "nbytes", LARGE) >= LARGE for r in var.roots)
+        made = all(not isinstance(r, (Feed, Constant)) and id(r) not in buffers for r in var.roots)
+        if large and made and not any(id(r) in outside for r in var.roots):
+            found.setdefault(max(last[id(r)] for r in var.roots), []).append(var)
+    return found

@@ -123,11 +123,16 @@ def written_over(instrs: list[Instr], results: Iterable[Var]) -> dict[int, Var]:
     for number, instr, result in filled:
         for var in instr.reads if id(result) in outside else ():
             free = id(var) in made and last[id(var)] == number and var.owns
-            if free and instr.may_overwrite(var):
+            if free and all(map(instr.may_overwrite, _lying_in(var, instr.reads))):
                 over[id(result)] = var
                 made.discard(id(var))
                 break
     return over
+
+
+def _lying_in(root: Var, reads: Iterable[Var]) -> list[Var]:
+    """Return the operands that lie in the memory of one, or may."""
+    return [var for var in reads if any(r is root for r in var.roots)]
 
 
 class Buffers:
@@ -161,7 +166,7 @@ class Buffers:
 
     def _take(self, var: Var) -> None:
         array = var.value
-        if not _is_dense(array):
+        if not is_dense(array):
             return
         free = self._free.setdefault(array.nbytes, [])
         block = free.pop() if free else own(np.empty(array.nbytes, np.uint8))
@@ -183,7 +188,7 @@ class Buffers:
         return sum(block.nbytes for free in self._free.values() for block in free)
 
 
-def _is_dense(array: Array) -> bool:
+def is_dense(array: Array) -> bool:
     """Return whether an array's elements fill its memory, in any order of the axes."""
     step = array.itemsize
     for length, stride in sorted(zip(array.shape, array.strides, strict=True), key=lambda x: x[1]):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tapegraph.lowering.rows.rules import own_gradient, raw, scalar
+from tapegraph.lowering.rows.rules import NotLowered, own_gradient, raw, scalar
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -91,15 +91,145 @@ def _scan(
     return found + outs[carries + len(stacked) :]
 
 
+def _while_loop(
+    translator: Any,
+    read: set[int],
+    *inputs: Any,
+    cond: Any,
+    body: Any,
+    carries: int,
+    max_steps: int | None,
+) -> list[Any]:
+    """Emit a loop; its gradient runs it once more, keeps the carries, and runs the other way.
+
+    :raises NotLowered: XLA, which wants to know how long arrays are, is to compile a gradient of a
+        loop without ``max_steps``; or the condition takes a gradient.
+    """
+    tf, first = tensorflow(), len(cond.inputs) - carries
+    test = translator.body(cond)
+    if test.checks:
+        raise NotLowered("while_loop has a condition that takes gradients or places")
+
+    def run(
+        inputs: Sequence[Any], stacks: Sequence[Any] = ()
+    ) -> tuple[list[Any], list[Any], Any, list[Any]]:
+        """Return the last carries, those that go into each round, how many, and the checks."""
+        of_cond, of_body = inputs[:first], inputs[first : len(inputs) - carries]
+        round_ = translator.body(body)
+
+        def goes_on(i: Any, carry: Any, *_: Any) -> Any:
+            (more,), _ = test([*of_cond, *carry])
+            return more if max_steps is None else tf.logical_and(i < max_steps, more)
+
+        def step(i: Any, carry: Any, stacks: Any, right: Any) -> tuple[Any, ...]:
+            stacks = [x.write(i, c) for x, c in zip(stacks, carry, strict=False)]
+            outs, stands = round_([*of_body, *carry])
+            return i + 1, outs, stacks, [a & b for a, b in zip(right, stands, strict=True)]
+
+        right = [tf.constant(True)] if round_.checks else []
+        start = (tf.constant(0), list(inputs[len(inputs) - carries :]), list(stacks), right)
+        count, carry, stacks, right = tf.while_loop(goes_on, step, start, parallel_iterations=1)
+        return carry, stacks, count, right
+
+    def with_gradient(*inputs: Any) -> tuple[Any, Any]:
+        carry, _, count, right = run(translator.apart(inputs))
+        for flag in right:
+            translator.check(flag)
+
+        def gradient(*gs: Any) -> list[Any]:
+            if translator.with_xla and max_steps is None:
+                raise NotLowered("XLA compiles the backward of while_loop with max_steps alone")
+            rows = max_steps if translator.with_xla else count
+            _, stacks, _, _ = run(inputs, [_stack(rows, x) for x in inputs[-carries:]])
+            kept = [x.stack() for x in stacks]
+            given = inputs[first:]
+            rounds = Rounds(translator, body, len(given) - carries, carries, count, reverse=False)
+            grads = rounds.pulled(given, kept, 1, dict(enumerate(gs[:carries])), ())
+            return [*[None] * first, *grads]
+
+        return [*carry, tf.cast(count, tf.int64)], gradient
+
+    return list(own_gradient(with_gradient, *inputs))
+
+
+def _branches(
+    translator: Any, read: set[int], index: Any, *operands: Any, branches: Any, reads: Any
+) -> list[Any]:
+    """Emit a choice; its gradient is one between the gradients of the branches, run again."""
+    tf = tensorflow()
+    bodies = list(map(translator.body, branches))
+    checks = any(body.checks for body in bodies)
+    if index.dtype == tf.bool:
+        index = tf.cast(index, tf.int32)
+    last = tf.constant(len(branches) - 1, index.dtype)
+    index = tf.cast(tf.minimum(tf.maximum(index, tf.zeros_like(index)), last), tf.int32)
+
+    def chosen(runs: Sequence[Callable[[], Any]]) -> Any:
+        if len(runs) == 1:
+            return runs[0]()
+        if len(runs) == 2:
+            return tf.cond(tf.equal(index, 1), runs[1], runs[0])
+        return tf.switch_case(index, list(runs))
+
+    def with_gradient(*operands: Any) -> tuple[Any, Any]:
+        given = translator.apart(operands)
+
+        def forward(body: Any, places: Sequence[int]) -> tuple[list[Any], Any]:
+            outs, stands = body([given[i] for i in places])
+            return list(map(tf.identity, outs)), stands[0] if stands else tf.constant(True)
+
+        runs = [partial(forward, *pair) for pair in zip(bodies, reads, strict=True)]
+        outs, stands = chosen(runs)
+        if checks:
+            translator.check(stands)
+        flows = {
+            place
+            for body, places in zip(bodies, reads, strict=True)
+            for place, slot in zip(places, body.inner.inputs, strict=True)
+            if body.program.needs[slot] and _is_inexact(operands[place])
+        }
+
+        def backward(gs: Any, body: Any, places: Sequence[int]) -> list[Any]:
+            needs = body.program.needs
+            sources = {i: operands[i] for i in sorted(flows) if i in places}
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(list(sources.values()))
+                outs, _ = body([operands[i] for i in places])
+            seeded = [
+                i for i, slot in enumerate(body.inner.outputs) if needs[slot] and gs[i] is not None
+            ]
+            found = tape.gradient(
+                [outs[i] for i in seeded],
+                list(sources.values()),
+                output_gradients=[gs[i] for i in seeded],
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            )
+            grads = dict(zip(sources, map(tf.convert_to_tensor, found), strict=True))
+            return [grads[i] if i in grads else tf.zeros_like(operands[i]) for i in sorted(flows)]
+
+        def gradient(*gs: Any) -> list[Any]:
+            grads: list[Any] = [None] * len(operands)
+            if flows:
+                pairs = zip(bodies, reads, strict=True)
+                found = chosen([partial(backward, gs, *pair) for pair in pairs])
+                for i, grad in zip(sorted(flows), found, strict=True):
+                    grads[i] = grad
+            return grads
+
+        return outs, gradient
+
+    return list(own_gradient(with_gradient, *operands))
+
+
 class Rounds:
-    """The rounds of a scan.
+    """The rounds of a loop.
 
     :ivar body: Emits one of them.
     :ivar consts: How many inputs are the same in all of them.
     """
 
     def __init__(
-        self, translator: Any, body: Any, consts: int, carries: int, length: int, reverse: bool
+        self, translator: Any, body: Any, consts: int, carries: int, length: Any, reverse: bool
     ) -> None:
         self.body = translator.body(body)
         self.consts = consts
@@ -237,4 +367,8 @@ def _times(
     return found
 
 
-LOOPS: dict[str, Callable[..., list[Any]]] = {"scan": _scan}
+EMITTED: dict[str, Callable[..., list[Any]]] = {
+    "scan": _scan,
+    "while_loop": _while_loop,
+    "cond": _branches,
+}

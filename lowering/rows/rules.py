@@ -91,7 +91,7 @@ def without_row(op: Op) -> NotLowered:
 
 
 # Entries whose inner programs are lowered with them.
-LOOPS = ("scan", "while_loop", "cond", "switch")
+LOOPS = ("scan", "while_loop", "cond")
 
 
 def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:

@@ -36,12 +36,17 @@ class Loop:
     """
 
     def __init__(
-        self, trace: Callable[..., StepGraph], entries: int, many: Many, *, asked: bool
+        self,
+        trace: Callable[..., StepGraph],
+        entries: int,
+        many: Many,
+        pay: Callable[[float], None],
+        *,
+        asked: bool,
     ) -> None:
         trace = partial(trace, writer=partial(_LoopWriter, many=many))
-        self.graphs = xla.Graphs(
-            trace, f"compiling a loop with XLA: {entries} entries", asked=asked
-        )
+        what = f"compiling a loop with XLA: {entries} entries"
+        self.graphs = xla.Graphs(trace, what, pay, asked=asked)
         self._room = 0  # for so many runs XLA has compiled it
         self._told: tuple[tuple[int, int], list[Any]] = (0, 0), []  # how many runs, as tensors
         self.done = 0

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from functools import partial
+from operator import is_
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,12 @@ from tapegraph.lowering.rows.rules import NotLowered
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.loop import Loop
-from tapegraph.lowering.steps.step_graph import Changes, StepGraph
+from tapegraph.lowering.steps.step_graph import StepGraph
 from tapegraph.lowering.steps.variables import tables, variable_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
+from tapegraph.recording.remote import array_or_remote
 from tapegraph.typed import Array, Xla
 
 
@@ -56,7 +58,9 @@ class Step:
         unnamed |= {slot: f"input_{i}" for i, slot in enumerate(inputs)}
         self._names = {slot: recording.name(slot) or name for slot, name in unnamed.items()}
         self._dtypes = [program.dtypes[slot] for slot in inputs]
-        self._updated = [self._state[update.leaf] for update in program.updates]
+        self._variables = list(self._state.values())
+        self._remotes = [variable.remote for variable in self._variables]
+        self._updated = [self._state[update.leaf].remote for update in program.updates]
         self._program = program
         variables = {slot: state.variable for slot, state in self._state.items()}
         self._trace = partial(StepGraph, recording, variables, inputs)
@@ -66,25 +70,21 @@ class Step:
         price = xla.STEP + xla.STEP_ENTRY * entries
         self.variants = {} if refused or option is True else {"XLA": price}
         what = f"compiling a step with XLA: {entries} entries"
-        self.graphs = xla.Graphs(self._trace, what, asked=option is True)
+        self.compile_seconds = 0.0  # with XLA, in its runs
+        self.graphs = xla.Graphs(self._trace, what, self._pay, asked=option is True)
         if option is not True:
             self.graphs.graph  # noqa: B018 - it is made now
         self._loop: Loop | None = None
         self._numbers: dict[int, tuple[bytes, Any]] = {}  # what was fed last, and its tensor
 
-    @property
-    def _all_graphs(self) -> list[xla.Graphs]:
-        return [self.graphs] if self._loop is None else [self.graphs, self._loop.graphs]
-
-    @property
-    def compile_seconds(self) -> float:
-        """What its runs have spent compiling with XLA."""
-        return sum(graphs.compile_seconds for graphs in self._all_graphs)
+    def _pay(self, seconds: float) -> None:
+        self.compile_seconds += seconds
 
     @property
     def note(self) -> str:
         """Whether XLA runs it, where that is not measured."""
-        failures = [graphs.failure for graphs in self._all_graphs if graphs.failure]
+        every = [self.graphs] if self._loop is None else [self.graphs, self._loop.graphs]
+        failures = [graphs.failure for graphs in every if graphs.failure]
         if failures:
             return f"; not with XLA: {failures[0]}"
         return " with XLA" if self.graphs.asked else self._note
@@ -113,9 +113,11 @@ class Step:
 
     def _pushed(self, values: list[Any]) -> list[Array]:
         keep_freed_memory()
-        for variable, node in zip(self._state.values(), values, strict=False):
-            variable.push(node)
-        arrays = zip(values[len(self._state) :], self._dtypes, strict=True)
+        count = len(self._variables)
+        if not all(map(is_, map(array_or_remote, values[:count]), self._remotes)):
+            for variable, node in zip(self._variables, values, strict=False):
+                variable.push(node)
+        arrays = zip(values[count:], self._dtypes, strict=True)
         return [np.asarray(array, dtype) for array, dtype in arrays]
 
     def _fed(self, position: int, array: Array) -> Any:
@@ -135,16 +137,12 @@ class Step:
         feeds = self.feeds(values)
         outputs = self.graphs.run(
             lambda graph, changes: graph(feeds, changes),
-            self._with_state(changes),
+            lambda outputs: changes(outputs, self._updated),
             with_xla=bool(variant),
         )
         if outputs is None:
             raise MayHaveLostZeros(variant)
         return outputs
-
-    def _with_state(self, changes: Any) -> Changes:
-        remote = [variable.remote for variable in self._updated]
-        return lambda outputs: changes(outputs, remote)
 
     def run_many(
         self, values: list[Any], runs: int, many: Many, changes: Any, variant: str = ""
@@ -153,11 +151,18 @@ class Step:
         if self._loop is None:
             if tables(self._program):
                 raise NotLowered("every run of a loop would copy a table that changes by its rows")
-            self._loop = Loop(self._trace, xla.count(self._program), many, asked=self.graphs.asked)
+            self._loop = Loop(
+                self._trace, xla.count(self._program), many, self._pay, asked=self.graphs.asked
+            )
         has_rows = [slot not in many.carried for slot in self.leaves[len(self._state) :]]
         fed = list(zip(self._pushed(values), has_rows, strict=True))
-        changes = self._with_state(changes)
-        outputs = self._loop.run(fed, runs, many.ahead, changes, with_xla=bool(variant))
+        outputs = self._loop.run(
+            fed,
+            runs,
+            many.ahead,
+            lambda outputs: changes(outputs, self._updated),
+            with_xla=bool(variant),
+        )
         if outputs is None:
             raise MayHaveLostZeros(variant, self._loop.done)
         return outputs

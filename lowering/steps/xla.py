@@ -9,9 +9,8 @@ once there.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from contextlib import nullcontext
-from functools import cached_property
+from collections.abc import Callable, Iterator
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -68,6 +67,8 @@ def _differing(recording: Recording) -> str:
         if not program.inputs[slot] or op is GRADIENT:
             continue
         if op.name in LOOPS:
+            if op.name == "while_loop" and program.attrs[slot]["max_steps"] is None:
+                return "while_loop has no max_steps, which its backward needs there"
             found = [_differing(body.recording) for body in subprograms(program.attrs[slot])]
             if any(found):
                 return next(filter(None, found))
@@ -83,6 +84,11 @@ class XlaFailed(Exception):
     """XLA does not compile or run a program; the graph does."""
 
 
+def _noting(written: list[Any], changes: Changes, outputs: list[Output]) -> Iterator[Any]:
+    """Return changes after which it is noted that they were made."""
+    return chain(changes(outputs), map(written.append, (True,)))
+
+
 # Runs a graph: gives its outputs, or None where they do not stand and nothing has been changed.
 Call: TypeAlias = Callable[[StepGraph, Changes], "list[Output] | None"]
 
@@ -92,16 +98,23 @@ class Graphs:
 
     :param trace: Makes one: ``trace(with_xla=True, careful=True)``.
     :param what: How compiling it with XLA is announced.
+    :param pay: Hears the seconds that a run has spent compiling with XLA.
     :param asked: XLA runs it, unless it does not compile it.
-    :ivar compile_seconds: What its runs have spent compiling with XLA.
     :ivar failure: Why XLA does not run it though it was asked to.
     """
 
-    def __init__(self, trace: Callable[..., StepGraph], what: str, *, asked: bool) -> None:
+    def __init__(
+        self,
+        trace: Callable[..., StepGraph],
+        what: str,
+        pay: Callable[[float], None],
+        *,
+        asked: bool,
+    ) -> None:
         self._trace = trace
         self._what = what
+        self._pay = pay
         self.asked = asked
-        self.compile_seconds = 0.0
         self.failure = ""
 
     @cached_property
@@ -124,21 +137,24 @@ class Graphs:
         """
         if not (with_xla or self.asked):
             return call(self.graph, changes)
-        start, compiles = CLOCK.now(), recompiles or "with_xla" not in vars(self)
+        compiles = recompiles or "with_xla" not in vars(self)
         written: list[Any] = []
         try:
-            if compiles:
+            noting = partial(_noting, written, changes)
+            if not compiles:
+                return call(self.with_xla, noting)
+            start = CLOCK.now()
+            try:
                 self._claim()
-            with announce(self._what) if compiles else nullcontext():
-                return call(self.with_xla, lambda o: chain(changes(o), map(written.append, [True])))
+                with announce(self._what):
+                    return call(self.with_xla, noting)
+            finally:
+                self._pay(CLOCK.now() - start)
         except Exception as error:  # what XLA cannot compile is no failure: the graph runs
             if written or (not compiles and is_transient(error)):
                 raise
             raise_interrupt(error)
             self._give_up(error)
-        finally:
-            if compiles:
-                self.compile_seconds += CLOCK.now() - start
         return call(self.graph, changes)
 
     def _claim(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import sys
 from typing import Any
@@ -41,12 +42,15 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
     return copy
 
 
+_address, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer
+
+
 def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an array of any numbers that is aligned for every engine."""
     size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start : start + size].view(dtype).reshape(shape)
+    start = -_address(_first_byte(raw)) % ALIGNMENT  # raw.ctypes.data takes five times as long
+    return np.ndarray(shape, dtype, raw, start)
 
 
 def is_shared(node: Any) -> bool:

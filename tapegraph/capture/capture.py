@@ -83,6 +83,7 @@ class Capture(Recorder):
         None, or `ZEROED` or `MAYBE_ZEROED`.
     :ivar asked: State of which it was asked whether it had a gradient, and whether it had.
     :ivar outer: The program that this one is captured for a part of, if any.
+    :ivar conditions: What else must hold for a run of the program.
     :ivar frame: Where the scope was entered: a signal handler that runs inside began further in.
     :param undo: What takes back what was done to state inside, and leaves the scope.
 
@@ -104,6 +105,7 @@ class Capture(Recorder):
         # Gradients from before the scope that something inside has read: the leaf, and whose.
         self.read_gradients: list[tuple[Node, Node]] = []
         self.asked: list[tuple[Node, bool]] = []
+        self.conditions: list[Callable[[], bool]] = []
         self._handed_out: dict[int, Node] = {}  # gradients that were read, by id: whose
         self._versions: dict[int, list[Version]] = {}  # of each leaf, by its id, in time order
         self._version_of: dict[int, Version] = {}  # by the id of the node

@@ -15,6 +15,7 @@ from tapegraph.commands.functions import names_of_functions
 from tapegraph.engines import registry
 from tapegraph.engines.backend import NUMPY, chosen_by, executor
 from tapegraph.engines.engine import EngineDeclined
+from tapegraph.fallback.plan.records import off
 from tapegraph.recording.node import Node
 from tapegraph.testing import check_parity
 from tapegraph.typed import Array, Backend
@@ -74,6 +75,7 @@ def facts(load: bool = False) -> dict[str, str]:
     if chosen == registry.AUTO and usable:
         in_force += f", and {' or '.join(usable.values())} for what measures faster there"
     rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"
+    rows["records"] = f"off: {why}" if (why := off()) else "compiled steps run small arrays in C"
     kernels, threshold = executor()
     rows["forward"] = kernels
     if kernels != NUMPY:

@@ -29,10 +29,11 @@ from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
-from tapegraph.environment import COMPILE, switched, wrong_value
+from tapegraph.environment import compiles, wrong_value
 from tapegraph.errors import add_note, kind_of, message, user_line, warn
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import Lock, raise_interrupt
+from tapegraph.numpy_warnings import are_mild
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.changes import Undo, make, take_back, together
@@ -48,8 +49,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 VerifyEvery = int | Literal["doubling"] | None
 OnRetrace = Literal["allow", "raise"]
 
-# What a plan, too, can do about an overflow.
-_MILD = frozenset(("ignore", "warn"))
 _XLA: dict[str, Xla] = {"1": True, "0": False, "auto": "auto", "": "auto"}
 # So many traces in hardly more calls are said, once.
 _MANY = 8
@@ -86,12 +85,11 @@ def compile_disabled() -> Iterator[None]:
 
 def _runs_plainly() -> bool:
     """Return whether a compiled function runs as it is here."""
-    # Inside another recording it is a part of that, and a transform differentiates it.
-    if recorder().capture is not None or DIFFERENTIATING.value() or _disabled.get():
+    # Inside another recording it is a part of that; a transform differentiates or batches it.
+    here = recorder()
+    if here.capture is not None or here.levels or DIFFERENTIATING.value() or _disabled.get():
         return True
-    if os.environ.get(COMPILE) and not switched(COMPILE):
-        return True
-    return not _MILD.issuperset(np.geterr().values())
+    return not (compiles() and are_mild())  # a plan, too, can ignore an overflow, or warn
 
 
 def _xla_of_environment() -> Xla:
@@ -246,37 +244,35 @@ class Compiled:
         trace = entry.trace
         if trace is None or not trace.holds():
             entry.programs, entry.unchecked = None, 0
-        real = entry.programs is None or entry.calls == entry.real or _is_looked_at(trace)
-        if trace is None or real:
+        real = entry.calls == entry.real or _is_looked_at(trace)
+        if trace is None or entry.programs is None or real:
             return self._real(entry, structure, given, undo)
         entry.unchecked += 1
-        self._expire(entry)
+        if entry.leaked:
+            self._expire(entry)
         if trace.draws:
             random.come_back(undo)
         try:
-            return self._run(entry, structure, given, undo)
+            return entry.programs.run(given, undo)
         except AskReal as asked:
             take_back(undo)
             if isinstance(asked, NotReal):  # what was recorded is of floats alone
                 entry.trace = entry.programs = None
             return self._real(entry, structure, given, undo)
-
-    def _run(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
-        """Run the program; where it refuses what was given, let a real call say why."""
-        try:
-            return entry.programs.run(given, undo)  # type: ignore[union-attr]
         except (ArithmeticError, LookupError, ValueError):  # what was given is at fault
-            if entry.trace.averages:  # type: ignore[union-attr]
-                raise  # a real call would be a second average, here alone
-            tried: Undo = deque()
-            taken_back = together(tried)
-            try:
-                random.come_back(tried)
-                plain = given[: len(given) - len(entry.view.fed)]
-                Trace(self._fn, structure, plain, tried)
-            finally:
-                make(taken_back)
+            if not trace.averages:  # a real call would be a second average, here alone
+                self._raise_as_really(structure, given[: len(given) - len(entry.view.fed)])
             raise
+
+    def _raise_as_really(self, structure: Any, given: list[Any]) -> None:
+        """Let a real call say why a program refuses what was given; it changes nothing."""
+        tried: Undo = deque()
+        taken_back = together(tried)
+        try:
+            random.come_back(tried)
+            Trace(self._fn, structure, given, tried)
+        finally:
+            make(taken_back)
 
     def _entry(self, arguments: Any) -> _KnownCall:
         """Return what is known of some arguments and what the function sees now."""
@@ -543,9 +539,8 @@ class Compiled:
 
     def _expire(self, entry: _KnownCall) -> None:
         """Let go of what recorded calls left behind: the program runs in the function's place."""
-        if entry.leaked:
-            expire(entry.leaked, self.__name__)
-            entry.leaked = []
+        expire(entry.leaked, self.__name__)
+        entry.leaked = []
 
     def reset(self) -> None:
         """Forget every recording."""

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
-from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.sgd_updates import RowUpdate
-from tapegraph.compiling.inputs import GradientBefore
+from tapegraph.compiling.runner import Runner
 from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
@@ -31,23 +28,13 @@ from tapegraph.engines.choice import (
     Way,
     milliseconds,
 )
-from tapegraph.engines.engine import EngineDeclined, Many, WholeProgram
+from tapegraph.engines.engine import EngineDeclined, Many
 from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.errors import message
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.random import come_back
-from tapegraph.recording.changes import (
-    Change,
-    Undo,
-    all_new_numbers,
-    make,
-    set_changed,
-    take_back,
-    together,
-)
-from tapegraph.recording.node import next_seq
-from tapegraph.recording.remote import RemoteArray, offloaded
+from tapegraph.recording.changes import Change, Undo, make, take_back, together
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
@@ -77,7 +64,8 @@ class Programs:
             self.native: Any = native.whole(trace.recording, trace.state)
         self.seconds = CLOCK.now() - start
         self._tell_compiled(registry.NATIVE, start)
-        self._programs: dict[str, WholeProgram] = {registry.NATIVE: self.native}
+        self._natively = Runner(trace, self.native)
+        self._runners = {registry.NATIVE: self._natively}
         self._failed: dict[str, Failure] = {}  # why engines do not run it
         # How the ways to run it were chosen, by backend and whether in loops.
         self._choices: dict[tuple[str, bool], Choice | Decision] = {}
@@ -98,11 +86,11 @@ class Programs:
         if failure is not None:
             return f"{way.engine}: {failure.reason}"
         text = f"{way.engine} with {way.variant}" if way.variant else way.engine
-        text += self._programs[way.engine].note
+        text += self._runners[way.engine].program.note
         if choice is None:
             return text
         ways = {w.variant: w for w in (choice.stands, *choice.others) if w.engine == way.engine}
-        for variant in self._programs[way.engine].variants:
+        for variant in self._runners[way.engine].program.variants:
             tried = ways.get(variant)
             if tried is None and choice.failure is not None:
                 text += f"; not with {variant}: {choice.failure.reason}"
@@ -135,7 +123,7 @@ class Programs:
     def run(self, given: list[Any], undo: Undo) -> Any:
         """Run the step, and write state: a run that fails changes nothing."""
         decision = self._choose()
-        if decision.way.engine in self._programs:
+        if decision.way.engine in self._runners:
             return self._run(decision, given, undo)
         with self._announced(decision.way.engine):  # the first run counts: it prepares the graph
             return self._run(decision, given, undo)
@@ -143,9 +131,9 @@ class Programs:
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph of the engine that has one."""
         for name in registry.rivals():
-            program: Any = self._programs.get(name) or self._make(name)[0]
-            if hasattr(program, "write"):
-                program.write(folder)
+            runner = self._runners.get(name) or self._make(name)[0]
+            if runner is not None and hasattr(runner.program, "write"):
+                runner.program.write(folder)
                 return
         received = f"{self._name}, which is no graph: {next(iter(self._failed.values())).reason}"
         raise RuntimeError(message("write", received, "a step that TensorFlow can run"))
@@ -167,37 +155,29 @@ class Programs:
         return announce(f"{loading}compiling {self._name} in {engine.title}: {entries}")
 
     def _run(self, decision: Decision, given: list[Any], undo: Undo) -> Any:
-        trace, (way, _, choice) = self._trace, decision
-        began = CLOCK.now()
-        preparing = 0.0
-        program = self._programs.get(way.engine)
-        if program is None:
-            program, preparing = self._make(way.engine)
-        if program is None:
-            decision, program = Decision(NATIVELY, self._failed[way.engine]), self.native
-        read = trace.read(given)
-        start, compiling = CLOCK.now(), program.compile_seconds
+        way, _, choice = decision
+        began, preparing = CLOCK.now(), 0.0
+        runner = self._runners.get(way.engine)
+        if runner is None:
+            runner, preparing = self._make(way.engine)
+        if runner is None:
+            decision, runner = Decision(NATIVELY, self._failed[way.engine]), self._natively
+        read = self._trace.read(given)
+        start, compiling = CLOCK.now(), runner.program.compile_seconds
         written: list[Any] = []
         then: list[Change] = [partial(written.append, 1), undo.clear]
         try:
-            if program.keeps_state:
-                values = self._values(program, given, read)
-                kept = partial(self._kept_by_an_engine, then)
-                outputs = program.run(values, kept, way.variant)  # type: ignore[call-arg]
-                result = trace.result([out() for out in outputs[: trace.count]])
-            else:
-                result, changes = self._computed(program, given, read)
-                make(together([*changes, *then]))
+            result = runner.run(given, read, way.variant, then)
         except Exception as error:
-            if written or program is self.native:
+            if written or runner is self._natively:
                 raise
             if choice is not None:
                 choice.pay(CLOCK.now() - began)
             # It raises an error of its own where what was given is at fault.
-            result, changes = self._computed(self.native, given, read)
+            result, changes = self._natively.computed(given, read)
             decision = Decision(NATIVELY, self._account(decision, error))
             make(together([*changes, undo.clear]))
-        self._noted(decision, start, preparing, program.compile_seconds - compiling)
+        self._noted(decision, start, preparing, runner.program.compile_seconds - compiling)
         return result
 
     def _noted(
@@ -216,9 +196,9 @@ class Programs:
         reason = None if failure is None else failure.reason
         LAST.set((way.engine, reason, self._length, not spent, spent, took))
         if way.engine != registry.NATIVE:
-            title = registry.engine(way.engine).title
             for watcher in WATCHING.value():
-                watcher.passed(ENGINE, f"{self._name} in {title}", start=start, seconds=took)
+                what = f"{self._name} in {registry.engine(way.engine).title}"
+                watcher.passed(ENGINE, what, start=start, seconds=took)
 
     # Many runs
 
@@ -276,12 +256,13 @@ class Programs:
         """Run the loop of an engine; return how many runs stand."""
         trace, (way, _, choice) = self._trace, decision
         preparing, began = 0.0, CLOCK.now()
-        program: Any = self._programs.get(way.engine)
-        if program is None:
+        runner = self._runners.get(way.engine)
+        if runner is None:
             with self._announced(way.engine):
-                program, preparing = self._make(way.engine)
-        if program is None:
+                runner, preparing = self._make(way.engine)
+        if runner is None:
             return 0
+        program = runner.program
         if not hasattr(program, "run_many"):
             self._loops = False
             return 0
@@ -292,8 +273,7 @@ class Programs:
             come_back(undo)
         start, compiling = CLOCK.now(), program.compile_seconds
         try:
-            values, kept = self._rows(program, block, runs), partial(self._kept_by_an_engine, then)
-            outputs = program.run_many(values, runs, many, kept, way.variant)
+            stacked = runner.run_many(block, runs, many, way.variant, then)
         except Exception as error:
             if written:
                 raise
@@ -318,8 +298,7 @@ class Programs:
                 return 0
             return self._run_in_loop(decision, block, error.runs_done, ahead, undo, results)
         self._noted(decision, start, preparing, program.compile_seconds - compiling, runs)
-        stacked = [out()[:runs] for out in outputs[: trace.count]]
-        results.add(trace.result(stacked), runs)
+        results.add(stacked, runs)
         return runs
 
     def _most_in_memory(self) -> int:
@@ -330,20 +309,6 @@ class Programs:
             for slot in (*self._trace.sources, *program.outputs[: self._trace.count])
         )
         return max(1, _MOST_BYTES // max(size, 1))
-
-    def _rows(self, program: WholeProgram, block: CallBlock, runs: int) -> list[Any]:
-        trace = self._trace
-        read = trace.read_ahead(runs, block.row)
-        values: list[Any] = []
-        for slot in program.leaves:
-            source = trace.sources.get(slot)
-            if source is None:
-                values.append(trace.state[slot])
-            elif isinstance(source, GradientBefore):
-                values.append(source([], []))
-            else:
-                values.append(block.column(source, read, runs))
-        return values
 
     # Engines
 
@@ -372,12 +337,12 @@ class Programs:
             choice = Choice(Way(registry.NATIVE), ways)
         else:
             choice = Choice(ways[0], process=Ledger())
-        for name in self._programs.keys() & set(names):
+        for name in self._runners.keys() & set(names):
             self._add_variants(choice, name)
         return choice
 
     def _add_variants(self, choice: Choice, name: str) -> None:
-        for variant, price in self._programs[name].variants.items():
+        for variant, price in self._runners[name].program.variants.items():
             choice.add(Way(name, variant, partial(float, price)))
 
     def _rivals(self) -> list[str]:
@@ -393,8 +358,8 @@ class Programs:
             self._failed.setdefault(name, Failure(str(error)))
         return name not in self._failed
 
-    def _make(self, name: str) -> tuple[WholeProgram | None, float]:
-        """Return an engine's program, None where there is none, and what making it took."""
+    def _make(self, name: str) -> tuple[Runner | None, float]:
+        """Return what runs an engine's program, if it has one, and what making that took."""
         start = CLOCK.now()
         try:
             engine = registry.engine(name)
@@ -407,12 +372,12 @@ class Programs:
             return None, CLOCK.now() - start
         took = CLOCK.now() - start
         self.seconds += took
-        self._programs[name] = made
+        self._runners[name] = runner = Runner(self._trace, made)
         for choice in self._choices.values():
             if isinstance(choice, Choice):
                 self._add_variants(choice, name)
         self._tell_compiled(name, start)
-        return made, took
+        return runner, took
 
     def _account(self, decision: Decision, error: Exception) -> Failure:
         """Return why an engine did not run what the native one did."""
@@ -432,66 +397,5 @@ class Programs:
     def _drop(self, name: str, failure: Failure) -> None:
         """Run this step natively from now on, where that engine is chosen."""
         self._failed[name] = failure
-        self._programs.pop(name, None)
+        self._runners.pop(name, None)
         self._choices.clear()
-
-    # State
-
-    def _values(self, program: WholeProgram, given: list[Any], read: list[Any]) -> list[Any]:
-        trace = self._trace
-        values = []
-        for slot in program.leaves:
-            if slot in trace.state:
-                node = trace.state[slot]
-                values.append(node if program.keeps_state else node._array)
-            elif slot in trace.sources:
-                values.append(trace.sources[slot](given, read))
-            else:
-                values.append(trace.constants[slot])
-        return values
-
-    def _computed(
-        self, program: WholeProgram, given: list[Any], read: list[Any]
-    ) -> tuple[Any, list[Change]]:
-        """Return what the function returns, and what writes the state that changed."""
-        trace = self._trace
-        values = self._values(program, given, read)
-        outputs, updates = program.run(values)
-        seen = set(map(id, values))
-        fed = [v for s, v in zip(program.leaves, values, strict=True) if s not in trace.state]
-        del values  # whether a parameter's array is held by others decides where it is written
-
-        def own(array: Any) -> Any:
-            if isinstance(array, RowSparse):
-                return array.apart(fed)
-            if id(array) in seen or array.base is not None:
-                array = array.copy()
-            seen.add(id(array))
-            return array
-
-        count = trace.count
-        results = [o.dense() if isinstance(o, RowSparse) else own(o) for o in outputs[:count]]
-        changes = trace.gradients_stored([own(out) for out in outputs[count:]])
-        leaves: list[Any] = []
-        arrays: list[Any] = []
-        for update, new in zip(trace.recording.program.updates, updates, strict=True):
-            leaf = trace.state[update.leaf]
-            if isinstance(new, RowUpdate):
-                changes += new.of(leaf)
-            else:
-                leaves.append(leaf)
-                arrays.append(own(new))
-        if leaves:
-            changes += all_new_numbers(leaves, arrays)
-        return trace.result(results), changes
-
-    def _kept_by_an_engine(
-        self, then: list[Change], outputs: list[Any], updates: list[RemoteArray]
-    ) -> Iterator[Any]:
-        """Return what is written in one with the engine's own change of state."""
-        trace = self._trace
-        changes = trace.gradients_stored(outputs[trace.count :])
-        for update, remote in zip(trace.recording.program.updates, updates, strict=True):
-            leaf = trace.state[update.leaf]
-            changes += [*offloaded(leaf, remote), partial(set_changed, leaf, next_seq())]
-        return together([*changes, *then])

@@ -19,6 +19,8 @@ from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import concat, reshape
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node, as_array, as_leaf
+from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array, ArrayLike
 
@@ -226,6 +228,9 @@ def _common(lengths: dict[str, int]) -> int:
     return count
 
 
+TENSORS = (Node, Dual, Batched)
+
+
 class Results:
     """What a function returned in many calls: tensors, arrays and numbers, calls as first axis.
 
@@ -252,7 +257,7 @@ class Results:
         if not self.count:
             self._form = pytree.replaced(result, repeat(None))
             self._paths = paths
-            self._tensors = [isinstance(leaf, Node) for _, leaf in found]
+            self._tensors = [isinstance(leaf, TENSORS) for _, leaf in found]
             self._columns = [self._column(leaf, calls is not None) for _, leaf in found]
         elif paths != self._paths:
             self._refuse(", ".join(paths), ", ".join(self._paths))
@@ -276,14 +281,14 @@ class Results:
 
     def _put(self, place: int, path: str, leaf: Any, calls: int | None) -> None:
         column, count = self._columns[place], calls or 1
-        if isinstance(leaf, Node) != self._tensors[place]:
+        if isinstance(leaf, TENSORS) != self._tensors[place]:
             self._refuse(f"{kind_of(leaf)} for {path}", "the same kind")
         if isinstance(column, list):
-            if not isinstance(leaf, (Node, Value)) and column and column[0] != leaf:
+            if not isinstance(leaf, (*TENSORS, Value)) and column and column[0] != leaf:
                 self._refuse(f"{leaf!r} for {path}", repr(column[0]))
-            if isinstance(leaf, Node):  # as it is now: it may be state
+            if isinstance(leaf, TENSORS):  # as it is now: it may be state
                 held: Any = leaf
-                leaf = reshape(held, (1, *leaf._array.shape))
+                leaf = reshape(held, (1, *held.shape))
             column.extend([leaf] * count)
             return
         array = leaf._array if isinstance(leaf, Node) else np.asarray(leaf)

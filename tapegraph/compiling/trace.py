@@ -32,7 +32,7 @@ from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
-from tapegraph.recording.remote import is_remote
+from tapegraph.recording.remote import RemoteArray, array_or_remote
 from tapegraph.scalars.numbers import Levels, Numbers
 from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import ScalarState
@@ -105,6 +105,7 @@ class Trace:
         self.count = len(results)
         self._kept = [grad._array for grad in kept]
         self._guarded = capture.asked  # whether state had a gradient decides what was recorded
+        self._conditions = capture.conditions
         self._schedules_read_state = capture.schedules_read_state
         self._readings = [(leaf._attrs, read) for leaf, read in capture.readings]
         self.draws = any("draw" in attrs for attrs, _ in self._readings)
@@ -171,6 +172,8 @@ class Trace:
             else:
                 self.constants[slot] = self.recording.values[slot]
                 self._made_inside[slot] = ref(node)
+        columns = program.shapes, program.dtypes, program.needs
+        self._types = [(node, *(c[slot] for c in columns)) for slot, node in self.state.items()]
 
     def is_comparable_to(self, later: Trace) -> bool:
         """Return whether another call was captured under the same conditions, which hold now."""
@@ -179,15 +182,20 @@ class Trace:
 
     def holds(self) -> bool:
         """Return whether state is of the recorded types, and has gradients where it had."""
-        program = self.recording.program
-        for slot, node in self.state.items():
-            if not is_remote(node):  # there it keeps its type
-                array = node._array
-                if array.shape != program.shapes[slot] or array.dtype != program.dtypes[slot]:
+        for node, shape, dtype, needs in self._types:
+            array = array_or_remote(node)
+            if type(array) is not RemoteArray:  # there it keeps its type
+                if array.shape != shape or array.dtype != dtype:
                     return False
-            if node._requires_grad != program.needs[slot]:
+            if node._requires_grad != needs:
                 return False
-        return all(_has_gradient(node) == had for node, had in self._guarded)
+        for node, had in self._guarded:
+            if (getattr(node, "_grad", None) is not None) != had:
+                return False
+        for condition in self._conditions:
+            if not condition():
+                return False
+        return True
 
     @property
     def repeats(self) -> bool:

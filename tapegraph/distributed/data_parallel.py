@@ -257,6 +257,7 @@ class DataParallel:
             for slot, leaf in state[name].items():
                 yield f"{slot} of {name!r}", leaf
         yield "the number of steps", self.optimizer._steps
+        yield "the steps that parameters missed", self.optimizer._missed
 
     def _described(self) -> Iterator[str]:
         """Yield what must be the same on all ranks, a line each."""

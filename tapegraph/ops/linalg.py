@@ -22,7 +22,7 @@ from tapegraph.ops.elementwise import conj, mul, where
 from tapegraph.ops.index import diagonal_places, gather, getitem
 from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
-from tapegraph.recording.numpy_functions import detached, implements, numbers
+from tapegraph.recording.numpy_functions import implements, innermost, numbers, peek
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, tensor_like
 from tapegraph.recording.scopes import recorder
@@ -793,7 +793,8 @@ def lstsq(
 ) -> tuple[Kind, Kind, int, Kind]:
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
-    Gradients flow through all but the rank, an int. They hold where the rank does not change.
+    Gradients flow through all but the rank, an int. They hold where the rank does not change. In
+    `tg.vmap` the rank is a tensor where that of some matrix is lower; then no example has residuals.
 
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank
@@ -811,14 +812,17 @@ def lstsq(
     solution = _decomposed(LSTSQ, x, "finite numbers", right, rcond=limit)
     solution = _reshaped(solution, (n, *y.shape[1:]))
     s = svdvals(x)
-    recorder().read(s, "lstsq", "Write tg.linalg.pinv(a) @ b, which asks for no rank.")
-    sizes = detached(s)
-    rank = int((sizes > limit * sizes.max(initial=0.0)).sum())
+    recorder().read(innermost(s), "lstsq", "Write tg.linalg.pinv(a) @ b, which asks for no rank.")
+    sizes = peek(s)  # of all examples, inside `tg.vmap`
+    ranks = (sizes > limit * sizes.max(-1, keepdims=True, initial=0.0)).sum(-1)
+    rank: Any = int(ranks.min(initial=min(m, n)))
     if rank < n or m <= n:
         residuals = as_leaf(np.empty(0, solution.dtype))
     else:
         missed = reduce.squared(matmul(x, solution) - y)
         residuals = reduce.sum(missed, axis=0, keepdims=y.ndim == 1)
+    if (ranks != rank).any():
+        rank = reduce.sum(s > limit * reduce.max(s))
     return solution, residuals, rank, s
 
 

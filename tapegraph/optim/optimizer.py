@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -113,6 +114,10 @@ class Optimizer:
         self._lr = rate(self._kind, lr)
         # A tensor like the slots: a compiled step counts too.
         self._steps = slot(np.zeros((), np.int64))
+        # How many steps each parameter has had no gradient in: counted for rules with `numbers`.
+        self._missed = slot(np.zeros(len(self.params), np.int64))
+        names = (name for group in self._groups for name in group.names)
+        self._places = {name: i for i, name in enumerate(names)}
         self._state: dict[str, State] = {}
         for group in self._groups:
             for name, p in zip(group.names, group.params, strict=True):
@@ -158,6 +163,29 @@ class Optimizer:
         """
         expected = "update(self, p, g, state, lr) -> (p, state)"
         raise NotImplementedError(message(self._kind, "a class without a rule", expected))
+
+    def numbers(self, lr: float, step: int) -> dict[str, float]:
+        """Return what the rule computes of these two alone: `update` finds it beside the slots.
+
+        It is computed once for all parameters, in Python, and read anew by every run of a compiled
+        step.
+
+        :param lr: The learning rate.
+        :param step: Which step of the parameter's it is, from 1: those without a gradient of it do
+            not count.
+        """
+        return {}
+
+    def counted(self, step: int) -> dict[str, Any]:
+        """Return what ``state_dict()`` holds of how many steps a parameter has taken."""
+        return {}
+
+    def count_of(self, held: Mapping[str, Any], steps: int) -> int:
+        """Return how many steps a parameter has taken, from what `counted` gave.
+
+        :param steps: How many the optimizer has taken: where that does not tell.
+        """
+        return steps
 
     @property
     def by_rows(self) -> bool:
@@ -272,8 +300,11 @@ class Optimizer:
             watcher.begins(UPDATE, f"{self._kind}.step")
         try:
             changes: list[Change] = []
+            missed: list[int] = []
             for group in self._groups:
-                changes.extend(self._changes(group, self._rate(group)))
+                changes.extend(self._changes(group, self._rate(group), missed))
+            if missed:
+                changes += new_numbers(self._missed, self._with_missed(missed))
             steps = np.array(self._steps._array.item() + 1)
             changes.append(partial(set_array, self._steps, steps))
             quietly(make, together(changes))  # an overflow in place must not stop it half-way
@@ -283,14 +314,10 @@ class Optimizer:
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
         """Return the learning rate of a group in the next step, or so many steps after it."""
-        chosen = self._chosen_rate(group)
+        chosen = self._lr if group._lr is None else group._lr
         if type(chosen) is float:
             return chosen
         return rate_at(self._kind, chosen, self._taken() + ahead)
-
-    def _chosen_rate(self, group: Group) -> Rate:
-        """Return the number or schedule that a group goes by."""
-        return self._lr if group._lr is None else group._lr
 
     def _recorded_rate(self, capture: Capture, group: Group, dtype: Any) -> Any:
         """Return the learning rate of a group in a captured step, as a tensor.
@@ -310,15 +337,32 @@ class Optimizer:
             _RateOfRun(self, group, self._taken() - int(start), capture.steps), dtype, now
         )
 
-    def _changes(self, group: Group, lr: float) -> Iterable[Change]:
-        """Return what the step changes in a group, everything computed."""
+    @cached_property
+    def _has_numbers(self) -> bool:
+        return type(self).numbers is not Optimizer.numbers
+
+    def _with_missed(self, places: list[int]) -> Array:
+        """Return how many steps parameters have missed, with one more of some."""
+        missed = self._missed._array.copy()
+        missed[places] += 1
+        return missed
+
+    def _step_of(self, name: str) -> int:
+        """Return which step of a parameter's is the next, from 1."""
+        return self._taken() + 1 - int(self._missed._array[self._places[name]])
+
+    def _changes(self, group: Group, lr: float, missed: list[int]) -> Iterable[Change]:
+        """Return what the step changes in a group, everything computed; note who misses it."""
         taken: set[int] = set()
+        known: dict[Any, dict[str, Array]] = {}
         changes: list[Change] = []
         changed: list[Any] = []
         arrays: list[Any] = []
         for name, p in zip(group.names, group.params, strict=True):
             g = gradient_of(p, rows=self.by_rows and not group.weight_decay)
             if g is None:
+                if self._has_numbers:
+                    missed.append(self._places[name])
                 continue
             slots = self._state[name]
             leaves = [p, *slots.values()]
@@ -328,8 +372,16 @@ class Optimizer:
                 rows, g = g.rows, g.values
                 old = [a[rows] if table else a for a, table in zip(old, tables, strict=True)]
             state = dict(zip(slots, old[1:], strict=True))
-            rate_now = np.asarray(lr, real_dtype(old[0].dtype))
-            new = self._updated(name, old[0], g, state, rate_now, group.weight_decay)
+            dtype = real_dtype(old[0].dtype)
+            numbers: dict[str, Array] = {}
+            if self._has_numbers:
+                step = self._step_of(name)
+                if (dtype, step) not in known:
+                    found = self.numbers(lr, step)
+                    known[dtype, step] = {k: np.asarray(x, dtype) for k, x in found.items()}
+                numbers = known[dtype, step]
+            rate_now = np.asarray(lr, dtype)
+            new = self._updated(name, old[0], g, state, numbers, rate_now, group.weight_decay)
             for watcher in WATCHING.value():
                 watcher.updated(self._kind, name, g, new[0])
             for leaf, array, table in zip(leaves, new, tables, strict=True):
@@ -350,26 +402,37 @@ class Optimizer:
         capture.steps[id(self)] += 1
         rates: dict[Any, Any] = {}
         changes: list[tuple[Tensor, Any]] = []
+        missed: list[int] = []
+        numbers = _RecordedNumbers(self, capture)
         with no_grad():
             for group in self._groups:
-                self._record_values(capture, group)
+                self._record_values(capture, group, numbers)
                 for name, p in zip(group.names, group.params, strict=True):
-                    g = None if isinstance(p, Value) else gradient_of(p, rows=False)
+                    if isinstance(p, Value):
+                        continue
+                    g = gradient_of(p, rows=False)
                     if g is None:
+                        missed.append(self._places[name])
                         continue
                     tensor: Any = p
                     key = group, real_dtype(tensor.dtype)
                     if key not in rates:
                         rates[key] = self._recorded_rate(capture, *key)
-                    lr = rates[key]
+                    found = numbers.of(name, *key)
                     slots = self._state[name]
-                    new = self._updated(name, p, g, dict(slots), lr, group.weight_decay)
+                    args = dict(slots), found, rates[key], group.weight_decay
+                    new = self._updated(name, p, g, *args)
                     changes.extend(zip((tensor, *slots.values()), new, strict=True))
             changes.append((self._steps, self._steps + 1))
+            if missed and self._has_numbers:
+                more = np.zeros(self._missed.shape, np.int64)
+                more[missed] = 1
+                changes.append((self._missed, self._missed + more))
+            numbers.finish(missed)
             for leaf, value in changes:
                 leaf.assign(value)
 
-    def _record_values(self, capture: Capture, group: Group) -> None:
+    def _record_values(self, capture: Capture, group: Group, numbers: _RecordedNumbers) -> None:
         """Take the step of a group's Values, all of them at once if the rule allows it."""
         pairs = zip(group.names, group.params, strict=True)
         values = [(name, p) for name, p in pairs if isinstance(p, Value)]
@@ -378,8 +441,8 @@ class Optimizer:
         scalars = recorder_of(capture)
         lr = self._recorded_rate(capture, group, np.float64)
         together = self.elementwise
-        shape = (len(values),) if together else ()
-        for batch in [values] if together else [[pair] for pair in values]:
+        for batch in numbers.alike(values) if together else [[pair] for pair in values]:
+            shape = (len(batch),) if together else ()
             states = [self._state[name] for name, _ in batch]
             for x in states[0].values():
                 if x.shape != () or x.dtype != float:
@@ -391,11 +454,12 @@ class Optimizer:
                 params,
                 *([state[k] for state in states] for k in states[0]),
             ]
-            numbers = [[scalars.index(x) for x in row] for row in objects]
+            places = [[scalars.index(x) for x in row] for row in objects]
             grads = [scalars.index(p, GRAD) for p in params]
-            p, g, *slots = scalars.tensors([numbers[0], grads, *numbers[1:]], shape)
+            p, g, *slots = scalars.tensors([places[0], grads, *places[1:]], shape)
             state = dict(zip(states[0], slots, strict=True))
-            new = self._updated(batch[0][0], p, g, state, lr, group.weight_decay)
+            found = numbers.of(batch[0][0], group, np.dtype(np.float64))
+            new = self._updated(batch[0][0], p, g, state, found, lr, group.weight_decay)
             for row, tensor in zip(objects, new, strict=True):
                 scalars.assign_all(row, tensor)
 
@@ -409,7 +473,14 @@ class Optimizer:
         return of_parts(new_p), new | {key: of_parts(new[key]) for key in own if key in new}
 
     def _updated(
-        self, name: str, p: Any, g: Any, state: dict[str, Any], lr: Any, weight_decay: float
+        self,
+        name: str,
+        p: Any,
+        g: Any,
+        state: dict[str, Any],
+        numbers: dict[str, Any],
+        lr: Any,
+        weight_decay: float,
     ) -> list[Any]:
         """Run the rule; return the new parameter and slots, in the order of the slots."""
         old = [p, *state.values()]
@@ -418,7 +489,7 @@ class Optimizer:
         elif weight_decay:
             g = g + weight_decay * p
         update = self.update if p.dtype.kind != "c" else self._updated_by_parts
-        new_p, new_state = update(p, g, dict(state), lr)
+        new_p, new_state = update(p, g, {**state, **numbers}, lr)
         if set(new_state) != set(state):
             received = f"slots {sorted(new_state)} from update for {name!r}"
             raise ValueError(message(self._kind, received, f"{sorted(state)}, as init gave them"))
@@ -446,13 +517,119 @@ class _RateOfRun(RunDependent):
     before: int
     steps: Mapping[int, int]
 
+    def __call__(self) -> float:
+        return self.optimizer._rate(self.group, self.before)
+
     def ahead(self, runs: int) -> list[float]:
-        first = self.optimizer._rate(self.group, self.before)
-        if runs == 1 or type(self.optimizer._chosen_rate(self.group)) is float:
-            return [first] * runs
         each = self.steps[id(self.optimizer)]
-        later = (self.before + run * each for run in range(1, runs))
-        return [first, *(self.optimizer._rate(self.group, before) for before in later)]
+        return list(map(self._in, range(self.before, self.before + runs * each, each)))
+
+    def _in(self, before: int) -> float:
+        """Return it where so many steps come before."""
+        return self.optimizer._rate(self.group, before)
+
+
+class _RecordedNumbers:
+    """What a captured step computes of learning rate and count: leaves that every run reads anew.
+
+    Parameters that have taken equally many steps share them. So do they in a run, if those that
+    were equal then are: that is a condition of the program.
+    """
+
+    def __init__(self, optimizer: Optimizer, capture: Capture) -> None:
+        self._optimizer = optimizer
+        self._capture = capture
+        self._missed = optimizer._missed._array
+        self._start = capture.started.get(id(optimizer._missed), self._missed)
+        self._known: dict[Any, dict[str, Any]] = {}
+        self._places: list[int] = []  # of those that have them
+
+    def alike(self, values: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
+        """Return Values by how many steps they have taken."""
+        found: dict[int, list[tuple[str, Any]]] = {}
+        for name, p in values:
+            found.setdefault(self._optimizer._step_of(name), []).append((name, p))
+        return list(found.values())
+
+    def of(self, name: str, group: Group, dtype: Any) -> dict[str, Any]:
+        """Return the numbers of a parameter."""
+        optimizer, capture = self._optimizer, self._capture
+        if not optimizer._has_numbers:
+            return {}
+        place = optimizer._places[name]
+        self._places.append(place)
+        key = group, dtype, self._missed[place], self._start[place]
+        if key not in self._known:
+            capture.asks_a_schedule = True
+            try:
+                now = optimizer.numbers(optimizer._rate(group), optimizer._step_of(name))
+            finally:
+                capture.asks_a_schedule = False
+            if capture.is_state(optimizer._steps):
+                started = capture.started.get(id(optimizer._steps), optimizer._steps._array)
+                before = optimizer._taken() - int(started)
+                missed = int(self._missed[place] - self._start[place])
+                run = partial(_NumberOfRun, optimizer, group, before, capture.steps, name, missed)
+                leaves = {k: capture.reading(run(k), dtype, x) for k, x in now.items()}
+            else:  # made inside, as in every run
+                leaves = {k: as_leaf(np.asarray(x, dtype)) for k, x in now.items()}
+            self._known[key] = leaves
+        return self._known[key]
+
+    def finish(self, missed: list[int]) -> None:
+        """Enter the condition; if runs change it, each is to ask after the one before."""
+        optimizer, capture = self._optimizer, self._capture
+        if not self._places or not capture.is_state(optimizer._missed):
+            return
+        capture.conditions.append(_SameCounts(optimizer, self._places, self._start))
+        taken = [c.places for c in capture.conditions if getattr(c, "optimizer", 0) is optimizer]
+        if not set(missed).isdisjoint(chain(*taken)) or any(
+            self._missed[place] != self._start[place] for place in self._places
+        ):
+            capture.schedules_read_state = True
+
+
+class _SameCounts:
+    """Whether those parameters have taken equally many steps that once had."""
+
+    def __init__(self, optimizer: Optimizer, places: list[int], missed: Array) -> None:
+        self.optimizer, self.places = optimizer, places
+        self._alike = self._classes(missed)
+        self._seen = missed
+
+    def __call__(self) -> bool:
+        missed = self.optimizer._missed._array
+        if missed is not self._seen:
+            if self._classes(missed) != self._alike:
+                return False
+            self._seen = missed
+        return True
+
+    def _classes(self, missed: Array) -> list[int]:
+        counts = missed[self.places].tolist()
+        return [counts.index(count) for count in counts]
+
+
+@dataclass(eq=False)
+class _NumberOfRun(_RateOfRun):
+    """One of an optimizer's `numbers`, in one of the steps of a captured program.
+
+    :ivar parameter: The name of one that they are for.
+    :ivar missed: How many steps of the same run it has missed before.
+    :ivar number: Which one.
+    """
+
+    parameter: str
+    missed: int
+    number: str
+
+    def __call__(self) -> float:
+        return self._in(self.before)
+
+    def _in(self, before: int) -> float:
+        optimizer = self.optimizer
+        step = optimizer._step_of(self.parameter) + before - self.missed
+        return optimizer.numbers(optimizer._rate(self.group, before), step)[self.number]
 
 
 _KEYS = ("optimizer", "steps", "lr", "state")
@@ -460,8 +637,10 @@ _KEYS = ("optimizer", "steps", "lr", "state")
 
 def state_of(optimizer: Optimizer) -> dict[str, Any]:
     """Return what `state_dict` copies: read-only views of the slots."""
+    taken = (optimizer._taken() - optimizer._missed._array).tolist()
     state = {
-        name: {k: data_of(v) for k, v in slots.items()} for name, slots in optimizer._state.items()
+        name: {k: data_of(v) for k, v in slots.items()} | optimizer.counted(count)
+        for (name, slots), count in zip(optimizer._state.items(), taken, strict=True)
     }
     rates = [value if isinstance(value, float) else None for value in _rates(optimizer)]
     values = (optimizer._kind, optimizer._taken(), rates, state)
@@ -492,8 +671,10 @@ def changes_to(
         raise ValueError(message(op, received, f"{len(held) - 1} groups"))
     checked = [None if new is None else rate(op, new) for new in rates]
     arrays = list(_arrays(op, optimizer, state, owned))
+    counts = [optimizer.count_of(state[name], int(steps)) for name in optimizer.state]
     owners: list[Any] = [optimizer, *optimizer.groups]
     changes = new_numbers(optimizer._steps, np.array(int(steps)))
+    changes += new_numbers(optimizer._missed, int(steps) - np.array(counts, np.int64))
     for owner, now, new in zip(owners, held, checked, strict=True):
         if new is not None and not callable(now):
             changes.append(partial(setattr, owner, "_lr", new))
@@ -512,8 +693,9 @@ def _arrays(
     """Yield each slot with its new array."""
     _check_names(op, "parameters", state, optimizer.state)
     for name, slots in optimizer.state.items():
-        _check_names(op, f"slots of {name!r}", state[name], slots)
-        for key, leaf in slots.items():
+        kept = {**slots, **optimizer.counted(0)}
+        _check_names(op, f"slots of {name!r}", state[name], kept)
+        for key, leaf in kept.items():
             array = owned(state[name][key], op, f"{name}.{key}")
             if array.shape != leaf.shape:
                 received = f"shape {array.shape} for {key!r} of {name!r}"
@@ -521,7 +703,8 @@ def _arrays(
             if array.dtype != leaf.dtype:
                 received = f"dtype {array.dtype} for {key!r} of {name!r}"
                 raise TypeError(message(op, received, f"dtype {leaf.dtype}"))
-            yield leaf, array
+            if key in slots:
+                yield leaf, array
 
 
 def _check_names(op: str, what: str, given: Any, wanted: Iterable[str]) -> None:

@@ -7,7 +7,8 @@ does, and raise as it does.
 # ruff: noqa: D102 - what `Optimizer` says of init and update holds of each rule
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -91,10 +92,10 @@ class SGD(Optimizer):
             slots = {"momentum": m, "step": state["step"] + 1.0}
         return p - lr * (g + self.momentum * m if self.nesterov else m), slots
 
-    def _changes(self, group: Group, lr: float) -> Iterable[Change]:
+    def _changes(self, group: Group, lr: float, missed: list[int]) -> Iterable[Change]:
         """Return the changes of a group, in place where the rule is a descent and nothing more."""
         if not self.by_rows or group.weight_decay or is_watched():
-            return super()._changes(group, lr)
+            return super()._changes(group, lr, missed)
         changes: list[Change] = []
         values: list[Value] = []
         moved: list[Node] = []  # in place
@@ -168,22 +169,32 @@ class Adam(Optimizer):
 
     def init(self, p: Any) -> dict[str, Any]:
         names = ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
-        slots = {name: np.zeros_like(p) for name in names}
-        # Products, in float64: they are the same bits in every engine.
-        return slots | {"beta1_power": np.ones(()), "beta2_power": np.ones(())}
+        return {name: np.zeros_like(p) for name in names}
+
+    def numbers(self, lr: float, step: int) -> dict[str, float]:
+        beta1, beta2 = self.betas
+        # sqrt(v) / root + eps is written as (sqrt(v) + eps * root) / root: a pass less.
+        root = math.sqrt(1.0 - beta2**step)
+        return {"size": lr / (1.0 - beta1**step) * root, "least": self.eps * root}
+
+    def counted(self, step: int) -> dict[str, Any]:
+        return {f"beta{i}_power": np.array(beta**step) for i, beta in enumerate(self.betas, 1)}
+
+    def count_of(self, held: Mapping[str, Any], steps: int) -> int:
+        for beta, name in reversed(list(zip(self.betas, self.counted(0), strict=True))):
+            power = float(held[name])
+            if beta and 0.0 < power <= 1.0:  # neither has shrunk to zero
+                return round(math.log(power) / math.log(beta))
+        return steps
 
     def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
         beta1, beta2 = self.betas
         mean = beta1 * state["mean"] + (1.0 - beta1) * g
         square = beta2 * state["square"] + (1.0 - beta2) * (g * g)
-        power1, power2 = beta1 * state["beta1_power"], beta2 * state["beta2_power"]
-        slots = {"mean": mean, "square": square, "beta1_power": power1, "beta2_power": power2}
+        slots = {"mean": mean, "square": square}
         if self.amsgrad:
             slots["largest"] = square = np.maximum(state["largest"], square)
-        # sqrt(v) / root + eps is written as (sqrt(v) + eps * root) / root: a pass less.
-        root = np.sqrt(1.0 - power2).astype(p.dtype)
-        size = lr / (1.0 - power1).astype(p.dtype) * root
-        return p - size * mean / (np.sqrt(square) + self.eps * root), slots
+        return p - state["size"] * mean / (np.sqrt(square) + state["least"]), slots
 
 
 class AdamW(Adam):

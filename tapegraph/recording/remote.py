@@ -15,10 +15,18 @@ import os
 import weakref
 from collections.abc import Callable
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from tapegraph.recording import node as nodes
-from tapegraph.recording.changes import Change, make, set_array, set_class, together
+from tapegraph.recording.changes import (
+    Change,
+    make,
+    set_array,
+    set_changed,
+    set_class,
+    together,
+)
 from tapegraph.recording.node import Node
 from tapegraph.typed import Array
 
@@ -40,34 +48,44 @@ class RemoteArray:
             _offloaded[id(node)] = node
 
 
-_held: Any = Node.__dict__["_array"].__get__  # whatever the class
+# What is in the place of a tensor's array, whatever its class.
+array_or_remote: Any = Node.__dict__["_array"].__get__
 _offloaded: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 
 
-def offloaded(node: Node, away: RemoteArray) -> list[Change]:
-    """Return the changes that leave a tensor's numbers with an engine."""
-    return [partial(set_class, node, nodes.remote_class), partial(set_array, node, away)]
+def offloaded(leaves: list[Any], arrays: list[RemoteArray]) -> list[Change]:
+    """Return the changes that leave tensors' numbers with an engine."""
+    return [
+        partial(make, map(set_class, leaves, repeat(nodes.remote_class))),
+        partial(make, map(set_array, leaves, arrays)),
+    ]
+
+
+def new_numbers_away(leaves: list[Any], arrays: list[RemoteArray]) -> list[Change]:
+    """Leave the new numbers of tensors with an engine, as `all_new_numbers` gives them arrays."""
+    changed = partial(make, map(set_changed, leaves, repeat(nodes.next_seq())))
+    return [*offloaded(leaves, arrays), changed]
 
 
 def offload(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
     """Leave a leaf's numbers with what fetches them, or where none come back, raises."""
-    make(together(offloaded(node, RemoteArray(fetch, node if comes_back else None))))
+    make(together(offloaded([node], [RemoteArray(fetch, node if comes_back else None)])))
 
 
 def is_remote(node: Node) -> bool:
     """Return whether an engine keeps a tensor's numbers."""
-    return type(node) is nodes.remote_class and type(_held(node)) is RemoteArray
+    return type(node) is nodes.remote_class and type(array_or_remote(node)) is RemoteArray
 
 
 def restore(node: Node) -> Array:
     """Return a tensor's array, fetching it where it is away."""
     while True:
-        held = node._held
-        if held.__class__ is not RemoteArray:  # type(held) would be a call
+        now = node._held
+        if now.__class__ is not RemoteArray:  # type(now) would be a call
             node.__class__ = nodes.tensor_class
-            return held  # type: ignore[no-any-return]
-        array = held.fetch()
-        if node._held is held:
+            return now  # type: ignore[no-any-return]
+        array = now.fetch()
+        if node._held is now:
             node._held = array
 
 

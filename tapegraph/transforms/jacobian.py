@@ -15,7 +15,7 @@ from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import direction, dual_of
-from tapegraph.tensors.examples import Level, at_level, entered
+from tapegraph.tensors.examples import Level, at_level, entered, of_each_example
 from tapegraph.transforms.jvp import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
     Lifted,
@@ -117,7 +117,7 @@ def _jacobian(
             form, rows = _forward(run, lifted)
         else:
             form = run({i: argument.inside for i, argument in lifted.items()})
-            outs = [result(op, part, level) for _, part in leaves(form)]
+            outs = [of_each_example(result(op, part, level)) for _, part in leaves(form)]
             for out in outs:
                 _check_complex(op, out, targets, mode, holomorphic)
             fewer = elements < sum(out.size for out in outs) and (holomorphic or not is_complex)
@@ -292,6 +292,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pyt
     if value.shape != ():
         received = f"a function returning shape {value.shape}"
         raise ValueError(message("hvp", received, "one that returns one number", "Sum it."))
+    tangent = of_each_example(tangent)
     products = iter(Pullback(tangent, [x for argument in lifted for x in argument.targets])())
     parts = tuple(argument.regrouped(products) for argument in lifted)
     return parts[0] if len(parts) == 1 else parts

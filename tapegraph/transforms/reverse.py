@@ -162,7 +162,8 @@ class Pullback:
             (level,) = levels_of(seed)[-1:]
             return [Batched(grad, tag) for grad in self._rows(seed.inner, level)]
         if type(out) is Batched and out.tag == tag:
-            found = self._primal.found(None if seed is None else of_each_example(seed).inner)
+            (level,) = levels_of(out)[-1:]
+            found = self._primal.found(None if seed is None else at_level(seed, level).inner)
             return [
                 Batched(as_leaf(np.zeros(x.shape, x.dtype)) if g is None else g, tag)
                 for g, x in zip(found, self._targets, strict=True)

@@ -201,7 +201,8 @@ def strided(found, wanted, thorough):
     """Return places to hit: all, or as many as wanted, spread evenly, and all about the commit."""
     if thorough:
         return range(len(found))
-    near = [i for i, file in enumerate(found) if file.endswith(("step_graph.py", "programs.py"))]
+    commits = ("step_graph.py", "programs.py", "runner.py")
+    near = [i for i, file in enumerate(found) if file.endswith(commits)]
     return sorted({*near, *(int(i) for i in np.linspace(0, len(found) - 1, wanted))})
 
 

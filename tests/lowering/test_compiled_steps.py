@@ -376,7 +376,7 @@ def test_auto_measures_and_chooses():
 def graphs_of(step):
     """The graphs that a step's programs hold, by weak references."""
     programs = [entry.programs for entry in step._entries]
-    steps = [held._programs["tensorflow"] for held in programs if held is not None]
+    steps = [held._runners["tensorflow"].program for held in programs if held is not None]
     return [weakref.ref(step.graphs.graph.call.function.graph) for step in steps]
 
 

@@ -126,7 +126,7 @@ def both_states(make, calls):
 
 def nodes(step) -> list[str]:
     """Return the kinds of nodes of a step's graph."""
-    program = step._entries[0].programs._programs["tensorflow"]
+    program = step._entries[0].programs._runners["tensorflow"].program
     return [node.type for node in program.graphs.graph.call.function.graph.get_operations()]
 
 

@@ -239,7 +239,7 @@ def test_a_nan_leaves_state_and_the_graph_decides(clock, monkeypatch):
         try:
             return run(self, *args)
         except step_module.MayHaveLostZeros:
-            held.append([kept.variable.numpy() for kept in self._updated])
+            held.append([kept.variable.numpy() for kept in self._variables])
             raise
 
     monkeypatch.setattr(step_module.Step, "run", watched)

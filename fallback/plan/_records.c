@@ -1,0 +1,377 @@
+/* Tables of records: many lines of a plan as one call of C.
+
+A record is what NumPy calls an inner loop with: the loop (a pointer in the public struct of a ufunc, or
+one of the few below), where its operands lie, how many elements they have and how far apart these are.
+`records.py` says which lines become records, and with which numbers; here they only run. The loops are
+the ones that NumPy's functions call themselves, so that the bits are theirs.
+
+What makes it safe: a table keeps every array whose address stands in it. Addresses of what a call is
+given, and of the results that it makes, are written into the records after the last call of Python, and
+from there to the last record no Python runs, so that no other thread, signal handler or finalizer can
+come between. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#include <numpy/arrayobject.h>
+#include <numpy/ufuncobject.h>
+#include <stddef.h>
+#include <string.h>
+
+#define MOST 4 /* operands of a record, its result included */
+
+typedef struct {
+    PyUFuncGenericFunction loop;
+    void *data;
+    int count;             /* of operands */
+    npy_intp const *sizes; /* what the loop is given: its dimensions, */
+    npy_intp const *steps; /* and the steps of each operand in bytes */
+    npy_intp const *outer; /* NULL, or how many axes it is called along; of each its length and steps */
+    char *at[MOST];
+} Record;
+
+/* An operand whose address is new in each call. */
+typedef struct {
+    char **where;
+    Py_ssize_t base;
+    npy_intp offset;
+} Patch;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    Py_ssize_t length;
+    Record *records;
+    Py_ssize_t patch_count;
+    Patch *patches;
+    char **bases; /* of what a call is given, then of what it makes */
+    npy_clongdouble *numbers; /* NumPy's scalars that a call is given, as memory */
+    PyObject *inputs;   /* examples: arrays of the layout that is expected, and scalars */
+    PyObject *outputs;  /* arrays of the layout of those that a call makes */
+    PyObject *keep;     /* everything else that records point to */
+} Table;
+
+static PyObject *Mismatch;
+
+/* Loops that no ufunc has: copies, choices and conversions that cannot round in two ways. */
+
+#define LOOP(name, count, ...)                                                                      \
+    static void name(char **args, npy_intp const *sizes, npy_intp const *steps, void *data)         \
+    {                                                                                               \
+        char *at[count];                                                                            \
+        memcpy(at, args, sizeof at);                                                                \
+        for (npy_intp i = 0; i < sizes[0]; i++) {                                                   \
+            __VA_ARGS__;                                                                            \
+            for (int k = 0; k < count; k++) at[k] += steps[k];                                      \
+        }                                                                                           \
+    }
+#define OF_SIZE(size)                                                                               \
+    LOOP(copy_##size, 2, memmove(at[1], at[0], size))                                               \
+    LOOP(where_##size, 4, memmove(at[3], at[*(npy_bool *)at[0] ? 1 : 2], size))
+OF_SIZE(1) OF_SIZE(2) OF_SIZE(4) OF_SIZE(8) OF_SIZE(16)
+
+#define CAST(from, from_type, to, to_type)                                                          \
+    LOOP(from##_##to, 2, *(to_type *)at[1] = (to_type) * (from_type *)at[0])
+#define CAST_TO_COMPLEX(from, from_type, to, part)                                                  \
+    LOOP(from##_##to, 2, ((part *)at[1])[0] = *(from_type *)at[0]; ((part *)at[1])[1] = 0)
+#define CASTS(from, from_type)                                                                      \
+    CAST(from, from_type, float32, npy_float32) CAST(from, from_type, float64, npy_float64)
+CASTS(int8, npy_int8) CASTS(int16, npy_int16) CASTS(int32, npy_int32) CASTS(int64, npy_int64)
+CASTS(uint8, npy_uint8) CASTS(uint16, npy_uint16) CASTS(uint32, npy_uint32) CASTS(uint64, npy_uint64)
+LOOP(bool_float32, 2, *(npy_float32 *)at[1] = *(npy_bool *)at[0] != 0)
+LOOP(bool_float64, 2, *(npy_float64 *)at[1] = *(npy_bool *)at[0] != 0)
+CAST(float32, npy_float32, float64, npy_float64) CAST(float64, npy_float64, float32, npy_float32)
+CAST_TO_COMPLEX(float32, npy_float32, complex64, npy_float32)
+CAST_TO_COMPLEX(float64, npy_float64, complex128, npy_float64)
+CAST_TO_COMPLEX(float32, npy_float32, complex128, npy_float64)
+
+#define NAMED(name) {#name, name}
+#define NAMED_CASTS(from) NAMED(from##_float32), NAMED(from##_float64)
+static struct {
+    const char *name;
+    PyUFuncGenericFunction loop;
+} const OWN[] = {
+    NAMED(copy_1), NAMED(copy_2), NAMED(copy_4), NAMED(copy_8), NAMED(copy_16),
+    NAMED(where_1), NAMED(where_2), NAMED(where_4), NAMED(where_8), NAMED(where_16),
+    NAMED_CASTS(bool), NAMED_CASTS(int8), NAMED_CASTS(int16), NAMED_CASTS(int32), NAMED_CASTS(int64),
+    NAMED_CASTS(uint8), NAMED_CASTS(uint16), NAMED_CASTS(uint32), NAMED_CASTS(uint64),
+    NAMED(float32_float64), NAMED(float64_float32), NAMED(float32_complex64),
+    NAMED(float64_complex128), NAMED(float32_complex128),
+};
+
+/* Running */
+
+static void run(const Record *record, npy_intp const *outer, npy_intp axes, char *const *from)
+{
+    char *at[MOST];
+    memcpy(at, from, sizeof at); /* loops may change what they are given */
+    if (axes == 0) {
+        record->loop(at, record->sizes, record->steps, record->data);
+        return;
+    }
+    for (npy_intp i = 0; i < outer[0]; i++) {
+        run(record, outer + 1 + record->count, axes - 1, at);
+        for (int k = 0; k < record->count; k++) at[k] += outer[1 + k];
+    }
+}
+
+/* Return whether what a call is given is what the records are for; note where it lies. */
+static int place(Table *self, Py_ssize_t number, PyObject *given)
+{
+    PyObject *example = PyTuple_GET_ITEM(self->inputs, number);
+    if (!PyArray_Check(example)) {
+        if (Py_TYPE(given) != Py_TYPE(example)) return 0;
+        PyArray_ScalarAsCtype(given, self->numbers + number);
+        self->bases[number] = (char *)(self->numbers + number);
+        return 1;
+    }
+    if (!PyArray_CheckExact(given)) return 0;
+    PyArrayObject *a = (PyArrayObject *)given, *b = (PyArrayObject *)example;
+    if (PyArray_NDIM(a) != PyArray_NDIM(b) || PyArray_TYPE(a) != PyArray_TYPE(b)) return 0;
+    if (!PyArray_ISALIGNED(a) || !PyArray_ISNOTSWAPPED(a)) return 0;
+    for (int axis = 0; axis < PyArray_NDIM(a); axis++) {
+        if (PyArray_DIM(a, axis) != PyArray_DIM(b, axis)) return 0;
+        if (PyArray_DIM(a, axis) > 1 && PyArray_STRIDE(a, axis) != PyArray_STRIDE(b, axis)) return 0;
+    }
+    self->bases[number] = PyArray_BYTES(a);
+    return 1;
+}
+
+static PyObject *new_like(PyObject *example)
+{
+    return PyArray_NewLikeArray((PyArrayObject *)example, NPY_KEEPORDER, NULL, 0);
+}
+
+static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, PyObject *names)
+{
+    Table *self = (Table *)object;
+    Py_ssize_t in = PyTuple_GET_SIZE(self->inputs), out = PyTuple_GET_SIZE(self->outputs);
+    if (PyVectorcall_NARGS(flags) != in || (names != NULL && PyTuple_GET_SIZE(names))) {
+        PyErr_Format(PyExc_TypeError, "a table takes %zd arrays", in);
+        return NULL;
+    }
+    PyObject *made = NULL; /* what it makes: nothing, an array, or a tuple */
+    if (out == 1) {
+        made = new_like(PyTuple_GET_ITEM(self->outputs, 0));
+        if (made == NULL) return NULL;
+    }
+    else if (out > 1) {
+        made = PyTuple_New(out);
+        for (Py_ssize_t i = 0; made != NULL && i < out; i++) {
+            PyObject *array = new_like(PyTuple_GET_ITEM(self->outputs, i));
+            if (array == NULL) Py_CLEAR(made);
+            else PyTuple_SET_ITEM(made, i, array);
+        }
+        if (made == NULL) return NULL;
+    }
+    /* From here on no Python runs. */
+    for (Py_ssize_t i = 0; i < in; i++) {
+        if (!place(self, i, given[i])) {
+            Py_XDECREF(made);
+            PyErr_Format(Mismatch, "array %zd lies in memory as none did when the plan was made", i);
+            return NULL;
+        }
+    }
+    for (Py_ssize_t i = 0; i < out; i++) {
+        PyObject *array = out == 1 ? made : PyTuple_GET_ITEM(made, i);
+        self->bases[in + i] = PyArray_BYTES((PyArrayObject *)array);
+    }
+    for (Patch *p = self->patches; p < self->patches + self->patch_count; p++)
+        *p->where = self->bases[p->base] + p->offset;
+    for (Record *r = self->records; r < self->records + self->length; r++) {
+        if (r->outer != NULL) {
+            run(r, r->outer + 1, r->outer[0], r->at);
+        }
+        else {
+            char *at[MOST];
+            memcpy(at, r->at, sizeof at);
+            r->loop(at, r->sizes, r->steps, r->data);
+        }
+    }
+    if (PyErr_Occurred()) { /* which no loop that is used here does */
+        Py_XDECREF(made);
+        return NULL;
+    }
+    if (made == NULL) Py_RETURN_NONE;
+    return made;
+}
+
+/* Making */
+
+static int find_loop(PyObject *loop, Py_ssize_t index, Record *record)
+{
+    if (PyUnicode_Check(loop)) {
+        for (size_t i = 0; i < sizeof OWN / sizeof OWN[0]; i++) {
+            if (PyUnicode_CompareWithASCIIString(loop, OWN[i].name) == 0) {
+                record->loop = OWN[i].loop;
+                return 0;
+            }
+        }
+        PyErr_Format(PyExc_LookupError, "no loop is called %U", loop);
+        return -1;
+    }
+    if (!PyObject_TypeCheck(loop, &PyUFunc_Type)) {
+        PyErr_SetString(PyExc_TypeError, "a loop is a ufunc's, or the name of one");
+        return -1;
+    }
+    PyUFuncObject *ufunc = (PyUFuncObject *)loop;
+    if (index < 0 || index >= ufunc->ntypes) {
+        PyErr_Format(PyExc_LookupError, "%s has no loop %zd", ufunc->name, index);
+        return -1;
+    }
+    record->loop = ufunc->functions[index];
+    record->data = ufunc->data == NULL ? NULL : ((void **)ufunc->data)[index];
+    return 0;
+}
+
+static int fill(Table *self, PyObject *records, PyArrayObject *numbers, PyObject *fixed)
+{
+    npy_intp const *ints = (npy_intp const *)PyArray_DATA(numbers);
+    Py_ssize_t fixed_count = PyTuple_GET_SIZE(fixed);
+    Py_ssize_t dynamic = PyTuple_GET_SIZE(self->inputs) + PyTuple_GET_SIZE(self->outputs);
+    for (Py_ssize_t i = 0; i < self->length; i++) {
+        Record *record = self->records + i;
+        PyObject *loop, *places;
+        Py_ssize_t index, sizes, steps, outer, most = PyArray_SIZE(numbers);
+        if (!PyTuple_Check(PyList_GET_ITEM(records, i))) {
+            PyErr_SetString(PyExc_TypeError, "a record is a tuple");
+            return -1;
+        }
+        if (!PyArg_ParseTuple(PyList_GET_ITEM(records, i), "OnnnnO!", &loop, &index, &sizes, &steps,
+                              &outer, &PyTuple_Type, &places))
+            return -1;
+        if (find_loop(loop, index, record) < 0) return -1;
+        if (sizes < 0 || sizes >= most || steps < 0 || steps >= most || outer >= most) {
+            PyErr_Format(PyExc_LookupError, "there are but %zd numbers", most);
+            return -1;
+        }
+        record->count = (int)PyTuple_GET_SIZE(places);
+        if (record->count > MOST) {
+            PyErr_Format(PyExc_ValueError, "a record has at most %d operands", MOST);
+            return -1;
+        }
+        record->sizes = ints + sizes;
+        record->steps = ints + steps;
+        record->outer = outer < 0 ? NULL : ints + outer;
+        for (int k = 0; k < record->count; k++) {
+            Py_ssize_t base, offset;
+            if (!PyArg_ParseTuple(PyTuple_GET_ITEM(places, k), "nn", &base, &offset)) return -1;
+            if (base < 0 || base >= fixed_count + dynamic) {
+                PyErr_Format(PyExc_LookupError, "no array has the number %zd", base);
+                return -1;
+            }
+            if (base < fixed_count) {
+                PyArrayObject *array = (PyArrayObject *)PyTuple_GET_ITEM(fixed, base);
+                record->at[k] = PyArray_BYTES(array) + offset;
+            }
+            else {
+                self->patches[self->patch_count++] =
+                    (Patch){&record->at[k], base - fixed_count, offset};
+            }
+        }
+    }
+    return 0;
+}
+
+static int all_arrays(PyObject *tuple, int scalars_too)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject *x = PyTuple_GET_ITEM(tuple, i);
+        int number = scalars_too && (PyArray_IsScalar(x, Number) || PyArray_IsScalar(x, Bool));
+        if (!PyArray_CheckExact(x) && !number) {
+            PyErr_SetString(PyExc_TypeError, "a table is made for arrays");
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *make(PyTypeObject *type, PyObject *args, PyObject *options)
+{
+    PyObject *records, *numbers, *inputs, *outputs, *fixed;
+    if (!PyArg_ParseTuple(args, "O!O!O!O!O!:Table", &PyList_Type, &records, &PyArray_Type, &numbers,
+                          &PyTuple_Type, &fixed, &PyTuple_Type, &inputs, &PyTuple_Type, &outputs))
+        return NULL;
+    if (all_arrays(inputs, 1) < 0 || all_arrays(outputs, 0) < 0 || all_arrays(fixed, 0) < 0)
+        return NULL;
+    if (PyArray_TYPE((PyArrayObject *)numbers) != NPY_INTP ||
+        !PyArray_IS_C_CONTIGUOUS((PyArrayObject *)numbers)) {
+        PyErr_SetString(PyExc_TypeError, "a table's numbers are of np.intp, one beside the other");
+        return NULL;
+    }
+    Table *self = (Table *)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->vectorcall = call;
+    self->length = PyList_GET_SIZE(records);
+    self->inputs = Py_NewRef(inputs);
+    self->outputs = Py_NewRef(outputs);
+    Py_ssize_t in = PyTuple_GET_SIZE(inputs), out = PyTuple_GET_SIZE(outputs);
+    self->records = PyMem_Calloc((size_t)self->length + 1, sizeof(Record));
+    self->patches = PyMem_Calloc((size_t)self->length * MOST + 1, sizeof(Patch));
+    self->bases = PyMem_Calloc((size_t)(in + out) + 1, sizeof(char *));
+    self->numbers = PyMem_Calloc((size_t)in + 1, sizeof(npy_clongdouble));
+    /* The records too: they hold the ufuncs. */
+    self->keep = PyTuple_Pack(3, records, numbers, fixed);
+    if (self->records == NULL || self->patches == NULL || self->bases == NULL ||
+        self->numbers == NULL || self->keep == NULL) {
+        Py_DECREF(self);
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    }
+    if (fill(self, records, (PyArrayObject *)numbers, fixed) < 0) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void forget(PyObject *object)
+{
+    Table *self = (Table *)object;
+    PyMem_Free(self->records);
+    PyMem_Free(self->patches);
+    PyMem_Free(self->bases);
+    PyMem_Free(self->numbers);
+    Py_XDECREF(self->inputs);
+    Py_XDECREF(self->outputs);
+    Py_XDECREF(self->keep);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static Py_ssize_t length(PyObject *self) { return ((Table *)self)->length; }
+static PySequenceMethods sequence = {.sq_length = length};
+
+static PyTypeObject TableType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tapegraph.fallback.plan._records.Table",
+    .tp_doc = "Table(records, numbers, fixed, inputs, outputs): records that one call runs.",
+    .tp_basicsize = sizeof(Table),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Table, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_as_sequence = &sequence,
+    .tp_new = make,
+    .tp_dealloc = forget,
+};
+
+static struct PyModuleDef module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_records",
+    .m_doc = "Tables of records, which run the inner loops of NumPy's ufuncs.",
+    .m_size = -1,
+};
+
+PyMODINIT_FUNC PyInit__records(void)
+{
+    import_array();
+    import_umath();
+    if (PyType_Ready(&TableType) < 0) return NULL;
+    PyObject *made = PyModule_Create(&module);
+    if (made == NULL) return NULL;
+    Mismatch = PyErr_NewException("tapegraph.fallback.plan._records.Mismatch", NULL, NULL);
+    if (Mismatch == NULL || PyModule_AddObjectRef(made, "Mismatch", Mismatch) < 0 ||
+        PyModule_AddObjectRef(made, "Table", (PyObject *)&TableType) < 0) {
+        Py_DECREF(made);
+        return NULL;
+    }
+    return made;
+}

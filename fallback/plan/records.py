@@ -1,0 +1,439 @@
+"""Which calls of NumPy become records: the same inner loops, called by C.
+
+A record is the call of one inner loop (`_records.c`). Which loop NumPy calls, and in which pieces,
+NumPy tells: `resolve_dtypes` of a ufunc, and `nditer`, which walks as a ufunc does. What is found
+is then proven: for each operation on each layout in memory, records run on numbers of all kinds.
+Where one bit differs from what NumPy gives, or without the extension, the call stays a line of
+Python.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from tapegraph.environment import RECORDS, switched
+from tapegraph.fallback.plan.memory import LARGE
+from tapegraph.typed import Array
+
+# Whose elements come out alike however they are taken together: an operation of IEEE's, a choice.
+# Others have quicker code for what lies in one run, which rounds in its own way.
+_EXACT = {
+    *(np.add, np.subtract, np.multiply, np.divide, np.negative, np.positive, np.square),
+    *(np.sqrt, np.reciprocal, np.absolute, np.sign, np.isnan, np.isfinite, np.isinf),
+    *(np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal),
+    *(np.logical_and, np.logical_or, np.logical_not, np.logical_xor, np.signbit, np.conjugate),
+}
+_PARTWISE = {np.add, np.subtract, np.negative, np.positive, np.conjugate}
+_NUMPYS = {f for f in vars(np).values() if isinstance(f, np.ufunc)}
+# Of integers: those that cannot raise.
+_WHOLE = _EXACT - {np.divide, np.reciprocal}
+_REDUCED = {np.add, np.multiply, np.maximum, np.minimum}
+_LETTERS = set("?bhilqBHILQfdFD")
+# The records that an operation may take: more elements in a row are worth a line of Python.
+_MOST_AXES, _MOST_OPERANDS = 4, 4
+# How many elements a proof compares, and numbers that are none, or hardly.
+_ROUNDS = 512
+_ODD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 1e-310, 1e-40, 700.0])
+
+
+class Record(NamedTuple):
+    """One inner loop, called along ``outer`` axes.
+
+    :ivar loop, index: A ufunc and the number of its loop, or the name of one in ``_records.c``.
+    :ivar sizes, steps: What the loop is given beside the operands.
+    :ivar outer: The length of each axis, and the step of each operand.
+    :ivar places: Each operand, as a number and an offset in bytes: those of the call, the result,
+        and what the records hold themselves.
+    """
+
+    loop: Any
+    index: int
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    outer: tuple[tuple[int, ...], ...]
+    places: tuple[tuple[int, int], ...]
+
+
+class Records(NamedTuple):
+    """A call as records.
+
+    :ivar held: Arrays of their own, which the places after the result's number.
+    :ivar work: About how many elements they look at.
+    """
+
+    records: list[Record]
+    held: list[Array]
+    work: int
+
+
+class NotRecords(Exception):
+    """A call has no records."""
+
+
+try:
+    _extension: Any = importlib.import_module("tapegraph.fallback.plan._records")
+    Mismatch: type[Exception] = _extension.Mismatch
+    missing = ""
+except ImportError as error:
+    _extension, missing = None, str(error)
+
+    class Mismatch(Exception):  # type: ignore[no-redef]
+        """What a table is given lies otherwise than when it was made."""
+
+
+def off() -> str:
+    """Return why no plan has records; ``""`` where plans have them."""
+    if switched(RECORDS) is False:
+        return f"{RECORDS}=0"
+    return f"the C extension is not installed ({missing})" if _extension is None else ""
+
+
+def table(
+    records: Iterable[tuple[Record, Sequence[tuple[int, int]]]],
+    fixed: Sequence[Array],
+    inputs: Sequence[Any] = (),
+    outputs: Sequence[Array] = (),
+) -> Any:
+    """Return records as one function of arrays that lie as ``inputs`` do.
+
+    It returns new arrays like ``outputs``: none, one, or a tuple of them.
+
+    :param records: Each with where its operands lie: in which of ``fixed``, ``inputs`` and
+        ``outputs``, as one number, and how many bytes behind its start.
+    :raises Mismatch: By the function: an input lies otherwise; no record has run.
+    """
+    numbers: list[int] = []
+    known: dict[tuple[int, ...], int] = {}
+
+    def noted(values: tuple[int, ...]) -> int:
+        if values not in known:
+            known[values] = len(numbers)
+            numbers.extend(values)
+        return known[values]
+
+    rows = []
+    for r, places in records:
+        outer = noted((len(r.outer), *(x for axis in r.outer for x in axis))) if r.outer else -1
+        rows.append((r.loop, r.index, noted(r.sizes), noted(r.steps), outer, tuple(places)))
+    ints = np.array(numbers, np.intp)
+    given, made = (tuple(map(_layout_alone, xs)) for xs in (inputs, outputs))
+    return _extension.Table(rows, ints, tuple(fixed), given, made)
+
+
+def _layout_alone(x: Any) -> Any:
+    """Return an array of a layout that holds no memory of it."""
+    if isinstance(x, np.generic):
+        return x
+    return as_strided(np.empty(1, x.dtype), x.shape, x.strides)
+
+
+# Which records
+
+
+def records_of(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
+    """Return the records of a call, or None.
+
+    :param args: Arrays and numbers as they were when the plan was made, for their layout alone;
+        the operands of the records are the arrays and NumPy's scalars among them.
+    :param out: What it gave.
+    """
+    owner = getattr(function, "__self__", None)
+    method = getattr(function, "__name__", "") if isinstance(owner, np.ufunc) else ""
+    try:
+        given = (args, *sorted(kwargs.items()))
+        key = (owner if method else function, method, _layout(given), _layout(out))
+        hash(key)
+    except (NotRecords, TypeError):
+        return None
+    if key not in _known:
+        arrays = [x for x in args if isinstance(x, (np.ndarray, np.generic))]
+        try:
+            found = _Writer(arrays, out).write(function, args, kwargs)
+            _known[key] = found if _is_proven(found, function, args, kwargs, out) else None
+        except (NotRecords, LookupError, TypeError, ValueError):
+            _known[key] = None
+    return _known[key]
+
+
+_known: dict[Any, Records | None] = {}
+
+
+def _layout(x: Any) -> Any:
+    if isinstance(x, (tuple, list)):
+        return (type(x), *map(_layout, x))
+    if isinstance(x, (np.ndarray, np.generic)):
+        if x.dtype.char not in _LETTERS or not x.dtype.isnative or not 0 < x.nbytes < LARGE:
+            raise NotRecords
+        return (type(x), x.dtype.char, x.shape, x.strides)
+    if isinstance(x, slice):
+        return (slice, x.start, x.stop, x.step)
+    return (type(x), repr(x) if type(x) is float else x)
+
+
+class _Writer:
+    """Writes the records of one call on arrays of a layout."""
+
+    def __init__(self, arrays: list[Any], out: Any) -> None:
+        # Each in an object of its own: what is one array here may be two in another run.
+        self._operands = [np.asarray(a).view() for a in (*arrays, out)]
+        self._count = len(self._operands)
+        self._numbers = {id(a): i for i, a in enumerate(self._operands)}
+        self._views: list[Array] = []
+        self.out = self._operands[-1]
+        self.records: list[Record] = []
+        self.work = 0
+
+    def write(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Records:
+        """Return the records of a call."""
+        owner = getattr(function, "__self__", None)
+        operands = iter(self._operands)
+        given = [next(operands) if _is_array(x) else x for x in args]
+        if function is np.matmul and not kwargs:
+            self._matmul(*given)
+        elif isinstance(function, np.ufunc) and not kwargs:
+            self._elementwise(function, given, self.out)
+        elif isinstance(owner, np.ufunc) and owner in _REDUCED and function.__name__ == "reduce":
+            self._reduce(owner, given[0], self.out, **kwargs)
+        elif function is np.mean:
+            self._mean(given[0], **kwargs)
+        elif function is np.where and len(given) == 3 and not kwargs:
+            self._where(*given)
+        elif function is np.copy or function == "astype" or function == "copy":
+            self._convert(given[0], self.out)
+        else:
+            raise NotRecords
+        return Records(self.records, self._operands[self._count :], self.work)
+
+    def _held(self, array: Array) -> Array:
+        self._numbers[id(array)] = len(self._operands)
+        self._operands.append(array)
+        return array
+
+    def _view(self, view: Array, array: Array) -> Array:
+        self._numbers.setdefault(id(view), self._numbers[id(array)])
+        self._views.append(view)
+        return view
+
+    def _add(
+        self,
+        loop: Any,
+        index: int,
+        arrays: Sequence[Array],
+        *,
+        part: tuple[slice, ...] = (),
+        alone: bool = False,
+    ) -> None:
+        """Add the record of an element-wise loop, its result the last of the arrays.
+
+        :param part: Which part of the arrays it goes along, of the axes in the order of the walk.
+        :param alone: It takes all elements in one call, each beside the last.
+        """
+        out = arrays[-1]
+        walk = np.nditer(list(arrays))
+        views = [v[(*part, ...)] for v in walk.itviews]
+        shape = views[0].shape
+        steps = [v.strides for v in views]
+        if walk.itersize == 1 and not part:  # as NumPy calls it
+            steps, shape = [(0,) if a.ndim == 0 else (a.itemsize,) for a in arrays], (1,)
+            steps[-1] = (out.itemsize,)
+        one_run = all(s[-1] in (0, v.itemsize) for s, v in zip(steps, views, strict=True))
+        if len(shape) > _MOST_AXES or (alone and (len(shape) > 1 or not one_run)):
+            raise NotRecords
+        inner = tuple(s[-1] for s in steps)
+        outer = tuple((n, *(s[axis] for s in steps)) for axis, n in enumerate(shape[:-1]))
+        places = tuple(map(self._place, views, arrays))
+        self.records.append(Record(loop, index, (shape[-1],), inner, outer, places))
+        self.work += math.prod(shape) * (8 if alone else 1)
+
+    def _place(self, view: Array, array: Array) -> tuple[int, int]:
+        """Return in which operand an array lies, and how far behind its start a view starts."""
+        number = self._numbers[id(array)]
+        return number, _address(view) - _address(self._operands[number])
+
+    def _elementwise(self, ufunc: np.ufunc, given: Sequence[Any], out: Array) -> None:
+        if ufunc not in _NUMPYS or ufunc.signature is not None or ufunc.nout != 1:
+            raise NotRecords
+        weak = [x.dtype if _is_array(x) else _weak(x) for x in given]
+        *wanted, result = ufunc.resolve_dtypes((*weak, None))
+        letters = "".join(d.char for d in wanted) + "->" + result.char
+        if result != out.dtype or letters not in ufunc.types or len(given) >= _MOST_OPERANDS:
+            raise NotRecords
+        if any(d.kind in "iu" for d in (*wanted, result)) and ufunc not in _WHOLE:
+            raise NotRecords
+        arrays = [self._as(x, d) for x, d in zip(given, wanted, strict=True)]
+        apart = any(d.kind == "c" for d in wanted)  # a product of complex numbers is several
+        plain = ufunc in (_PARTWISE if apart else _EXACT)
+        if apart and not plain and not out.ndim:
+            raise NotRecords  # NumPy rounds a number of two parts now so, now so
+        self._add(ufunc, ufunc.types.index(letters), [*arrays, out], alone=not plain)
+
+    def _as(self, x: Any, dtype: np.dtype[Any]) -> Array:
+        """Return an operand in the dtype of a loop; the records convert it where they must."""
+        if not _is_array(x):
+            return self._held(np.array(x, dtype))
+        if x.dtype == dtype:
+            return x  # type: ignore[no-any-return]
+        return self._convert(x, self._held(np.empty(x.shape, dtype)))
+
+    def _convert(self, x: Array, out: Array) -> Array:
+        if x.dtype == out.dtype:
+            loop = f"copy_{x.itemsize}"
+        else:
+            loop = f"{x.dtype.name}_{out.dtype.name}"
+        self._add(loop, 0, [x, out])
+        return out
+
+    def _where(self, mask: Any, a: Any, b: Any) -> None:
+        if not _is_array(mask) or mask.dtype != np.bool_:
+            raise NotRecords
+        chosen = [self._as(x, self.out.dtype) for x in (a, b)]
+        self._add(f"where_{self.out.itemsize}", 0, [mask, *chosen, self.out])
+
+    def _reduce(
+        self, ufunc: np.ufunc, x: Array, out: Array, axis: Any = 0, keepdims: bool = False
+    ) -> None:
+        if x.dtype != out.dtype or x.ndim == 0 or x.dtype.kind not in "fc":
+            raise NotRecords
+        axes = range(x.ndim) if axis is None else np.atleast_1d(axis) % x.ndim
+        if not len(axes):
+            raise NotRecords
+        steps, left = [], list(out.strides)
+        for i in range(x.ndim):
+            steps.append(0 if i in axes else left[0])
+            if i not in axes or keepdims:
+                left.pop(0)
+        along = self._view(as_strided(out, x.shape, steps), out)
+        index = ufunc.types.index(f"{x.dtype.char * 2}->{x.dtype.char}")
+        walk = np.nditer([x, along]).itviews
+        summed = [i for i, s in enumerate(walk[1].strides) if s == 0 and walk[0].shape[i] > 1]
+        # What lies along several axes NumPy may copy together first; what runs backwards it does
+        # not turn round, as the walk here would.
+        if len(summed) != 1 or min(x.strides) < 0:
+            raise NotRecords
+        cut = (slice(None),) * summed[0]
+        if ufunc in (np.maximum, np.minimum):  # of the first, and the others beside it
+            first, others = slice(0, 1), slice(1, None)
+            self._add(f"copy_{x.itemsize}", 0, [x, along], part=(*cut, first))
+        else:
+            others = slice(None)
+            start = self._held(np.array(_NO_SUM if ufunc is np.add else 1, x.dtype))
+            self._add(f"copy_{x.itemsize}", 0, [start, out])
+        self._add(ufunc, index, [along, x, along], part=(*cut, others))
+
+    def _mean(self, x: Array, axis: Any = None, keepdims: bool = False) -> None:
+        if x.dtype.char not in "fd":
+            raise NotRecords
+        self._reduce(np.add, x, self.out, axis, keepdims)
+        count = self._held(np.array(x.size // self.out.size, x.dtype))
+        self._elementwise(np.divide, [self.out, count], self.out)
+
+    def _matmul(self, a: Array, b: Array) -> None:
+        out, letter = self.out, self.out.dtype.char
+        if a.dtype != out.dtype or b.dtype != out.dtype or letter not in "fdFD":
+            raise NotRecords
+        # A vector is a matrix of one row, or of one column.
+        rows = a if a.ndim > 1 else a[None]
+        columns = b if b.ndim > 1 else b[:, None]
+        whole = out
+        if a.ndim == 1:
+            whole = whole[..., None, :] if b.ndim > 1 else whole[None]
+        if b.ndim == 1:
+            whole = whole[..., None]
+        (m, k), n = rows.shape[-2:], columns.shape[-1]
+        sides = [self._view(rows, a), self._view(columns, b), self._view(whole, out)]
+        walk = np.nditer([side[..., 0, 0] for side in sides])
+        views = walk.itviews
+        shape = views[0].shape if walk.itersize > 1 else ()
+        if len(shape) > _MOST_AXES:
+            raise NotRecords
+        steps = [v.strides if len(shape) else (0,) for v in views]
+        inner = tuple(s[-1] for s in steps) + tuple(x for side in sides for x in side.strides[-2:])
+        outer = tuple((length, *(s[axis] for s in steps)) for axis, length in enumerate(shape[:-1]))
+        sizes = (shape[-1] if shape else 1, m, k, n)
+        index = np.matmul.types.index(f"{letter}{letter}->{letter}")
+        places = tuple(map(self._place, views, sides))
+        self.records.append(Record(np.matmul, index, sizes, inner, outer, places))
+        self.work += math.prod(shape) * m * k * n
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, (np.ndarray, np.generic))
+
+
+def _weak(x: Any) -> Any:
+    if type(x) is bool:
+        return np.dtype(bool)
+    if type(x) not in (int, float, complex):
+        raise NotRecords
+    return type(x)
+
+
+def _address(array: Array) -> int:
+    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+
+
+# What a sum starts from: newer versions of NumPy keep the sign of zero.
+_NO_SUM = float(np.add.reduce(np.array([-0.0, -0.0])))
+
+
+# Proofs
+
+
+def _is_proven(
+    found: Records, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any
+) -> bool:
+    """Return whether records give what the call does, to the bit."""
+    shapes = [x for x in (*args, out) if _is_array(x)]
+    blocks = [_block(x) for x in shapes]
+    arrays = [_in_block(x, block) for x, block in zip(shapes, blocks, strict=True)]
+    run = table([(r, r.places) for r in found.records], [*arrays, *found.held])
+    rng = np.random.default_rng(0)
+    for odd in range(min(max(_ROUNDS // arrays[-1].size, 4), 64)):
+        for block in blocks:
+            _fill(block, rng, odd % 2)
+        both = zip(shapes, arrays, strict=True)
+        numbers = iter([a[()] if isinstance(x, np.generic) else a for x, a in both])
+        given = [next(numbers) if _is_array(x) else x for x in args]
+        with np.errstate(all="ignore"):
+            if isinstance(function, str):
+                want = getattr(given[0], function)(*given[1:], **kwargs)
+            else:
+                want = function(*given, **kwargs)
+        run()
+        want = np.asarray(want)
+        if want.dtype != arrays[-1].dtype or want.tobytes() != arrays[-1].tobytes():
+            return False
+    return True
+
+
+def _block(x: Any) -> Array:
+    """Return memory for an array of a layout."""
+    steps = zip(x.shape, x.strides, strict=True) if isinstance(x, np.ndarray) else ()
+    return np.empty(sum((n - 1) * abs(s) for n, s in steps) // x.itemsize + 1, x.dtype)
+
+
+def _in_block(x: Any, block: Array) -> Array:
+    """Return an array that lies in memory as another."""
+    if isinstance(x, np.generic):
+        return block.reshape(())
+    start = sum((n - 1) * -s for n, s in zip(x.shape, x.strides, strict=True) if s < 0)
+    return np.ndarray(x.shape, x.dtype, block.view(np.uint8), start, x.strides)
+
+
+def _fill(array: Array, rng: np.random.Generator, odd: int) -> None:
+    """Write numbers of all sizes; odd ones are infinite, tiny, or none at all."""
+    kind, size = array.dtype.kind, array.size
+    if kind in "biu":
+        array[...] = rng.integers(0, 2 if kind == "b" else 9, size)
+        return
+    parts = array.view(array.real.dtype)
+    parts[...] = rng.normal(size=parts.size) * 10.0 ** rng.integers(-2, 3, parts.size)
+    if odd:
+        some = rng.random(parts.size) < 0.3
+        parts[some] = rng.choice(_ODD, int(some.sum()))

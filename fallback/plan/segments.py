@@ -1,0 +1,249 @@
+"""Where a plan's calls stand as records: in segments, each one line that runs a table in C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegraph.fallback.plan import records
+from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids
+from tapegraph.fallback.plan.memory import is_dense
+from tapegraph.fallback.plan.records import Records, records_of
+from tapegraph.fallback.plan.tracer import Constant, Feed, Var
+from tapegraph.typed import Array
+
+# Fewer records than these are no gain.
+_FEWEST = 2
+# After about so many elements, some milliseconds, Python runs: it may have a signal to handle.
+_MOST_WORK, _MOST_RECORDS = 1 << 22, 1 << 13
+
+
+class _Place(NamedTuple):
+    """Where a value lies: so many bytes behind the start of the plan's array, or of a value."""
+
+    base: Any
+    offset: int = 0
+
+    def moved(self, offset: int) -> _Place:
+        """Return a place behind this one."""
+        return _Place(self.base, self.offset + offset)
+
+
+class Segment:
+    """Instructions that stand one after another and run as a table.
+
+    :ivar start, stop: Which of the plan's instructions.
+    :ivar table: The function that runs it, of ``inputs``; it returns ``outputs``.
+    :ivar scalars: Results without axes that are read outside, and the arrays that hold them.
+    :ivar fixed: Results that are read outside, and lie in the same array in every run.
+    :ivar same: Results that are read outside, and lie in the array of another value.
+    :ivar views: The instructions whose results are views that are read outside.
+    """
+
+    def __init__(self, start: int, stop: int) -> None:
+        self.start, self.stop = start, stop
+        self.table: Any = None
+        self.inputs: list[Var] = []
+        self.outputs: list[Var] = []
+        self.scalars: list[tuple[Var, Array]] = []
+        self.fixed: list[tuple[Var, Array]] = []
+        self.same: list[tuple[Var, Var]] = []
+        self.views: list[Instr] = []
+
+    @property
+    def named(self) -> list[Var]:
+        """The values that its lines give names."""
+        others = [var for var, _ in (*self.scalars, *self.same)]
+        return [*self.outputs, *others, *(instr.results[0] for instr in self.views)]
+
+
+class Segments:
+    """The segments of a plan.
+
+    :param results: What leaves the plan.
+    :param buffers: The buffer of each value that has one, by id.
+    :param over: The operand that a result is written over, by id.
+
+    ``found`` are the segments by where they start; ``nbytes`` is what they take beside buffers.
+    """
+
+    def __init__(
+        self,
+        instrs: Sequence[Instr],
+        results: Iterable[Var],
+        buffers: dict[int, Array],
+        over: dict[int, Var],
+    ) -> None:
+        self._instrs = instrs
+        self._buffers, self._over = buffers, over
+        results = list(results)
+        given = [var for instr in instrs if instr.opaque for var in instr.reads]
+        self._outside = root_ids((*results, *given, *over.values()))
+        self.found: dict[int, Segment] = {}
+        self.nbytes = 0
+        self._records: dict[int, Records] = {}
+        self._views: set[int] = set()
+        if records.off():
+            return
+        for number, instr in enumerate(instrs):
+            if is_view(instr):
+                self._views.add(number)
+            elif (found := self._records_of(instr)) is not None:
+                self._records[number] = found
+        self._cut()
+        self._read = {id(var) for var in results}
+        self._note_readers()
+        self._places: dict[int, _Place] = {}
+        self._make()
+
+    def _records_of(self, instr: Instr) -> Records | None:
+        """Return the records of an instruction; its operands lie alike in every run."""
+        if isinstance(instr, NanCheck) or instr.opaque or len(instr.results) != 1:
+            return None
+        if len(_operands(instr)) != len(instr.reads):
+            return None
+        (result,) = instr.results
+        value = result.value
+        if not result.owns or not all(map(_lies_as_known, instr.reads)):
+            return None
+        if isinstance(value, np.ndarray) and not is_dense(value):
+            return None
+        return records_of(instr.function, concrete(instr.args), concrete(instr.kwargs), value)
+
+    def _cut(self) -> None:
+        """Find the runs of instructions that become segments."""
+        start, count, work = 0, 0, 0
+        for number in range(len(self._instrs) + 1):
+            mine = self._records.get(number)
+            inside = mine is not None or number in self._views
+            if not inside or work > _MOST_WORK or count > _MOST_RECORDS:
+                if count >= _FEWEST:
+                    self.found[start] = Segment(start, number)
+                start = number if inside else number + 1
+                count = work = 0
+            if mine is not None:
+                count += len(mine.records)
+                work += mine.work
+        runs = [range(s.start, s.stop) for s in self.found.values()]
+        self._inside = {number for run in runs for number in run}
+
+    def _note_readers(self) -> None:
+        """Find the values that are read by their names, and not by records alone."""
+        for number in reversed(range(len(self._instrs))):
+            instr = self._instrs[number]
+            if number not in self._inside:
+                self._read.update(map(id, instr.reads))
+            elif id(instr.results[0]) in self._read:
+                if number in self._views:
+                    self._read.update(map(id, instr.reads))
+                elif id(instr.results[0]) in self._over:
+                    self._read.add(id(self._over[id(instr.results[0])]))
+
+    def _make(self) -> None:
+        segment: Segment | None = None
+        for number, instr in enumerate(self._instrs):
+            segment = self.found.get(number, segment)
+            if number not in self._inside:
+                for var in instr.results:
+                    self._places[id(var)] = _Place(self._buffers.get(id(var), var))
+            elif number not in self._views:
+                self._settle(segment, instr.results[0])
+            if number in self._views:
+                self._look(instr)
+                if number in self._inside and id(instr.results[0]) in self._read:
+                    segment.views.append(instr)  # type: ignore[union-attr]
+            if segment is not None and number + 1 == segment.stop:
+                self._tabulate(segment)
+
+    def _place(self, var: Var) -> _Place:
+        if id(var) not in self._places:
+            base = np.asarray(var.value) if isinstance(var, Constant) else var
+            self._places[id(var)] = _Place(base)
+        return self._places[id(var)]
+
+    def _look(self, instr: Instr) -> None:
+        """Place a view in what it views."""
+        (seen,), (var,) = instr.reads, instr.results
+        base, offset = self._place(seen)
+        if isinstance(seen.value, np.ndarray):
+            offset += _address(var.value) - _address(seen.value)
+        self._places[id(var)] = _Place(base, offset)
+
+    def _settle(self, segment: Any, var: Var) -> None:
+        """Find a place for what a record gives."""
+        number = id(var)
+        is_read = number in self._read
+        if number in self._over:
+            self._places[number] = self._place(self._over[number])
+            if is_read:
+                segment.same.append((var, self._over[number]))
+            return
+        array = self._buffers.get(number)
+        scalar = not isinstance(var.value, np.ndarray)
+        if array is None and number in self._outside and not scalar:
+            self._places[number] = _Place(var)
+            segment.outputs.append(var)
+            return
+        if array is None:
+            array = np.empty_like(var.value, subok=False) if not scalar else np.array(var.value)
+            self.nbytes += array.nbytes
+        self._places[number] = _Place(array)
+        if is_read:
+            (segment.scalars if scalar else segment.fixed).append((var, array))
+
+    def _tabulate(self, segment: Segment) -> None:
+        """Make the table of a segment."""
+        rows: list[tuple[Any, list[_Place]]] = []
+        for number in range(segment.start, segment.stop):
+            if number in self._records:
+                instr, mine = self._instrs[number], self._records[number]
+                operands = [self._place(x) for x in _operands(instr)]
+                held = map(_Place, mine.held)
+                where = [*operands, self._place(instr.results[0]), *held]
+                rows += [(r, [where[i].moved(at) for i, at in r.places]) for r in mine.records]
+        bases = {id(p.base): p.base for _, places in rows for p in places}
+        fixed = [base for base in bases.values() if isinstance(base, np.ndarray)]
+        made = set(map(id, segment.outputs))
+        named = [base for base in bases.values() if isinstance(base, Var)]
+        segment.inputs = [base for base in named if id(base) not in made]
+        order = [*fixed, *segment.inputs, *segment.outputs]
+        numbers = {id(base): i for i, base in enumerate(order)}
+        segment.table = records.table(
+            [(r, [(numbers[id(p.base)], p.offset) for p in places]) for r, places in rows],
+            fixed,
+            [var.value for var in segment.inputs],
+            [var.value for var in segment.outputs],
+        )
+
+
+def _operands(instr: Instr) -> list[Var]:
+    """Return the arrays and NumPy's scalars among the arguments, in order."""
+    return [x for x in instr.args if isinstance(x, Var)]
+
+
+def is_view(instr: Instr) -> bool:
+    """Return whether an instruction only looks at what it reads, in the same way in every run."""
+    if instr.takes_out or instr.may_raise or len(instr.reads) != 1:
+        return False
+    (seen,), (var,) = instr.reads, instr.results
+    if instr.function is np.asarray:
+        return True
+    both = isinstance(seen.value, np.ndarray) and isinstance(var.value, np.ndarray)
+    return both and list(map(id, var.roots)) == list(map(id, seen.roots))
+
+
+def _lies_as_known(var: Var) -> bool:
+    """Return whether a value lies in memory as it did when the plan was made, or is a number.
+
+    Of what a plan is given that holds for what lies in C's order.
+    """
+    if not isinstance(var.value, (np.ndarray, np.generic)) or not var.value.flags.aligned:
+        return False
+    feeds = (r.value for r in var.roots if isinstance(r, Feed))
+    return all(isinstance(v, np.ndarray) and v.flags.c_contiguous for v in feeds)
+
+
+def _address(array: Array) -> int:
+    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]

@@ -1,0 +1,577 @@
+"""Records: they give NumPy's bits, stay inside their arrays, and no address outlives a call."""
+
+from __future__ import annotations
+
+import gc
+import math
+import sys
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from numpy.lib.array_utils import byte_bounds
+from programs import programs
+from same_bits import same_bits
+
+import tapegraph as tg
+from tapegraph.fallback.plan import records, segments
+from tests.compiling.beside import beside
+from tests.compiling.test_random_steps import beside_eager
+
+pytestmark = pytest.mark.skipif(
+    records.off().startswith("the C extension"), reason="no compiler built the extension here"
+)
+FEW, MANY = 50, 1000
+FLOATS = (np.float32, np.float64)
+DTYPES = (*FLOATS, np.complex64, np.complex128, np.bool_, np.int64, np.int32, np.uint8)
+LAYOUTS = {
+    "c": lambda x: x,
+    "f": lambda x: x.T,
+    "rows": lambda x: x[:, 1:4],
+    "strided": lambda x: x[::2, ::2],
+    "backwards": lambda x: x[::-1, ::-1],
+    "row": lambda x: x[:1],
+    "column": lambda x: x[:, 2:3],
+    "vector": lambda x: x[1],
+    "without axes": lambda x: x[1, 1, ...],
+    "number": lambda x: x[1, 1],
+    "stack": lambda x: np.broadcast_to(x, (3, *x.shape)),
+}
+
+
+@pytest.fixture(autouse=True)
+def native(monkeypatch):
+    monkeypatch.delenv("TAPEGRAPH_RECORDS", raising=False)
+    with tg.use_backend("native"):
+        yield
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def numbers(rng, dtype, n=6):
+    x = rng.normal(size=(n, n)) * 3.0
+    x[rng.random((n, n)) < 0.2] = 0.0
+    odd = np.array([np.nan, np.inf, -np.inf, -0.0, 1e-40])
+    if dtype in FLOATS:
+        x[0, :] = rng.choice(odd, n)
+    if np.dtype(dtype).kind == "c":
+        return (x + 1j * rng.normal(size=(n, n))).astype(dtype)
+    return np.abs(x).astype(dtype) if np.dtype(dtype).kind in "biu" else x.astype(dtype)
+
+
+def check(function, *args, **kwargs):
+    """Run a call as records on fresh numbers; return whether it has any."""
+    with np.errstate(all="ignore"):
+        want = function(*args, **kwargs)
+    found = records.records_of(function, args, kwargs, want)
+    if found is None:
+        return False
+    arrays = [np.asarray(x) for x in args if isinstance(x, (np.ndarray, np.generic))]
+    before = [a.copy() for a in arrays]
+    got = np.empty_like(want) if isinstance(want, np.ndarray) else np.array(want)
+    got[...] = 7
+    order = [*arrays, got, *found.held]
+    records.table([(r, r.places) for r in found.records], order)()
+    assert got.tobytes() == np.asarray(want).tobytes(), (function, args, kwargs)
+    for a, b in zip(arrays, before, strict=True):
+        assert a.tobytes() == b.tobytes()
+    return True
+
+
+# ------------------------------------------------------------------ bits
+
+UFUNCS = sorted(
+    (f for f in records._NUMPYS if f.signature is None and f.nout == 1 and f.nin < 4),
+    key=lambda f: f.__name__,
+)
+
+
+@pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda f: f.__name__)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_element_wise_records_have_numpys_bits(ufunc, rng):
+    tried = 0
+    for dtype in DTYPES:
+        for name in LAYOUTS:
+            for other in ["c", name, "vector", "without axes"][: 1 if ufunc.nin == 1 else None]:
+                x, y = (LAYOUTS[n](numbers(rng, dtype)) for n in (name, other))
+                try:
+                    with np.errstate(all="ignore"):
+                        ufunc(*(x, y)[: ufunc.nin])
+                except (TypeError, ValueError):  # NumPy's: no loop for these, or no shape
+                    continue
+                tried += check(ufunc, *(x, y)[: ufunc.nin])
+        if (
+            np.dtype(dtype).kind == "f"
+            and ufunc.nin == 2
+            and f"{np.dtype(dtype).char * 2}->" in (" ".join(ufunc.types))
+        ):
+            tried += check(ufunc, numbers(rng, dtype), 2.0)
+            tried += check(ufunc, numbers(rng, dtype), numbers(rng, np.bool_))
+    if ufunc in records._EXACT:
+        assert tried > 20
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, np.complex64, np.complex128])
+@pytest.mark.parametrize("layout", ["c", "f", "rows", "strided", "backwards", "stack"])
+def test_reductions_have_numpys_bits(dtype, layout, rng):
+    x = LAYOUTS[layout](numbers(rng, dtype))
+    done = 0
+    for axis in (None, 0, 1, (0, 1), -1, *((2, (0, 2), (1, 2)) if x.ndim == 3 else ())):
+        for keepdims in (False, True):
+            done += check(np.add.reduce, x, axis=axis, keepdims=keepdims)
+            done += check(np.multiply.reduce, x, axis=axis, keepdims=keepdims)
+            if dtype in FLOATS:
+                done += check(np.maximum.reduce, x, axis=axis, keepdims=keepdims)
+                done += check(np.minimum.reduce, x, axis=axis, keepdims=keepdims)
+                done += check(np.mean, x, axis=axis, keepdims=keepdims)
+    # What runs backwards stays a line.
+    assert done == 0 if layout == "backwards" else done >= 12
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, np.complex64, np.complex128])
+def test_products_have_numpys_bits(dtype, rng):
+    shapes = [(4, 4), (3, 4), (1, 4), (4, 1), (4,), (1, 1), (2, 3, 4), (5, 1, 3, 4), (1, 3, 4)]
+    turned = [lambda x: x, lambda x: np.ascontiguousarray(np.swapaxes(x, -1, -2)).swapaxes(-1, -2)]
+    done = 0
+    for one in shapes:
+        for two in shapes:
+            for way in turned if len(one) > 1 else turned[:1]:
+                a, b = (rng.normal(size=s).astype(dtype) for s in (one, two))
+                if b.ndim > 1:
+                    b = np.swapaxes(b, -1, -2)
+                try:
+                    np.matmul(way(a), b)
+                except ValueError:
+                    continue
+                done += check(np.matmul, way(a), b)
+    assert done > 60
+    square = rng.normal(size=(5, 5)).astype(dtype)
+    assert check(np.matmul, square, square.T)  # which NumPy computes in another way
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_choices_copies_and_conversions_have_numpys_bits(dtype, rng):
+    done = 0
+    for layout in LAYOUTS.values():
+        x, y = layout(numbers(rng, dtype)), layout(numbers(rng, dtype))
+        done += check(np.copy, x, "K")
+        if x.ndim:
+            done += check(np.where, x > y, x, y)
+            done += check(np.where, (x > y)[..., :1], x, x[..., :1])
+    for to in FLOATS:
+        x = numbers(rng, dtype)
+        want = x.astype(to) if np.dtype(dtype).kind != "c" else x.real.astype(to)
+        found = records.records_of("astype", (x, np.dtype(to)), {"copy": True}, want)
+        if np.dtype(dtype).kind != "c":
+            got = np.empty_like(want)
+            records.table([(r, r.places) for r in found.records], [x, got, *found.held])()
+            same_bits(got, want)
+    assert done > 15
+
+
+def test_records_that_give_other_bits_are_refused(monkeypatch):
+    write = records._Writer._elementwise
+
+    def wrong(self, ufunc, given, out):
+        write(self, np.maximum, given, out)
+
+    monkeypatch.setattr(records, "_known", {})
+    monkeypatch.setattr(records._Writer, "_elementwise", wrong)
+    x = np.ones((3, 3))
+    assert records.records_of(np.add, (x, x), {}, x + x) is None
+    assert records.records_of(np.maximum, (x, x), {}, x) is not None
+
+
+def test_what_is_large_or_of_another_dtype_stays_a_line():
+    for x in (np.ones(1 << 14), np.ones(3, np.float16), np.ones(3, object), np.ones(0)):
+        assert records.records_of(np.add, (x, x), {}, x + x) is None
+    swapped = np.ones(3, np.dtype("f8").newbyteorder())
+    assert records.records_of(np.negative, (swapped,), {}, -swapped) is None
+    whole = np.array([2, 3])
+    assert records.records_of(np.power, (whole, whole), {}, whole**whole) is None  # it may raise
+
+
+# ------------------------------------------------------------------ inside their arrays
+
+
+def reached(record, operand):
+    """Return the first and the last byte that a record reaches of an operand, from its place."""
+    steps = [(n, s[operand]) for n, *s in record.outer]
+    if record.loop is np.matmul:
+        outer, m, k, n = record.sizes
+        core = record.steps[3:]
+        pairs = [(m, k), (k, n), (m, n)][operand]
+        steps += [(outer, record.steps[operand])]
+        steps += list(zip(pairs, core[2 * operand : 2 * operand + 2], strict=True))
+    else:
+        steps += [(record.sizes[0], record.steps[operand])]
+    ends = [(n - 1) * s for n, s in steps]
+    return sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
+
+
+@pytest.fixture
+def inside(monkeypatch):
+    """Check each record: inside its arrays, its result over an operand or apart from all."""
+    make, seen = records.table, []
+
+    def checked(rows, fixed, inputs=(), outputs=()):
+        rows = list(rows)
+        bases = [*fixed, *inputs, *outputs]
+        for record, places in rows:
+            parts = []
+            for operand, (base, offset) in enumerate(places):
+                array = np.asarray(bases[base])
+                low, high = byte_bounds(array)
+                at = array.__array_interface__["data"][0] + offset
+                first, last = reached(record, operand)
+                first, last = first + at, last + at
+                steps = (record.steps[operand], *(axis[1 + operand] for axis in record.outer))
+                assert low <= first and last < high, (record, places)
+                parts.append((base, first, last, at, steps))
+            base, first, last, at, steps = parts[-1]
+            summed = record.loop in records._REDUCED and places[0] == places[-1]
+            for other in parts[summed:-1]:
+                apart = other[2] < first or other[1] > last
+                alike = (other[3], other[4]) == (at, steps)
+                assert apart or (alike and record.loop is not np.matmul) or summed, record
+            seen.append(record)
+        return make(rows, fixed, inputs, outputs)
+
+    monkeypatch.setattr(records, "table", checked)
+    return seen
+
+
+def test_random_programs_as_records(inside, thorough):
+    count = MANY if thorough else FEW
+
+    @seed(7)
+    @settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(programs())
+    def try_one(program):
+        beside_eager(program, "native")
+
+    try_one()
+    assert len(inside) > 5 * count
+
+
+def test_an_operand_seen_transposed_is_not_written_over(inside):
+    def make():
+        p = tg.param(np.arange(9.0).reshape(3, 3))
+
+        def step(x):
+            p.grad = None
+            loss = tg.sum((p + p.T) * x)
+            loss.backward()
+            return loss
+
+        return step, [p]
+
+    x = np.random.default_rng(0).normal(size=(3, 3))
+    beside(make, [(x,), (x,), (2 * x,), (x * x,)], "native")
+    assert inside
+
+
+# ------------------------------------------------------------------ whole steps
+
+
+def network(dtype=np.float64, momentum=0.9):
+    rng = np.random.default_rng(0)
+    w, b = (tg.param(rng.normal(size=s).astype(dtype)) for s in ((4, 4), (4,)))
+    optimizer = tg.SGD([w, b], lr=0.1, momentum=momentum)
+
+    def step(x):
+        optimizer.zero_grad()
+        y = tg.tanh(x @ w + b)
+        loss = tg.mean(tg.relu(y @ w) ** 2)
+        loss.backward()
+        optimizer.step()
+        return loss, y
+
+    return step, [w, b, optimizer]
+
+
+def trained(calls, around=tg.compile):
+    step, state = network()
+    step = around(step)
+    found = [t.detach().numpy().copy() for x in calls for t in step(x)]
+    return [*found, *(p.numpy().copy() for p in state[:2])]
+
+
+def alike(got, want):
+    for one, two in zip(got, want, strict=True):
+        same_bits(one, two)
+
+
+@pytest.fixture
+def calls():
+    rng = np.random.default_rng(1)
+    return [rng.normal(size=(3, 4)) for _ in range(8)]
+
+
+def test_a_step_is_segments_and_its_source_shows_their_lines(calls):
+    step = tg.compile(network()[0])
+    for x in calls:
+        step(x)
+    text = step.source()
+    assert "records(" in text
+    lines = [line for line in text.splitlines() if line.startswith("    #   ")]
+    assert any("matmul(" in line and "test_records.py" in line for line in lines)
+    assert sum("matmul(" in line for line in text.splitlines()) == sum(
+        "matmul(" in line for line in lines
+    )
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_500_steps(dtype):
+    rng = np.random.default_rng(2)
+    calls = [(rng.normal(size=(3, 4)).astype(dtype),) for _ in range(500)]
+    beside(lambda: network(dtype), calls, "native")
+
+
+def test_without_records_the_bits_are_the_same(calls, monkeypatch):
+    got = trained(calls)
+    monkeypatch.setenv("TAPEGRAPH_RECORDS", "0")
+    step = tg.compile(network()[0])
+    for x in calls:
+        step(x)
+    assert "records(" not in step.source()
+    want = trained(calls)
+    alike(got, want)
+
+
+def test_without_the_extension_plans_are_lines_of_python(calls, monkeypatch):
+    want = trained(calls)
+    monkeypatch.setattr(records, "_extension", None)
+    monkeypatch.setattr(records, "missing", "No module named '_records'")
+    assert records.off() == "the C extension is not installed (No module named '_records')"
+    alike(trained(calls), want)
+
+
+def test_the_variable_is_a_switch(monkeypatch):
+    monkeypatch.setenv("TAPEGRAPH_RECORDS", "no")
+    with pytest.raises(ValueError, match="TAPEGRAPH_RECORDS: received 'no'; expected '1' or '0'"):
+        records.off()
+
+
+def test_arrays_at_odd_addresses_and_in_other_orders(calls):
+    def odd(x):
+        raw = np.zeros(x.nbytes + 1, np.uint8)[1:]
+        view = raw.view(x.dtype).reshape(x.shape)
+        view[...] = x
+        assert not view.flags.aligned
+        return view
+
+    ways = [np.array, odd, np.asfortranarray, lambda x: np.repeat(x, 2, axis=1)[:, ::2], odd]
+    given = [way(x) for x, way in zip(calls[3:], ways, strict=True)]
+    step, others = tg.compile(network()[0]), tg.compile(network()[0])
+    for x in calls[:3]:
+        step(x), others(x)
+    for x, plain in zip(given, calls[3:], strict=True):
+        for one, two in zip(step(x), others(plain), strict=True):
+            np.testing.assert_array_equal(one.numpy(), two.numpy())
+
+
+def test_results_are_arrays_of_their_own(calls):
+    want = trained(calls)
+
+    def meddled(step):
+        step = tg.compile(step)
+
+        def call(x):
+            given = x.copy()
+            results = step(given)
+            out = [tg.tensor(r.detach().numpy().copy()) for r in results]
+            given[...] = np.nan
+            for r in results:
+                if r.ndim:
+                    r.data[...] = np.nan
+            return out
+
+        return call
+
+    got = trained(calls, meddled)
+    alike(got, want)
+
+
+def test_a_nan_is_looked_at_again():
+    def make():
+        p = tg.param([0.0, 1.0, 2.0])
+
+        def step(x):
+            p.grad = None
+            safe = np.where(p > 0.0, np.log(p), 0.0)
+            loss = tg.sum(safe * x)
+            loss.backward()
+            return loss
+
+        return step, [p]
+
+    beside(make, [(np.full(3, 1.0 + i),) for i in range(5)], "native")
+
+
+def test_segments_end_after_some_work(calls, monkeypatch):
+    want = trained(calls)
+    monkeypatch.setattr(segments, "_MOST_RECORDS", 2)
+    step = tg.compile(network()[0])
+    for x in calls:
+        step(x)
+    assert step.source().count("= records") + step.source().count("    records") > 4
+    alike(trained(calls), want)
+
+
+def test_nothing_is_kept_from_call_to_call(calls):
+    step = tg.compile(network()[0])
+    for x in calls:
+        step(x)
+    x = calls[0]
+    gc.collect()
+    held = sys.getrefcount(x)
+    tracemalloc.start()
+    try:
+        for _ in range(50):
+            step(x)
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(300):
+            step(x)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - before < 3000
+    finally:
+        tracemalloc.stop()
+    assert sys.getrefcount(x) == held
+
+
+def test_under_a_collector_that_never_rests(calls):
+    want = trained(calls)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(1, 1, 1)
+    try:
+        got = trained(calls)
+    finally:
+        gc.set_threshold(*thresholds)
+    alike(got, want)
+
+
+def test_threads(calls):
+    want = trained(calls)
+    wrong = []
+
+    def work():
+        with tg.use_backend("native"):
+            for _ in range(5):
+                for one, two in zip(trained(calls), want, strict=True):
+                    wrong.extend([1] * (not np.array_equal(one, two)))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_forked_child_runs_them(run_python):
+    done = run_python(
+        """
+        import os, numpy as np, tapegraph as tg
+        tg.set_backend("native")
+        p = tg.param(np.ones(3))
+        @tg.compile
+        def step(x):
+            p.grad = None
+            loss = tg.sum(tg.tanh(p * x) ** 2)
+            loss.backward()
+            return loss
+        x = np.arange(3.0)
+        found = [step(x).item() for _ in range(4)]
+        child = os.fork()
+        if not child:
+            os._exit(int(step(x).item() != found[-1]))
+        assert os.waitpid(child, 0)[1] == 0
+        print("done")
+        """
+    )
+    assert done.stdout == "done\n", done.stderr
+
+
+# ------------------------------------------------------------------ tables by themselves
+
+
+def one_record(x, y):
+    found = records.records_of(np.add, (x, y), {}, x + y)
+    return [(r, [(1, 0), (2, 0), (3, 0)]) for r in found.records], [np.zeros(1)]
+
+
+def test_a_table_takes_arrays_of_one_layout():
+    x = np.arange(6.0).reshape(2, 3)
+    run = records.table(*one_record(x, x), [x, x], [x])
+    np.testing.assert_array_equal(run(x, x + 1), 2 * x + 1)
+    assert len(run) == 1
+    wrong = [
+        x.astype(np.float32),
+        x.T,
+        x.reshape(3, 2),
+        x[0],
+        np.asfortranarray(x),
+        x.astype(x.dtype.newbyteorder()),
+        x.tolist(),
+        None,
+        np.float64(1),
+        np.ma.masked_array(x),
+    ]
+    for other in wrong:
+        with pytest.raises(records.Mismatch, match="array 1 lies in memory"):
+            run(x, other)
+    with pytest.raises(TypeError, match="takes 2 arrays"):
+        run(x)
+    with pytest.raises(TypeError):
+        run(x, x, out=x)
+
+
+def test_a_table_that_cannot_be_made():
+    table = records._extension.Table
+    ints, x = np.zeros(4, np.intp), np.zeros(3)
+    bad = [
+        ([(np.add, 99, 0, 0, -1, ((0, 0),))], ints, (x,), (), ()),
+        ([(np.add, -1, 0, 0, -1, ((0, 0),))], ints, (x,), (), ()),
+        ([("no_such", 0, 0, 0, -1, ((0, 0),))], ints, (x,), (), ()),
+        ([(3, 0, 0, 0, -1, ((0, 0),))], ints, (x,), (), ()),
+        ([(np.add, 0, 0, 0, -1, ((1, 0),))], ints, (x,), (), ()),
+        ([(np.add, 0, 0, 0, -1, ((0, 0),) * 5)], ints, (x,), (), ()),
+        ([(np.add,)], ints, (x,), (), ()),
+        ([3], ints, (x,), (), ()),
+        ([(np.add, 0, 99, 0, -1, ((0, 0),))], ints, (x,), (), ()),
+        ([], ints.astype(np.int8), (x,), (), ()),
+        ([], ints, (3,), (), ()),
+        ([], ints, (x,), ("x",), ()),
+        ([], ints, (x,), (), (np.float64(1),)),
+    ]
+    for arguments in bad:
+        with pytest.raises((TypeError, LookupError, ValueError)):
+            table(*arguments)
+
+
+def test_a_scalar_of_numpys_is_an_operand():
+    x = np.float64(2.0)
+    run = records.table(*one_record(np.zeros(3), x), [np.zeros(3), x], [np.zeros(3)])
+    np.testing.assert_array_equal(run(np.arange(3.0), np.float64(5.0)), [5.0, 6.0, 7.0])
+    for other in (np.float32(1), 1.0, np.array(1.0)):
+        with pytest.raises(records.Mismatch):
+            run(np.arange(3.0), other)
+
+
+def test_work_is_counted():
+    x = np.ones((8, 8))
+    product = records.records_of(np.matmul, (x, x), {}, x @ x)
+    assert product.work == math.prod((8, 8, 8))
