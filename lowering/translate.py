@@ -351,7 +351,14 @@ class Body(Whole):
         program, result = self.program, super().operation(slot)
         if program.needs[slot] or not any(program.needs[i] for i in program.inputs[slot]):
             return result
-        return tensorflow().nest.map_structure(tensorflow().stop_gradient, result)
+        return stopped(result)
+
+
+def stopped(result: Any) -> Any:
+    """Return a tensor, or each of a list that is there, through which no gradient flows."""
+    if isinstance(result, (list, tuple)):
+        return [None if x is None else stopped(x) for x in result]
+    return tensorflow().stop_gradient(result)
 
 
 def fed_numbers(recording: Recording) -> dict[int, tuple[Any, Array]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tapegraph.lowering.rows.rules import NotLowered, own_gradient, raw, scalar
+from tapegraph.lowering.rows.rules import NotLowered, Size, known, own_gradient, raw, scalar
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -21,7 +21,7 @@ def _scan(
     body: Any,
     carries: int,
     xs: int,
-    length: int,
+    length: Any,
     reverse: bool,
     checkpoint: int,
     keeps: bool,
@@ -31,6 +31,8 @@ def _scan(
     That runs the rounds again from the carries that were kept, as the native engine does: what it
     holds does not depend on how much a round computes.
     """
+    if isinstance(length, Size):
+        length = tensorflow().cast(length.tensor, "int32")
     rounds = Rounds(translator, body, len(inputs) - carries - xs, carries, length, reverse)
     count, last = len(body.outputs), -(-length // checkpoint)
     stacked = [i for i in range(carries, count) if i in read]
@@ -287,7 +289,11 @@ class Rounds:
             grads = dict(zip(flow, map(tf.convert_to_tensor, found), strict=True))
             back = [grads[j] for j in of_carry]
             totals = [a + grads[j] for a, j in zip(totals, of_consts, strict=True)]
-            return back, totals, [s.write(at, grads[j]) for s, j in zip(stacks, of_rows)]
+            return (
+                back,
+                totals,
+                [s.write(at, grads[j]) for s, j in zip(stacks, of_rows, strict=True)],
+            )
 
         def kept_too(back: Any, at: Any) -> Any:
             """Add the cotangents of carries that were kept."""
@@ -324,7 +330,10 @@ class Rounds:
         state = (
             [zeros(inputs[j]) if seeds[j - first] is None else seeds[j - first] for j in of_carry],
             [zeros(inputs[j]) for j in of_consts],
-            [_stack(self._length, shape=inputs[j].shape[1:], dtype=inputs[j].dtype) for j in of_rows],
+            [
+                _stack(self._length, shape=inputs[j].shape[1:], dtype=inputs[j].dtype)
+                for j in of_rows
+            ],
         )
         turns = partial(_times, down=True)
         if every == 1:
@@ -349,7 +358,7 @@ def _row(x: Any, place: Any) -> Any:
 def _stack(length: Any, like: Any = None, *, shape: Any = None, dtype: Any = None) -> Any:
     """Return an array of tensors of one type: of another one's, or one that is given."""
     shape, dtype = (shape, dtype) if like is None else (like.shape, like.dtype)
-    return tensorflow().TensorArray(dtype, size=length, element_shape=shape)
+    return tensorflow().TensorArray(dtype, size=length, element_shape=known(tuple(shape)))
 
 
 def _times(

@@ -312,9 +312,7 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
     def lowered(*xs: Any) -> Any:
         y, gradient = compute(*xs)
         # That of what is gathered from comes as IndexedSlices.
-        return y, lambda *gs: gradient(
-            *(g if g is None else tf.convert_to_tensor(g) for g in gs)
-        )
+        return y, lambda *gs: gradient(*(g if g is None else tf.convert_to_tensor(g) for g in gs))
 
     return tf.custom_gradient(lowered)(*operands)
 

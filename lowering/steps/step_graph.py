@@ -282,9 +282,7 @@ class _Hidden(NamedTuple):
     key: Any = None
 
 
-def _hidden(
-    recording: Recording, variables: Mapping[int, Any], inputs: list[int]
-) -> list[_Hidden]:
+def _hidden(recording: Recording, variables: Mapping[int, Any], inputs: list[int]) -> list[_Hidden]:
     """Return the numbers that XLA is fed, and who has each."""
     found: dict[Any, _Hidden] = {
         slot: _Hidden(recording.values[slot], [slot])
