@@ -46,8 +46,8 @@ def parser() -> argparse.ArgumentParser:
         "--only",
         action="append",
         metavar="NAME",
-        help="only this workload, or with --ops this operation, may be repeated; loops: gradients "
-        "through loops inside of functions, by themselves",
+        help="only this workload, or with --ops this operation, may be repeated; or by themselves "
+        "batches: vmap, or loops: gradients through loops inside of functions",
     )
     p.add_argument("--rounds", type=int, metavar="N", help="timed rounds (15; with --auto 3)")
     p.add_argument("--turn", type=float, metavar="S", help="seconds of a contender's turn (0.02)")
@@ -81,12 +81,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         p.error("--ops stands alone: --only takes operations, the peer is torch, there is no --png")
     if options.ops and "auto" in (options.engine or ()):
         p.error("--ops runs natively or in tensorflow, not in --engine auto")
+    if options.only == ["batches"]:
+        environment.settle(1)
+        from benchmarks import batches
+
+        return batches.main(options.rounds)
     if options.only == ["loops"]:
         environment.settle(1)
         from benchmarks import recurrences
 
-        recurrences.main(options.rounds or 9)
-        return 0
+        return recurrences.main(options.rounds or 9)
     if options.only and not options.ops:
         for name in options.only:
             if name not in WORKLOADS:

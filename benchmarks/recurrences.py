@@ -296,9 +296,10 @@ def contest(name: str, rounds: int) -> list[list[str]]:
     return rows
 
 
-def main(rounds: int) -> None:
-    """Print a table a workload, as Markdown."""
+def main(rounds: int) -> int:
+    """Print a table a workload, as Markdown; return an exit status."""
     from benchmarks.report import as_markdown
 
     for name in WORKLOADS:
         print("\n".join(as_markdown(contest(name, rounds))), end="\n\n", flush=True)
+    return 0

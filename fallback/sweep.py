@@ -24,12 +24,14 @@ from tapegraph.fallback.rules import VJPS, Joint, Row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import DTYPES, History, entry_name
+from tapegraph.recording.node import Node
 from tapegraph.recording.op import PART, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import ENGINE, AskStrong, Watcher
 from tapegraph.typed import Array
 
 _ndarray = np.ndarray
+keep_freed_memory()
 
 
 def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array]:
@@ -38,7 +40,6 @@ def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array
     The first sweep is plain NumPy. A NaN in its result may be 0 * inf: then a second sweep runs
     in which a zero cotangent absorbs whatever it meets.
     """
-    keep_freed_memory()
     return quietly(_gradients, history, seeds)  # type: ignore[no-any-return]
 
 
@@ -55,7 +56,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
     The sweep of `tiny` takes 0.9 ms so, and 1.3 ms as an arithmetic: it stands by itself.
     """
     flows = history.flows
-    wanted = set(history.wanted)
+    results = {x for x in history.wanted if x._inputs}
     cotangents: dict[Any, Any] = {}
     # Nodes whose cotangent is a buffer made here that nobody else reads.
     ours: set[Any] = set()
@@ -90,23 +91,25 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
         g = take(node, None)
         if g is None:
             continue
-        if node in wanted:
+        if results and node in results:
             cotangents[node] = g
-        op, inputs, y, attrs = node._op, node._inputs, node._array, node._attrs
+        op = node._op
+        inputs = node._inputs
+        attrs = node._attrs
         if op is PART:
             (whole,), index = inputs, attrs["output"]
             outputs = cotangents.setdefault(whole, [None] * len(whole.dtype))
             outputs[index] = g if outputs[index] is None else outputs[index] + g
             continue
-        if y is None:
-            y = node
-        row: Any = VJPS.get(op.name) or own_row(op, node)
+        y = node if node._array is None else node._array
+        try:
+            row: Any = VJPS[op.name]
+        except KeyError:
+            row = own_row(op, node)
         if len(inputs) == 1 and type(row) is not Joint and not op.saves:  # it needs the gradient
             (x,) = inputs
-            array = x._array
-            if array is None:
-                array = x
-            add(x, array, row[0](g, y, array, **attrs) if attrs else row[0](g, y, array))
+            a = x if x._array is None else x._array
+            add(x, a, row[0](g, y, a, **attrs) if attrs else row[0](g, y, a))
         elif type(row) is Joint or attrs or op.saves or len(inputs) != 2:
             if op.saves:
                 attrs = {**attrs, "saved": node._saved}
@@ -126,12 +129,18 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
                         add(x, array, rule(g, y, *arrays, **attrs))
         else:
             first, second = inputs
-            weak_a, weak_b = type(first) in DTYPES, type(second) in DTYPES
-            a = first if weak_a or first._array is None else first._array
-            b = second if weak_b or second._array is None else second._array
-            if not weak_a and (first._requires_grad if flows is None else first in flows):
+            needs_a = needs_b = True
+            if type(first) is not Node and type(first) in DTYPES:
+                a, needs_a = first, False
+            else:
+                a = first if first._array is None else first._array
+            if type(second) is not Node and type(second) in DTYPES:
+                b, needs_b = second, False
+            else:
+                b = second if second._array is None else second._array
+            if needs_a and (first._requires_grad if flows is None else first in flows):
                 add(first, a, row[0](g, y, a, b))
-            if not weak_b and (second._requires_grad if flows is None else second in flows):
+            if needs_b and (second._requires_grad if flows is None else second in flows):
                 add(second, b, row[1](g, y, a, b))
     grads = []
     for x in history.wanted:
@@ -305,7 +314,6 @@ def gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
     """Return the gradients with respect to the wanted slots, as `gradients_of_history` does."""
-    keep_freed_memory()
     try:
         grads: list[Array] = quietly(Arrays(recording, watchers).swept, seeds)
         if not any(map(has_nan, grads)):

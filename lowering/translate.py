@@ -16,6 +16,7 @@ from tapegraph.lowering.rows.graph_tracer import with_strong_zeros
 from tapegraph.lowering.rows.loops import EMITTED
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
+    GUARDS,
     LOWERINGS,
     TO_FIRST,
     MetNaN,
@@ -171,6 +172,8 @@ class Translator(Interpreter):
             if self._strong_zero and op.rules is None:
                 return with_strong_zeros(op.name, row)
             rule, zeros = row.rule, "its zeros"
+            if self._whole and row.whole is not None:
+                rule = row.whole
         if self._strong_zero:
             raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps {zeros}")
         return rule
@@ -215,11 +218,19 @@ class Whole(Translator):
         self._targets = targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }
-        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
-            for slot in self.walk(leaves):
-                if slot in targets:
-                    self._tape.watch(self.values.as_made(slot))
+        token = GUARDS.set(self.guards())
+        try:
+            with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
+                for slot in self.walk(leaves):
+                    if slot in targets:
+                        self._tape.watch(self.values.as_made(slot))
+        finally:
+            GUARDS.reset(token)
         del self._tape
+
+    def guards(self) -> list[Any] | None:
+        """Return what takes that which must hold for the numbers to stand."""
+        return self._guards
 
     def no_values(self) -> LaidOut:
         """Return what holds the tensors: images may lie channels last."""
@@ -338,6 +349,10 @@ class Body(Whole):
         self.emit(leaves)
         outputs = [self.output(slot) for slot in self.inner.outputs]
         return outputs, [self.stands()] if self.checks else []
+
+    def guards(self) -> list[Any] | None:
+        """Return None: a layer branches by itself."""
+        return None
 
     def output(self, slot: int) -> Any:
         """Return a result as a tensor."""

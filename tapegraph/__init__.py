@@ -14,10 +14,12 @@ from tapegraph.checkout import find_siblings as _find_siblings
 
 _find_siblings()
 
-from tapegraph import data, optim, random, tree
+from tapegraph import data, integrate, optim, random, tree
+from tapegraph.compiling import compiled as _compiled
 from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.scan import each
 from tapegraph.compiling.trace import TraceMismatchError
+from tapegraph.custom_rules import custom_jvp, custom_vjp
 from tapegraph.differentiation.backward import backward
 from tapegraph.differentiation.gradients import gradients
 from tapegraph.engines.backend import (
@@ -136,6 +138,8 @@ __all__ = [
     "anomaly",
     "backward",
     "checkpoint",
+    "custom_jvp",
+    "custom_vjp",
     "data",
     "defop",
     "distributed",
@@ -151,6 +155,7 @@ __all__ = [
     "gradients",
     "hessian",
     "hvp",
+    "integrate",
     "jacfwd",
     "jacobian",
     "jacrev",
@@ -226,6 +231,15 @@ def __getattr__(name: str) -> object:
     function = getattr(_numpy, name, None)
     numpys = f"np.{name}, which takes tensors" if _is_known(function) else ""
     raise _missing(name, numpys)
+
+
+def _under_strategy(step: _compiled.Compiled, strategy: object) -> _compiled.Compiled:
+    from tapegraph.distributed.data_parallel import under_strategy  # 10 ms, which few programs need
+
+    return under_strategy(step, strategy)
+
+
+_compiled.hook_strategies(_under_strategy)
 
 
 def __dir__() -> list[str]:

@@ -92,8 +92,6 @@ _ARRAY = "tg.param(array) for what is learned, tg.tensor(array) for a constant"
 _HALF = "float32 parameters: half precision has no gradient here"
 _LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
 _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
-_LOOP = "a loop of Python's, or step.scan(length=n) of a compiled step"
-_BRANCH = "Python's if for plain values, np.where for tensors"
 _HERE = "the array itself, which lies in NumPy's memory"
 # Names at the top of PyTorch, TensorFlow, JAX and micrograd.
 AT_THE_TOP = {
@@ -119,11 +117,8 @@ AT_THE_TOP = {
     "clamp": "tg.clip",
     "clip_grad_norm_": "tg.clip_grad_norm",
     "clip_grad_value_": "tg.clip_grad_value",
-    "cond": _BRANCH,
     "constant": "tg.tensor(array)",
     "cross_entropy": "tg.softmax_crossentropy(logits, labels)",
-    "custom_jvp": "tg.defop(forward, vjp=rule, jvp=rule)",
-    "custom_vjp": "tg.defop(forward, vjp=rule)",
     "detect_anomaly": "tg.anomaly()",
     "device_put": _HERE,
     "devices": _HERE,
@@ -132,14 +127,13 @@ AT_THE_TOP = {
     "enable_grad": "code outside tg.no_grad()",
     "eval_shape": "f(x).shape",
     "flatten": "tg.ravel",
-    "fori_loop": _LOOP,
     "from_numpy": _ARRAY,
     "func": "tg.grad, tg.vjp, tg.jvp, tg.jacobian, tg.hessian",
     "functional": _FUNCTIONS,
     "inference_mode": "tg.no_grad()",
     "full": f"np.full; {_ARRAY}",
     "jit": "tg.compile",
-    "lax": "NumPy's functions; for a loop step.scan of a compiled step",
+    "lax": "NumPy's functions; tg.scan, tg.while_loop, tg.cond and the like for loops and branches",
     "linear": "x @ w + b, with w of shape (in, out)",
     "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
     "manual_seed": "tg.random.seed",
@@ -160,15 +154,12 @@ AT_THE_TOP = {
     "reduce_mean": "tg.mean",
     "reduce_sum": "tg.sum",
     "remat": "tg.checkpoint(f)",
-    "scan": "step.scan(xs) of a step that tg.compile made",
     "segment_sum": "tg.add_at(np.zeros(n), segments, x)",
     "set_grad_enabled": "tg.no_grad()",
-    "switch": _BRANCH,
     "tree_map": "tg.tree.map",
     "unsqueeze": "tg.expand_dims",
     "utils": "tg.clip_grad_norm, tg.data.batches",
     "view": "tg.reshape",
-    "while_loop": _LOOP,
     "zeros": f"np.zeros; {_ARRAY}",
 }
 # Names of random functions in PyTorch, JAX and NumPy.

@@ -33,7 +33,7 @@ from tapegraph.interrupts import Lock
 from tapegraph.other_names import missing_at_random
 from tapegraph.recording.changes import Undo
 from tapegraph.recording.scopes import Scope, Setting, recorder
-from tapegraph.typed import Array, Shape
+from tapegraph.typed import Array, DType, DuckArray, Shape
 
 __all__ = [
     "dropout_mask",
@@ -190,7 +190,7 @@ def come_back(undo: Undo) -> None:
 
 
 class Repeated:
-    """Runs of one function that draw the same numbers: what the first draws, the others are given.
+    """Repeat the draws of a first run in later runs of a function.
 
     The stream moves on by the first alone. In a captured step, all read one leaf.
 
@@ -203,7 +203,7 @@ class Repeated:
     """
 
     def __init__(self) -> None:
-        self._drawn: list[Any] = []
+        self._drawn: list[DuckArray] = []
         self._next = 0
 
     @contextmanager
@@ -213,7 +213,7 @@ class Repeated:
         with Scope(_REPEATED, (*_REPEATED.value(), self)):
             yield
 
-    def numbers(self, draw: Callable[[], Any]) -> Any:
+    def numbers(self, draw: Callable[[], DuckArray]) -> DuckArray:
         """Return the next numbers: those of the first run, or, in it, new ones."""
         if self._next == len(self._drawn):
             self._drawn.append(draw())
@@ -266,7 +266,7 @@ def normal(
     fix = "For arrays and tensors write loc + scale * tg.random.normal(size=...)."
     mean, deviation = _place_and_width(name, loc, scale, kind, fix)
 
-    def draw() -> Any:
+    def draw() -> DuckArray:
         if kind == _FLOAT64:
             return _shared().normal(mean, deviation, shape)
         return _stretched(_shared().standard_normal(shape, np.float32), mean, deviation)
@@ -298,7 +298,7 @@ def uniform(
         raise ValueError(message(name, f"low={least} and high={most}", "low <= high"))
     width = _number(name, "high - low", most - least, kind)
 
-    def draw() -> Any:
+    def draw() -> DuckArray:
         if kind == _FLOAT64:
             return _shared().uniform(least, most, shape)
         return _stretched(_shared().random(shape, np.float32), least, width)
@@ -389,8 +389,8 @@ def truncated_normal(
     kind, shape = _floating(name, dtype), _shape(name, "size", size)
     mean, deviation = _place_and_width(name, loc, scale, kind)
 
-    def draw() -> Any:
-        z: Any = np.asarray(_shared().standard_normal(shape, kind))
+    def draw() -> DuckArray:
+        z: DuckArray = np.asarray(_shared().standard_normal(shape, kind))
         while (far := np.abs(z) > 2.0).any():
             z[far] = _shared().standard_normal(np.count_nonzero(far), kind)
         return _stretched(z, mean, deviation)
@@ -513,7 +513,7 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float6
     lengths = _matrix(name, shape)
     rows, columns = lengths[0], math.prod(lengths[1:])
 
-    def draw() -> Any:
+    def draw() -> DuckArray:
         z = _shared().standard_normal((max(rows, columns), min(rows, columns)))
         q, r = np.linalg.qr(z)
         q = q * np.where(np.diagonal(r) < 0.0, -factor, factor)  # else signs are not even
@@ -522,22 +522,22 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float6
     return drawn(name, draw, kind, gain=factor)
 
 
-def _evenly(bound: float, shape: Any, dtype: Any) -> Array:
+def _evenly(bound: float, shape: Shape, dtype: npt.DTypeLike) -> Array:
     return uniform(-bound, bound, shape, dtype)
 
 
-def _truncated(deviation: float, shape: Any, dtype: Any) -> Array:
+def _truncated(deviation: float, shape: Shape, dtype: npt.DTypeLike) -> Array:
     return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
 
 
-def _kaiming(op: str, shape: Any, a: Any, mode: Any, dtype: Any) -> float:
+def _kaiming(op: str, shape: Shape, a: float, mode: str, dtype: npt.DTypeLike) -> float:
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(message(op, f"mode={mode!r}", "'fan_in' or 'fan_out'"))
     return _root(2.0, op, mode, shape, dtype, 1.0 + _number(op, "a", a, _FLOAT64) ** 2)
 
 
 def _root(
-    numerator: float, op: str, mode: str, shape: Any, dtype: Any, factor: float = 1.0
+    numerator: float, op: str, mode: str, shape: Shape, dtype: npt.DTypeLike, factor: float = 1.0
 ) -> float:
     """Return the root of a number over the fans, of what is empty over 1."""
     _floating(op, dtype)
@@ -550,7 +550,7 @@ def _root(
     return math.sqrt(numerator / (factor * fans[mode]))
 
 
-def _matrix(op: str, shape: Any) -> tuple[int, ...]:
+def _matrix(op: str, shape: Shape) -> tuple[int, ...]:
     lengths = _shape(op, "shape", shape)
     if len(lengths) < 2:
         fix = "For a vector draw with normal or uniform."
@@ -558,7 +558,7 @@ def _matrix(op: str, shape: Any) -> tuple[int, ...]:
     return lengths
 
 
-def _gain(op: str, gain: Any) -> float:
+def _gain(op: str, gain: float) -> float:
     factor = _number(op, "gain", gain, _FLOAT64)
     if factor < 0.0:
         raise ValueError(message(op, f"gain={gain}", "a gain that is not negative"))
@@ -578,7 +578,7 @@ def keep_scale(p: float) -> float:
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
 
-def share(op: str, p: Any) -> float:
+def share(op: str, p: float) -> float:
     """Return the share that dropout drops as a float, or refuse what is none in [0, 1]."""
     fix = "For tensors write tg.where(tg.random.uniform(size=x.shape) < p, 0.0, x / (1.0 - p))."
     rate = _number(op, "p", p, _FLOAT64, fix)
@@ -587,7 +587,7 @@ def share(op: str, p: Any) -> float:
     return rate
 
 
-def drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) -> Array:
+def drawn(op: str, draw: Callable[[], DuckArray], dtype: npt.DTypeLike, **by: float) -> Array:
     """Draw now; in a captured step, as a leaf that every run draws anew.
 
     The numbers that it draws by are attributes of the leaf: programs that draw by others differ.
@@ -598,22 +598,22 @@ def drawn(op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, **by: float) -
     return take()
 
 
-def _stretched(z: Any, start: float, width: float) -> Any:
+def _stretched(z: DuckArray, start: float, width: float) -> DuckArray:
     """Return ``start + width * z`` in z's dtype, infinite where it overflows as in NumPy's own."""
     with np.errstate(over="ignore"):
         return start + width * z
 
 
-def _shape(op: str, argument: str, size: Any) -> tuple[int, ...]:
+def _shape(op: str, argument: str, size: Shape | None) -> tuple[int, ...]:
     shape = () if size is None else axes.int_tuple(op, argument, size)
     if min(shape, default=0) < 0:
         raise ValueError(message(op, f"{argument}={size!r}", "lengths that are not negative"))
     return shape
 
 
-def _floating(op: str, dtype: Any) -> np.dtype[Any]:
+def _floating(op: str, dtype: npt.DTypeLike) -> DType:
     try:
-        kind: np.dtype[Any] = np.dtype(dtype)
+        kind: DType = np.dtype(dtype)
         if kind in _LARGEST:
             return kind
     except TypeError:
@@ -621,7 +621,7 @@ def _floating(op: str, dtype: Any) -> np.dtype[Any]:
     raise TypeError(message(op, f"dtype {dtype!r}", "float32 or float64"))
 
 
-def _number(op: str, argument: str, value: Any, kind: np.dtype[Any], fix: str = "") -> float:
+def _number(op: str, argument: str, value: Any, kind: DType, fix: str = "") -> float:
     recorder().fixed(op, value, argument, fix)
     if not isinstance(value, numbers.Real):
         raise TypeError(message(op, f"{kind_of(value)} for {argument!r}", "a number", fix))
@@ -632,7 +632,7 @@ def _number(op: str, argument: str, value: Any, kind: np.dtype[Any], fix: str = 
 
 
 def _place_and_width(
-    op: str, loc: Any, scale: Any, kind: np.dtype[Any], fix: str = ""
+    op: str, loc: float, scale: float, kind: DType, fix: str = ""
 ) -> tuple[float, float]:
     mean, deviation = _number(op, "loc", loc, kind, fix), _number(op, "scale", scale, kind, fix)
     if deviation < 0.0:

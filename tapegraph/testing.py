@@ -31,7 +31,7 @@ PARITY_TOLERANCE = {
 
 @dataclass(frozen=True)
 class GradientReport:
-    """What `check_gradients` compared.
+    """The report of `check_gradients`.
 
     :ivar gradients, numeric: List of ndarray of the sum of ``f``'s result, by autograd and by
         finite differences, one per input.
@@ -171,7 +171,7 @@ def _differences(
 
 @dataclass(frozen=True)
 class ParityReport:
-    """What `check_parity` compared.
+    """The report of `check_parity`.
 
     :ivar backend: ``"tensorflow"`` where both engines ran, ``"native"`` where the tape has no
         lowering.

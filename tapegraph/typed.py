@@ -22,6 +22,7 @@ from typing import (
     overload,
 )
 
+import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ T_co = TypeVar("T_co", covariant=True)
 # What NumPy computes with
 
 Array: TypeAlias = npt.NDArray[Any]
+DType: TypeAlias = np.dtype[Any]
 
 # What array code computes with
 

@@ -121,6 +121,10 @@ class Batch(NDArrayOperatorsMixin):
         return Batch(self.array.real)
 
     @property
+    def imag(self) -> Batch:
+        return Batch(self.array.imag)
+
+    @property
     def T(self) -> Batch:
         return self.transpose()
 

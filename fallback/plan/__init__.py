@@ -17,9 +17,11 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.choice import CLOCK
+from tapegraph.fallback.plan import records
 from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import Compiler
 from tapegraph.fallback.plan.records import Mismatch
+from tapegraph.fallback.plan.segments import Rounds
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
@@ -38,13 +40,22 @@ class Plan:
     is never written to again.
 
     ``leaves`` are the slots whose values it takes, in order: all but Python numbers.
+
+    :param in_rounds: It is the body of a loop: ``rounds`` runs it many times in C, where all of it
+        is records, with arrays for the leaves and then for the outputs; else it is None.
     """
 
     keeps_state = False
     compile_seconds = 0.0
     note = ""
 
-    def __init__(self, recording: Recording, compiler: Compiler | None = None) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        compiler: Compiler | None = None,
+        *,
+        in_rounds: bool = False,
+    ) -> None:
         keep_freed_memory()
         self.variants: dict[str, float] = {}
         self.leaves = recording.program.fed
@@ -57,17 +68,37 @@ class Plan:
         self._plain, self._body, self._names = source.plain, source.body, source.names
         self._plain_is_long = source.plain_is_long
         file = f"{PLAN} {next(_numbers)}>"
-        self._run = self._made(self.source, file, self._names, source.long)
+        self._run = self._or_plainly(self._made(self.source, file, self._names, source.long))
         # Tracebacks, debuggers and profilers ask there for lines; without a time it is kept.
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
         finalize(self, linecache.cache.pop, file, None)
+        self.rounds: Rounds | None = None
+        if in_rounds:
+            self.rounds = source.segments.rounds(source.leaves, source.results)
         self._told: tuple[Callable[..., Any], dict[str, Any]] | None = None
 
     def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Callable[..., Any]:
         exec(compile(text, file, "exec"), names)
         plan = names["plan"]
         return (lambda *a: next(plan(*a))) if long else plan
+
+    def _or_plainly(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a plan that turns to lines of Python for good where records do not fit arrays.
+
+        Nothing has been written by then that anybody sees.
+        """
+
+        def runs(*arrays: Any) -> Any:
+            nonlocal run
+            try:
+                return run(*arrays)
+            except Mismatch:
+                file = f"{PLAN}, in Python alone>"
+                run = self._made(self._plain, file, dict(self._names), self._plain_is_long)
+                return run(*arrays)
+
+        return runs if records.off() == "" else run
 
     def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
@@ -76,12 +107,7 @@ class Plan:
         watchers = WATCHING.value()
         if watchers:
             return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
-        try:
-            return quietly(self._run, *arrays)  # type: ignore[no-any-return]
-        except Mismatch:
-            # Nothing has been written that anybody sees. What lay otherwise once may do so again.
-            self._run = self._made(self._plain, f"{PLAN}, plain>", self._names, self._plain_is_long)
-            return quietly(self._run, *arrays)  # type: ignore[no-any-return]
+        return quietly(self._run, *arrays)  # type: ignore[no-any-return]
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
         """Run the plan as one that tells watchers of each line; it is made when first needed."""

@@ -116,6 +116,36 @@ static void run(const Record *record, npy_intp const *outer, npy_intp axes, char
     }
 }
 
+static void run_all(Table *self)
+{
+    for (Patch *p = self->patches; p < self->patches + self->patch_count; p++)
+        *p->where = self->bases[p->base] + p->offset;
+    for (Record *r = self->records; r < self->records + self->length; r++) {
+        if (r->outer != NULL) {
+            run(r, r->outer + 1, r->outer[0], r->at);
+        }
+        else {
+            char *at[MOST];
+            memcpy(at, r->at, sizeof at);
+            r->loop(at, r->sizes, r->steps, r->data);
+        }
+    }
+}
+
+/* Return whether an array, without its first axes, lies as another. */
+static int lies_alike(PyArrayObject *a, int first, PyArrayObject *b)
+{
+    if (PyArray_NDIM(a) != PyArray_NDIM(b) + first || PyArray_TYPE(a) != PyArray_TYPE(b)) return 0;
+    if (!PyArray_ISALIGNED(a) || !PyArray_ISNOTSWAPPED(a)) return 0;
+    for (int axis = 0; axis < PyArray_NDIM(b); axis++) {
+        if (PyArray_DIM(a, axis + first) != PyArray_DIM(b, axis)) return 0;
+        if (PyArray_DIM(b, axis) > 1 &&
+            PyArray_STRIDE(a, axis + first) != PyArray_STRIDE(b, axis))
+            return 0;
+    }
+    return 1;
+}
+
 /* Return whether what a call is given is what the records are for; note where it lies. */
 static int place(Table *self, Py_ssize_t number, PyObject *given)
 {
@@ -127,14 +157,8 @@ static int place(Table *self, Py_ssize_t number, PyObject *given)
         return 1;
     }
     if (!PyArray_CheckExact(given)) return 0;
-    PyArrayObject *a = (PyArrayObject *)given, *b = (PyArrayObject *)example;
-    if (PyArray_NDIM(a) != PyArray_NDIM(b) || PyArray_TYPE(a) != PyArray_TYPE(b)) return 0;
-    if (!PyArray_ISALIGNED(a) || !PyArray_ISNOTSWAPPED(a)) return 0;
-    for (int axis = 0; axis < PyArray_NDIM(a); axis++) {
-        if (PyArray_DIM(a, axis) != PyArray_DIM(b, axis)) return 0;
-        if (PyArray_DIM(a, axis) > 1 && PyArray_STRIDE(a, axis) != PyArray_STRIDE(b, axis)) return 0;
-    }
-    self->bases[number] = PyArray_BYTES(a);
+    if (!lies_alike((PyArrayObject *)given, 0, (PyArrayObject *)example)) return 0;
+    self->bases[number] = PyArray_BYTES((PyArrayObject *)given);
     return 1;
 }
 
@@ -177,24 +201,72 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
         PyObject *array = out == 1 ? made : PyTuple_GET_ITEM(made, i);
         self->bases[in + i] = PyArray_BYTES((PyArrayObject *)array);
     }
-    for (Patch *p = self->patches; p < self->patches + self->patch_count; p++)
-        *p->where = self->bases[p->base] + p->offset;
-    for (Record *r = self->records; r < self->records + self->length; r++) {
-        if (r->outer != NULL) {
-            run(r, r->outer + 1, r->outer[0], r->at);
-        }
-        else {
-            char *at[MOST];
-            memcpy(at, r->at, sizeof at);
-            r->loop(at, r->sizes, r->steps, r->data);
-        }
-    }
+    run_all(self);
     if (PyErr_Occurred()) { /* which no loop that is used here does */
         Py_XDECREF(made);
         return NULL;
     }
     if (made == NULL) Py_RETURN_NONE;
     return made;
+}
+
+/* Run all records so many times, on one row of each array after another, and write into arrays that
+are there. Of each input and output it takes a tuple: an array, the row of the first round, and how
+many rows further the next round goes; with 0 each round takes the whole array. */
+static PyObject *rounds(PyObject *object, PyObject *args)
+{
+    Table *self = (Table *)object;
+    Py_ssize_t count, in = PyTuple_GET_SIZE(self->inputs), out = PyTuple_GET_SIZE(self->outputs);
+    PyObject *given;
+    if (!PyArg_ParseTuple(args, "nO!", &count, &PyTuple_Type, &given)) return NULL;
+    if (PyTuple_GET_SIZE(given) != in + out) {
+        PyErr_Format(PyExc_TypeError, "rounds of %zd arrays", in + out);
+        return NULL;
+    }
+    npy_intp *steps = PyMem_Calloc((size_t)(in + out) + 1, sizeof(npy_intp));
+    char **starts = PyMem_Calloc((size_t)(in + out) + 1, sizeof(char *));
+    if (steps == NULL || starts == NULL) {
+        PyErr_NoMemory();
+        goto end;
+    }
+    for (Py_ssize_t i = 0; i < in + out; i++) {
+        PyObject *example =
+            i < in ? PyTuple_GET_ITEM(self->inputs, i) : PyTuple_GET_ITEM(self->outputs, i - in);
+        PyObject *part = PyTuple_GET_ITEM(given, i), *array;
+        Py_ssize_t first, by;
+        if (!PyTuple_Check(part) ||
+            !PyArg_ParseTuple(part, "O!nn", &PyArray_Type, &array, &first, &by)) {
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "rounds take tuples");
+            goto end;
+        }
+        PyArrayObject *a = (PyArrayObject *)array;
+        if (!PyArray_Check(example) || !lies_alike(a, by != 0, (PyArrayObject *)example) ||
+            (i >= in && !PyArray_ISWRITEABLE(a))) {
+            PyErr_Format(Mismatch, "array %zd lies in memory as none did when the plan was made", i);
+            goto end;
+        }
+        starts[i] = PyArray_BYTES(a);
+        if (by != 0) {
+            Py_ssize_t last = first + (count - 1) * by, rows = PyArray_DIM(a, 0);
+            if (count > 0 && (first < 0 || first >= rows || last < 0 || last >= rows)) {
+                PyErr_Format(PyExc_IndexError, "array %zd has no %zd rows to go along", i, count);
+                goto end;
+            }
+            starts[i] += first * PyArray_STRIDE(a, 0);
+            steps[i] = by * PyArray_STRIDE(a, 0);
+        }
+    }
+    /* From here on no Python runs. */
+    memcpy(self->bases, starts, (size_t)(in + out) * sizeof(char *));
+    for (Py_ssize_t round = 0; round < count; round++) {
+        run_all(self);
+        for (Py_ssize_t i = 0; i < in + out; i++) self->bases[i] += steps[i];
+    }
+end:
+    PyMem_Free(steps);
+    PyMem_Free(starts);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
 }
 
 /* Making */
@@ -338,6 +410,11 @@ static void forget(PyObject *object)
     Py_TYPE(object)->tp_free(object);
 }
 
+static PyMethodDef methods[] = {
+    {"rounds", rounds, METH_VARARGS, "rounds(count, arrays): run the records so many times."},
+    {NULL, NULL, 0, NULL},
+};
+
 static Py_ssize_t length(PyObject *self) { return ((Table *)self)->length; }
 static PySequenceMethods sequence = {.sq_length = length};
 
@@ -349,6 +426,7 @@ static PyTypeObject TableType = {
     .tp_vectorcall_offset = offsetof(Table, vectorcall),
     .tp_call = PyVectorcall_Call,
     .tp_as_sequence = &sequence,
+    .tp_methods = methods,
     .tp_new = make,
     .tp_dealloc = forget,
 };

@@ -103,7 +103,7 @@ class Source:
 
     ``text`` is a function ``plan``, and ``names`` what it refers to. What is ``long`` is a
     generator, which gives the results as its first value. ``plain`` is the function in Python
-    alone, and ``body`` its lines.
+    alone, and ``body`` its lines. ``segments`` are what runs in C, from ``leaves`` to ``results``.
     """
 
     def __init__(
@@ -120,10 +120,11 @@ class Source:
         self._arrays: dict[tuple[str, Any], Constant] = {}  # numbers as arrays
         self._fixed: set[int] = set()  # the views of buffers, by id
         self._whole: dict[int, Constant] = {}  # buffers, as what views are taken of
-        results = (*outputs, *updates)
+        self.leaves, self.results = leaves, (*outputs, *updates)
+        results = self.results
         self._over = written_over(instrs, results)
         buffers = Buffers(instrs, [*results, *self._over.values()])
-        segments = Segments(instrs, results, buffers.of, self._over)
+        segments = self.segments = Segments(instrs, results, buffers.of, self._over)
         self._buffers, self.nbytes = buffers.of, buffers.nbytes + segments.nbytes
         self._dropped = dropped(instrs, root_ids(results), self._buffers)
         once, lines = [], dict[int, Line]()

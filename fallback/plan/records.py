@@ -18,7 +18,6 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.environment import RECORDS, switched
-from tapegraph.fallback.plan.memory import LARGE
 from tapegraph.typed import Array
 
 # Whose elements come out alike however they are taken together: an operation of IEEE's, a choice.
@@ -34,6 +33,8 @@ _NUMPYS = {f for f in vars(np).values() if isinstance(f, np.ufunc)}
 # Of integers: those that cannot raise.
 _WHOLE = _EXACT - {np.divide, np.reciprocal}
 _REDUCED = {np.add, np.multiply, np.maximum, np.minimum}
+# Of more bytes NumPy's own call costs little beside the loop.
+_LARGEST = 1 << 15
 _LETTERS = set("?bhilqBHILQfdFD")
 # The records that an operation may take: more elements in a row are worth a line of Python.
 _MOST_AXES, _MOST_OPERANDS = 4, 4
@@ -164,11 +165,17 @@ def records_of(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: 
 _known: dict[Any, Records | None] = {}
 
 
+def copies(x: Any, out: Array) -> Records:
+    """Return the records that copy an array, or a number of NumPy's, into another."""
+    writer = _Writer([x], out)
+    return writer.write(np.copy, [x], {})
+
+
 def _layout(x: Any) -> Any:
     if isinstance(x, (tuple, list)):
         return (type(x), *map(_layout, x))
     if isinstance(x, (np.ndarray, np.generic)):
-        if x.dtype.char not in _LETTERS or not x.dtype.isnative or not 0 < x.nbytes < LARGE:
+        if x.dtype.char not in _LETTERS or not x.dtype.isnative or not 0 < x.nbytes <= _LARGEST:
             raise NotRecords
         return (type(x), x.dtype.char, x.shape, x.strides)
     if isinstance(x, slice):

@@ -77,6 +77,7 @@ class Segments:
         over: dict[int, Var],
     ) -> None:
         self._instrs = instrs
+        self._inside: set[int] = set()
         self._buffers, self._over = buffers, over
         results = list(results)
         given = [var for instr in instrs if instr.opaque for var in instr.reads]
@@ -195,27 +196,110 @@ class Segments:
 
     def _tabulate(self, segment: Segment) -> None:
         """Make the table of a segment."""
-        rows: list[tuple[Any, list[_Place]]] = []
-        for number in range(segment.start, segment.stop):
-            if number in self._records:
-                instr, mine = self._instrs[number], self._records[number]
-                operands = [self._place(x) for x in _operands(instr)]
-                held = map(_Place, mine.held)
-                where = [*operands, self._place(instr.results[0]), *held]
-                rows += [(r, [where[i].moved(at) for i, at in r.places]) for r in mine.records]
+        rows = self._rows(segment)
         bases = {id(p.base): p.base for _, places in rows for p in places}
-        fixed = [base for base in bases.values() if isinstance(base, np.ndarray)]
         made = set(map(id, segment.outputs))
         named = [base for base in bases.values() if isinstance(base, Var)]
         segment.inputs = [base for base in named if id(base) not in made]
-        order = [*fixed, *segment.inputs, *segment.outputs]
-        numbers = {id(base): i for i, base in enumerate(order)}
-        segment.table = records.table(
-            [(r, [(numbers[id(p.base)], p.offset) for p in places]) for r, places in rows],
-            fixed,
-            [var.value for var in segment.inputs],
-            [var.value for var in segment.outputs],
-        )
+        segment.table = _table(rows, segment.inputs, segment.outputs)
+
+    def _rows(self, segment: Segment) -> list[_Row]:
+        """Return the records of a segment, and where their operands lie."""
+        rows: list[_Row] = []
+        for number in range(segment.start, segment.stop):
+            if number in self._records:
+                instr, mine = self._instrs[number], self._records[number]
+                operands = map(self._place, (*_operands(instr), instr.results[0]))
+                rows += _placed(mine, list(operands))
+        return rows
+
+    def rounds(self, leaves: Sequence[Var], results: Sequence[Var]) -> Rounds | None:
+        """Return the plan as a loop of C; None where some of it is no record.
+
+        Each round reads its leaves and writes its results where the caller says, when all else is
+        done; so the next may read them.
+        """
+        python = [n for n in range(len(self._instrs)) if n not in self._inside | self._views]
+        if records.off() or python or not self.found:
+            return None
+        rows = [row for segment in self.found.values() for row in self._rows(segment)]
+        work = sum(self._records[n].work for n in self._inside & self._records.keys())
+        made = {id(var) for segment in self.found.values() for var in segment.outputs}
+        written = [Var(var.builder, np.empty(var.shape, var.dtype)) for var in results]
+        for var, target in zip(results, written, strict=True):
+            rows += _placed(
+                records.copies(var.value, target.value), [self._place(var), _Place(target)]
+            )
+            work += var.size
+        held: dict[int, Array] = {}
+        kept = {id(var) for var in (*leaves, *written)}
+
+        def own(place: _Place) -> _Place:
+            base = place.base
+            if isinstance(base, Var) and id(base) in made:
+                array = held.setdefault(id(base), np.empty_like(base.value))
+                return _Place(array, place.offset)
+            return place
+
+        rows = [(record, list(map(own, places))) for record, places in rows]
+        bases = [p.base for _, places in rows for p in places]
+        if any(isinstance(base, Var) and id(base) not in kept for base in bases):
+            return None
+        return Rounds(_table(rows, leaves, written), max(1, work))
+
+
+class Rounds:
+    """A plan that is records alone, run many times by one call."""
+
+    def __init__(self, table: Any, work: int) -> None:
+        self._table = table
+        self._most = max(1, _MOST_WORK // work)
+
+    def __call__(self, count: int, leaves: Sequence[Rows], results: Sequence[Rows]) -> None:
+        """Run it so many times; after some milliseconds each Python can handle a signal.
+
+        What a round writes the next may read: a carry is a row of an array that the round reads,
+        and the next row is the one that it writes.
+
+        :raises Mismatch: An array lies otherwise than that which the plan was made with; no round
+            has run.
+        """
+        rows = [*leaves, *results]
+        for start in range(0, count, self._most):
+            given = tuple((r.array, r.first + start * r.by, r.by) for r in rows)
+            self._table.rounds(min(self._most, count - start), given)
+
+
+class Rows(NamedTuple):
+    """What each round reads or writes of an array.
+
+    :ivar first: The row of the first round.
+    :ivar by: How many rows further that of the next is; with 0 it is the array itself, each time.
+    """
+
+    array: Array
+    first: int = 0
+    by: int = 0
+
+
+_Row = tuple[Any, "list[_Place]"]
+
+
+def _placed(found: Records, operands: Sequence[_Place]) -> list[_Row]:
+    where = [*operands, *map(_Place, found.held)]
+    return [(r, [where[i].moved(at) for i, at in r.places]) for r in found.records]
+
+
+def _table(rows: Sequence[_Row], inputs: Sequence[Var], outputs: Sequence[Var]) -> Any:
+    bases = {id(p.base): p.base for _, places in rows for p in places}
+    fixed = [base for base in bases.values() if isinstance(base, np.ndarray)]
+    numbers = {id(base): i for i, base in enumerate([*fixed, *inputs, *outputs])}
+    return records.table(
+        [(r, [(numbers[id(p.base)], p.offset) for p in places]) for r, places in rows],
+        fixed,
+        [var.value for var in inputs],
+        [var.value for var in outputs],
+    )
 
 
 def _operands(instr: Instr) -> list[Var]:

@@ -203,6 +203,14 @@ def _floor_divide(out: Any, a: Any, b: Any) -> Any:
     return raw.StopGradient(input=raw.SelectV2(condition=b == 0.0, t=a / b, e=whole))
 
 
+def _square_or_power(out: Any, a: Any, b: Any) -> Any:
+    """Emit a power; a square, as NumPy does, takes a hundredth of the time."""
+    exponent = tensorflow().get_static_value(b)
+    if exponent is not None and exponent.ndim == 0 and exponent == 2:
+        return raw.Square(x=a)
+    return _pow(out, a, b)
+
+
 def _pow(out: Any, a: Any, b: Any) -> Any:
     if a.dtype.is_complex or not (is_large(a) and is_large(b)):
         return raw.Pow(x=a, y=b)
@@ -324,7 +332,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), xla=True, complex=True),
     # XLA turns the gradient with respect to b, a / b / b, into a / (b * b), which overflows.
     "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), xla=_by_a_number, complex=True),
-    "pow": Row(_pow, xla=_is_a_product, complex=True),
+    "pow": Row(_pow, xla=_is_a_product, complex=True, whole=_square_or_power),
     "neg": Row(lambda out, x: raw.Neg(x=x), xla=True, complex=True),
     "sin": Row(lambda out, x: raw.Sin(x=x), xla=True, complex=True),
     "cos": Row(lambda out, x: raw.Cos(x=x), xla=True, complex=True),

@@ -16,6 +16,7 @@ import numpy as np
 
 from tapegraph.lowering.rows.linalg import product_keeping_zeros
 from tapegraph.lowering.rows.rules import (
+    GUARDS,
     TO_FIRST,
     TO_LAST,
     Result,
@@ -112,12 +113,19 @@ def _max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> An
         return reshaped(x, out.shape)
     tf = tensorflow()
     windows = _windows(ksize, stride)
-    inside = _padded(tf.ones_like(x), pad)
+    guards = GUARDS.get()
+
+    def spread(image: Any, best: Any, g: Any) -> Any:
+        return raw.MaxPoolGrad(orig_input=image, orig_output=best, grad=g, **windows)
 
     def pooled(image: Any) -> Any:
         best = raw.MaxPool(input=image, **windows)
         # TensorFlow's kernels skip a NaN, and know nothing below the lowest number.
         plain = raw.IsFinite(x=reduced("Sum", x)) & (reduced("Min", best) > x.dtype.min)
+        if guards is not None:
+            guards.append(plain)
+            return best, lambda g: spread(image, best, g)
+        inside = _padded(tf.ones_like(x), pad)
 
         def best_of_any() -> Any:
             y = best
@@ -127,9 +135,6 @@ def _max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> An
             return y
 
         def gradient(g: Any) -> Any:
-            def spread(image: Any, best: Any, g: Any) -> Any:
-                return raw.MaxPoolGrad(orig_input=image, orig_output=best, grad=g, **windows)
-
             def spread_any() -> Any:
                 kinds = _kinds(image, best, inside, windows)
                 parts = [spread(at, top, selected(won, g, 0.0)) for _, at, top, won in kinds]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple
 
@@ -42,6 +43,7 @@ class Row(NamedTuple):
     :ivar shape: Gives the shape of a result from those of the operands: eager kernels compute
         forwards of it. Those of element-wise operations broadcast.
     :ivar reads_rows: Tells from the attributes whether it reads whole rows of its first input.
+    :ivar whole: The rule in whole programs, where the node of a plain backward is not the fastest.
     """
 
     rule: Rule
@@ -50,6 +52,7 @@ class Row(NamedTuple):
     strong_zero: Rule | None = None
     shape: Callable[..., tuple[int, ...]] | None = None
     reads_rows: Callable[..., bool] = lambda **attrs: False
+    whole: Rule | None = None
 
 
 LOWERINGS: dict[str, Row] = {}
@@ -303,6 +306,11 @@ def is_large(x: Any) -> bool:
 def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
     """Return what quick nodes gave where that is right, and what others give where it is not."""
     return tensorflow().cond(right, lambda: quick, careful)
+
+
+# Takes what must hold for the numbers of a graph to stand, where the native engine runs otherwise.
+# None where nobody else does: then the graph branches.
+GUARDS: ContextVar[list[Any] | None] = ContextVar("tapegraph_guards", default=None)
 
 
 def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:

@@ -31,13 +31,18 @@ from tapegraph.typed import Array, Xla
 
 
 class MayHaveLostZeros(NotLowered):
-    """A gradient held a NaN, which may be 0 * inf: the native engine knows. Nothing was changed.
+    """A gradient held a NaN, which may be 0 * inf, or an image that is pooled did: nothing changed.
+
+    The native engine knows what is right.
 
     With XLA it may also be a number that is not finite where the graph's is.
     """
 
     def __init__(self, variant: str, runs_done: int = 0) -> None:
-        zeros = "a gradient held a NaN, and only the native engine keeps zeros in a step"
+        zeros = (
+            "a gradient held a NaN, or a pooled image what is not finite, "
+            "and only the native engine keeps zeros in a step"
+        )
         super().__init__("its numbers may not have been the graph's" if variant else zeros)
         self.runs_done = runs_done
 

@@ -1,1 +1,1 @@
-"""What NumPy lacks: buffers that are used again, choice by bits, sparse rows. No tensors here."""
+"""Arrays without tensors: reused buffers, bitwise choice, sparse rows."""

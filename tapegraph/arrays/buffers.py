@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 # What a vector unit, and TensorFlow, want an array's first element to be a multiple of, in bytes.
 ALIGNMENT = 64
@@ -45,7 +45,7 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
 _address, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def aligned_empty(shape: tuple[int, ...], dtype: DType) -> Array:
     """Return an array of any numbers that is aligned for every engine."""
     size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)

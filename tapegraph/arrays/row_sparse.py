@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.buffers import MAX_KEPT_BYTES
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Cotangent, DType, DuckArray
 
 
 class RowSparse:
@@ -30,7 +30,7 @@ class RowSparse:
         self.shape = shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The element type."""
         return self.values.dtype
 
@@ -102,7 +102,7 @@ class RowSparse:
             at, more = at[before], more[before]
         return earlier, places, sums
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: DuckArray) -> DuckArray:
         if isinstance(other, RowSparse):
             rows = np.concatenate([self.rows, other.rows])
             joined = RowSparse(rows, np.concatenate([self.values, other.values]), self.shape)
@@ -135,23 +135,28 @@ def _repeated(rows: Array, length: int) -> tuple[Array, Array]:
     return earlier, last[earlier]
 
 
-def dense_copy(grad: Any) -> Array:
+def dense_copy(grad: Cotangent) -> Array:
     """Return a gradient as an array of its own."""
     return grad.dense() if isinstance(grad, RowSparse) else np.array(grad)
 
 
-def has_nan(grad: Any) -> bool:
+def has_nan(grad: Cotangent) -> bool:
     """Return whether a gradient holds a NaN.
 
     A product of the array with itself keeps every NaN and makes no new one, and is the quickest
     look at each element that NumPy has.
     """
     array = grad.values if type(grad) is RowSparse else grad
-    square = _square(array)
+    if array.ndim == 1 and array.strides[0] == array.itemsize:
+        square = array.dot(array)  # np.dot would ask it whether it is an array
+    elif array.ndim:
+        square = _square(array)
+    else:
+        square = array.item()
     return bool(np.isnan(array).any() if square is None else square != square)
 
 
-def is_finite(grad: Any) -> bool:
+def is_finite(grad: Cotangent) -> bool:
     """Return whether a gradient, or any array of floats, holds neither a NaN nor an infinity.
 
     The same product is finite only if each element is; where it is not, it may have overflowed.
@@ -162,10 +167,8 @@ def is_finite(grad: Any) -> bool:
     return finite or bool(np.isfinite(array).all())
 
 
-def _square(array: Any) -> Any:
+def _square(array: DuckArray) -> DuckArray:
     """Return the product of an array with itself; None where it does not lie in one run."""
-    if array.ndim == 1 and array.strides[0] == array.itemsize:
-        return array.dot(array)  # np.dot would ask it whether it is an array
     if 0 in array.strides:  # the same numbers again and again
         array = array[tuple(slice(None) if step else slice(0, 1) for step in array.strides)]
     if array.flags.c_contiguous or array.flags.f_contiguous:

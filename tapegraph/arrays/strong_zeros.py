@@ -6,11 +6,9 @@ chooses exactly, and many times quicker than `np.where`, which branches at every
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType, DuckArray
 
 _BITS = {"f": np.int32, "d": np.int64}
 # Below this many elements np.where is as quick.
@@ -25,7 +23,7 @@ def select_bits(x: Array, mask: Array) -> Array:
     return bits.view(x.dtype)
 
 
-def chosen(mask: Array, a: Any, b: Any) -> Any:
+def chosen(mask: Array, a: DuckArray, b: DuckArray) -> DuckArray:
     """Return what ``np.where(mask, a, b)`` does for a boolean mask."""
     dtype = np.result_type(a, b)
     if dtype.char not in _BITS or max(mask.size, np.size(a), np.size(b)) < LEAST_BITWISE:
@@ -36,7 +34,7 @@ def chosen(mask: Array, a: Any, b: Any) -> Any:
     return np.bitwise_or(first, second, out=out).view(dtype)
 
 
-def _bits(x: Any, dtype: np.dtype[Any]) -> Any:
+def _bits(x: DuckArray, dtype: DType) -> DuckArray:
     if not hasattr(x, "dtype") or x.dtype != dtype:
         x = np.asarray(x, dtype)
     return x.view(_BITS[dtype.char])

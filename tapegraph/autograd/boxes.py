@@ -1,4 +1,4 @@
-"""What is traced, and the nodes behind it, as autograd's own operators are written with them.
+"""Boxes and nodes: traced values, and the graph behind them, in autograd's own terms.
 
 A box is a tensor of the tape that a gradient flows through, or a dual, and its node a view of it.
 `new_box` starts what a pass back ends at; what is recorded, and how it is differentiated, stays the
@@ -50,7 +50,7 @@ from tapegraph.typed import Cotangent, Fun, Pytree
 
 
 class ValueBox:
-    """A traced value of a class of one's own: what `Box` is to its subclasses."""
+    """Base class of traced values of user classes; `Box` is its public subclass."""
 
     _value: Any
     _entry: Any
@@ -109,7 +109,7 @@ def without_constants(x: Pytree) -> Pytree:
 
 
 def settled(x: Pytree) -> Pytree:
-    """Return what a transform gives: plain, unless something can still flow through it.
+    """Return the result of a transform: plain, unless a gradient can still flow through it.
 
     What was recorded for a level that has ended is no reason to stay a tensor; a `tapegraph.param`
     that it depends on is, and a box of a trace that goes on.
@@ -151,7 +151,7 @@ def _flowing(x: Pytree) -> list[Pytree]:
 
 
 def fitted(given: Pytree, form: Pytree) -> Pytree:
-    """Return a cotangent in the structure of a form, if it stands for one.
+    """Return a cotangent in the structure of a form, if it matches the form.
 
     An array stands for a list or tuple of its length, None for any structure, and anything for what
     the form holds nothing true in.
@@ -230,7 +230,7 @@ class _WhileTraced:
 
 
 class _Makers(dict[type, Fun]):
-    """What makes a box of a value, by the value's class."""
+    """Box classes, or functions that make boxes, by the class of the value."""
 
     def __setitem__(self, kind: type, maker: Fun) -> None:
         arrays = issubclass(kind, np.ndarray) and kind is not np.ndarray
@@ -330,7 +330,7 @@ def _listed(kinds: tuple[type, ...]) -> str:
 
 
 class Element:
-    """A value of a class of one's own as an element of an array, which a sweep adds up."""
+    """A value of a user class as an element of an object array, so that a sweep can add it up."""
 
     __slots__ = ("value",)
 
@@ -353,33 +353,33 @@ class Element:
 
 
 def maker_of(x: Pytree) -> Any:
-    """Return what makes a box of a value, where that is no class that stands for tensors."""
+    """Return the entry of `Box.type_mappings` for a value, or None where tensors are the boxes."""
     maker = Box.type_mappings.get(type(x))
     return None if "kinds" in getattr(maker, "__dict__", ()) else maker
 
 
 def box_class(x: Pytree) -> Any:
-    """Return the class of boxes that values of a class of one's own are traced as, or None."""
+    """Return the box class of a value of a user class, or None."""
     maker = maker_of(x)
     return maker if isinstance(maker, OfTraced) else None
 
 
 def tensor_of(x: Pytree) -> Pytree:
-    """Return the tensor behind a value of a class of one's own, and any other as it is."""
+    """Return the tensor behind a value of a user class; other values are returned unchanged."""
     if isinstance(x, ValueBox):
         return x._entry
     return x if box_class(x) is None else as_leaf(element_array(x))
 
 
 def element_array(value: Pytree) -> Pytree:
-    """Return a value of a class of one's own as an array."""
+    """Return a value of a user class as an object array of one element."""
     array = np.empty(1, object)
     array[0] = Element(getval(value))
     return array
 
 
 def opened(x: Pytree) -> Pytree:
-    """Return what an array or tensor stands for: a value of a class of one's own, or the same."""
+    """Return the value of a user class that an object array holds; other arrays unchanged."""
     if x.dtype.kind != "O":
         return x
     if not isbox(x):
@@ -389,7 +389,7 @@ def opened(x: Pytree) -> Pytree:
 
 
 def gradient_of(x: Pytree, target: Any) -> Pytree:
-    """Return a gradient by a target in autograd's convention, or as a value of one's own class."""
+    """Return the gradient of a target in autograd's convention, or as a value of a user class."""
     if target.dtype.kind != "O":
         return conj(x)
     element = (x._array if type(x) is Tensor else x)[0]
@@ -423,7 +423,7 @@ class Node:
 
 
 class VJPNode(Node):
-    """Where a traced value stands on the tape, for passes back; one of `new_box` has no parents."""
+    """The node of a traced value for reverse mode; a root, made for `new_box`, has no parents."""
 
     # Of a root what `new_box` made, or None before; of another the tensor.
     _held: Any = None
@@ -471,7 +471,7 @@ class VJPNode(Node):
 
 
 class JVPNode(Node):
-    """What a traced value of forward mode carries: its derivative ``g``."""
+    """The node of a traced value in forward mode: its derivative ``g``."""
 
     def initialize_root(self, g: Cotangent = None) -> None:
         """Take the derivative."""
@@ -479,14 +479,14 @@ class JVPNode(Node):
 
 
 class TraceStack:
-    """How many traces are open: `new_trace` opens one, and gives its number."""
+    """The number of open traces; `new_trace` opens one."""
 
     def __init__(self) -> None:
         self.top = -1
 
     @contextmanager
     def new_trace(self) -> Iterator[int]:
-        """Open a trace for a ``with`` statement, which is given its number."""
+        """Open a trace for the duration of a ``with`` block; yield its number."""
         self.top += 1
         try:
             yield self.top
@@ -513,7 +513,12 @@ def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
     22.167
     """
     if type(node) is JVPNode:
-        return dual_of(*_moved(value, node.g), next_tag())
+        if isinstance(value, CONTAINERS):
+            received = f"a {type(value).__name__} for a JVPNode"
+            raise TypeError(message("new_box", received, "a number or array", "Use make_jvp."))
+        x = lifted("new_box", value, "the value")
+        g = np.ones(x.shape) if node.g is None else node.g
+        return dual_of(x, direction("new_box", g, "the direction", x), next_tag())
     if type(node) is not VJPNode or not node._is_root:
         fix = "The tape makes its own nodes; begin with VJPNode.new_root()."
         raise TypeError(message("new_box", f"a {type(node).__name__}", "a root VJPNode", fix))
@@ -526,7 +531,7 @@ def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
 
 
 def _held(box: Pytree, trace: int, node: VJPNode) -> Pytree:
-    """Return a box, or a structure of them, which a node stands for from now on."""
+    """Bind a box, or a structure of boxes, to its root node."""
     if node._held is None:
         node._level, node._held = trace, box
     return box
@@ -622,12 +627,12 @@ def _root(node: VJPNode) -> VJPNode | None:
 
 
 def _begun_at(root: Any) -> list[Pytree]:
-    """Return the boxes that a root stands for."""
+    """Return the boxes that a root is bound to."""
     return [tensor_of(x) for _, x in leaves(root._held)]
 
 
 def _after(x: Pytree, root: Node) -> Pytree:
-    """Return a result as one outside of a trace: plain, unless outer derivatives flow through."""
+    """Return a result outside of its trace: plain, unless an outer derivative flows through it."""
     return opened(_entered(AFTER, tensor_of(x), root)) if isbox(x) else settled(x)
 
 
@@ -646,16 +651,8 @@ def _begun(x: Pytree, path: str, trace: int, node: VJPNode, as_array: bool = Fal
     return _entered(BOX, x, node)
 
 
-def _moved(value: Pytree, g: Cotangent) -> tuple[Pytree, Pytree]:
-    if isinstance(value, CONTAINERS):
-        received = f"a {type(value).__name__} for a JVPNode"
-        raise TypeError(message("new_box", received, "a number or array", "Use make_jvp."))
-    x = lifted("new_box", value, "the value")
-    return x, direction("new_box", np.ones(x.shape) if g is None else g, "the direction", x)
-
-
 class _Boxed:
-    """What a tuple, list or dict of boxes has of a box."""
+    """The attributes of a box, for tuples, lists and dicts of boxes."""
 
     _node: Any = None
 
@@ -701,7 +698,7 @@ READ_BY_RULE: Setting[tuple[Pytree, ...]] = Setting("read by rule", ())
 
 
 def left(x: Pytree) -> Pytree:
-    """Return a value as its rule is given it: outside of the trace that the call belongs to."""
+    """Return a value outside of the trace of its call, as rules receive it."""
     return _entered(AFTER, x, None) if type(x) is Tensor and isbox(x) else x
 
 

@@ -263,7 +263,7 @@ _OF_RESULT = "the function's result"
 
 
 class _OwnArgument:
-    """An argument with values of classes of one's own in it, as `Lifted` is one of arrays."""
+    """An argument that holds values of user classes; `Lifted` holds arrays alone."""
 
     def __init__(self, value: Pytree) -> None:
         self.value = value
@@ -300,7 +300,7 @@ def _lifted(x: Pytree) -> Pytree:
 
 
 def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
-    """Return the value of a function of one number at a point, and its gradient.
+    """Return the value and the gradient of a scalar-valued function at a point.
 
     :param op: Who asks, for messages.
     :raises TypeError: The function does not return one real number.
@@ -361,7 +361,7 @@ def make_jvp(fun: Fun, x: Pytree) -> Callable[[Any], tuple[Pytree, Pytree]]:
 
 
 def _watched(op: str, fun: Fun) -> Fun:
-    """Return a function that warns, as autograd does, of a result that depends on nothing."""
+    """Return a function that warns, as autograd does, if its result is independent of its input."""
 
     def run(x: Pytree) -> Pytree:
         out = fun(x)
@@ -400,13 +400,13 @@ def _point(op: str, x: Pytree) -> Pytree:
 
 
 def _made(x: Pytree) -> Pytree:
-    """Return a part of an argument as what a function made of it that is in ``type_mappings``."""
+    """Return a leaf of an argument, converted by the function in ``type_mappings``, if any."""
     maker = maker_of(x)
     return x if maker is None or _is_own(x) else getval(maker(x, -1, VJPNode.new_root()))
 
 
 def _conjugated(x: Pytree) -> Pytree:
-    """Return a cotangent in the other library's convention, a real one as it is."""
+    """Conjugate a cotangent between the two libraries' conventions."""
     if type(x) is np.ndarray and x.dtype.kind != "c" or not np.iscomplexobj(x):
         return x
     return np.asarray(np.conj(x)) if isinstance(x, np.ndarray) else np.conj(x)

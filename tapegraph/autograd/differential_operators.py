@@ -49,7 +49,7 @@ make_jvp = unary_to_nary(core.make_jvp)
 @of_numbers
 @unary_to_nary
 def grad(fun: Fun, x: Pytree) -> Pytree:
-    """Return the gradient of a function of one number, in the structure of the argument.
+    """Return the gradient of a scalar-valued function, in the structure of the argument.
 
     ``grad(fun, argnum=0)`` is a function of what ``fun`` takes.
 
@@ -63,7 +63,7 @@ def grad(fun: Fun, x: Pytree) -> Pytree:
 
 @unary_to_nary
 def value_and_grad(fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
-    """Return the value of a function of one number, and its gradient, as `grad` does."""
+    """Return the value and the gradient of a scalar-valued function, as `grad` does."""
     return core.value_and_gradient("value_and_grad", fun, x)
 
 
@@ -94,7 +94,7 @@ def jacobian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
 
 @unary_to_nary
 def hessian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
-    """Return the Hessian of a function of one number, of the argument's shape twice.
+    """Return the Hessian of a scalar-valued function, of the argument's shape twice.
 
     Of several numbers it is the Jacobian of the Jacobian. The first derivatives are recorded once,
     and one reverse pass differentiates all of them.

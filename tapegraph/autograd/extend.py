@@ -1,4 +1,4 @@
-"""What defines functions with derivatives of their own, and vector spaces."""
+"""Define functions with custom derivatives, and vector spaces of custom types."""
 
 from tapegraph.autograd.core import JVPNode as JVPNode
 from tapegraph.autograd.core import SparseObject as SparseObject

@@ -1,4 +1,4 @@
-"""Derivatives checked by differences: `check_grads`, for tests of one's own functions."""
+"""Check derivatives by finite differences: `check_grads`."""
 
 from __future__ import annotations
 

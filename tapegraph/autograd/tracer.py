@@ -1,4 +1,4 @@
-"""`primitive`: any Python function as one entry of the tape; and what else traces by hand.
+"""`primitive`: record any Python function as one entry of the tape.
 
 The rules of a primitive (`tapegraph.autograd.core`) are written in `tapegraph.autograd.numpy`. On
 arrays they compute; on tensors they record, and so they are differentiated again.
@@ -161,7 +161,7 @@ def entry_of(name: str) -> Op:
 
 
 def rules_for(args: tuple[Pytree, ...]) -> dict[Any, Rule]:
-    """Return the rules of the mode that arguments are traced in."""
+    """Return the JVP rules if an argument is a dual, else the VJP rules."""
     return primitive_jvps if any(type(x) is Dual for _, x in leaves(args)) else primitive_vjps
 
 
@@ -407,7 +407,7 @@ class _Call:
     def _checked(
         self, argnum: int, grad: Cotangent, shape: tuple[int, ...], recorded: bool
     ) -> Pytree:
-        """Return a gradient as an array or tensor that the sweep can sum to the input's shape."""
+        """Return a gradient as an array or tensor that broadcasts from the input's shape."""
         if box_class(grad) is not None:
             if recorded:
                 received = f"a second derivative by a {type(getval(grad)).__name__}"

@@ -1,4 +1,4 @@
-"""From an operator on functions of one argument to one on functions of several, and their types."""
+"""`unary_to_nary`: extend operators on unary functions to functions of several arguments."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def of_numbers(operator: Fun) -> OfNumbers:
 
 
 def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
-    """Make an operator ``op(fun, x)`` on functions of one argument one on functions of several.
+    """Extend an operator ``op(fun, x)`` on unary functions to functions of several arguments.
 
     :param unary_operator: Takes a function of one argument, and the argument.
     :returns: ``op(fun, argnum=0)`` gives a function of what ``fun`` takes. For a list or tuple of

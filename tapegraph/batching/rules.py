@@ -34,6 +34,7 @@ class BatchedCall:
     :param batched: Which operands are batched.
     :param attrs: The attributes, of one example.
     :param size: How many examples there are.
+    :param tag: The level of the batched operands.
     """
 
     op: Op
@@ -41,6 +42,7 @@ class BatchedCall:
     batched: list[bool]
     attrs: dict[str, Any]
     size: int
+    tag: int = 0
 
     def run(self, *xs: Any, **changed: Any) -> Any:
         """Return the operation of other operands, with some attributes changed."""

@@ -30,7 +30,7 @@ from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
 from tapegraph.recording.numpy_functions import is_float, met_with
-from tapegraph.recording.op import ALL, CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
+from tapegraph.recording.op import CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import apply, as_dtype, tensor_like
 from tapegraph.recording.recorder import Recorder
@@ -160,7 +160,7 @@ class Capture(Recorder):
             for x in values
         )
 
-    keeps = ALL
+    keeps_all = True
     outer: Capture | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""What ``python -m tapegraph`` does, and how commands print."""
+"""Commands of ``python -m tapegraph``, and how they print."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which NumPy functions differentiate: the rows of the list, and the page ``docs/numpy.md``."""
+"""The list of NumPy functions that differentiate, for ``docs/numpy.md``."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def facts(load: bool = False) -> dict[str, str]:
 
 
 class Compared(NamedTuple):
-    """What came of one function."""
+    """The result of comparing one function."""
 
     function: str
     engine: str
@@ -146,7 +146,7 @@ def _compared(name: str, function: Callable[..., Any], inputs: list[Array]) -> C
 
 
 class Timed(NamedTuple):
-    """One way to run the step."""
+    """The timing of one way to run the step."""
 
     name: str
     engine: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import os
 import sys
@@ -20,6 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
 import numpy as np
 
 from tapegraph import markup, random
+from tapegraph.arrays.buffers import is_shared
 from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
 from tapegraph.compiling.float_arithmetic import NotReal
@@ -207,8 +207,8 @@ class Compiled:
                 if getattr(method, "__func__", None) is self:
                     return self.__get__(args[0])(*args[1:], **kwargs)
             raise
-        result = self._alone(self._call, structure, [value for _, value in found])
-        return self._as_eagerly(result, args, kwargs) if self._is_derivative else result
+        result, real = self._alone(self._call, structure, [value for _, value in found])
+        return self._as_eagerly(result, args, kwargs, real) if self._is_derivative else result
 
     def _alone(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Do some work, in no other thread at the same time: all of it, or nothing."""
@@ -234,10 +234,13 @@ class Compiled:
             finally:
                 self._runs_in = None
 
-    def _call(self, structure: Any, given: list[Any], undo: Undo) -> Any:
+    def _call(self, structure: Any, given: list[Any], undo: Undo) -> tuple[Any, bool]:
         return self._called(self._entry((structure, recorder().flows)), structure, given, undo)
 
-    def _called(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
+    def _called(
+        self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo
+    ) -> tuple[Any, bool]:
+        """Return the result, and whether the call was a real one."""
         entry.calls += 1
         if entry.view.fed:
             given = [*given, *(place.read() for place in entry.view.fed)]
@@ -246,19 +249,19 @@ class Compiled:
             entry.programs, entry.unchecked = None, 0
         real = entry.calls == entry.real or _is_looked_at(trace)
         if trace is None or entry.programs is None or real:
-            return self._real(entry, structure, given, undo)
+            return self._real(entry, structure, given, undo), True
         entry.unchecked += 1
         if entry.leaked:
             self._expire(entry)
         if trace.draws:
             random.come_back(undo)
         try:
-            return entry.programs.run(given, undo)
+            return entry.programs.run(given, undo), False
         except AskReal as asked:
             take_back(undo)
             if isinstance(asked, NotReal):  # what was recorded is of floats alone
                 entry.trace = entry.programs = None
-            return self._real(entry, structure, given, undo)
+            return self._real(entry, structure, given, undo), True
         except (ArithmeticError, LookupError, ValueError):  # what was given is at fault
             if not trace.averages:  # a real call would be a second average, here alone
                 self._raise_as_really(structure, given[: len(given) - len(entry.view.fed)])
@@ -510,13 +513,13 @@ class Compiled:
                     raise
                 progress(results.count)
         stacked = results.stacked()
-        return self._as_eagerly(stacked, args, kwargs) if self._is_derivative else stacked
+        return self._as_eagerly(stacked, args, kwargs, True) if self._is_derivative else stacked
 
     @staticmethod
-    def _as_eagerly(result: Any, args: Any, kwargs: Any) -> Any:
+    def _as_eagerly(result: Any, args: Any, kwargs: Any, real: bool) -> Any:
         """Return what a derivative gives: numbers for numbers, tensors for tensors."""
         plain = not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
-        return mapped(_as_number, result) if plain else result
+        return mapped(_as_number if real else _as_own_number, result) if plain else result
 
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
         """Make the next calls of a scan: all that are alike, up to one that is to be a real one."""
@@ -535,7 +538,8 @@ class Compiled:
             if done == runs:
                 return
             block = calls.block(results.count)
-        results.add(self._called(entry, block.structure, block.given, undo))
+        result, _ = self._called(entry, block.structure, block.given, undo)
+        results.add(result)
 
     def _expire(self, entry: _KnownCall) -> None:
         """Let go of what recorded calls left behind: the program runs in the function's place."""
@@ -638,6 +642,15 @@ def _is_derivative(f: Any) -> bool:
     return isinstance(f, FunctionType) and f in _DERIVATIVES  # other callables may have no hash
 
 
+def _as_own_number(x: Any) -> Any:
+    """Return what `_as_number` does, of a tensor that a program has just made."""
+    if not isinstance(x, Node) or x.shape == ():
+        return _as_number(x)
+    restore(x)
+    alone = x._array.base is None and x._array.flags.writeable and not is_shared(x)
+    return x._array if alone else np.array(x._array)
+
+
 def _as_number(x: Any) -> Any:
     if not isinstance(x, Node):
         return x
@@ -661,6 +674,15 @@ def _is_looked_at(trace: Trace | None) -> bool:
     Where processes average, that would be a second average, on this one alone.
     """
     return trace is not None and trace.averages and is_watched()
+
+
+def hook_strategies(under_strategy: Callable[[Compiled, Any], Compiled]) -> None:
+    """Set what makes a compiled function one under a strategy: the room above that has it."""
+    global _under_strategy
+    _under_strategy = under_strategy
+
+
+_under_strategy: Callable[[Compiled, Any], Compiled]
 
 
 @overload
@@ -774,6 +796,4 @@ def compile(
     compiled = Compiled(fn, max_traces, verify_every, on_retrace, xla)
     if strategy is None:
         return compiled
-    # By a string: it stands above, and is loaded when it is asked for.
-    distributed = importlib.import_module("tapegraph.distributed.data_parallel")
-    return distributed.under_strategy(compiled, strategy)
+    return _under_strategy(compiled, strategy)

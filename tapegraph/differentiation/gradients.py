@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.differentiation.backward import (
-    cotangent_of,
-    differentiated,
-)
+from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
+from tapegraph.engines.run import differentiate
 from tapegraph.errors import kind_of, message
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
@@ -139,7 +137,7 @@ class Region:
             if natively:
                 grads = registry.engine(registry.NATIVE).differentiate(history, arrays).grads
             else:
-                grads, report = differentiated(history, arrays)
+                grads, report = differentiate(history, arrays)
                 LAST.set(report)
             seed = [s for s in given if s is not None]
             # Both operands of a + b receive the same array; each result must be its own.
@@ -152,7 +150,7 @@ class Region:
         history = self._history
         if history is None or not history.wanted:
             return [None] * len(self._targets)
-        grads, report = differentiated(history, [cotangent_of(y, None) for y in self._ys])
+        grads, report = differentiate(history, [cotangent_of(y, None) for y in self._ys])
         LAST.set(report)
         return self._by_target(list(map(dense_copy, grads)))
 
@@ -172,7 +170,7 @@ class Region:
         """
         if self._history is None or not self.wanted:
             return self._by_target([])
-        blocks, report = differentiated(self._history, None)
+        blocks, report = differentiate(self._history, None)
         LAST.set(report)
         return self._by_target(recorder().derivatives(JACOBIAN, self._history, blocks))
 

@@ -89,6 +89,6 @@ def _read_by(slope: Callable[..., Any] | Divisor | Linear | None) -> int:
 
 
 for _name, _row in SLOPES.items():
-    OPS[_name].reads = tuple(map(_read_by, _row))
+    OPS[_name].set_reads(tuple(map(_read_by, _row)))
 for _name, _reads in READS.items():
-    OPS[_name].reads = _reads
+    OPS[_name].set_reads(_reads)

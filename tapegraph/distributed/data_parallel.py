@@ -46,7 +46,7 @@ from tapegraph.recording.scopes import Scope, no_grad, recorder
 from tapegraph.scalars.state import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Cotangent, DuckArray
 
 
 class DataParallel:
@@ -126,12 +126,12 @@ class DataParallel:
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this is, from 0."""
+        """The index of this rank, from 0."""
         return self._comm.rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._comm.size
 
     def zero_grad(self) -> None:
@@ -167,7 +167,7 @@ class DataParallel:
         """
         self._stepped(weight, self.optimizer.step)
 
-    def _stepped(self, weight: Any, step: Callable[[], None]) -> None:
+    def _stepped(self, weight: DuckArray, step: Callable[[], None]) -> None:
         taken_back = self._averaged(weight)
         taken = self.optimizer._steps._array
         try:
@@ -179,7 +179,7 @@ class DataParallel:
 
     # One exchange
 
-    def _averaged(self, weight: Any) -> list[Change]:
+    def _averaged(self, weight: DuckArray) -> list[Change]:
         """Average the gradients; return what takes that back, but for a capture."""
         op, capture = "all_reduce", recorder().capture
         weight = recorder().number(weight, self._dtype)
@@ -195,7 +195,11 @@ class DataParallel:
                 mean, any_has = self._recorded(capture, flat, weight.astype(self._dtype), has)
             else:
                 mean, any_has = self._exchange.average(flat, weight._array, has)
-            parts = self._parts(mean)
+            stops = accumulate(self._sizes)
+            parts = [
+                _of_kind(mean[stop - size : stop], kind)
+                for stop, size, kind in zip(stops, self._sizes, self._kinds, strict=True)
+            ]
             found = [
                 (p, new) for p, new, some in zip(self._params, parts, any_has, strict=True) if some
             ]
@@ -207,8 +211,8 @@ class DataParallel:
         make(together([_gradient_put(p, new) for p, new in found]))
         return before
 
-    def _flat(self, grads: list[Any]) -> Any:
-        """Return gradients as one vector, with zeros for one that is not there."""
+    def _flat(self, grads: list[Cotangent]) -> DuckArray:
+        """Concatenate gradients into one vector, with zeros for missing ones."""
         vectors = [
             np.zeros(size, self._dtype) if g is None else _real(g).reshape(size)
             for g, size in zip(grads, self._sizes, strict=True)
@@ -217,17 +221,9 @@ class DataParallel:
             return np.concatenate(vectors, out=self._exchange.flat)
         return tensor_like("all_reduce", np.concatenate([v.astype(self._dtype) for v in vectors]))
 
-    def _parts(self, flat: Any) -> list[Any]:
-        """Return a vector as the gradients that it is made of."""
-        stops = accumulate(self._sizes)
-        return [
-            _of_kind(flat[stop - size : stop], kind)
-            for stop, size, kind in zip(stops, self._sizes, self._kinds, strict=True)
-        ]
-
     def _recorded(
-        self, capture: Capture, flat: Any, weight: Any, has: tuple[bool, ...]
-    ) -> tuple[Any, tuple[bool, ...]]:
+        self, capture: Capture, flat: DuckArray, weight: DuckArray, has: tuple[bool, ...]
+    ) -> tuple[DuckArray, tuple[bool, ...]]:
         """Make the exchange, and enter it in the captured program."""
         first, self._met_in = self._met_in() is not capture, ref(capture)
         mean, any_has = self._exchange.average(flat._array, weight._array, has, first=first)
@@ -272,7 +268,7 @@ class DataParallel:
             yield _signature(name, leaf)
 
 
-def _send_out(comm: Communicator, leaves: Sequence[Any]) -> None:
+def _send_out(comm: Communicator, leaves: Sequence[Leaf]) -> None:
     """Give all ranks rank 0's numbers of some leaves."""
     arrays = [np.array(data_of(leaf), order="C") for leaf in leaves]
     for array in arrays:
@@ -287,11 +283,11 @@ def _send_out(comm: Communicator, leaves: Sequence[Any]) -> None:
         make(together(changes))
 
 
-def _real(grad: Any) -> Any:
+def _real(grad: Cotangent) -> Cotangent:
     return real_and_imaginary(grad) if grad.dtype.kind == "c" else grad
 
 
-def _of_kind(numbers: Any, kind: Array) -> Any:
+def _of_kind(numbers: DuckArray, kind: Array) -> Cotangent:
     """Return part of a vector in the shape and dtype of a parameter."""
     if kind.dtype.kind != "c":
         return numbers.reshape(kind.shape).astype(kind.dtype, copy=False)
@@ -299,13 +295,13 @@ def _of_kind(numbers: Any, kind: Array) -> Any:
     return of_parts(parts)
 
 
-def _signature(name: str, leaf: Any) -> str:
+def _signature(name: str, leaf: Leaf) -> str:
     """Return what a leaf must have in common with that of other ranks."""
     array = data_of(leaf)
     return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
 
-def _gradient_put(p: Leaf, grad: Any) -> Change:
+def _gradient_put(p: Leaf, grad: Cotangent) -> Change:
     """Return the change that gives a leaf a gradient."""
     if isinstance(p, Value):
         return partial(setattr, p, GRAD, float(grad))
@@ -367,7 +363,7 @@ class _Shared:
             self._others += new
 
     def check(self, trace: Trace, *, averages: bool) -> None:
-        """Refuse what changes a parameter of one worker alone."""
+        """Refuse a step that changes a parameter on one worker alone."""
         averaged = self._optimized() if averages else ()
         for p in _parameters(trace)[1]:
             if id(p) not in averaged:
@@ -407,7 +403,7 @@ class OnWorkers(Compiled):
         self._shared = _Shared(self._workers)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or the program that stands for it, with all workers."""
+        """Call the function, or its program, together with all workers."""
         inside = recorder().capture is not None or DIFFERENTIATING.value()
         if inside and AVERAGING.value() is not self._shared:
             received = f"a call of {self.__name__} inside another program"
@@ -438,6 +434,6 @@ class OnWorkers(Compiled):
 
 
 def under_strategy(step: Compiled, strategy: Any) -> Compiled:
-    """Return a compiled function as one under a strategy."""
+    """Wrap a compiled function for the workers of a strategy."""
     comm = communicator(_OP, strategy)
     return step if comm.size == 1 else OnWorkers(step._given, *step._options, comm)

@@ -1,4 +1,4 @@
-"""What ranks exchange: one all-reduce a step, and beside it what shows that they are alike.
+"""The all-reduce of each step, and the digest that shows whether ranks agree.
 
 The buffer holds the gradients times the rank's weight, and then, in the same numbers: which
 parameters have a gradient, the weight, and at times a digest of the parameters.
@@ -18,7 +18,7 @@ from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines import registry
 from tapegraph.errors import kind_of, message
 from tapegraph.recording.node import real_dtype
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType, DuckArray
 
 # A digest has so many numbers of four bits: their sum, and that of their squares, is exact in
 # float32 for 65,000 ranks.
@@ -31,21 +31,21 @@ ROUNDING = {"float32": 1e-4, "float64": 1e-9}
 
 
 class Communicator(Protocol):
-    """What is asked of a communicator, with mpi4py's names: all of it on arrays."""
+    """The methods that a communicator needs, with mpi4py's names; all take arrays."""
 
     @property
     def rank(self) -> int:
-        """Which of the ranks this is, from 0."""
+        """The index of this rank, from 0."""
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
 
     def Allreduce(self, sendbuf: Any, recvbuf: Any, /) -> Any:
         """Add up an array of every rank, and give each the sum."""
 
     def Bcast(self, buf: Any, /, root: int = 0) -> Any:
-        """Give every rank the array of one."""
+        """Broadcast the array of one rank to all."""
 
 
 def communicator(op: str, comm: Any) -> Communicator:
@@ -105,7 +105,7 @@ def end_job_on_errors(comm: Any) -> None:
 
 
 class Exchange:
-    """What a rank has to do with the others at each step.
+    """The exchange of a rank with the others, once a step.
 
     :param shared: Gives what must be equal on all ranks, with names; it is compared after every
         ``check_every`` steps.
@@ -117,7 +117,7 @@ class Exchange:
         comm: Communicator,
         names: Sequence[str],
         size: int,
-        dtype: Any,
+        dtype: DType,
         shared: Callable[[], list[tuple[str, Array]]],
         check_every: int | None,
     ) -> None:
@@ -148,7 +148,7 @@ class Exchange:
         return mean
 
     def average(
-        self, flat: Array, weight: Any, has: tuple[bool, ...], *, first: bool = True
+        self, flat: Array, weight: DuckArray, has: tuple[bool, ...], *, first: bool = True
     ) -> tuple[Array, tuple[bool, ...]]:
         """Return the average of flat gradients, and which parameters have one on any rank.
 
@@ -246,7 +246,7 @@ def _of_each(comm: Communicator, number: int) -> Array:
 
 
 def _text_of(comm: Communicator, lines: Sequence[str], root: int) -> list[str]:
-    """Return the lines of one rank, on all."""
+    """Broadcast the lines of one rank to all."""
     text = np.frombuffer("\n".join(lines).encode(), np.uint8)
     length = np.array([text.size])
     comm.Bcast(length, root=root)

@@ -1,4 +1,4 @@
-"""Folding: what is drawn once for many, and what is drawn as one box.
+"""Fold a large graph: repeated parts are drawn once, and runs of operations as one box.
 
 Each operation of a sketch follows what it reads. So any stretch can be taken for one part, and what
 is left is still without a circle: a loop of the user's is a stretch that repeats, a function one
@@ -46,12 +46,12 @@ class Part:
 
     @property
     def is_frame(self) -> bool:
-        """Whether it is drawn around others."""
+        """True for a frame, False for a box."""
         return not self.members
 
     @property
     def heading(self) -> str:
-        """What stands above a frame."""
+        """The title of a frame, with its number of repetitions."""
         often = f"× {self.times:,}" if self.times > 1 else ""
         return "  ".join(filter(None, (self.title, often)))
 
@@ -171,7 +171,7 @@ class Folding:
     # Regions of a step
 
     def _find_stages(self) -> list[int]:
-        """Return of each vertex how many backwards it comes after, twice; odd inside of one.
+        """Return twice the number of backwards before each vertex; odd numbers are inside of one.
 
         What only an update reads belongs to it, though it reads no gradient itself.
         """
@@ -308,7 +308,7 @@ class Folding:
     # 5. What is still too much
 
     def _levels(self) -> None:
-        """Make one box of the operations of one kind at one depth, frame by frame."""
+        """Merge the operations of one kind at the same depth into one box, frame by frame."""
         for frame in self.root.frames():
             if self._surplus() <= 0 or any(part.is_frame for part in frame.parts):
                 continue
@@ -434,7 +434,7 @@ def _is_loop(
     """Return whether rounds are wired alike, and in a row or else side by side."""
 
     def wired(begin: int, low: int) -> tuple[frozenset[int], ...]:
-        """Return what a round reads of a stretch of one period, from where it begins."""
+        """Return the inputs of a round within one period, relative to its start."""
         stretch = range(begin + low, begin + low + period)
         parts = range(begin, begin + period)
         return tuple(frozenset(x - begin for x in reads[n] if x in stretch) for n in parts)

@@ -1,4 +1,4 @@
-"""What is written in a box: names, operands, types, small values and gradients."""
+"""The text in boxes: names, operands, types, small values and gradients."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TextLine(NamedTuple):
 
     @property
     def width(self) -> float:
-        """How wide it is, at most."""
+        """An upper bound of the width."""
         return columns(self.text) * SIZES[self.role] * CHARACTER
 
 
@@ -110,7 +110,7 @@ class Labels:
         return lines
 
     def places(self, i: int) -> dict[int, str]:
-        """Return by operand how edges are told apart, where it counts which comes first."""
+        """Return the number of each operand, for operations that do not commute."""
         vertex, inscribed = self._vertices[i], self._folding.inscribed
         places = {x: str(n) for n, x in enumerate(vertex.inputs, 1) if x not in inscribed}
         counts = vertex.op not in _COMMUTE and vertex.kind != "gradient" and len(places) > 1
@@ -185,7 +185,7 @@ class Labels:
         return vertex.dtype if vertex.shape == () else vertex.type
 
     def _numbers(self, part: Part) -> list[TextLine]:
-        """Return the lines of values and gradients, of what stands for many from least to most."""
+        """Return the lines of values and gradients; a box that stands for many shows ranges."""
         alike = [self._vertices[i] for i in self._alike[part.members[-1]]]
         lines = []
         for role, sign, numbers in (

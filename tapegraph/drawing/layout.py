@@ -77,7 +77,7 @@ class _Layout:
 
     @property
     def lanes(self) -> int:
-        """How many lanes the edges take: one on each rank that they pass."""
+        """The number of lanes that edges take: one on each rank that they pass."""
         return sum(self._ranks[head] - self._ranks[tail] - 1 for tail, head in self._edges)
 
     def scene(self) -> Scene:

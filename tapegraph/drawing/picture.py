@@ -152,7 +152,7 @@ def _attributes(box: Box) -> str:
 
 
 def _quoted(lines: list[str]) -> str:
-    """Return lines as one string in quotes, in which Graphviz finds no escape of its own."""
+    """Return lines as one quoted string, with backslashes and quotes escaped for Graphviz."""
     safe = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     text = "\\n".join(" ".join(line.split()) for line in safe)
     return f'"{text}"'

@@ -64,7 +64,7 @@ BOLD = ("name", "title")
 
 
 def colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of a theme; refuse what is none."""
+    """Return the colours of a theme, or raise ValueError."""
     if theme not in typing.get_args(Theme):
         raise ValueError(message("draw", f"theme={theme!r}", "'light', 'dark' or None"))
     return DARK if theme == "dark" else LIGHT
@@ -123,7 +123,7 @@ class Box:
         return sum(SIZES[line.role] * _LINE for line in self.lines) + 2 * _PAD_Y
 
     def shapes(self) -> Iterator[Rect | Text]:
-        """Yield what is drawn: of one that stands for several a stack of two."""
+        """Yield the shapes of the box; a box that stands for several is a stack of two."""
         for by in (3.0, 0.0) if self.part.times > 1 else (0.0,):
             size = self.width, self.height
             yield Rect(self.kind, self.x + by, self.y + by, *size, 6, self.is_result)
@@ -197,18 +197,18 @@ class Scene:
 
     @property
     def top(self) -> float:
-        """Where the graph begins, below what is written above it."""
+        """The top of the graph, below the header."""
         return self.key + _FACT_SIZE + MARGIN
 
     @property
     def header_width(self) -> float:
-        """How wide is what is written above the graph."""
+        """The width of the header."""
         facts = max((columns(fact) for fact in self.facts), default=0) * _FACT_SIZE
         written = max(columns(self.title) * _HEADER_SIZE, facts) * CHARACTER
         return max(written, sum(map(_key_width, self.kinds)))
 
     def shapes(self) -> Iterator[Rect | Edge | Text]:
-        """Yield all that is drawn around and below boxes."""
+        """Yield the shapes around and below the boxes."""
         for f in self.frames:
             yield Rect("frame", f.x, f.y, f.width, f.height, 8)
             if f.part.heading:
@@ -240,7 +240,7 @@ def _key_width(kind: str) -> float:
 
 
 def svg(scene: Scene, theme: Theme | None = None) -> str:
-    """Return a picture as SVG: of one theme, or of both."""
+    """Return a picture as SVG, in one theme or in both."""
     return "\n".join(_svg(scene, theme)) + "\n"
 
 

@@ -52,12 +52,12 @@ class Vertex:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether nothing computed it."""
+        """True for parameters, constants and other inputs."""
         return self.kind not in ("operation", "gradient")
 
     @property
     def type(self) -> str:
-        """Dtype and shape as one reads them, such as ``float32 (3, 4)``."""
+        """Dtype and shape as text, such as ``float32 (3, 4)``."""
         return "" if self.shape is None else f"{self.dtype} {self.shape}"
 
 

@@ -1,4 +1,4 @@
-"""What `auto` makes of a backward: which engine runs it, and what to say of that.
+"""Choose the engine of a backward under `auto`, and explain the choice.
 
 A structure runs natively at first. Until one of them can have earned what another engine costs they
 are not told apart, as finding a structure's key takes longer than a small sweep.

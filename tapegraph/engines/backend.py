@@ -1,4 +1,4 @@
-"""Which engine and whose kernels a thread or task has chosen, and what its last backward did."""
+"""The engine and kernels of each thread or task, and the report of its last backward."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class use_backend(scopes.Scope[Any]):
 
 @dataclass(frozen=True)
 class Report:
-    """What one backward did.
+    """The report of one backward.
 
     :ivar backend: The engine that ran: ``"tensorflow"`` or ``"native"``.
     :ivar reason: Why the native engine ran, else None.

@@ -1,4 +1,4 @@
-"""Which of several ways runs a structure: one rule for engines and variants, eager and compiled.
+"""Choose among engines and variants by measured cost, for backwards and compiled steps alike.
 
 The first way runs until that has cost what trying another one will, as skis are bought when renting
 them has cost as much. Then the other one is measured by three runs, and the faster one stays. Each
@@ -43,7 +43,7 @@ class Ledger:
 
     @property
     def surplus(self) -> float:
-        """What may be paid for trying."""
+        """The budget for trying another way, in seconds."""
         return self.spent - self.paid
 
 
@@ -83,17 +83,17 @@ class Way:
 
     @property
     def run(self) -> float:
-        """What one run takes, in seconds: the median, for the best of a few is luck."""
+        """The median seconds of a run; the best of a few is luck."""
         return median_of(self.times) if self.times else NEVER
 
     @property
     def price(self) -> float:
-        """What trying it is taken to cost now, in seconds."""
+        """The estimated cost of trying it now, in seconds."""
         return self.loading() + self.compiling()
 
     @property
     def title(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         title = registry.engine(self.engine).title
         return f"{title} with {self.variant}" if self.variant else title
 
@@ -140,7 +140,26 @@ class Choice:
         if self.ledger.spent < self._until:
             return self._decision
         with self._lock():
-            self._decide()
+            self._until, spent = 0.0, self.ledger.spent
+            trial = self._trial
+            if trial is not None and self._is_judged(trial):
+                if trial.run <= EDGE * self.stands.run:
+                    place = self.others.index(trial)
+                    self.others[place], self.stands = self.stands, trial
+                self._trial = trial = None
+            if trial is None and len(self.stands.times) == TRIALS:
+                untried = [way for way in self.others if way.tried is None]
+                lacks = [NEVER if way in untried[1:] else self._lack(way) for way in self.others]
+                trial = next((w for w, s in zip(self.others, lacks, strict=True) if s <= 0.0), None)
+                if trial is None:
+                    soon = min([*lacks, spent * _LOOK_AGAIN]) if lacks else NEVER
+                    self._until = (spent + soon) * (1 - 1e-9)  # sums are rounded
+                else:
+                    self._trial = trial
+                    trial.times.clear()
+                    trial.tried = self.stands.tried = spent
+            way = trial or self.stands
+            self._decision = Decision(way, self._why_native() if way is self.stands else None, self)
             return self._decision
 
     def took(self, way: Way, seconds: float, preparing: float = 0.0, runs: int = 1) -> None:
@@ -193,29 +212,6 @@ class Choice:
         """Return the way of the same engine that is no variant."""
         ways = (self.stands, *self.others)
         return next(x for x in ways if x.engine == way.engine and not x.variant)
-
-    def _decide(self) -> None:
-        """Choose what runs from now on, and until when."""
-        self._until, spent = 0.0, self.ledger.spent
-        trial = self._trial
-        if trial is not None and self._is_judged(trial):
-            if trial.run <= EDGE * self.stands.run:
-                place = self.others.index(trial)
-                self.others[place], self.stands = self.stands, trial
-            self._trial = trial = None
-        if trial is None and len(self.stands.times) == TRIALS:
-            untried = [way for way in self.others if way.tried is None]
-            lacks = [NEVER if way in untried[1:] else self._lack(way) for way in self.others]
-            trial = next((w for w, s in zip(self.others, lacks, strict=True) if s <= 0.0), None)
-            if trial is None:
-                soon = min([*lacks, spent * _LOOK_AGAIN]) if lacks else NEVER
-                self._until = (spent + soon) * (1 - 1e-9)  # sums are rounded
-            else:
-                self._trial = trial
-                trial.times.clear()
-                trial.tried = self.stands.tried = spent
-        way = trial or self.stands
-        self._decision = Decision(way, self._why_native() if way is self.stands else None, self)
 
     def _is_judged(self, way: Way) -> bool:
         """Return whether a way on trial was measured often enough."""

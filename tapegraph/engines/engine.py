@@ -1,4 +1,4 @@
-"""What an engine is: it says which programs it runs, and gives their gradients."""
+"""The interface of engines: which programs they run, and their gradients."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EngineDeclined(Exception):
 
 
 class Outcome(NamedTuple):
-    """Gradients of one run, whether its program was found compiled, and what compiling it took."""
+    """Gradients of one run, whether its program was cached, and the seconds of compiling it."""
 
     grads: list[Array]
     cached: bool = False
@@ -63,7 +63,7 @@ Carried = Mapping[int, int | None]
 
 
 class Many(NamedTuple):
-    """What a program is asked for that runs many times at once.
+    """A request to run a program many times at once.
 
     :ivar results: How many outputs are wanted of every run: the first ones. Of others the last
         run's.
@@ -94,15 +94,15 @@ class WholeProgram(Protocol):
 
     @property
     def variants(self) -> dict[str, float]:
-        """What compiling each of its variants is taken to cost in seconds, by its name."""
+        """The estimated seconds of compiling each variant, by name."""
 
     @property
     def compile_seconds(self) -> float:
-        """What its runs have spent compiling so far."""
+        """The seconds that its runs have spent compiling so far."""
 
     @property
     def note(self) -> str:
-        """What to say of its variants, after the engine's name."""
+        """A note on its variants, for messages."""
 
     def run(self, values: list[Any], changes: Any = None) -> Any:
         """Return the outputs, and the new values of the state that changes: two lists.

@@ -1,4 +1,4 @@
-"""What follows where an engine does not run a program: the native one does, and that is said once.
+"""Fall back to the native engine, and warn once per cause.
 
 A program that an engine *declined* or has a *bug* with is not for it, now or later; a *transient*
 failure may not come again.
@@ -45,7 +45,18 @@ def account(name: str, error: Exception) -> Failure:
             return failure
     else:
         raise_interrupt(error)
-        failure, cause = _failure(name, error), f"{type(error).__name__} at {_origin(error)}"
+        trace = "".join(traceback.format_exception(error))
+        try:
+            engine = registry.engine(name)
+        except Exception:  # it does not even load
+            title, transient = f"the engine {name}", False
+        else:
+            title, transient = engine.title, engine.is_transient(error)
+        kind = type(error).__name__
+        failure = Failure(f"{title} failed: {kind}: {error}", trace, transient)
+        tail = traceback.walk_tb(error.__traceback__)
+        places = [f"{frame.f_code.co_filename}:{line}" for frame, line in tail]
+        cause = f"{kind} at {''.join(places[-1:])}"  # the same place again is the same cause
     if strict():
         raise RuntimeError(f"backward: {failure.reason} ({STRICT} is set)") from error
     with _lock():
@@ -56,22 +67,3 @@ def account(name: str, error: Exception) -> Failure:
         logger().warning(message)
         warn(message, RuntimeWarning)
     return failure
-
-
-def _failure(name: str, error: Exception) -> Failure:
-    trace = "".join(traceback.format_exception(error))
-    try:
-        engine = registry.engine(name)
-    except Exception:  # it does not even load
-        title, transient = f"the engine {name}", False
-    else:
-        title, transient = engine.title, engine.is_transient(error)
-    return Failure(f"{title} failed: {type(error).__name__}: {error}", trace, transient)
-
-
-def _origin(error: Exception) -> str:
-    """Return where an error was raised: the same place again is the same cause."""
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        place = f"{frame.f_code.co_filename}:{line}"
-    return place

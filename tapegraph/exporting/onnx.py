@@ -29,7 +29,7 @@ from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording, touches_complex
 from tapegraph.saving import files
-from tapegraph.typed import Pytree
+from tapegraph.typed import DType, Fun, Pytree
 
 # A file is one message of protobuf's, of 2**31 bytes at most: nodes and names included.
 LARGEST = 2_000_000_000
@@ -119,7 +119,7 @@ class OnnxGraph:
         return (grown + value.base if value.base else grown).to(dtype)
 
 
-def _wide(kind: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _wide(kind: str, dtype: DType) -> DType:
     """Return the type in which onnxruntime computes a node; for most that is the type itself."""
     if dtype.kind not in "biu" or kind in _EVERY_TYPE:
         return dtype
@@ -144,7 +144,7 @@ class Wire:
 
     graph: OnnxGraph
     name: str
-    dtype: np.dtype[Any]
+    dtype: DType
     shape: tuple[Any, ...] = ()
 
     __add__, __sub__, __mul__, __truediv__ = map(_formula, ("Add", "Sub", "Mul", "Div"))
@@ -443,7 +443,7 @@ ROWS: dict[str, Rule] = {
 # The file
 
 
-def export(f: Callable[..., Any], path: str, arguments: Arguments, params: Pytree) -> None:
+def export(f: Fun, path: str, arguments: Arguments, params: Pytree) -> None:
     """Write an ONNX file; see `tapegraph.export`."""
     try:
         onnx = importlib.import_module("onnx")

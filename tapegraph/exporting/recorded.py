@@ -6,7 +6,7 @@ from one to the next, also to a third, is a free length; what differs otherwise 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from tapegraph.recording.op import INPUT, PARAM, SCALAR, OpKind
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.parameters import collected
-from tapegraph.typed import Array, Pytree
+from tapegraph.typed import Array, Fun, Pytree
 
 # That follow each other, so that what a length grows by is a whole number.
 TWO_SIZES = (4, 5)
@@ -45,11 +45,11 @@ class Places(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What one call of a function recorded: its program, its arguments' leaves, and its result."""
+    """One recorded call of a function: its program, the leaves of its arguments, and its result."""
 
     recording: Recording
     inputs: list[int | None]  # the slot of each argument, None where nothing reads it
-    result: Any  # of the function's own form, with tensors
+    result: Pytree  # of the function's own form, with tensors
 
     @property
     def values(self) -> list[Array]:
@@ -66,9 +66,7 @@ class FreeFunction:
     :ivar parameters: Those that the function read, by slot.
     """
 
-    def __init__(
-        self, op: str, f: Callable[..., Any], arrays: Sequence[Array], batched: Sequence[bool]
-    ) -> None:
+    def __init__(self, op: str, f: Fun, arrays: Sequence[Array], batched: Sequence[bool]) -> None:
         self.op = op
         self._f = f
         self.batched = list(batched)
@@ -184,7 +182,7 @@ class FreeFunction:
         return ValueError(message(self.op, received, "the same program each time", fix))
 
 
-def _record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded:
+def _record(op: str, f: Fun, arrays: Sequence[Array]) -> Recorded:
     """Record one call; whatever state it changed is taken back."""
     capture = Capture()
     with capture:
@@ -207,14 +205,14 @@ def _record(op: str, f: Callable[..., Any], arrays: Sequence[Array]) -> Recorded
     return Recorded(recording, [slots.get(id(x)) for x in inputs], result)
 
 
-def _result(op: str, value: Any) -> Node:
+def _result(op: str, value: Pytree) -> Node:
     if isinstance(value, Node):
         return value
     fix = "Compute it with the arguments, and return tensors in a dict, list or tuple."
     raise TypeError(message(op, f"{kind_of(value)} as a result", "tensors", fix))
 
 
-def _name(f: Any) -> str:
+def _name(f: Fun) -> str:
     return str(getattr(f, "__name__", type(f).__name__))
 
 
@@ -249,7 +247,7 @@ def _followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
     return Places(longest.take([0], axis), step, axis, shape[axis])
 
 
-def _nested(value: Any) -> Any:
+def _nested(value: Pytree) -> Pytree:
     return tuple(map(_nested, value)) if isinstance(value, list) else value
 
 
@@ -293,7 +291,7 @@ class Arguments(NamedTuple):
     batched: list[bool]
 
 
-def arguments_of(op: str, f: Callable[..., Any], examples: Sequence[Any], batch: bool) -> Arguments:
+def arguments_of(op: str, f: Fun, examples: Sequence[Any], batch: bool) -> Arguments:
     """Return the arguments that examples stand for; a batch is as long as the first of them."""
     if not examples:
         fix = "Pass one per argument: tg.export(f, path, x)."
@@ -310,7 +308,7 @@ def arguments_of(op: str, f: Callable[..., Any], examples: Sequence[Any], batch:
     return Arguments(names, arrays, batched)
 
 
-def output_names(op: str, result: Any) -> list[str]:
+def output_names(op: str, result: Pytree) -> list[str]:
     """Return the names of what a function returns: ``output``, or a dict's keys."""
     if isinstance(result, Mapping):
         names = list(result)
@@ -356,7 +354,7 @@ class ParameterNames:
         return list(self._named.values())
 
     def of(self, param: Node) -> str | None:
-        """Return the name of a parameter; None of one that is to stay a constant."""
+        """Return the name of a parameter, or None for one that is exported as a constant."""
         if self._all and id(param) not in self._names:
             self._add(param, param.name)
         return self._names.get(id(param))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
 from typing import Any
 
 from tapegraph.errors import check_callable, path_of
 from tapegraph.exporting.recorded import arguments_of
-from tapegraph.typed import ArrayLike, Pytree
+from tapegraph.typed import ArrayLike, Fun, Pytree
 
 _FORM = "Write tg.export(f, path, x), with an example for each argument of f."
 
 
 def export(
-    f: Callable[..., Any],
+    f: Fun,
     path: str | os.PathLike[str],
     *examples: ArrayLike,
     params: Pytree = None,
@@ -79,7 +78,7 @@ def export(
     target.export(f, where, arguments_of("export", f, examples, batch), params)
 
 
-def function(f: Callable[..., Any], params: Pytree = None) -> Any:
+def function(f: Fun, params: Pytree = None) -> Any:
     """Return a function of arrays as a ``tf.function``, for use inside TensorFlow.
 
     In ``tf.data.Dataset.map``, in a Keras layer or in another ``tf.function`` its nodes become part

@@ -59,7 +59,7 @@ def cond(
     :param pred: A bool or a number without axes; a number is true where it is not zero.
     :param true_fn, false_fn: They take the operands and return tensors of the same types, and
         dicts, lists and tuples of them.
-    :param operands: Numbers, arrays, tensors, and dicts, lists and tuples of them.
+    :param *operands: Numbers, arrays, tensors, and dicts, lists and tuples of them.
     :returns: What the function returns, as Tensors.
     :raises TypeError: A function is not callable, or the two return other structures or types.
     :raises ValueError: ``pred`` has axes.
@@ -78,11 +78,11 @@ def cond(
 
 
 def switch(index: Operand, branches: Sequence[Callable[..., Any]], *operands: Pytree) -> Pytree:
-    """Run one of several functions: ``branches[index](*operands)``.
+    """Run one of several functions, ``branches[index]``, on the operands.
 
     :param index: An integer without axes; one out of range counts as the nearest, as in JAX.
     :param branches: The functions, as for `cond`.
-    :param operands: What they take.
+    :param *operands: What they take.
     :returns: What the function returns, as Tensors.
     :raises TypeError: A function is not callable, ``index`` is no integer, or functions return
         other structures or types.

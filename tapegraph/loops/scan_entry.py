@@ -163,7 +163,9 @@ def _forward(
     return (*map(np.array, last), *stacks, *kept)
 
 
-def vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
+def scan_vjp(
+    needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: Any
+) -> list[Any]:
     """Run the backward of the rounds, from the last to the first.
 
     Gradients are added up in the order in which a sweep through the rounds adds them: what the
@@ -296,7 +298,7 @@ def vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: 
 # Derivatives as scans of their own
 
 
-def recorded(
+def recorded_scan_vjp(
     needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, **attrs: Any
 ) -> list[Any]:
     """Return the backward as a scan: it runs the other way, and carries cotangents."""
@@ -513,5 +515,5 @@ SCAN = Op(
     _forward,
     several=True,
     takes_complex=True,
-    rules=Rules(vjp, _jvp, None, recorded, _batch),
+    rules=Rules(scan_vjp, _jvp, None, recorded_scan_vjp, _batch),
 )

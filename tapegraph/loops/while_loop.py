@@ -95,15 +95,15 @@ def while_loop(
 
 # The entry
 
-Lists = tuple[list[Any], list[Any], list[Any]]
+ByRole = tuple[list[Any], list[Any], list[Any]]
 
 
-def _run(cond: SubProgram, body: SubProgram, lists: Lists, max_steps: int | None) -> Sequence[Any]:
+def _run(cond: SubProgram, body: SubProgram, lists: ByRole, max_steps: int | None) -> Sequence[Any]:
     attrs = {"cond": cond, "body": body, "carries": len(lists[2]), "max_steps": max_steps}
     return apply(WHILE_LOOP, (*lists[0], *lists[1], *lists[2]), attrs)  # type: ignore[no-any-return]
 
 
-def _by_role(inputs: Sequence[Any], cond: SubProgram, carries: int) -> Lists:
+def _by_role(inputs: Sequence[Any], cond: SubProgram, carries: int) -> ByRole:
     first, last = len(cond.inputs) - carries, len(inputs) - carries
     return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
 
@@ -165,7 +165,7 @@ def _vjp(
     start = len(of_cond)
     outs = [None] * carries + stacks
     attrs = _as_scan(body, carries, len(kept))
-    grads = scan_entry.vjp(needs[start:], g[:carries], outs, *of_body, *first, **attrs)
+    grads = scan_entry.scan_vjp(needs[start:], g[:carries], outs, *of_body, *first, **attrs)
     of_test = [
         np.zeros_like(x) if need and x.dtype.kind in "fc" else None
         for x, need in zip(of_cond, needs[:start], strict=True)
@@ -219,7 +219,7 @@ def _recorded(
     outs = apply(scan_entry.SCAN, given, attrs)
     wanted = [*[False] * (len(given) - len(needs) + start), *needs[start:]]
     seeds = [*g[:carries], *[None] * carries]
-    grads = scan_entry.recorded(wanted, seeds, outs, *given, **attrs)
+    grads = scan_entry.recorded_scan_vjp(wanted, seeds, outs, *given, **attrs)
     of_rest = [
         zeros(x) if need and x.dtype.kind in "fc" else None
         for x, need in zip(of_cond[:start], needs[:start], strict=True)

@@ -31,7 +31,7 @@ from tapegraph.recording.record import (
     unary,
 )
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import AnyKind, Array, ArrayLike, Kind, Operand, Shape, Tensor
+from tapegraph.typed import AnyKind, Array, ArrayLike, DuckArray, Fun, Kind, Operand, Shape, Tensor
 
 __all__ = [
     "abs",
@@ -255,7 +255,7 @@ def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 
 @np.errstate(over="ignore")  # far below zero exp(-x) is infinite, and the result 0
-def logistic(x: Array) -> Any:
+def logistic(x: Array) -> DuckArray:
     """``1 / (1 + exp(-x))`` on an array."""
     odds = np.exp(0.0 - x)
     odds += 1.0
@@ -271,7 +271,7 @@ def sigmoid(x: AnyKind | ArrayLike, /) -> AnyKind:
     """
 
 
-def _relu(x: Array) -> Any:
+def _relu(x: Array) -> DuckArray:
     if x.dtype.kind != "f":
         return np.maximum(x, 0)
     return np.clip(x, 0.0, np.inf) if x.size > _LARGE else np.maximum(x, 0.0)
@@ -311,8 +311,8 @@ def fabs(x: Kind | ArrayLike, /) -> Kind:
 
 
 @np.errstate(over="ignore")  # of an infinite x^3 tanh is 1, as of a large one
-def _gelu(x: Array) -> Any:
-    out: Any = x * (GELU_SCALE * GELU_CUBIC) * x
+def _gelu(x: Array) -> DuckArray:
+    out: DuckArray = x * (GELU_SCALE * GELU_CUBIC) * x
     out += GELU_SCALE
     out *= x
     out = np.tanh(out)
@@ -338,7 +338,7 @@ def gelu(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 
 @np.errstate(over="ignore")
-def _silu(x: Array) -> Any:
+def _silu(x: Array) -> DuckArray:
     odds = np.exp(0.0 - x)
     odds += 1.0
     return x / odds
@@ -371,10 +371,10 @@ SINC_NEAR = 0.02
 SINC_SERIES = (10.0, 28.0, 54.0)
 
 
-def sinc_slope_series(x: Any) -> Any:
+def sinc_slope_series(x: DuckArray) -> DuckArray:
     """``sinc'`` near 0, ``-pi^2 x / 3 (1 - u/10 (1 - u/28 (1 - u/54)))`` with ``u = (pi x)^2``."""
     u = x * x * (math.pi * math.pi)
-    total: Any = 1.0
+    total: DuckArray = 1.0
     for divisor in reversed(SINC_SERIES):
         total = 1.0 - u * (1.0 / divisor) * total
     return x * (-math.pi * math.pi / 3.0) * total
@@ -506,7 +506,7 @@ def arctanh(x: Kind | ArrayLike, /) -> Kind:
     """
 
 
-def _sinc(x: Array) -> Any:
+def _sinc(x: Array) -> DuckArray:
     angle = math.pi * np.where(x == 0, 1.0e-20, x)  # as NumPy has it
     return np.sin(angle) / angle
 
@@ -577,7 +577,7 @@ def float_power(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     return pow(_floating("float_power", x1, "x1"), _floating("float_power", x2, "x2"))
 
 
-def _floating(op: str, value: Any, argument: str) -> Any:
+def _floating(op: str, value: DuckArray, argument: str) -> DuckArray:
     """Return an operand with integers as floats."""
     value = operand(op, value, argument)
     if isinstance(value, (int, float)):
@@ -631,7 +631,7 @@ def rad2deg(x: Kind | ArrayLike, /) -> Kind:
     return _in_units("rad2deg", x, 180.0, math.pi)
 
 
-def _in_units(op: str, x: Any, wanted: float, given: float) -> Any:
+def _in_units(op: str, x: DuckArray, wanted: float, given: float) -> DuckArray:
     if is_complex(x):
         raise real_only(op)
     # NumPy divides the two in the dtype of the numbers.
@@ -693,7 +693,7 @@ def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """
 
 
-def _check_broadcast(op: str, *operands: Any) -> None:
+def _check_broadcast(op: str, *operands: DuckArray) -> None:
     shapes = [getattr(x, "shape", ()) for x in operands]
     try:
         np.broadcast_shapes(*shapes)
@@ -713,7 +713,9 @@ def limits_of(dtype: np.dtype[Any]) -> tuple[float, float]:
     return int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
 
 
-def _clip(x: Any, low: Any, high: Any) -> Any:
+def _clip(x: DuckArray, low: DuckArray, high: DuckArray) -> DuckArray:
+    if getattr(x, "dtype", None) == np.float64:  # to which nothing overflows
+        return np.clip(x, low, high)
     return watched("clip", np.clip, x, low, high)
 
 
@@ -736,9 +738,14 @@ def clip(
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
     """
+    for name, value, other, given in (("a_min", a_min, "min", min), ("a_max", a_max, "max", max)):
+        if value is not None and given is not None:
+            received = f"both {name}= and {other}="
+            raise TypeError(message("clip", received, "one of them", f"Leave {other}= away."))
     x = operand("clip", a, "a")
-    low = _bound("a_min", a_min, "min", min)
-    high = _bound("a_max", a_max, "max", max)
+    low, high = min if a_min is None else a_min, max if a_max is None else a_max
+    low = None if low is None else operand("clip", low, "a_min")
+    high = None if high is None else operand("clip", high, "a_max")
     if low is None and high is None:
         return tensor_like("clip", x)
     if low is None or high is None:  # then that of the dtype, which limits nothing
@@ -753,16 +760,8 @@ def clip(
         raise
 
 
-def _bound(name: str, value: Any, other_name: str, other: Any) -> Any:
-    if value is not None and other is not None:
-        received = f"both {name}= and {other_name}="
-        raise TypeError(message("clip", received, "one of them", f"Leave {other_name}= away."))
-    value = other if value is None else value
-    return None if value is None else operand("clip", value, name)
-
-
 @unary("sign", np.sign)
-def _sign(x: Any, /) -> Any: ...
+def _sign(x: DuckArray, /) -> DuckArray: ...
 
 
 @implements(np.sign)
@@ -852,11 +851,11 @@ def floor_divide(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 
 @implements(np.divmod)
-def _divmod(a: Any, b: Any) -> Any:
+def _divmod(a: DuckArray, b: DuckArray) -> DuckArray:
     return floor_divide(a, b), mod(a, b)
 
 
-def _real_pair(op: str, x1: Any, x2: Any) -> tuple[Any, Any]:
+def _real_pair(op: str, x1: DuckArray, x2: DuckArray) -> tuple[DuckArray, DuckArray]:
     if is_complex(x1, x2):
         raise real_only(op)
     a, b = operand(op, x1, "x1"), operand(op, x2, "x2")
@@ -876,7 +875,7 @@ def fmod(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     return mod(a * side, _size(b)) * side
 
 
-def _side(x: Any) -> Any:
+def _side(x: DuckArray) -> DuckArray:
     """Return 1 or -1, by the sign bit; a number for a number, which leaves float32 as it is."""
     if isinstance(x, (int, float)):
         return math.copysign(1.0, x)
@@ -885,7 +884,7 @@ def _side(x: Any) -> Any:
     return np.where(np.signbit(numbers(x)), -1.0, 1.0).astype(x.dtype)
 
 
-def _size(x: Any) -> Any:
+def _size(x: DuckArray) -> DuckArray:
     return math.fabs(x) if isinstance(x, (int, float)) else abs(x)
 
 
@@ -1043,7 +1042,9 @@ def full_like(
     return as_leaf(watched("full_like", np.full, ones.shape, detached(fill), ones.dtype))
 
 
-def _filled(op: str, a: Any, value: int, dtype: Any, shape: Any, argument: str = "a") -> Any:
+def _filled(
+    op: str, a: DuckArray, value: int, dtype: Any, shape: Any, argument: str = "a"
+) -> DuckArray:
     like = tensor_like(op, a, argument)
     lengths = like.shape if shape is None else int_tuple(op, "shape", shape)
     array = np.full(lengths, value, like.dtype if dtype is None else dtype)
@@ -1092,19 +1093,19 @@ if hasattr(np, "astype"):  # NumPy 2.1
 
 
 @unary("real", lambda x: x.real.copy(), takes_complex=True)
-def _real(x: Any, /) -> Any: ...
+def _real(x: DuckArray, /) -> DuckArray: ...
 
 
 @unary("imag", lambda x: x.imag.copy(), takes_complex=True)
-def _imag(x: Any, /) -> Any: ...
+def _imag(x: DuckArray, /) -> DuckArray: ...
 
 
 @unary("angle", np.angle, takes_complex=True)
-def _angle(x: Any, /) -> Any: ...
+def _angle(x: DuckArray, /) -> DuckArray: ...
 
 
 @unary("conj", np.conjugate, takes_complex=True)
-def _conj(x: Any, /) -> Any: ...
+def _conj(x: DuckArray, /) -> DuckArray: ...
 
 
 @implements(np.real)
@@ -1129,7 +1130,7 @@ def imag(val: Operand) -> Tensor:
     return _imag(x) if is_complex(x) else _filled("imag", x, 0, None, None, "val")
 
 
-def complex_of(x1: Array, x2: Array) -> Any:
+def complex_of(x1: Array, x2: Array) -> DuckArray:
     """Return the complex numbers of real and imaginary parts."""
     shape = np.broadcast_shapes(np.shape(x1), np.shape(x2))
     out = np.empty(shape, np.result_type(x1, x2, np.complex64))
@@ -1218,7 +1219,7 @@ def where(
     >>> tg.where([1, 0], [1.0, 2.0], -1.0).data
     array([ 1., -1.])
     """
-    cond: Any = condition
+    cond: DuckArray = condition
     if hasattr(type(cond), "__tapegraph_apply__") and hasattr(cond, "detach"):
         cond = cond.detach()  # a condition carries no tangent
     if x is None and y is None:
@@ -1236,7 +1237,7 @@ def where(
         raise ValueError(message("where", received, "shapes that broadcast together")) from error
 
 
-def numeric_mask(cond: Any) -> Array:
+def numeric_mask(cond: DuckArray) -> Array:
     """Return a condition as a bool array of its own memory."""
     wrapped = operand("where", cond, "condition")
     return np.array(getattr(wrapped, "_array", wrapped), dtype=np.bool_)
@@ -1245,10 +1246,10 @@ def numeric_mask(cond: Any) -> Array:
 # Comparisons and predicates: plain arrays, and operations in a captured step
 
 
-def _predicate(name: str, function: Any) -> None:
+def _predicate(name: str, function: Fun) -> None:
     op = Op(name, function, kind=OpKind.COMPARISON, differentiable=(), takes_complex=True)
 
-    def record(*operands: Any) -> Any:
+    def record(*operands: DuckArray) -> DuckArray:
         arguments = ("x1", "x2") if len(operands) == 2 else ("x",)
         recorded = (operand(name, v, k) for v, k in zip(operands, arguments, strict=True))
         return apply(op, tuple(recorded))
@@ -1276,8 +1277,8 @@ for _function in _PREDICATES:
     _predicate(_function.__name__, _function)
 
 
-def _of_masks(bitwise: Any, logical: Any) -> None:
-    def record(*masks: Any) -> Any:
+def _of_masks(bitwise: Fun, logical: Fun) -> None:
+    def record(*masks: DuckArray) -> DuckArray:
         for mask in masks:
             if np.result_type(mask) != np.bool_:
                 fix = "Compare it with something."
@@ -1295,8 +1296,8 @@ _of_masks(np.invert, np.logical_not)
 
 @without_gradient(np.isclose)
 def _is_close(
-    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> Any:
+    a: DuckArray, b: DuckArray, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> DuckArray:
     near = np.logical_and(np.isfinite(b), abs(a - b) <= atol + rtol * abs(b))
     same = np.logical_or(near, a == b)
     both = np.logical_and(np.isnan(a), np.isnan(b))

@@ -18,7 +18,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
-from tapegraph.typed import ArrayLike, Axes, Kind
+from tapegraph.typed import ArrayLike, Axes, DuckArray, Kind
 
 __all__ = [
     "fft",
@@ -299,7 +299,7 @@ def fftconvolve(
     return out[tuple(middle)]
 
 
-def _convolved(op: str, a: Any, b: Any, axes: Any) -> list[int]:
+def _convolved(op: str, a: DuckArray, b: DuckArray, axes: Any) -> list[int]:
     """Return the axes along which neither array is a single element; others must broadcast."""
     received = f"shapes {a.shape} and {b.shape}"
     if a.ndim != b.ndim or not (a.size and b.size):
@@ -318,7 +318,7 @@ def _fast_length(n: int) -> int:
     return min(odd << max(0, math.ceil(n / odd) - 1).bit_length() for odd in powers)
 
 
-def __ua_function__(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def __ua_function__(method: Any, args: tuple[DuckArray, ...], kwargs: dict[str, Any]) -> DuckArray:
     """Run a function of `scipy.fft` on tensors, in ``scipy.fft.set_backend(tg.fft)``.
 
     NotImplemented, which leaves it to SciPy, for plain arrays and for what is not recorded here.
@@ -337,7 +337,7 @@ def __ua_function__(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return globals()[name](x, **options)
 
 
-def _several(op: str, kind: Op, a: Any, s: Any, axes: Any, norm: Any) -> Any:
+def _several(op: str, kind: Op, a: DuckArray, s: DuckArray, axes: Any, norm: Any) -> DuckArray:
     x = tensor_like(op, a, "a")
     scaled, along = _norm(op, norm), _axes(op, x, s, axes)
     x = _fitted(op, x, s, along)
@@ -354,7 +354,7 @@ def _norm(op: str, norm: Any) -> str:
     return norm
 
 
-def _axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
+def _axes(op: str, x: DuckArray, s: DuckArray, axes: Any) -> tuple[int, ...]:
     """Return the axes to transform along, as NumPy chooses them."""
     if axes is None:
         count = x.ndim if s is None else len(int_tuple(op, "s", s))
@@ -366,7 +366,7 @@ def _axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
     return tuple(one_axis(op, axis, x.ndim) for axis in chosen)
 
 
-def _some_axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
+def _some_axes(op: str, x: DuckArray, s: DuckArray, axes: Any) -> tuple[int, ...]:
     """Return the axes of a transform of real numbers, which needs one, each once."""
     along = _axes(op, x, s, axes)
     if not along or len(set(along)) != len(along):
@@ -374,7 +374,7 @@ def _some_axes(op: str, x: Any, s: Any, axes: Any) -> tuple[int, ...]:
     return along
 
 
-def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:
+def _fitted(op: str, x: DuckArray, s: DuckArray, axes: tuple[int, ...]) -> DuckArray:
     """Cut an array, or fill it up with zeros at its ends, to the lengths ``s`` along axes."""
     lengths = [x.shape[axis] for axis in axes] if s is None else int_tuple(op, "s", s)
     if len(lengths) != len(axes):
@@ -393,7 +393,7 @@ def _fitted(op: str, x: Any, s: Any, axes: tuple[int, ...]) -> Any:
     return x
 
 
-def _shifted(op: str, x: Any, axes: Any, distance: Any) -> Any:
+def _shifted(op: str, x: DuckArray, axes: Any, distance: Any) -> DuckArray:
     array = tensor_like(op, x)
     along = ordered_axes(op, "axes", range(array.ndim) if axes is None else axes, array.ndim)
     if not along:

@@ -27,6 +27,7 @@ from tapegraph.ops.shape import (
     stack,
     swapaxes,
 )
+from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.numpy_functions import (
     array_of,
@@ -43,6 +44,7 @@ from tapegraph.typed import (
     ArrayLike,
     Axes,
     AxisIndex,
+    DuckArray,
     Index,
     Kind,
     Operand,
@@ -84,7 +86,7 @@ __all__ = [
 ]
 
 
-def _along(op: str, value: Any, argument: str, axis: SupportsIndex | None) -> tuple[Any, int]:
+def _along(op: str, value: DuckArray, argument: str, axis: SupportsIndex | None) -> tuple[Any, int]:
     """Return a tensor and one of its axes; where none is given, the elements along one axis."""
     x = tensor_like(op, value, argument)
     return (ravel(x), 0) if axis is None else (x, one_axis(op, axis, x.ndim))
@@ -168,7 +170,7 @@ def dsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
     return _cut("dsplit", _with_axes("dsplit", ary, 3), indices_or_sections, 2, even=True)
 
 
-def _with_axes(name: str, ary: Any, least: int, argument: str = "ary") -> Any:
+def _with_axes(name: str, ary: Any, least: int, argument: str = "ary") -> DuckArray:
     x = tensor_like(name, ary, argument)
     if x.ndim < least:
         raise ValueError(message(name, f"shape {x.shape}", f"at least {least} axes"))
@@ -177,7 +179,7 @@ def _with_axes(name: str, ary: Any, least: int, argument: str = "ary") -> Any:
 
 def _cut(
     name: str, ary: Any, indices_or_sections: Any, axis: SupportsIndex, *, even: bool
-) -> list[Any]:
+) -> list[DuckArray]:
     x = tensor_like(name, ary, "ary")
     along = one_axis(name, axis, x.ndim)
     length = x.shape[along]
@@ -251,7 +253,7 @@ def _widths(pad_width: Any, ndim: int) -> Array:
     return widths
 
 
-def _pairs(argument: str, value: Any, ndim: int) -> Array:
+def _pairs(argument: str, value: DuckArray, ndim: int) -> Array:
     """Return a number, a pair, or a pair an axis as one pair an axis."""
     try:
         return np.broadcast_to(np.asarray(value), (ndim, 2))
@@ -261,7 +263,7 @@ def _pairs(argument: str, value: Any, ndim: int) -> Array:
         raise ValueError(message("pad", received, expected)) from None
 
 
-def _framed(x: Any, widths: Array, fills: Array) -> Any:
+def _framed(x: DuckArray, widths: Array, fills: Array) -> DuckArray:
     """Put constants around an array; a later axis' ones fill the corners."""
     for axis, width in enumerate(widths.tolist()):
         if width == [0, 0]:
@@ -416,13 +418,13 @@ def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple(slice(b, b + n) for b, n in zip(begin.tolist(), size, strict=True))
 
 
-def basic_key(begin: Array, plan: tuple[Any, ...]) -> tuple[Any, ...]:
+def basic_key(begin: Array, plan: tuple[DuckArray, ...]) -> tuple[DuckArray, ...]:
     """Rebuild a basic index from its plan and the offset it starts at along each item.
 
     The plan has one item per item of the index: ``None`` for a new axis, ``"int"`` for an axis
     that is dropped, or ``(length, step)`` for a slice.
     """
-    key: list[Any] = []
+    key: list[DuckArray] = []
     for part, start in zip(plan, begin.tolist(), strict=True):
         if part is None:
             key.append(None)
@@ -435,29 +437,29 @@ def basic_key(begin: Array, plan: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(key)
 
 
-def _tensor_slice(x: Array, begin: Array, *, size: tuple[int, ...]) -> Any:
+def _tensor_slice(x: Array, begin: Array, *, size: tuple[int, ...]) -> DuckArray:
     return x[slice_key(begin, size)]
 
 
-def _gather(x: Array, indices: Array, *, axis: int) -> Any:
+def _gather(x: Array, indices: Array, *, axis: int) -> DuckArray:
     return x.take(indices, axis=axis)
 
 
-def _getitem(x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]) -> Any:
+def _getitem(x: Array, begin: Array, end: Array, *, plan: tuple[DuckArray, ...]) -> DuckArray:
     return x[basic_key(begin, plan)]
 
 
-def _index(x: Array, *arrays: Array, plan: tuple[Any, ...]) -> Any:
+def _index(x: Array, *arrays: Array, plan: tuple[DuckArray, ...]) -> DuckArray:
     return x[advanced_key(arrays, plan)]
 
 
-def _scatter(x: Array, places: Array, *, shape: tuple[int, ...]) -> Any:
+def _scatter(x: Array, places: Array, *, shape: tuple[int, ...]) -> DuckArray:
     out = np.zeros(math.prod(shape), x.dtype)
     np.add.at(out, places.ravel(), x.ravel())
     return out.reshape(shape)
 
 
-def advanced_key(arrays: tuple[Array, ...], plan: tuple[Any, ...]) -> tuple[Any, ...]:
+def advanced_key(arrays: tuple[Array, ...], plan: tuple[DuckArray, ...]) -> tuple[DuckArray, ...]:
     """Rebuild an advanced index: each ``"array"`` of the plan is the next index array."""
     left = iter(arrays)
     return tuple(next(left) if part == "array" else slice(None) for part in plan)
@@ -475,7 +477,7 @@ GATHER = Op("gather", _gather, kind=OpKind.INDEX, differentiable=(True,), takes_
 GETITEM = Op("getitem", _getitem, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
-def rolled(x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+def rolled(x: DuckArray, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> DuckArray:
     """Move elements along different axes, each by less than its length, forwards or back."""
     for distance, along in zip(shift, axis, strict=True):
         before = (slice(None),) * along
@@ -493,7 +495,7 @@ INDEX = Op("index", _index, kind=OpKind.INDEX, differentiable=(True,), takes_com
 SCATTER = Op("scatter", _scatter, kind=OpKind.INDEX, differentiable=(True,), takes_complex=True)
 
 
-def scatter(x: Kind | ArrayLike, places: Any, shape: tuple[int, ...]) -> Kind:
+def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> Kind:
     """Add each element to its place in an array of zeros: what taking elements transposes to.
 
     ``places``, int64 of ``x``'s shape, count through the flattened result; what meets adds up.
@@ -593,26 +595,26 @@ def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
     >>> tg.param([[1.0, 2.0], [3.0, 4.0]])[:, 1].data
     array([2., 4.])
     """
-    array = tensor_like("getitem", x)
+    array = x if type(x) is nodes.tensor_class else tensor_like("getitem", x)
     places, shape = key if isinstance(key, tuple) else (key,), array.shape
     if _PLACES.issuperset(map(type, places)) and len(places) <= len(shape):
-        return _basic(array, [*places, *[slice(None)] * (len(shape) - len(places))])
+        return _basic(array, shape, [*places, *[slice(None)] * (len(shape) - len(places))])
     parts = _expanded(places, shape)
     if all(map(_is_basic, parts)):
-        return _basic(array, parts)
+        return _basic(array, shape, parts)
     return _advanced(array, parts)
 
 
 _PLACES = frozenset((int, slice))
 
 
-def _is_basic(part: Any) -> bool:
+def _is_basic(part: DuckArray) -> bool:
     return part is None or isinstance(part, (int, slice))
 
 
-def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
+def _expanded(key: tuple[DuckArray, ...], shape: tuple[int, ...]) -> list[DuckArray]:
     """Return the index with arrays as ndarrays, ``...`` written out, and every axis named."""
-    parts: list[Any] = []
+    parts: list[DuckArray] = []
     for part in key:
         if isinstance(part, Node) or recorder().records(part):
             # The places of a mask decide the shape.
@@ -649,13 +651,13 @@ def _expanded(key: tuple[Any, ...], shape: tuple[int, ...]) -> list[Any]:
     return [*before, *rest, *after]
 
 
-def _are_parted(before: list[Any], after: list[Any]) -> bool:
+def _are_parted(before: list[DuckArray], after: list[DuckArray]) -> bool:
     """Return whether index arrays stand on both sides; integers next to an array are such too."""
     both = all(any(p is not None and not isinstance(p, slice) for p in s) for s in (before, after))
     return both and not all(map(_is_basic, before + after))
 
 
-def _index_array(part: Any) -> Array:
+def _index_array(part: DuckArray) -> Array:
     try:
         array = np.asarray(part)
     except ValueError as error:
@@ -664,11 +666,11 @@ def _index_array(part: Any) -> Array:
     return array if array.size else array.astype(np.intp)
 
 
-def _is_mask(part: Any) -> bool:
+def _is_mask(part: DuckArray) -> bool:
     return getattr(part, "dtype", None) == np.bool_
 
 
-def _count(parts: list[Any]) -> int:
+def _count(parts: list[DuckArray]) -> int:
     """Return how many axes an index uses up; a boolean array uses one for each of its own."""
     total = 0
     for p in parts:
@@ -677,11 +679,11 @@ def _count(parts: list[Any]) -> int:
     return total
 
 
-def _basic(x: Any, parts: list[Any]) -> Any:
+def _basic(x: DuckArray, shape: tuple[int, ...], parts: list[DuckArray]) -> DuckArray:
     begin: list[int] = []
     end: list[int] = []
-    plan: list[Any] = []
-    axis, shape = 0, x.shape
+    plan: list[DuckArray] = []
+    axis = 0
     for part in parts:
         if part is None:
             begin.append(0)
@@ -690,7 +692,11 @@ def _basic(x: Any, parts: list[Any]) -> Any:
             continue
         length = shape[axis]
         if isinstance(part, slice):
-            start, stop, step = _bounds(part, length)
+            try:
+                start, stop, step = part.indices(length)
+            except (TypeError, ValueError) as error:
+                expected = "a slice of integers with a step other than 0"
+                raise IndexError(message("getitem", repr(part), expected)) from error
             count = len(range(start, stop, step))
             if count < 2:  # the step takes none, however long
                 start, step = (start if count else 0), 1
@@ -710,22 +716,14 @@ def _basic(x: Any, parts: list[Any]) -> Any:
     return apply(GETITEM, (x, starts, ends), {"plan": tuple(plan)})
 
 
-def _bounds(part: slice, length: int) -> tuple[int, int, int]:
-    try:
-        return part.indices(length)
-    except (TypeError, ValueError) as error:
-        expected = "a slice of integers with a step other than 0"
-        raise IndexError(message("getitem", repr(part), expected)) from error
-
-
-def _advanced(x: Any, parts: list[Any]) -> Any:
+def _advanced(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
     """Record integer and boolean arrays as one ``index``, and the rest of the key around it."""
     if any(p is Ellipsis for p in parts):
         return _parted(x, parts)
     if any(_is_rest(p) for p in parts):
         return _mixed(x, parts)
     plan: list[str] = []
-    arrays: list[Any] = []
+    arrays: list[DuckArray] = []
     axis = 0
     for part in parts:
         if isinstance(part, slice):
@@ -744,24 +742,24 @@ def _advanced(x: Any, parts: list[Any]) -> Any:
     return apply(INDEX, (x, *arrays), {"plan": tuple(plan)})
 
 
-def _parted(x: Any, parts: list[Any]) -> Any:
+def _parted(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
     """Index with a new axis for a ``...`` that stands for none, and drop that axis again."""
     place = next(i for i, p in enumerate(parts) if p is Ellipsis)
     after = parts[place + 1 :]
     taken = _advanced(x, [*parts[:place], None, *after])
     behind = sum(p is None or isinstance(p, slice) for p in after)
     dropped = [0 if a == taken.ndim - 1 - behind else slice(None) for a in range(taken.ndim)]
-    return _basic(taken, dropped)
+    return _basic(taken, taken.shape, dropped)
 
 
-def _mixed(x: Any, parts: list[Any]) -> Any:
+def _mixed(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
     """Take the slices and new axes first, then the arrays: NumPy's result is the same.
 
     A new axis becomes an axis of length 1 that the arrays' part then keeps as a whole slice, so
     whether the array axes stand together, which decides where NumPy puts them, does not change.
     """
-    first: list[Any] = []
-    then: list[Any] = []
+    first: list[DuckArray] = []
+    then: list[DuckArray] = []
     for part in parts:
         if part is None or isinstance(part, slice):
             first.append(part)
@@ -772,17 +770,17 @@ def _mixed(x: Any, parts: list[Any]) -> Any:
         else:
             first.extend([slice(None)] * (part.ndim if _is_mask(part) else 1))
             then.append(part)
-    return _advanced(_basic(x, first), then)
+    return _advanced(_basic(x, x.shape, first), then)
 
 
-def _is_rest(part: Any) -> bool:
+def _is_rest(part: DuckArray) -> bool:
     """Return whether an item is no index array of one existing axis or more."""
     if _is_mask(part):
         return bool(part.ndim == 0)
     return part is None or (isinstance(part, slice) and part != slice(None))
 
 
-def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
+def _as_integers(part: DuckArray, axis: int, shape: tuple[int, ...]) -> list[DuckArray]:
     """Return the integer arrays that an index item stands for; a mask stands for its non-zeros."""
     if not _is_mask(part):
         return [part if hasattr(part, "requires_grad") else np.asarray(part)]
@@ -792,7 +790,7 @@ def _as_integers(part: Any, axis: int, shape: tuple[int, ...]) -> list[Any]:
     return list(np.nonzero(part))
 
 
-def _wrapped(op: str, indices: Any, axis: int, length: int) -> Any:
+def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
     """Return integer indices as non-negative int64, or raise naming the first out of range."""
     array = array_of(indices)
     if array.size == 0:
@@ -848,7 +846,7 @@ def take_along_axis(
     if places.ndim != x.ndim:
         received = f"indices of shape {places.shape} for shape {x.shape}"
         raise ValueError(message("take_along_axis", received, f"{x.ndim} axes"))
-    grid: list[Any] = list(np.ogrid[tuple(slice(n) for n in x.shape)])
+    grid: list[DuckArray] = list(np.ogrid[tuple(slice(n) for n in x.shape)])
     grid[along] = places
     return getitem(x, tuple(grid))
 
@@ -916,7 +914,7 @@ def select(
     array([ 1., 20., -1.])
     """
     conditions = [array_of(c) for c in condlist]
-    choices: list[Any] = list(choicelist)
+    choices: list[DuckArray] = list(choicelist)
     if not conditions or len(conditions) != len(choices):
         received = f"{len(conditions)} conditions and {len(choices)} choices"
         raise ValueError(message("select", received, "one choice per condition, and at least one"))
@@ -931,7 +929,7 @@ def select(
     return chosen
 
 
-def integers_of(name: str, argument: str, value: Any) -> Any:
+def integers_of(name: str, argument: str, value: DuckArray) -> DuckArray:
     """Return an array of integers, empty or not."""
     array = array_of(value)
     if array.dtype.kind not in "iu":
@@ -998,7 +996,7 @@ def topk(
     (array([9., 7.]), array([1, 3]))
     """
     name, count = "topk", operator.index(k)
-    array: Any = tensor_like(name, x)
+    array: DuckArray = tensor_like(name, x)
     along = one_axis(name, axis, array.ndim)
     length = array.shape[along]
     if not 0 <= count <= length:
@@ -1073,7 +1071,7 @@ def triu(m: Kind | ArrayLike, k: int = 0) -> Kind:
     return _triangle("triu", m, k, lower=False)
 
 
-def _triangle(name: str, m: Any, k: int, *, lower: bool) -> Any:
+def _triangle(name: str, m: DuckArray, k: int, *, lower: bool) -> DuckArray:
     m = tensor_like(name, m, "m")
     if m.ndim == 0:
         raise ValueError(message(name, "a 0-d array", "at least one axis"))
@@ -1085,7 +1083,7 @@ def _triangle(name: str, m: Any, k: int, *, lower: bool) -> Any:
     return where(below if lower else ~below, m, _zero_like(m))
 
 
-def _zero_like(x: Any) -> Any:
+def _zero_like(x: DuckArray) -> DuckArray:
     """Return a zero of an array's own dtype, be it integer or bool."""
     return as_leaf(np.zeros((), x.dtype))
 
@@ -1097,14 +1095,14 @@ class Outside(IndexError):
     """An index is out of range; its first argument is the index."""
 
 
-def _within(x: Array, *, low: int, high: int) -> Any:
+def _within(x: Array, *, low: int, high: int) -> DuckArray:
     outside = (x < low) | (x >= high)
     if outside.any():
         raise Outside(int(x[outside].flat[0]), f"expected one in [{low}, {high})")
     return np.where(x < 0, x + high, x).astype(np.int64)
 
 
-def _argsort(x: Array, *, axis: int) -> Any:
+def _argsort(x: Array, *, axis: int) -> DuckArray:
     return np.argsort(x, axis=axis, kind="stable")
 
 
@@ -1114,7 +1112,9 @@ ARGPARTITION = Op("argpartition", np.argpartition, kind=OpKind.ALONG, differenti
 SEARCHSORTED = Op("searchsorted", np.searchsorted, kind=OpKind.COMPARISON, differentiable=())
 
 
-def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception]) -> Any:
+def within(
+    indices: DuckArray, low: int, high: int, refused: Callable[[int], Exception]
+) -> DuckArray:
     """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``."""
     try:
         return apply(WITHIN, (indices,), {"low": low, "high": high})
@@ -1123,8 +1123,8 @@ def within(indices: Any, low: int, high: int, refused: Callable[[int], Exception
 
 
 def in_range(
-    name: str, what: str, indices: Any, count: int, error: type[Exception] = IndexError
-) -> Any:
+    name: str, what: str, indices: DuckArray, count: int, error: type[Exception] = IndexError
+) -> DuckArray:
     """Return integers below ``count`` as int64: an array, or in a captured step an entry."""
 
     def refused(i: int) -> Exception:
@@ -1139,20 +1139,26 @@ def in_range(
 
 
 @without_gradient(np.argsort)
-def _order(a: Any, axis: SupportsIndex | None = -1, kind: Any = None, stable: Any = None) -> Any:
+def _order(
+    a: DuckArray, axis: SupportsIndex | None = -1, kind: Any = None, stable: Any = None
+) -> DuckArray:
     x, along = _along("argsort", a, "a", axis)
     return apply(ARGSORT, (x,), {"axis": along})
 
 
 @without_gradient(np.argpartition)
-def _partial_order(a: Any, kth: Shape, axis: SupportsIndex | None = -1, kind: Any = None) -> Any:
+def _partial_order(
+    a: DuckArray, kth: Shape, axis: SupportsIndex | None = -1, kind: Any = None
+) -> DuckArray:
     x, along = _along("argpartition", a, "a", axis)
     places = int_tuple("argpartition", "kth", kth)
     return apply(ARGPARTITION, (x,), {"kth": places, "axis": along})
 
 
 @without_gradient(np.searchsorted)
-def _places(a: Any, v: Any, side: Literal["left", "right"] = "left", sorter: Any = None) -> Any:
+def _places(
+    a: DuckArray, v: DuckArray, side: Literal["left", "right"] = "left", sorter: Any = None
+) -> DuckArray:
     if sorter is not None:
         a = take(a, sorter)
     pair = (tensor_like("searchsorted", a, "a"), tensor_like("searchsorted", v, "v"))

@@ -19,7 +19,7 @@ from tapegraph.ops.shape import reshape, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import tensor_like
-from tapegraph.typed import ArrayLike, Kind
+from tapegraph.typed import ArrayLike, DuckArray, Kind
 
 __all__ = [
     "batch_norm",
@@ -173,14 +173,14 @@ def batch_norm(
     return _scaled(name, normal, weight, bias, along)
 
 
-def _floats(name: str, x: Any, least: int) -> Any:
+def _floats(name: str, x: DuckArray, least: int) -> DuckArray:
     array = tensor_like(name, x)
     if array.ndim < least:
         raise ValueError(message(name, f"x of shape {array.shape}", f"x of {least}-D or more"))
     return array if array.dtype.kind == "f" else array * 1.0
 
 
-def _scaled(name: str, x: Any, weight: Any, bias: Any, axis: int) -> Any:
+def _scaled(name: str, x: DuckArray, weight: DuckArray, bias: DuckArray, axis: int) -> DuckArray:
     if weight is not None:
         x = x * _of_channels(name, "weight", weight, x.shape, axis)
     if bias is not None:
@@ -188,7 +188,9 @@ def _scaled(name: str, x: Any, weight: Any, bias: Any, axis: int) -> Any:
     return x
 
 
-def _of_channels(name: str, argument: str, value: Any, shape: tuple[int, ...], axis: int) -> Any:
+def _of_channels(
+    name: str, argument: str, value: DuckArray, shape: tuple[int, ...], axis: int
+) -> DuckArray:
     """Return one value a channel in the shape that broadcasts along the channels' axis."""
     array = tensor_like(name, value, argument)
     if array.shape != (shape[axis],):

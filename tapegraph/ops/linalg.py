@@ -26,7 +26,16 @@ from tapegraph.recording.numpy_functions import implements, innermost, numbers, 
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, tensor_like
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import Array, ArrayLike, Axes, EinsumLabels, Kind, Shape, SupportsArray
+from tapegraph.typed import (
+    Array,
+    ArrayLike,
+    Axes,
+    DuckArray,
+    EinsumLabels,
+    Kind,
+    Shape,
+    SupportsArray,
+)
 
 if TYPE_CHECKING:
     from tapegraph.typed import EighResult, EigResult, QRResult, SlogdetResult, SVDResult
@@ -80,7 +89,7 @@ def is_one_product(a: Array, b: Array) -> bool:
     return a.ndim > 2 and b.ndim == 2 and a.size > 0
 
 
-def _batch_matmul(a: Array, b: Array) -> Any:
+def _batch_matmul(a: Array, b: Array) -> DuckArray:
     if is_one_product(a, b) and a.shape[-1] == b.shape[0]:
         # One large product instead of one per matrix: the threads of BLAS have work to share.
         return np.matmul(stacked_rows(a), b).reshape(*a.shape[:-1], b.shape[1])
@@ -126,7 +135,7 @@ def batch_matmul(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     return _product(name, BATCH_MATMUL, x, y)
 
 
-def _product(name: str, op: Op, a: Any, b: Any) -> Any:
+def _product(name: str, op: Op, a: DuckArray, b: DuckArray) -> DuckArray:
     try:
         return apply(op, (a, b))
     except ValueError as error:
@@ -142,7 +151,7 @@ def _product(name: str, op: Op, a: Any, b: Any) -> Any:
 WORTH_A_PATH = 1000
 
 
-def contract(spec: str, *arrays: Array) -> Any:
+def contract(spec: str, *arrays: Array) -> DuckArray:
     """Evaluate explicit subscripts on arrays, by matrix products where that is faster."""
     dtypes = {a.dtype for a in arrays}
     if len(dtypes) > 1:  # or two float32 operands of three would be multiplied in float32
@@ -161,14 +170,14 @@ def terms_of(spec: str) -> tuple[list[str], str]:
     return inputs.split(","), output
 
 
-def aligned(x: Any, term: str, labels: str) -> Any:
+def aligned(x: DuckArray, term: str, labels: str) -> DuckArray:
     """Give an operand one axis a label, in order, of length 1 where it does not have it."""
     ordered = x.transpose([term.index(label) for label in labels if label in term])
     lengths = iter(ordered.shape)
     return ordered.reshape([next(lengths) if label in term else 1 for label in labels])
 
 
-def _einsum(*arrays: Array, spec: str) -> Any:
+def _einsum(*arrays: Array, spec: str) -> DuckArray:
     if _worth_a_path(arrays):  # then NumPy multiplies, and warns, in Python
         return watched("einsum", contract, spec, *arrays)
     return contract(spec, *arrays)
@@ -360,12 +369,12 @@ def diagonal(
 
 # numpy.linalg's own take the last two axes.
 @implements(np.linalg.trace)
-def _matrix_trace(x: Any, offset: int = 0, dtype: Any = None) -> Any:
+def _matrix_trace(x: DuckArray, offset: int = 0, dtype: Any = None) -> DuckArray:
     return trace(x, offset, -2, -1, dtype)
 
 
 @implements(np.linalg.diagonal)
-def _matrix_diagonal(x: Any, offset: int = 0) -> Any:
+def _matrix_diagonal(x: DuckArray, offset: int = 0) -> DuckArray:
     return diagonal(x, offset, -2, -1)
 
 
@@ -434,22 +443,11 @@ def multi_dot(arrays: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
         raise error(message(name, f"shapes {shapes}", expected))
     rows = 1 if len(shapes[0]) == 1 else shapes[0][0]
     columns = 1 if len(shapes[-1]) == 1 else shapes[-1][1]
-    order = _cheapest([rows, *(s[0] for s in shapes[1:]), columns])
-
-    def product(first: int, last: int) -> Any:
-        if first == last:
-            return parts[first]
-        middle = order[first, last]
-        return matmul(product(first, middle), product(middle + 1, last))
-
-    return product(0, len(parts) - 1)
-
-
-def _cheapest(lengths: list[int]) -> dict[tuple[int, int], int]:
-    """Return after which matrix to split each run of a chain (Cormen et al., ch. 15.2)."""
+    # After which matrix to split each run of the chain (Cormen et al., ch. 15.2).
+    lengths = [rows, *(s[0] for s in shapes[1:]), columns]
     count = len(lengths) - 1
     cost = {(i, i): 0 for i in range(count)}
-    split: dict[tuple[int, int], int] = {}
+    order: dict[tuple[int, int], int] = {}
     for width in range(1, count):
         for i in range(count - width):
             j = i + width
@@ -458,8 +456,15 @@ def _cheapest(lengths: list[int]) -> dict[tuple[int, int], int]:
                 for k in range(i, j)
             ]
             cost[i, j] = min(works)
-            split[i, j] = i + works.index(cost[i, j])
-    return split
+            order[i, j] = i + works.index(cost[i, j])
+
+    def product(first: int, last: int) -> DuckArray:
+        if first == last:
+            return parts[first]
+        middle = order[first, last]
+        return matmul(product(first, middle), product(middle + 1, last))
+
+    return product(0, len(parts) - 1)
 
 
 @implements(np.einsum)
@@ -487,7 +492,7 @@ def _bad_subscripts(subscripts: str, expected: str) -> ValueError:
     return ValueError(message("einsum", f"subscripts {subscripts!r}", expected))
 
 
-def _subscripts(operands: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+def _subscripts(operands: tuple[DuckArray, ...]) -> tuple[str, tuple[DuckArray, ...]]:
     """Return the subscripts as text, and the arrays."""
     if operands and isinstance(operands[0], str):
         return operands[0].replace(" ", ""), operands[1:]
@@ -509,7 +514,7 @@ def _letters(labels: Any) -> str:
         raise ValueError(message("einsum", received, "a list of integers from 0 to 51")) from None
 
 
-def _explicit(subscripts: str, ndims: list[int], tensors: list[Any]) -> tuple[list[str], str]:
+def _explicit(subscripts: str, ndims: list[int], tensors: list[DuckArray]) -> tuple[list[str], str]:
     """Write out ``...`` and the result's labels; every axis then has a letter."""
     inputs, arrow, output = subscripts.partition("->")
     terms = inputs.split(",")
@@ -540,7 +545,7 @@ def _explicit(subscripts: str, ndims: list[int], tensors: list[Any]) -> tuple[li
     return written, output
 
 
-def _diagonals(x: Any, term: str, subscripts: str) -> tuple[Any, str]:
+def _diagonals(x: DuckArray, term: str, subscripts: str) -> tuple[Any, str]:
     """Take the diagonal over axes of the same label."""
     for label in dict.fromkeys(term):
         while term.count(label) > 1:
@@ -573,7 +578,7 @@ def _unstretched(pairs: list[tuple[Any, str]], subscripts: str) -> list[tuple[An
     return kept
 
 
-def _summed(x: Any, term: str, known: Counter[str]) -> tuple[Any, str]:
+def _summed(x: DuckArray, term: str, known: Counter[str]) -> tuple[Any, str]:
     """Sum over the axes that nothing else has: what is left is in another term or the result."""
     alone = tuple(i for i, label in enumerate(term) if known[label] == 1)
     if not alone:
@@ -582,7 +587,7 @@ def _summed(x: Any, term: str, known: Counter[str]) -> tuple[Any, str]:
     return reduce.sum(x, axis=alone), rest
 
 
-def axes_last(op: str, x: Any, *axes: SupportsIndex) -> Any:
+def axes_last(op: str, x: DuckArray, *axes: SupportsIndex) -> DuckArray:
     """Move some axes of a tensor to its end, in the order given."""
     last = tuple(one_axis(op, axis, x.ndim) for axis in axes)
     if len(set(last)) != len(last):
@@ -590,7 +595,9 @@ def axes_last(op: str, x: Any, *axes: SupportsIndex) -> Any:
     return permuted(x, reduce.last_order(x.ndim, last))
 
 
-def _diagonal(op: str, a: Any, offset: int, axis1: SupportsIndex, axis2: SupportsIndex) -> Any:
+def _diagonal(
+    op: str, a: DuckArray, offset: int, axis1: SupportsIndex, axis2: SupportsIndex
+) -> DuckArray:
     x = tensor_like(op, a, "a")
     if x.ndim < 2:
         raise ValueError(message(op, f"shape {x.shape}", "at least two axes"))
@@ -599,7 +606,9 @@ def _diagonal(op: str, a: Any, offset: int, axis1: SupportsIndex, axis2: Support
     return getitem(x, (..., *diagonal_places(x.shape[-2:], shift)))
 
 
-def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int, ...]) -> Any:
+def _contracted(
+    op: str, a: DuckArray, b: DuckArray, left: tuple[int, ...], right: tuple[int, ...]
+) -> DuckArray:
     """Sum over pairs of axes by one matrix product."""
     lengths = [a.shape[i] for i in left]
     once = all(len(set(axes)) == len(axes) for axes in (left, right))
@@ -616,7 +625,7 @@ def _contracted(op: str, a: Any, b: Any, left: tuple[int, ...], right: tuple[int
     return _reshaped(matmul(first, second), kept)
 
 
-def _reshaped(x: Any, lengths: tuple[int, ...]) -> Any:
+def _reshaped(x: DuckArray, lengths: tuple[int, ...]) -> DuckArray:
     return x if x.shape == lengths else shape.reshape(x, lengths)
 
 
@@ -631,17 +640,17 @@ if not TYPE_CHECKING:  # generic from Python 3.11 on
 # Forward
 
 
-def flipped(x: Any) -> Any:
+def flipped(x: DuckArray) -> DuckArray:
     """Transpose each matrix of a stack of arrays."""
     return x.swapaxes(-1, -2)
 
 
-def adjoint(x: Any) -> Any:
+def adjoint(x: DuckArray) -> DuckArray:
     """Return the conjugate transpose of each matrix of a stack."""
     return np.conj(flipped(x)) if x.dtype.kind == "c" else flipped(x)
 
 
-def solved(a: Array, b: Array) -> Any:
+def solved(a: Array, b: Array) -> DuckArray:
     """Solve for a matrix or a stack of them, whose leading axes broadcast with those of ``a``."""
     return np.linalg.solve(a, b)
 
@@ -669,16 +678,16 @@ def _rounding(values: Array) -> Array:
     return bound
 
 
-def _det(x: Array) -> Any:
+def _det(x: Array) -> DuckArray:
     return watched("det", np.linalg.det, x)
 
 
-def _eig(x: Array) -> Any:
+def _eig(x: Array) -> DuckArray:
     dtype = np.result_type(x.dtype, np.complex64)
     return [part.astype(dtype, copy=False) for part in np.linalg.eig(x)]
 
 
-def _svdvals(x: Array) -> Any:
+def _svdvals(x: Array) -> DuckArray:
     if np.isinf(x).any():
         s = np.linalg.svd(x, compute_uv=False)
         (m, n), k = x.shape[-2:], s.shape[-1]
@@ -695,21 +704,21 @@ def _check_ends(x: Array) -> None:
         raise np.linalg.LinAlgError("SVD did not converge")
 
 
-def _svd(x: Array) -> Any:
+def _svd(x: Array) -> DuckArray:
     _check_ends(x)
     return np.linalg.svd(x, full_matrices=False)
 
 
-def _pinv(x: Array, *, rcond: float) -> Any:
+def _pinv(x: Array, *, rcond: float) -> DuckArray:
     _check_ends(x)
     return watched("pinv", np.linalg.pinv, x, rcond)
 
 
-def _lstsq(a: Array, b: Array, *, rcond: float) -> Any:
+def _lstsq(a: Array, b: Array, *, rcond: float) -> DuckArray:
     return np.linalg.lstsq(a, b, rcond)[0]
 
 
-def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
+def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> DuckArray:
     if ord == 2 and len(axis) == x.ndim and x.dtype.kind == "f":
         flat = x.ravel("K")
         length = np.sqrt(np.dot(flat, flat))  # as numpy.linalg.norm has it
@@ -794,7 +803,7 @@ def lstsq(
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
     Gradients flow through all but the rank, an int. They hold where the rank does not change. In
-    `tg.vmap` the rank is a tensor where that of some matrix is lower; then no example has residuals.
+    `tg.vmap` it is a tensor where matrices differ in rank, and then no example has residuals.
 
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank
@@ -843,7 +852,7 @@ def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
     square, power = (inv(x), -power) if power < 0 else (x, power)
     if power == 3:  # NumPy multiplies from the left here, and from the right beyond
         return matmul(matmul(square, square), square)
-    result: Any = None
+    result: DuckArray = None
     while power:
         if power & 1:
             result = square if result is None else matmul(result, square)
@@ -1079,7 +1088,9 @@ def matrix_norm(
     return _matrix_norm("matrix_norm", tensor_like("matrix_norm", x), (-2, -1), ord, keepdims)
 
 
-def _vector_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: bool) -> Any:
+def _vector_norm(
+    name: str, x: DuckArray, axes: tuple[int, ...], ord: Any, keepdims: bool
+) -> DuckArray:
     if isinstance(ord, str):
         raise ValueError(message(name, f"ord={ord!r} for vectors", "a number"))
     power = as_float(ord, name, "ord")
@@ -1094,7 +1105,9 @@ def _vector_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
     return apply(NORM, (x,), {"axis": axes, "keepdims": bool(keepdims), "ord": power})
 
 
-def _matrix_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: bool) -> Any:
+def _matrix_norm(
+    name: str, x: DuckArray, axes: tuple[int, ...], ord: Any, keepdims: bool
+) -> DuckArray:
     rows, columns = (one_axis(name, i, x.ndim) for i in axes)
     if rows == columns:
         raise ValueError(message(name, f"axis {axes}", "two axes that differ"))
@@ -1119,21 +1132,21 @@ def _matrix_norm(name: str, x: Any, axes: tuple[int, ...], ord: Any, keepdims: b
 # What goes in
 
 
-def _matrices(op: str, x: Any) -> Any:
+def _matrices(op: str, x: DuckArray) -> DuckArray:
     x = tensor_like(op, x, "a")
     if x.ndim < 2:
         raise np.linalg.LinAlgError(message(op, f"shape {x.shape}", "matrices, (..., m, n)"))
     return x
 
 
-def _square(op: str, x: Any) -> Any:
+def _square(op: str, x: DuckArray) -> DuckArray:
     x = _matrices(op, x)
     if x.shape[-1] != x.shape[-2]:
         raise np.linalg.LinAlgError(message(op, f"shape {x.shape}", "square matrices, (..., n, n)"))
     return x
 
 
-def _one_triangle(op: str, x: Any, *, lower: bool) -> Any:
+def _one_triangle(op: str, x: DuckArray, *, lower: bool) -> DuckArray:
     """Mirror one triangle of a square matrix, as LAPACK's routines read it."""
     x = _square(op, x)
     below = np.tri(x.shape[-1], dtype=bool)
@@ -1147,7 +1160,7 @@ def _is_lower(op: str, UPLO: Any) -> bool:
     raise ValueError(message(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
 
 
-def _decomposed(op: Op, x: Any, expected: str, *others: Any, **attrs: Any) -> Any:
+def _decomposed(op: Op, x: DuckArray, expected: str, *others: Any, **attrs: Any) -> DuckArray:
     try:
         return apply(op, (x, *others), attrs)
     except np.linalg.LinAlgError as error:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,11 +21,11 @@ from tapegraph.ops.special import log_softmax, softplus
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import ArrayLike, Kind
+from tapegraph.typed import ArrayLike, DuckArray, Fun, Kind
 
 __all__ = ["binary_crossentropy", "mse_loss", "one_hot", "smooth_l1", "softmax_crossentropy"]
 
-REDUCTIONS: dict[str, Callable[[Any], Any]] = {
+REDUCTIONS: dict[str, Fun] = {
     "mean": mean,
     "sum": sum,
     "none": lambda losses: losses,
@@ -115,7 +114,7 @@ def softmax_crossentropy(
     return sum(losses) / sum(np.where(kept, *np.array([1, 0], scores.dtype)))
 
 
-def _as_constant(name: str, targets: Any, dtype: np.dtype[Any]) -> Any:
+def _as_constant(name: str, targets: DuckArray, dtype: np.dtype[Any]) -> DuckArray:
     """Return targets in a dtype, unless a gradient flows to them: then NumPy's rules hold."""
     if targets.dtype == dtype or targets.requires_grad:
         return targets
@@ -219,8 +218,11 @@ def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = n
 
 
 def _pair(
-    name: str, prediction: Any, target: Any, broadcast: str = "tg.broadcast_arrays(a, b) first"
-) -> tuple[Any, Any]:
+    name: str,
+    prediction: DuckArray,
+    target: DuckArray,
+    broadcast: str = "tg.broadcast_arrays(a, b) first",
+) -> tuple[DuckArray, DuckArray]:
     """Return both as tensors of one shape, what needs no gradient in the first one's dtype."""
     x = tensor_like(name, prediction, "prediction")
     y = tensor_like(name, target, "target")
@@ -233,14 +235,14 @@ def _pair(
     return x, _as_constant(name, y, x.dtype)
 
 
-def _reduction(name: str, reduction: str) -> Callable[[Any], Any]:
+def _reduction(name: str, reduction: str) -> Fun:
     if reduction not in REDUCTIONS:
         expected = '"mean", "sum" or "none"'
         raise ValueError(message(name, f"reduction={reduction!r}", expected, "Pass one of them."))
     return REDUCTIONS[reduction]
 
 
-def _weighed(weights: Any, losses: Any) -> Any:
+def _weighed(weights: DuckArray, losses: Any) -> DuckArray:
     """Return ``weights * losses``, where no weight of an infinite loss is nothing."""
     counted = np.logical_or(np.isfinite(numbers(losses)), numbers(weights) != 0)
     counted = np.logical_or(counted, np.isnan(numbers(losses)))

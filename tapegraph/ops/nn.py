@@ -20,7 +20,7 @@ from tapegraph.ops.shape import expand_dims, reshape, squeeze, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import Array, ArrayLike, Kind, Shape
+from tapegraph.typed import Array, ArrayLike, DuckArray, Kind, Shape
 
 __all__ = [
     "avg_pool2d",
@@ -108,7 +108,7 @@ def valid_counts(shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair) -
     return np.add.reduce(planes(padded(ones, pad), ksize, stride))
 
 
-def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
+def _layer_norm(x: Array, gamma: DuckArray, beta: DuckArray, *, eps: float) -> DuckArray:
     centred = x - _row_mean(x)
     variance = np.expand_dims(np.vecdot(centred, centred), -1) / x.shape[-1]
     inverse = 1.0 / np.sqrt(variance + eps)
@@ -120,11 +120,11 @@ def _layer_norm(x: Array, gamma: Any, beta: Any, *, eps: float) -> Any:
     return y, (centred, inverse)
 
 
-def _row_mean(x: Array) -> Any:
+def _row_mean(x: Array) -> DuckArray:
     return add_up(x, axis=-1, keepdims=True) / x.shape[-1]
 
 
-def _conv2d(x: Array, k: Array, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
+def _conv2d(x: Array, k: Array, *, stride: Pair, pad: Pair, dilation: Pair) -> DuckArray:
     o = k.shape[0]
     view = windows(images_last(padded(x, pad)), k.shape[2:], stride, dilation)
     oh, ow, n = view.shape[3:]
@@ -133,7 +133,7 @@ def _conv2d(x: Array, k: Array, *, stride: Pair, pad: Pair, dilation: Pair) -> A
     return images_first(out.reshape(o, oh, ow, n)), columns
 
 
-def _max_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _max_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> DuckArray:
     first, *others = planes(padded(x, pad, -np.inf), ksize, stride)
     best = np.array(first)
     for plane in others:
@@ -157,12 +157,12 @@ def firsts(x: Array, best: Array, ksize: Pair, stride: Pair, pad: Pair) -> Itera
         yield here
 
 
-def _avg_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _avg_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> DuckArray:
     total: Array = np.add.reduce(planes(padded(x, pad), ksize, stride))
     return total / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
 
 
-def _softmax_crossentropy(logits: Array, targets: Array) -> Any:
+def _softmax_crossentropy(logits: Array, targets: Array) -> DuckArray:
     shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
     odds = np.exp(shifted)
     total = odds.sum(axis=-1, keepdims=True)
@@ -184,7 +184,7 @@ def places_of(classes: Array, count: int) -> Array:
     return classes.ravel() + np.arange(classes.size) * count
 
 
-def _mse_loss(prediction: Array, target: Array) -> Any:
+def _mse_loss(prediction: Array, target: Array) -> DuckArray:
     residual = np.subtract(prediction, target)
     flat = residual.ravel("K")
     return np.dot(flat, flat) / flat.size, residual
@@ -258,8 +258,8 @@ def conv2d(
 
 
 def _images_and_kernels(
-    name: str, x: Any, k: Any, expected: str, ndim: int = 4, channels: int = 1
-) -> tuple[Any, Any]:
+    name: str, x: DuckArray, k: DuckArray, expected: str, ndim: int = 4, channels: int = 1
+) -> tuple[DuckArray, DuckArray]:
     """Return both as tensors; the kernels' axis ``channels`` is as long as the images' second."""
     images, kernels = tensor_like(name, x), tensor_like(name, k, "k")
     if not images.ndim == kernels.ndim == ndim or images.shape[1] != kernels.shape[channels]:
@@ -337,7 +337,7 @@ def conv_transpose2d(
     return conv2d(_framed(_spread(images, step), frame), turned, 1, 0, apart)
 
 
-def _spread(x: Any, step: tuple[int, int]) -> Any:
+def _spread(x: DuckArray, step: tuple[int, int]) -> DuckArray:
     """Put ``step - 1`` rows and columns of zeros between those of images."""
     if step == (1, 1):
         return x
@@ -348,7 +348,7 @@ def _spread(x: Any, step: tuple[int, int]) -> Any:
     return wide[:, :, : (h - 1) * step[0] + 1, : (w - 1) * step[1] + 1]
 
 
-def _framed(x: Any, frame: list[tuple[int, int]]) -> Any:
+def _framed(x: DuckArray, frame: list[tuple[int, int]]) -> DuckArray:
     """Pad the last two axes; a negative width takes away."""
     widths = [(0, 0), (0, 0)] + [(max(0, a), max(0, b)) for a, b in frame]
     padded = index.pad(x, widths) if any(map(any, widths)) else x
@@ -357,7 +357,7 @@ def _framed(x: Any, frame: list[tuple[int, int]]) -> Any:
     return padded[:, :, top : h - bottom, left : w - right]
 
 
-def _one(name: str, argument: str, value: Any, least: int) -> int:
+def _one(name: str, argument: str, value: DuckArray, least: int) -> int:
     numbers = int_tuple(name, argument, value)
     if len(numbers) != 1 or numbers[0] < least:
         expected = f"an integer, at least {least}"
@@ -403,7 +403,7 @@ def avg_pool2d(
     return _pool("avg_pool2d", AVG_POOL2D, x, ksize, stride, pad)
 
 
-def _pool(name: str, op: Op, x: Any, ksize: Any, stride: Any, pad: Any) -> Any:
+def _pool(name: str, op: Op, x: DuckArray, ksize: Any, stride: Any, pad: Any) -> DuckArray:
     x = tensor_like(name, x)
     size = pair(name, "ksize", ksize, 1)
     step = size if stride is None else pair(name, "stride", stride, 1)

@@ -33,6 +33,7 @@ from tapegraph.ops.elementwise import (
 from tapegraph.ops.elementwise import where as choose_by
 from tapegraph.ops.index import getitem
 from tapegraph.ops.shape import broadcast_to, concat, moveaxis, permuted, reshape
+from tapegraph.recording import node as nodes
 from tapegraph.recording.node import as_float, as_leaf, numeric, real_dtype
 from tapegraph.recording.numpy_functions import (
     array_of,
@@ -43,7 +44,7 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, Kind, Operand
+from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, Fun, Kind, Operand
 
 __all__ = [
     "average",
@@ -76,12 +77,22 @@ __all__ = [
 add_up: Any = np.add.reduce
 
 
-def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+# Rows of fewer numbers NumPy adds up from left to right, and many rows in the time of many calls.
+_SHORT, _MANY = 8, 256
+
+
+def _sum(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> DuckArray:
     along = None if len(axis) == x.ndim else axis  # NumPy then takes contiguous memory in one run
+    length = x.shape[-1] if along == (x.ndim - 1,) else 0
+    if 1 < length < _SHORT and x.size >= _MANY * length and x.dtype.char in "fd":
+        total = x[..., 0] + 0.0  # as NumPy, which begins with 0.0
+        for place in range(1, length):  # column by column, with the same bits
+            total += x[..., place]
+        return total[..., None] if keepdims else total
     return add_up(x, axis=along, keepdims=keepdims)
 
 
-def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> DuckArray:
     dtype = None if x.dtype.kind in "fc" else np.float64
     along = None if len(axis) == x.ndim else axis
     return add_up(x, axis=along, dtype=dtype, keepdims=keepdims) / _count(x.shape, axis)
@@ -95,7 +106,7 @@ def softmax_of(x: Array, axis: int) -> Array:
     return shifted
 
 
-def _softmax(x: Array, *, axis: int) -> Any:
+def _softmax(x: Array, *, axis: int) -> DuckArray:
     return softmax_of(x if x.dtype.kind == "f" else x.astype(np.float64), axis)
 
 
@@ -182,7 +193,7 @@ CUMPROD = Op("cumprod", np.multiply.accumulate, kind=OpKind.ALONG, takes_complex
 # What NumPy's reductions take beside axes
 
 
-def _mask(op: str, x: Any, where: Any) -> Any:
+def _mask(op: str, x: DuckArray, where: DuckArray) -> DuckArray:
     mask = array_of(where)
     check_spreads(op, "where", mask.shape, x.shape)
     if mask.dtype != np.bool_:
@@ -191,18 +202,20 @@ def _mask(op: str, x: Any, where: Any) -> Any:
     return mask
 
 
-def _among(op: str, x: Any, where: Any, neutral: Any) -> Any:
+def _among(op: str, x: DuckArray, where: DuckArray, neutral: DuckArray) -> DuckArray:
     """Put what changes no result in place of the elements that ``where`` leaves out."""
     return choose_by(_mask(op, x, where), x, as_leaf(np.asarray(neutral, x.dtype)))
 
 
-def _how_many(op: str, x: Any, where: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+def _how_many(
+    op: str, x: DuckArray, where: DuckArray, axes: tuple[int, ...], keepdims: bool
+) -> DuckArray:
     """Return how many elements ``where`` takes, in the dtype of real numbers of a tensor."""
     taken = np.broadcast_to(_mask(op, x, where), x.shape)
     return np.sum(taken, axis=axes, keepdims=keepdims).astype(real_dtype(x.dtype))
 
 
-def _start(op: str, initial: Any, result: Any) -> Any:
+def _start(op: str, initial: DuckArray, result: DuckArray) -> DuckArray:
     """Return what a reduction starts from: one number, in the dtype of its result."""
     number = tensor_like(op, initial, "initial")
     if number.ndim:
@@ -213,7 +226,7 @@ def _start(op: str, initial: Any, result: Any) -> Any:
 # Axes
 
 
-def _operand(op: str, a: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+def _operand(op: str, a: DuckArray, axis: Any) -> tuple[Any, tuple[int, ...]]:
     x = tensor_like(op, a, "a")
     return x, some_axes(op, axis, x.ndim)
 
@@ -223,7 +236,7 @@ def last_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
     return (*(a for a in range(ndim) if a not in axes), *axes)
 
 
-def merged(x: Any, axes: tuple[int, ...]) -> Any:
+def merged(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
     """Put some axes of a tensor last and make one of them."""
     x = permuted(x, last_order(x.ndim, axes))
     rest = x.ndim - len(axes)
@@ -239,7 +252,7 @@ def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     return math.prod([shape[a] for a in axes])
 
 
-def _missing(x: Any) -> Any:
+def _missing(x: DuckArray) -> DuckArray:
     """Return where a tensor is NaN."""
     return np.isnan(numbers(x))
 
@@ -282,8 +295,13 @@ def min(
 
 
 def _extreme(
-    op: Op, a: Any, axis: Any, keepdims: bool, initial: Any = None, where: Any = None
-) -> Any:
+    op: Op,
+    a: DuckArray,
+    axis: Any,
+    keepdims: bool,
+    initial: DuckArray = None,
+    where: DuckArray = None,
+) -> DuckArray:
     x, axes = _operand(op.name, a, axis)
     attrs = {"axis": axes, "keepdims": bool(keepdims)}
     if initial is not None:
@@ -341,7 +359,9 @@ def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
     return _present_extreme(MIN, math.inf, "nanmin", a, axis, keepdims)
 
 
-def _present_extreme(op: Op, worst: float, name: str, a: Any, axis: Any, keepdims: bool) -> Any:
+def _present_extreme(
+    op: Op, worst: float, name: str, a: DuckArray, axis: Any, keepdims: bool
+) -> DuckArray:
     x, axes = _operand(name, a, axis)
     if x.dtype.kind != "f":
         return _extreme(op, x, axis, keepdims)
@@ -408,7 +428,7 @@ def cumprod(
     return _running(CUMPROD, a, axis, dtype)
 
 
-def _running(op: Op, a: Any, axis: SupportsIndex | None, dtype: Any) -> Any:
+def _running(op: Op, a: DuckArray, axis: SupportsIndex | None, dtype: Any) -> DuckArray:
     x = tensor_like(op.name, a, "a")
     if dtype is not None:
         x = astype(x, dtype, copy=False)
@@ -467,7 +487,7 @@ def std(
 def _lost(name: str, ddof: float, correction: float | None) -> float:
     """Return the degrees of freedom lost, by either of their names."""
     if correction is None:
-        return as_float(ddof, name, "ddof")
+        return float(ddof) if type(ddof) is int else as_float(ddof, name, "ddof")
     if ddof != 0:
         received = f"ddof={ddof} and correction={correction}"
         raise ValueError(message(name, received, "one of them, which mean the same"))
@@ -476,24 +496,30 @@ def _lost(name: str, ddof: float, correction: float | None) -> float:
 
 def _variance(
     name: str,
-    a: Any,
+    a: DuckArray,
     axis: Any,
     lost: float,
     keepdims: bool,
     dtype: Any,
-    where: Any,
-    middle: Any,
-) -> Any:
-    x, axes = _operand(name, a, axis)
-    if middle is None:
-        middle = mean(x, axes, keepdims=True, dtype=dtype, where=where)
-    else:
+    where: DuckArray,
+    middle: DuckArray,
+) -> DuckArray:
+    x = a if type(a) is nodes.tensor_class else tensor_like(name, a, "a")
+    shape = x.shape
+    axes = some_axes(name, axis, len(shape))
+    if middle is not None:
         middle = tensor_like(name, middle, "mean")
-        check_spreads(name, "mean", middle.shape, x.shape)
+        check_spreads(name, "mean", middle.shape, shape)
+    elif dtype is None and where is None:
+        middle = apply(MEAN, (x,), {"axis": axes, "keepdims": True})
+    else:
+        middle = mean(x, axes, keepdims=True, dtype=dtype, where=where)
     squares = squared(sub(x, middle))
     if where is None:
-        count: Any = _count(x.shape, axes)
-        total = sum(squares, axes, keepdims, dtype=dtype)
+        count: DuckArray = _count(shape, axes)
+        if dtype is not None:
+            squares = astype(squares, dtype, copy=False)
+        total = apply(SUM, (squares,), {"axis": axes, "keepdims": bool(keepdims)})
         variance = div(total, count - lost if count > lost else 0.0)
         if count == 1 and lost >= 1:  # 0 / 0, whose derivative is NaN though the 0 does not move
             return add(variance, mul(real(sum(x, axes, keepdims)), math.nan))
@@ -503,15 +529,15 @@ def _variance(
     return div(total, np.maximum(count - lost, 0).astype(total.dtype))
 
 
-def squared(x: Any) -> Any:
+def squared(x: DuckArray) -> DuckArray:
     """Return the square of each element's size."""
-    if not is_complex(x):
+    if x.dtype.kind != "c":
         return mul(x, x)
     a, b = real(x), imag(x)
     return add(mul(a, a), mul(b, b))
 
 
-def _root(variance: Any) -> Any:
+def _root(variance: DuckArray) -> DuckArray:
     """Return the square root; what is 0 is a constant to it, as the slope there is infinite."""
     return sqrt(choose_by(numbers(variance) == 0, 0.0, variance))
 
@@ -560,7 +586,9 @@ def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
     return _root(_present_variance("nanstd", a, axis, ddof, keepdims))
 
 
-def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, Any]:
+def _present(
+    name: str, a: DuckArray, axis: Any, keepdims: bool
+) -> tuple[DuckArray, DuckArray, DuckArray]:
     """Return the sum of what is not NaN, how many there are, and where NaN is."""
     x, axes = _operand(name, a, axis)
     missing = _missing(x)
@@ -570,7 +598,7 @@ def _present(name: str, a: Any, axis: Any, keepdims: bool) -> tuple[Any, Any, An
     return total, count.astype(kind), missing
 
 
-def _present_variance(name: str, a: Any, axis: Any, ddof: Any, keepdims: bool) -> Any:
+def _present_variance(name: str, a: DuckArray, axis: Any, ddof: Any, keepdims: bool) -> DuckArray:
     x, axes = _operand(name, a, axis)
     total, count, missing = _present(name, x, axes, keepdims=True)
     deviation = choose_by(missing, 0.0, sub(x, div(total, np.maximum(count, 1))))
@@ -634,7 +662,7 @@ def average(
     return (middle, mul(scale, np.ones(middle.shape, scale.dtype))) if returned else middle
 
 
-def _aligned(w: Any, shape: tuple[int, ...], axis: Any) -> Any:
+def _aligned(w: DuckArray, shape: tuple[int, ...], axis: Any) -> DuckArray:
     """Give weights the axes of what they weigh."""
     if w.shape == shape:
         return w
@@ -676,7 +704,7 @@ def logsumexp(
     return add(total, shift.reshape(total.shape))
 
 
-def shift_along(x: Any, axes: tuple[int, ...]) -> Any:
+def shift_along(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
     """Return the maximum along axes, which are kept, or 0 where it is not finite, in floats.
 
     It is subtracted before `exp`, and a constant: no result depends on it.
@@ -738,7 +766,9 @@ def percentile(
     return _quantile("percentile", a, q, 100, axis, keepdims)
 
 
-def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) -> Any:
+def _quantile(
+    name: str, a: DuckArray, q: DuckArray, whole: int, axis: Any, keepdims: bool
+) -> DuckArray:
     x, axes = _operand(name, a, axis)
     if is_complex(x, q):
         raise real_only(name)
@@ -770,7 +800,7 @@ def _quantile(name: str, a: Any, q: Any, whole: int, axis: Any, keepdims: bool) 
 
 
 @np.errstate(invalid="ignore")
-def _between(low: Any, high: Any, share: Array, dtype: np.dtype[Any]) -> Any:
+def _between(low: DuckArray, high: DuckArray, share: Array, dtype: np.dtype[Any]) -> DuckArray:
     """Go a share of the way from one number to another, starting at the nearer one.
 
     So does NumPy. Between equal infinities there is no way to go.
@@ -782,7 +812,7 @@ def _between(low: Any, high: Any, share: Array, dtype: np.dtype[Any]) -> Any:
     return choose_by(equal, low, choose_by(share < 0.5, up, down))
 
 
-def _ranked(x: Any, axes: tuple[int, ...], ranks: Array) -> Any:
+def _ranked(x: DuckArray, axes: tuple[int, ...], ranks: Array) -> DuckArray:
     """Return the elements of some ranks along some axes, on a new last axis; NaN where one is."""
     flat = merged(x, axes)
     rest, n = flat.shape[:-1], flat.shape[-1]
@@ -830,13 +860,13 @@ def diff(
     return x
 
 
-def _neighbours(x: Any, axis: int) -> tuple[Any, Any]:
+def _neighbours(x: DuckArray, axis: int) -> tuple[DuckArray, DuckArray]:
     """Return all elements but the first along an axis, and all but the last."""
     whole = (slice(None),) * axis
     return getitem(x, (*whole, slice(1, None))), getitem(x, (*whole, slice(None, -1)))
 
 
-def _edge(value: Any, argument: str, x: Any, axis: int) -> Any:
+def _edge(value: DuckArray, argument: str, x: DuckArray, axis: int) -> DuckArray:
     """Return what goes before or after an array along an axis; a number is spread over it."""
     if value is None:
         return None
@@ -878,12 +908,12 @@ def trapezoid(
 # Without a gradient: plain arrays, and operations in a captured step
 
 
-def _record_without_gradient(function: Any, axes_of: Callable[[str, Any, int], Any]) -> None:
+def _record_without_gradient(function: Fun, axes_of: Callable[[str, Any, int], Any]) -> None:
     name = function.__name__
 
     op = Op(name, function, kind=OpKind.REDUCTION, differentiable=())
 
-    def record(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    def record(a: DuckArray, axis: Any = None, keepdims: bool = False) -> DuckArray:
         attrs = {"axis": axes_of(name, axis, a.ndim), "keepdims": bool(keepdims)}
         return apply(op, (a,), attrs)
 
@@ -901,17 +931,17 @@ _record_without_gradient(np.any, some_axes)
 
 
 @without_gradient(np.count_nonzero)
-def _count_nonzero(a: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
+def _count_nonzero(a: DuckArray, axis: Axes = None, *, keepdims: bool = False) -> DuckArray:
     return np.sum((a != 0).astype(np.int64), axis=axis, keepdims=keepdims)
 
 
 @without_gradient(np.allclose)
 def _all_close(
-    a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
-) -> Any:
+    a: DuckArray, b: DuckArray, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> DuckArray:
     return np.all(np.isclose(a, b, rtol, atol, equal_nan))
 
 
 @without_gradient(np.array_equal)
-def _array_equal(a1: Any, a2: Any) -> Any:
+def _array_equal(a1: DuckArray, a2: DuckArray) -> DuckArray:
     return np.all(a1 == a2) if np.shape(a1) == np.shape(a2) else False

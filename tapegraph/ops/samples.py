@@ -48,7 +48,7 @@ from tapegraph.ops.shape import (
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.record import is_complex, is_weak, real_only, tensor_like
-from tapegraph.typed import ArrayLike, Axes, Kind
+from tapegraph.typed import ArrayLike, Axes, DuckArray, Kind
 
 __all__ = ["corrcoef", "cov", "gradient", "interp", "linspace", "meshgrid", "polyval"]
 
@@ -64,7 +64,7 @@ def linspace(
     axis: SupportsIndex = 0,
     *,
     device: Literal["cpu"] | None = None,
-) -> Any:
+) -> DuckArray:
     """Numbers at equal distances, as `numpy.linspace`, linear in both ends.
 
     >>> tg.linspace(0.0, tg.param(2.0), 3).data
@@ -75,7 +75,7 @@ def linspace(
         raise ValueError(message("linspace", f"num={num}", "an integer, at least 0"))
     if device not in (None, "cpu"):
         raise ValueError(message("linspace", f"device={device!r}", "'cpu'"))
-    ends: list[Any] = [
+    ends: list[DuckArray] = [
         x if is_weak(x) else tensor_like("linspace", x, argument)
         for x, argument in ((start, "start"), (stop, "stop"))
     ]
@@ -89,7 +89,7 @@ def linspace(
     parts = count - 1 if endpoint else count
     whole = sub(last, first)
     numbered = np.arange(count).astype(common).reshape((count,) + (1,) * whole.ndim)
-    step: Any = np.nan
+    step: DuckArray = np.nan
     if parts > 0:
         step = div(whole, parts)
         # Of steps too small to be numbers NumPy takes shares of the whole.
@@ -123,7 +123,7 @@ def meshgrid(
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(message("meshgrid", f"indexing={indexing!r}", "'xy' or 'ij'"))
-    sides: list[Any] = [ravel(tensor_like("meshgrid", x, "xi")) for x in xi]
+    sides: list[DuckArray] = [ravel(tensor_like("meshgrid", x, "xi")) for x in xi]
     places = list(range(len(sides)))
     if indexing == "xy" and len(sides) > 1:
         places[:2] = [1, 0]
@@ -143,11 +143,11 @@ def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
     if isinstance(x, np.poly1d):
         fix = "Compose them by NumPy alone, or multiply by np.convolve."
         raise TypeError(message("polyval", "a poly1d for 'x'", "numbers", fix))
-    coefficients: Any = tensor_like("polyval", p, "p")
-    at: Any = tensor_like("polyval", x)
+    coefficients: DuckArray = tensor_like("polyval", p, "p")
+    at: DuckArray = tensor_like("polyval", x)
     if coefficients.ndim == 0:
         raise TypeError(message("polyval", "a 0-d array for 'p'", "at least one axis"))
-    value: Any = as_leaf(np.zeros(at.shape, at.dtype))
+    value: DuckArray = as_leaf(np.zeros(at.shape, at.dtype))
     for i in range(coefficients.shape[0]):
         value = add(mul(value, at), getitem(coefficients, i))
     return value
@@ -171,9 +171,9 @@ def interp(
     array([ 5., 12.])
     """
     name = "interp"
-    at: Any = tensor_like(name, x)
-    knots: Any = tensor_like(name, xp, "xp")
-    values: Any = tensor_like(name, fp, "fp")
+    at: DuckArray = tensor_like(name, x)
+    knots: DuckArray = tensor_like(name, xp, "xp")
+    values: DuckArray = tensor_like(name, fp, "fp")
     if is_complex(at, knots):
         raise real_only(name)
     if knots.ndim != 1 or knots.shape != values.shape or not knots.shape[0]:
@@ -202,7 +202,9 @@ def interp(
 
 
 @np.errstate(all="ignore")  # NumPy's own loop says nothing either
-def _on_lines(at: Any, knots: Any, values: Any, *, by_inverse: bool = False) -> Any:
+def _on_lines(
+    at: DuckArray, knots: DuckArray, values: DuckArray, *, by_inverse: bool = False
+) -> DuckArray:
     """Follow the line from the knot before each place: at a knot its value, whatever comes next."""
     if is_complex(values):  # whose parts have their own infinities
         parts = (_on_lines(at, knots, part(values), by_inverse=True) for part in (real, imag))
@@ -227,7 +229,7 @@ def _on_lines(at: Any, knots: Any, values: Any, *, by_inverse: bool = False) -> 
     return where(np.logical_or(on_knot, nowhere), where(last, y1, y0), found)
 
 
-def _from_knot(at: Any, slope: Any, x: Any, y: Any) -> Any:
+def _from_knot(at: DuckArray, slope: DuckArray, x: DuckArray, y: DuckArray) -> DuckArray:
     # At the knot itself what is added is -0.0, which leaves every number as it is.
     forth, back = (add(sub(*ends), 0.0) for ends in ((at, x), (x, at)))
     way = where(np.signbit(numbers(slope)), forth, neg(back))
@@ -240,14 +242,14 @@ def gradient(
     *varargs: Kind | ArrayLike,
     axis: Axes = None,
     edge_order: Literal[1, 2] = 1,
-) -> Any:
+) -> DuckArray:
     """Finite differences along axes, of second order inside, as `numpy.gradient`.
 
     >>> tg.gradient([1.0, 4.0, 9.0, 16.0]).data
     array([3., 4., 6., 7.])
     """
     name = "gradient"
-    values: Any = tensor_like(name, f, "f")
+    values: DuckArray = tensor_like(name, f, "f")
     if values.dtype.kind not in "fc":
         values = mul(values, 1.0)
     if edge_order not in (1, 2):
@@ -255,7 +257,7 @@ def gradient(
     axes = some_axes(name, axis, values.ndim)
     if isinstance(axis, (tuple, list)):  # NumPy gives them in the order asked for
         axes = tuple(a % values.ndim for a in axis)
-    spacings: tuple[Any, ...] = varargs or (1.0,)
+    spacings: tuple[DuckArray, ...] = varargs or (1.0,)
     if len(spacings) == 1 and np.ndim(spacings[0]) == 0:
         spacings *= len(axes)
     if len(spacings) != len(axes):
@@ -265,7 +267,7 @@ def gradient(
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
+def _rise(values: DuckArray, spacing: DuckArray, axis: int, edge_order: int) -> DuckArray:
     """Return the slope at each element: by its neighbours, and at the ends by the next ones."""
     name = "gradient"
     f = moveaxis(values, axis, -1)
@@ -274,7 +276,7 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
         received = f"{n} elements along axis {axis}"
         raise ValueError(message(name, received, f"{edge_order + 1} or more"))
     number = is_weak(spacing)
-    h: Any = spacing if number else tensor_like(name, spacing, "varargs")
+    h: DuckArray = spacing if number else tensor_like(name, spacing, "varargs")
     if not number and h.ndim and h.shape != (n,):
         received = f"places of shape {h.shape} along axis {axis} of length {n}"
         raise ValueError(message(name, received, f"one number, or places of shape {(n,)}"))
@@ -291,7 +293,7 @@ def _rise(values: Any, spacing: Any, axis: int, edge_order: int) -> Any:
     return moveaxis(astype(slopes, f.dtype, copy=False), -1, axis)
 
 
-def _even_slopes(f: Any, h: Any, edge_order: int) -> Any:
+def _even_slopes(f: DuckArray, h: DuckArray, edge_order: int) -> DuckArray:
     inner = div(sub(_part(f, 2, None), _part(f, None, -2)), 2.0 * h)
     if edge_order == 1:
         first = div(sub(_part(f, 1, 2), _part(f, 0, 1)), h)
@@ -302,7 +304,7 @@ def _even_slopes(f: Any, h: Any, edge_order: int) -> Any:
     return concat([first, inner, last], axis=-1)
 
 
-def _slopes(f: Any, h: Any, edge_order: int) -> Any:
+def _slopes(f: DuckArray, h: DuckArray, edge_order: int) -> DuckArray:
     """Return the slopes of the parabolas through three neighbours, and those of lines at the ends.
 
     With an ``edge_order`` of 2 those at the ends are of parabolas too.
@@ -331,13 +333,13 @@ def _slopes(f: Any, h: Any, edge_order: int) -> Any:
     return concat([first, inner, last], axis=-1)
 
 
-def _weighed(f: Any, places: tuple[int, ...], weights: tuple[Any, ...]) -> Any:
+def _weighed(f: DuckArray, places: tuple[int, ...], weights: tuple[DuckArray, ...]) -> DuckArray:
     """Add up elements of the last axis times weights, one after the other."""
     terms = [mul(w, _part(f, i, i + 1 or None)) for i, w in zip(places, weights, strict=True)]
     return functools.reduce(add, terms)
 
 
-def _part(x: Any, start: int | None, stop: int | None) -> Any:
+def _part(x: DuckArray, start: int | None, stop: int | None) -> DuckArray:
     return getitem(x, (..., slice(start, stop)))
 
 
@@ -373,7 +375,7 @@ def cov(
         raise ValueError(message(name, f"ddof={ddof}", "an integer"))
     n = rows.shape[1]
     free = (0 if bias else 1) if ddof is None else ddof
-    weights: Any = None
+    weights: DuckArray = None
     for argument, given in (("fweights", fweights), ("aweights", aweights)):
         if given is not None:
             if getattr(given, "requires_grad", False):
@@ -411,7 +413,7 @@ def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: boo
     array([[1., 1.],
            [1., 1.]])
     """
-    c: Any = cov(x, y, rowvar)
+    c: DuckArray = cov(x, y, rowvar)
     if c.ndim == 0:
         return div(c, c)
     spread = sqrt(real(diagonal(c)))
@@ -421,7 +423,7 @@ def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: boo
     return clip(found, -1.0, 1.0)
 
 
-def _variables(name: str, value: Any, rowvar: bool) -> Any:
+def _variables(name: str, value: DuckArray, rowvar: bool) -> DuckArray:
     x = tensor_like(name, value)
     if x.ndim > 2:
         raise ValueError(message(name, f"an array of shape {x.shape}", "at most two axes"))
@@ -433,8 +435,12 @@ def _variables(name: str, value: Any, rowvar: bool) -> Any:
 
 @implements(np.histogram)
 def _histogram(
-    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
-) -> Any:
+    a: DuckArray,
+    bins: DuckArray = 10,
+    range: Any = None,
+    density: Any = None,
+    weights: DuckArray = None,
+) -> DuckArray:
     """Count as NumPy does, in plain arrays: counts are steps, which have no gradient."""
     if getattr(weights, "requires_grad", False):
         received = "weights that need a gradient"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal, SupportsIndex, overload
+from typing import Literal, SupportsIndex, overload
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from tapegraph.typed import (
     Array,
     ArrayLike,
     Axes,
+    DuckArray,
+    Fun,
     Kind,
     Nested,
     Operand,
@@ -57,7 +59,7 @@ __all__ = [
 ]
 
 
-def _concat(*arrays: Array, axis: int) -> Any:
+def _concat(*arrays: Array, axis: int) -> DuckArray:
     return np.concatenate(arrays, axis=axis)
 
 
@@ -69,7 +71,7 @@ BROADCAST_TO = Op("broadcast_to", np.broadcast_to, kind=OpKind.SHAPE, takes_comp
 CONCAT = Op("concat", _concat, kind=OpKind.SHAPE, takes_complex=True)
 
 
-def alias(x: Any, own: bool = False) -> Any:
+def alias(x: DuckArray, own: bool = False) -> DuckArray:
     """Return the same numbers as an entry of their own, to and through which a gradient flows.
 
     Of a leaf that nobody else holds (``own``) it has the very array.
@@ -104,7 +106,7 @@ def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) 
     return apply(TRANSPOSE, (x,), {"axes": order})
 
 
-def permuted(x: Any, order: tuple[int, ...]) -> Any:
+def permuted(x: DuckArray, order: tuple[int, ...]) -> DuckArray:
     """Permute the axes of a tensor, which is returned as it is where they are in order."""
     return x if order == tuple(range(x.ndim)) else transpose(x, order)
 
@@ -117,22 +119,18 @@ def reshape(a: Kind | ArrayLike, shape: Shape) -> Kind:
     (2, 2)
     """
     x = tensor_like("reshape", a, "a")
-    return apply(RESHAPE, (x,), {"shape": _full_shape(x.shape, shape)})
-
-
-def _full_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
     new = int_tuple("reshape", "shape", shape)
-    size = math.prod(old)
+    size = math.prod(x.shape)
     unknown = [i for i, n in enumerate(new) if n == -1]
     known = math.prod(n for n in new if n != -1)
     if len(unknown) == 1 and known > 0 and size % known == 0:
         (i,) = unknown
         new = (*new[:i], size // known, *new[i + 1 :])
     elif unknown or known != size or any(n < 0 for n in new):
-        received = f"shape {old} ({size} elements) and new shape {new}"
+        received = f"shape {x.shape} ({size} elements) and new shape {new}"
         expected = "the same number of elements, and at most one -1"
         raise ValueError(message("reshape", received, expected))
-    return new
+    return apply(RESHAPE, (x,), {"shape": new})
 
 
 @implements(np.concatenate)
@@ -254,18 +252,18 @@ def atleast_3d(*arys: Kind | ArrayLike) -> Kind | tuple[Kind, ...]:
     return _each(arys, _at_least_3d)
 
 
-def _each(arrays: tuple[Any, ...], function: Any) -> Any:
+def _each(arrays: tuple[DuckArray, ...], function: Fun) -> DuckArray:
     results = tuple(map(function, arrays))
     return results[0] if len(results) == 1 else results
 
 
-def at_least(name: str, x: Any, ndim: int, argument: str = "x") -> Any:
+def at_least(name: str, x: DuckArray, ndim: int, argument: str = "x") -> DuckArray:
     """Put axes of length 1 in front until there are ``ndim``."""
     x = tensor_like(name, x, argument)
     return x if x.ndim >= ndim else reshape(x, (1,) * (ndim - x.ndim) + x.shape)
 
 
-def _at_least_3d(x: Any) -> Any:
+def _at_least_3d(x: DuckArray) -> DuckArray:
     x = at_least("atleast_3d", x, 2)
     return x if x.ndim >= 3 else reshape(x, (*x.shape, 1))
 
@@ -475,7 +473,7 @@ def block(arrays: Operand | Nested[Operand]) -> Tensor:
     return _joined_blocks(arrays, depth, max(depth, ndim))
 
 
-def _nesting(arrays: Any) -> tuple[set[int], int]:
+def _nesting(arrays: DuckArray) -> tuple[set[int], int]:
     """Return how deep the blocks lie in lists, and the most axes that a block has."""
     if not isinstance(arrays, list):
         return {0}, np.ndim(arrays)
@@ -485,7 +483,7 @@ def _nesting(arrays: Any) -> tuple[set[int], int]:
     return {d + 1 for depths, _ in inner for d in depths}, max(ndim for _, ndim in inner)
 
 
-def _joined_blocks(arrays: Any, depth: int, ndim: int) -> Any:
+def _joined_blocks(arrays: DuckArray, depth: int, ndim: int) -> DuckArray:
     if depth == 0:
         return at_least("block", arrays, ndim)
     return concat([_joined_blocks(a, depth - 1, ndim) for a in arrays], -depth)
@@ -503,13 +501,13 @@ def append(
     return concatenate([arr, values], axis)
 
 
-def tensors_of(name: str, arrays: Any, argument: str = "arrays") -> list[Any]:
+def tensors_of(name: str, arrays: DuckArray, argument: str = "arrays") -> list[DuckArray]:
     """Return the arrays of a sequence as tensors."""
     given = sequence_of(name, arrays)
     return [tensor_like(name, x, f"{argument}[{i}]") for i, x in enumerate(given)]
 
 
-def sequence_of(name: str, arrays: Any) -> list[Any]:
+def sequence_of(name: str, arrays: DuckArray) -> list[DuckArray]:
     """Return the arrays of a sequence."""
     try:
         return list(arrays)

@@ -29,7 +29,7 @@ from tapegraph.ops.reduce import logsumexp, shift_along, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, binary, tensor_like, unary
-from tapegraph.typed import Array, ArrayLike, Axes, Kind
+from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, Fun, Kind
 
 __all__ = [
     "beta",
@@ -63,17 +63,17 @@ __all__ = [
 ]
 
 
-def of_scipy(name: str) -> Callable[..., Any]:
+def of_scipy(name: str) -> Fun:
     """Return SciPy's function of a name, or raise an ImportError that says how to install it."""
     return getattr(scipy_module("special", f"special.{name}"), name)
 
 
-def _scipy(name: str) -> Callable[..., Any]:
+def _scipy(name: str) -> Fun:
     """Make a forward of SciPy's function, which is looked up when it is called."""
     return lambda *arrays: _narrowed(of_scipy(name)(*arrays), *arrays)
 
 
-def _narrowed(out: Any, *arrays: Any) -> Any:
+def _narrowed(out: DuckArray, *arrays: DuckArray) -> DuckArray:
     """Return a result in its operands' float dtype, where a number has widened float32."""
     dtype = np.result_type(*arrays)
     return out.astype(dtype, copy=False) if dtype.kind in "fc" else out
@@ -157,7 +157,7 @@ def loggamma(x: Kind | ArrayLike, /) -> Kind:
     return mul(gammaln(array), np.where(numbers(array) < 0, math.nan, 1.0).astype(dtype))
 
 
-def polygamma_of(n: int, x: Array) -> Any:
+def polygamma_of(n: int, x: Array) -> DuckArray:
     """Return the derivative of order ``n`` of digamma on an array, in its dtype."""
     if n == 0:
         return of_scipy("psi")(x)
@@ -166,7 +166,7 @@ def polygamma_of(n: int, x: Array) -> Any:
     return (scale * of_scipy("zeta")(n + 1.0, x)).astype(dtype, copy=False)
 
 
-def _polygamma(x: Array, *, n: int) -> Any:
+def _polygamma(x: Array, *, n: int) -> DuckArray:
     return polygamma_of(n, x)
 
 
@@ -302,10 +302,10 @@ def log_softmax(x: Kind | ArrayLike, axis: Axes = None) -> Kind:
 # With the logarithm
 
 
-def _log_times(logarithm: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+def _log_times(logarithm: Fun) -> Callable[[Any, Any], Any]:
     """Make the forward of ``x`` times a logarithm of ``y``, which is 0 where ``x`` is."""
 
-    def forward(x: Any, y: Any) -> Any:
+    def forward(x: DuckArray, y: DuckArray) -> DuckArray:
         dtype = np.result_type(x, y)
         dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
         factor, inner = np.asarray(x, dtype), np.asarray(y, dtype)
@@ -337,7 +337,7 @@ def xlog1py(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """
 
 
-def _entr(x: Array) -> Any:
+def _entr(x: Array) -> DuckArray:
     inside = x > 0
     out = -x * np.log(np.where(inside, x, 1.0))
     return _narrowed(np.where(inside | (x != x), out, np.where(x == 0, 0.0, -np.inf)), x)
@@ -355,12 +355,12 @@ def entr(x: Kind | ArrayLike, /) -> Kind:
 # Bessel functions
 
 
-def bessel_i_of(n: int, x: Any) -> Any:
+def bessel_i_of(n: int, x: DuckArray) -> DuckArray:
     """Return the modified Bessel function of the first kind, of a whole order, on an array."""
     return of_scipy(f"i{n}")(x) if n < 2 else of_scipy("iv")(n, x)
 
 
-def bessel_j_of(n: int, x: Any) -> Any:
+def bessel_j_of(n: int, x: DuckArray) -> DuckArray:
     """Return the Bessel function of the first kind, of a whole order, on an array."""
     return of_scipy(f"j{n}")(x) if n < 2 else of_scipy("jv")(n, x)
 
@@ -371,7 +371,7 @@ BESSEL_I = Op("bessel_i", lambda x, *, n: bessel_i_of(n, x), kind=OpKind.ELEMENT
 BESSEL_J = Op("bessel_j", lambda x, *, n: bessel_j_of(n, x), kind=OpKind.ELEMENTWISE)
 
 
-def bessel(op: Op, n: int, x: Any) -> Any:
+def bessel(op: Op, n: int, x: DuckArray) -> DuckArray:
     """Record a Bessel function of order ``n``: those of higher orders are its derivatives."""
     return apply(op, (tensor_like(f"{op.name[-1]}{n}", x),), {"n": n})
 

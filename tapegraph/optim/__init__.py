@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tapegraph.optim import schedules
 from tapegraph.optim.clipping import clip_grad_norm, clip_grad_value
+from tapegraph.optim.implicit import fixed_point, root
 from tapegraph.optim.minimizers import minimize
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.update_rules import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
@@ -18,7 +19,9 @@ __all__ = [
     "RMSprop",
     "clip_grad_norm",
     "clip_grad_value",
+    "fixed_point",
     "minimize",
+    "root",
     "schedules",
 ]
 

@@ -10,13 +10,17 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import check_callable, kind_of, message, scipy_module
+from tapegraph.loops.body import Replay
+from tapegraph.optim.implicit import Given, stationary
 from tapegraph.pytree import Layout, leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
+from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.dual import lifted
 from tapegraph.transforms.jacobian import hessian, hvp
 from tapegraph.transforms.levels import NUMBER_TYPES
 from tapegraph.transforms.reverse import value_and_grad
+from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.typed import Array, Pytree
 
 # SciPy's methods by what they take besides the value; the others take the gradient.
@@ -43,6 +47,7 @@ def minimize(
     tol: float | None = None,
     callback: Callable[..., Any] | None = None,
     options: Mapping[str, Any] | None = None,
+    implicit: bool = False,
     **more_options: Any,
 ) -> Any:
     """Minimise a scalar-valued function by `scipy.optimize.minimize`.
@@ -61,6 +66,9 @@ def minimize(
         trust-constr, COBYLA and COBYQA.
     :param callback: Called as SciPy calls it, with ``x`` in the structure of ``x0``.
     :param options: Options of the method, such as ``maxiter``; they may also be given by name.
+    :param implicit: Let derivatives of ``x`` flow to ``args`` and to what ``f`` closes over, by the
+        implicit function theorem: the gradient of ``f`` is zero there (`root`). It is traced then,
+        and bounds and constraints are refused.
     :returns: SciPy's `OptimizeResult`, in which ``x`` has the structure of ``x0``: floats for
         numbers, float64 arrays for arrays. Its other fields are about the vector.
     :raises ImportError: If SciPy is missing.
@@ -68,6 +76,7 @@ def minimize(
         numeric, or needs a gradient; derivatives are given, as ``jac`` or ``hessp``.
     :raises ValueError: ``x0`` is empty, ``f`` returns something that is not 0-d, the method has no
         use for bounds or constraints that are given, or SciPy refuses an argument.
+    :raises RuntimeError: With ``implicit``: the minimiser did not converge.
 
     >>> def f(p):
     ...     return tg.sum((p["w"] - 3.0) ** 2) + p["b"] ** 2
@@ -77,6 +86,19 @@ def minimize(
     """
     check_callable("minimize", f)
     options = {**(options or {}), **more_options}
+    if implicit:
+        return _differentiable(
+            f,
+            x0,
+            args,
+            bounds,
+            constraints,
+            method=method,
+            hess=hess,
+            tol=tol,
+            callback=callback,
+            options=options,
+        )
     _check_derivatives(hess, options)
     name = method.lower() if isinstance(method, str) else ""
     _check_used(name, bounds=bounds, constraints=constraints)
@@ -107,6 +129,37 @@ def minimize(
         **derivatives,
     )
     found.x = layout.structure(found.x)
+    return found
+
+
+def _differentiable(
+    f: Callable[..., Any], x0: Any, args: Any, bounds: Any, constraints: Any, **options: Any
+) -> Any:
+    """Minimise a traced function, and give the solution its derivatives."""
+    if bounds is not None or constraints:
+        received = "implicit=True with bounds or constraints"
+        fix = "Write them into f, by a change of variables or a penalty."
+        raise ValueError(message("minimize", received, "neither", fix))
+    given = Given("minimize", f, x0, args if isinstance(args, tuple) else (args,))
+    shapes = [shape for shape, _ in given.body.types(given.body.outputs)]
+    if shapes != [()]:
+        received = f"a function returning {', '.join(f'shape {shape}' for shape in shapes)}"
+        raise ValueError(message("minimize", received, "one that returns one number", "Sum it."))
+    first = [stop_gradient(x) for x in given.consts]
+    last = [stop_gradient(x) for x in given.numbers]
+
+    def objective(x: Any) -> Any:
+        unknowns = (tensor_like("minimize", part) for _, part in leaves(x))
+        return Replay(given.body)(*first, *unknowns, *last)[0]
+
+    found = minimize(objective, x0, **options)
+    if not found.success:
+        size = np.max(np.abs(found.jac)) if "jac" in found else np.nan
+        raise RuntimeError(
+            f"minimize: the minimiser did not converge: {found.message.rstrip('.')}. The largest "
+            f"element of the gradient is {size:.3g}. Give another method, tol= or maxiter=."
+        )
+    found.x = stationary(given, [np.asarray(x) for _, x in leaves(found.x)])
     return found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import line_of
+from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, CONSTANT, INPUT, NO_ATTRS, PARAM, SCALAR, Op
 from tapegraph.recording.program import Key, Program, Recording, Update
@@ -53,6 +54,7 @@ class History:
         since: int = 0,
         ends: Collection[Node] = (),
     ) -> None:
+        tensor_class = nodes.tensor_class
         ys = [y._entry or y for y in ys]
         found = list(dict.fromkeys(ys))
         seen = set(found)
@@ -66,7 +68,8 @@ class History:
                 continue
             entries.append(node)
             for x in inputs:
-                if x.__class__ in DTYPES:
+                kind = type(x)
+                if kind is not Node and kind is not tensor_class and kind in DTYPES:
                     numbers += 1
                 elif x not in seen:
                     seen.add(x)

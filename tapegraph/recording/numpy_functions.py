@@ -191,14 +191,14 @@ def without_gradient(*functions: Any) -> Callable[[F], F]:
     return implements(*functions, table=WITHOUT_GRADIENT)
 
 
-def array_ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Serve ``__array_ufunc__``."""
+def array_ufunc(x: Any, called: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    """Serve as a class's ``__array_ufunc__``."""
+    if len(inputs) == 1 and called in OF_ONE and method == "__call__" and not options:
+        return OF_ONE[called](inputs[0])  # the hot path
     if len(inputs) > 1 and any(map(wraps_arrays, inputs)):
         return NotImplemented
     if method == "__call__":
-        if not options and called in COUNTERPARTS:  # the hot path
-            if len(inputs) == 1 and called in OF_ONE:
-                return OF_ONE[called](*inputs)
+        if not options and called in COUNTERPARTS:
             return COUNTERPARTS[called](*inputs)
         return _run(called, _name(called), inputs, options)
     name = _name(called)
@@ -220,8 +220,8 @@ def array_ufunc(called: Any, method: str, inputs: tuple[Any, ...], options: dict
     raise TypeError(message(f"{name}.{method}", "a tensor", "plain arrays", fix))
 
 
-def array_function(called: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    """Serve ``__array_function__``."""
+def array_function(x: Any, called: Any, types: Any, args: Any, options: dict[str, Any]) -> Any:
+    """Serve as a class's ``__array_function__``."""
     if not options and called in COUNTERPARTS and recorder().capture is None:  # the hot path
         if len(args) == 1 and called in OF_ONE:
             return OF_ONE[called](*args)

@@ -15,6 +15,7 @@ Attrs = Mapping[str, Any]
 NO_ATTRS: dict[str, Any] = {}
 # Reads of a gradient: the result and all inputs.
 ALL = -1
+KEEPS_ALL = (True, True, True)
 
 
 class Rules(NamedTuple):
@@ -78,14 +79,27 @@ class Op:
     takes_complex: bool = False
     reads: tuple[int, ...] = (ALL,)
     rules: Rules | None = None
+    # By that: whether entries keep the result, the first and the second input where gradients
+    # flow to the first, to the second, and to both.
+    keeps: Sequence[tuple[bool, bool, bool]] = (KEEPS_ALL,) * 3
 
     def __post_init__(self) -> None:
         if self.forward is _no_forward:
             return
         if self.name in OPS or self.name in DEFINED:
             raise ValueError(f"Op: the name {self.name!r} is taken; expected a new one")
+        self.set_reads(self.reads)
         table = OPS if self.rules is None else DEFINED
         table[self.name] = self
+
+    def set_reads(self, reads: tuple[int, ...]) -> None:
+        """Declare what its gradients read."""
+        self.reads = reads
+        first, second = reads[0], reads[-1]
+        self.keeps = tuple(
+            (bool(bits & 1), bool(bits & 2), bool(bits & 4))
+            for bits in (first, second, first | second)
+        )
 
     def converts(
         self, operands: Sequence[Any], result: np.dtype[Any]
@@ -146,7 +160,8 @@ class Outputs(tuple[np.ndarray[Any, Any], ...]):
 
 # Reads one of several outputs. The cotangent of an entry that has them is a list of those of its
 # outputs, with None for one that nothing has reached.
-PART = Op("part", promotes=False, reads=(0,))
+PART = Op("part", promotes=False)
+PART.set_reads((0,))
 PART.forward = lambda outputs, *, output: outputs[output]
 # What a backward gives inside a capture: of its first input with respect to its second,
 # for the cotangent that is the third, or ones. Engines differentiate; it has no forward of its own.

@@ -18,7 +18,7 @@ from tapegraph.numpy_warnings import watched
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
-from tapegraph.recording.op import ALL, NO_ATTRS, PART, Op, OpKind, Outputs
+from tapegraph.recording.op import ALL, KEEPS_ALL, NO_ATTRS, PART, Op, OpKind, Outputs
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.watchers import OTHERS, computed
@@ -170,12 +170,7 @@ def unary(
             here = _recorder()
             if not (x._requires_grad and here.flows):
                 return here.constant(op, out, (x,), NO_ATTRS)
-            reads = op.reads[0] | here.keeps
-            if x._entry is not None:
-                if reads & 2:
-                    x._entry._array = x._array
-                x = x._entry
-            return here.result(op, out, (x,), NO_ATTRS, None, reads)
+            return here.result(op, out, (x,))
 
         return _registered(name, forward, record, stub)
 
@@ -257,20 +252,21 @@ def binary(
             here = _recorder()
             if not ((needs_x1 or needs_x2) and here.flows):
                 return here.constant(op, out, (x1, x2), NO_ATTRS)
-            reads = here.keeps
-            if needs_x1:
-                reads |= op.reads[0]
-            if needs_x2:
-                reads |= op.reads[1]
+            if here.keeps_all:
+                keeps, keeps_x, keeps_y = KEEPS_ALL
+            elif needs_x1:
+                keeps, keeps_x, keeps_y = op.keeps[2 if needs_x2 else 0]
+            else:
+                keeps, keeps_x, keeps_y = op.keeps[1]
             if type(x1) is cls and x1._entry is not None:
                 x1 = x1._entry
-                if reads & 2:
+                if keeps_x:
                     x1._array = x
             if type(x2) is cls and x2._entry is not None:
                 x2 = x2._entry
-                if reads & 4:
+                if keeps_y:
                     x2._array = y
-            return here.result(op, out, (x1, x2), NO_ATTRS, None, reads)
+            return here.result(op, out, (x1, x2), NO_ATTRS, None, keeps)
 
         return _registered(name, called, record, stub)
 

@@ -22,7 +22,7 @@ from tapegraph.recording import node as nodes
 from tapegraph.recording import stored
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node, as_leaf, mark_changed, new, next_seq, numeric
-from tapegraph.recording.op import ALL, CONSTANT, NO_ATTRS, PARAM, Op
+from tapegraph.recording.op import ALL, CONSTANT, KEEPS_ALL, NO_ATTRS, PARAM, Op
 from tapegraph.recording.record import as_dtype
 from tapegraph.recording.scopes import Unbegun
 from tapegraph.recording.tape import Tape, current
@@ -39,21 +39,20 @@ class Recorder:
 
     :ivar tape: Where it records.
     :ivar flows: Whether gradients flow here: not under `tg.no_grad`.
+    :ivar keeps_all: Entries keep their arrays, whether or not gradients read them.
     :ivar capture: The program that is captured here, if any.
     """
 
-    __slots__ = ("flows", "tape")
+    __slots__ = ("flows", "keeps_all", "tape")
 
     capture: Any = None
     body: Any = None  # of a loop or branch (`tapegraph.loops.body`): none
     levels: tuple[Any, ...] = ()  # of `vmap` (`tapegraph.tensors.examples`): none
-    # What is kept of a result and its inputs, as bits like `Op.reads`, besides what gradients read.
-    # Where it is all, a tensor is its own entry.
-    keeps = 0
 
     def __init__(self, tape: Tape | None = None, flows: bool = True) -> None:
         self.tape = Tape() if tape is None else tape
         self.flows = flows
+        self.keeps_all = False
 
     def on(self, tape: Tape) -> Recorder:
         """Return the recorder of another task, on its tape."""
@@ -84,60 +83,69 @@ class Recorder:
         inputs: tuple[Any, ...],
         attrs: dict[str, Any] = NO_ATTRS,
         saved: Any = None,
-        reads: int | None = None,
+        keeps: bool | None = None,
     ) -> Any:
         """Return the tensor of a result, and put its entry on the tape, with the user's line.
 
-        :param inputs: Tensors and numbers; entries, which keep what they are to, where ``reads``.
+        :param inputs: Tensors and numbers; entries, which keep what they are to, where ``keeps``
+            is given.
         :param saved: What the operation keeps for its derivative.
-        :param reads: What gradients read of the result and the inputs (`Op.reads`), if known.
+        :param keeps: Whether the entry keeps the result, as a gradient reads it (`Op.reads`): the
+            tensor is then its own entry.
         """
-        result = entry = new(nodes.tensor_class)
-        result._entry = None
-        result._array = out
-        result._requires_grad = True
-        if not self.keeps:
-            result._entry = entry = new(Node)
-            entry.shape = out.shape
-            entry.dtype = out.dtype
-        if reads is None:
-            reads = self.keeps if op.rules is None else ALL  # of a user's rule nothing is known
-            if not reads:
-                by_input = op.reads
-                for place, x in enumerate(inputs):
-                    if isinstance(x, Node) and x._requires_grad:
-                        reads |= by_input[place] if place < len(by_input) else by_input[-1]
-            entries = []
+        if keeps is None and len(inputs) == 1:
+            (x,) = inputs
+            keeps, keeps_x, _ = KEEPS_ALL if self.keeps_all else op.keeps[0]
+            if x._entry is not None:
+                if keeps_x:
+                    x._entry._array = x._array
+                inputs = (x._entry,)
+        elif keeps is None:
+            by_input, reads, entries = op.reads, ALL if self.keeps_all else 0, list(inputs)
+            for place, x in enumerate(inputs):
+                if isinstance(x, Node) and x._requires_grad:
+                    reads |= by_input[place] if place < len(by_input) else by_input[-1]
             for place, x in enumerate(inputs):
                 if isinstance(x, Node) and x._entry is not None:
                     if reads >> place & 2:
                         x._entry._array = x._array
-                    x = x._entry
-                entries.append(x)
-            inputs = tuple(entries)
-        entry._array = out if reads & 1 else None
+                    entries[place] = x._entry
+            keeps, inputs = bool(reads & 1), tuple(entries)
+        result = nodes.tensor_class()
+        result._array = out
+        result._requires_grad = True
+        if keeps:
+            result._entry = None
+            entry = result
+        else:
+            result._entry = entry = Node()
+            entry._array = None
+            entry.shape = out.shape
+            entry.dtype = out.dtype
         entry._op = op
         entry._inputs = inputs
         entry._attrs = attrs
-        entry._seq = next_seq()
+        entry._seq = seq = next_seq()
         entry._retains = False
         entry._saved = saved
         frame = _getframe(2)
         code = frame.f_code
-        while ORIGINS[code.co_filename] is not USER:
-            if frame.f_back is None:
-                frame = user_frame(_getframe(2))
+        tape = self.tape
+        if code is not tape.code:  # whose operations come one after another
+            while ORIGINS[code.co_filename] is not USER:
+                if frame.f_back is None:
+                    frame = user_frame(_getframe(2))
+                    code = frame.f_code
+                    break
+                frame = frame.f_back
                 code = frame.f_code
-                break
-            frame = frame.f_back
-            code = frame.f_code
+            tape.code = code
         entry._code = code
         entry._lasti = frame.f_lasti
-        tape = self.tape
         if "asyncio" in _modules:
             tape = current()
         tape.refs.append(ref(entry))
-        if len(tape.refs) > tape.limit:
+        if seq > tape.prune_at:
             tape.prune()
         if OTHERS:
             recorded()
@@ -186,7 +194,7 @@ class Recorder:
         leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
         tape = current()
         tape.enter(leaf)
-        tape.add_param(leaf)
+        tape.add_params([leaf])
 
     def set_requires_grad(self, leaf: Any, wanted: bool) -> None:
         """Make a constant a parameter, or a parameter a constant."""

@@ -63,6 +63,9 @@ class Setting(Generic[T]):
         Where the scope is not found, it was entered in another context, which has ended.
         """
         entered = self.entered.get()
+        if entered and entered[-1][0] is scope:
+            self.set(entered[:-1])
+            return
         for position in range(len(entered) - 1, -1, -1):
             if entered[position][0] is scope:
                 self.set((*entered[:position], *entered[position + 1 :]))

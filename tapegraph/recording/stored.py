@@ -72,20 +72,24 @@ def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
                 if grad.base is not None or grad.dtype != array.dtype or id(grad) in handed_out:
                     grad = np.array(grad, dtype=array.dtype)
                 handed_out.add(id(grad))
-            before = held(node)
-            tape.add_param(node)
+            before = getattr(node, "_grad", None)
             if before is None or before is ZERO:
                 changes.append(partial(set_gradient, node, grad))
                 continue
+            if type(before) is Kept:
+                before = read(node)
             if type(before) is np.ndarray:
-                fitting("backward", node, before)
-            if type(before) is not np.ndarray or not before.flags.writeable:
-                changes.append(partial(set_gradient, node, before + grad))
-            elif type(grad) is RowSparse:
-                changes.append(partial(setitem, before, *grad.moved(before)))
-            else:
-                sums.append(before)
-                parts.append(grad)
+                if before.shape != array.shape or before.dtype != array.dtype:
+                    raise _unfitting("backward", node, before)
+                if before.flags.writeable:
+                    if type(grad) is RowSparse:
+                        changes.append(partial(setitem, before, *grad.moved(before)))
+                    else:
+                        sums.append(before)
+                        parts.append(grad)
+                    continue
+            changes.append(partial(set_gradient, node, before + grad))
+        tape.add_params(nodes)
         if sums:  # an overflow must not stop half-way
             changes.append(partial(make, map(np.add, sums, parts, sums)))
             quietly(make, together(changes))
@@ -101,7 +105,12 @@ def fitting(op: str, node: Node, grad: Any) -> Any:
     array = node if node._array is None else node._array
     if grad.shape == array.shape and grad.dtype == array.dtype:
         return grad
+    raise _unfitting(op, node, grad)
+
+
+def _unfitting(op: str, node: Node, grad: Any) -> RuntimeError:
+    array = node if node._array is None else node._array
     label = f"{node.name!r}" if node.name else f"of shape {array.shape}"
     received = f"a .grad of shape {grad.shape} and dtype {grad.dtype} on {node._op.name} {label}"
     fix = "Reshape a copy, tensor.grad.copy(), or set tensor.grad = None."
-    raise RuntimeError(message(op, received, f"shape {array.shape} and dtype {array.dtype}", fix))
+    return RuntimeError(message(op, received, f"shape {array.shape} and dtype {array.dtype}", fix))

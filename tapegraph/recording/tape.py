@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import ref
 
 from tapegraph.recording.linearize import linearize
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, next_seq
 from tapegraph.recording.op import CLEARED
 from tapegraph.recording.program import Entry, Recording
 from tapegraph.recording.scopes import RECORDER
@@ -25,11 +25,12 @@ class Tape:
     them as a table.
     """
 
-    __slots__ = ("_param_limit", "_params", "limit", "refs", "task")
+    __slots__ = ("_param_limit", "_params", "code", "prune_at", "refs", "task")
 
     def __init__(self) -> None:
         self.refs: list[ref[Node]] = []
-        self.limit = _MIN_LIMIT
+        self.prune_at = 0
+        self.code: Any = None
         self._params: dict[int, ref[Node]] = {}
         self._param_limit = _MIN_LIMIT
         self.task = running_task()
@@ -37,20 +38,24 @@ class Tape:
     def enter(self, node: Node) -> None:
         """Put an entry on the tape."""
         self.refs.append(ref(node))
-        if len(self.refs) > self.limit:
+        if next_seq() > self.prune_at:
             self.prune()
 
     def prune(self) -> None:
-        """Forget dead entries; called each time their number has doubled, so free on average."""
-        self.refs = [r for r in self.refs if r() is not None]
-        self.limit = max(_MIN_LIMIT, 2 * len(self.refs))
+        """Forget dead entries; called each time their number may have doubled, so free on average.
 
-    def add_param(self, node: Node) -> None:
-        """Remember a parameter for `zero_grad` on this tape, until it dies."""
-        known = self._params.get(id(node))
-        if known is not None and known() is node:
-            return
-        self._params[id(node)] = ref(node)
+        That is looked up in the time that entries are recorded by, which the tapes of all threads
+        have in common.
+        """
+        self.refs = [r for r in self.refs if r() is not None]
+        self.prune_at = next_seq() + max(_MIN_LIMIT, len(self.refs))
+
+    def add_params(self, nodes: Iterable[Node]) -> None:
+        """Remember parameters for `zero_grad` on this tape, until they die."""
+        for node in nodes:
+            known = self._params.get(id(node))
+            if known is None or known() is not node:
+                self._params[id(node)] = ref(node)
         if len(self._params) > self._param_limit:
             self._params = {key: r for key, r in self._params.items() if r() is not None}
             self._param_limit = max(_MIN_LIMIT, 2 * len(self._params))
@@ -75,7 +80,6 @@ class Tape:
             if node._inputs:
                 clear(node)
         self.refs = []
-        self.limit = _MIN_LIMIT
 
     def __len__(self) -> int:
         return len(self.recording())

@@ -30,7 +30,7 @@ from tapegraph.recording.scopes import recorder
 from tapegraph.saving import files
 from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Fun, Pytree
 
 # Under which the structure stands among the metadata.
 _KEY = "tapegraph"
@@ -100,7 +100,7 @@ def _is_text(x: Any) -> bool:
     return isinstance(x, str) and x == x.encode(errors="ignore").decode()
 
 
-def _check_is_tree(op: str, tree: Any) -> None:
+def _check_is_tree(op: str, tree: Pytree) -> None:
     if isinstance(tree, (Node, Value, np.ndarray, np.generic)):
         fix = 'Write {"w": w}.'
         raise TypeError(message(op, kind_of(tree), "a dict, list, tuple or object", fix))
@@ -108,7 +108,7 @@ def _check_is_tree(op: str, tree: Any) -> None:
 
 def load(
     path: str | os.PathLike[str], into: object = None, *, return_metadata: bool = False
-) -> Any:
+) -> Pytree:
     """Read what `save`, or another program, has written; into a model and optimizers if wanted.
 
     Everything is checked before anything is changed: names, shapes and dtypes must be those of
@@ -181,16 +181,16 @@ def _told(name: str, suffix: str) -> Iterator[None]:
         raise ValueError(message("load", received, f"a whole {suffix} file")) from error
 
 
-def _replaced(tree: Any, function: Callable[[Any], Any], kind: type) -> Any:
-    """Return a tree with a function of everything in it that is of one class."""
+def _replaced(tree: Pytree, function: Fun, kind: type) -> Pytree:
+    """Apply a function to every instance of a class in a tree."""
     return mapped(lambda part: function(part) if isinstance(part, kind) else part, tree)
 
 
 # A leaf, optimizer or `...` of `into`, and its names in the file.
-_Place: TypeAlias = tuple[Any, list[str]]
+_Place: TypeAlias = tuple[Pytree, list[str]]
 
 
-def _places(path: str, tree: Any, into: Any) -> list[_Place]:
+def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
     """Return where the arrays of a file, none of which is read yet, have their places."""
     found = dict(_nodes(tree))
     arrays = {name: part for name, part in found.items() if isinstance(part, files.Stored)}
@@ -223,7 +223,7 @@ def _places(path: str, tree: Any, into: Any) -> list[_Place]:
     return places
 
 
-def _check_fits(path: str, leaf: Any, name: str, found: Any) -> None:
+def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
     """Check that what a file has for a tensor, Value or array has its shape and dtype."""
     if not _is_leaf(leaf):
         fix = "Load into what it was computed from."
@@ -238,7 +238,7 @@ def _check_fits(path: str, leaf: Any, name: str, found: Any) -> None:
         raise ValueError(message("load", f"a read-only array at {name!r}", "one to be filled"))
 
 
-def _changes(path: str, tree: Any, places: list[_Place]) -> Iterator[Change]:
+def _changes(path: str, tree: Pytree, places: list[_Place]) -> Iterator[Change]:
     """Yield what gives the numbers of a tree to a model."""
     found = dict(_nodes(tree))
     kept = _Kept()
@@ -265,7 +265,7 @@ class _Kept:
     def __init__(self) -> None:
         self._ids: set[int] = set()
 
-    def own(self, data: Any, op: str, argument: str) -> Array:
+    def own(self, data: Pytree, op: str, argument: str) -> Array:
         """Return an array that no other tensor has."""
         if not isinstance(data, np.ndarray) or id(data) in self._ids:
             return numeric(data, op, argument)
@@ -277,7 +277,9 @@ def _same_bytes(a: Array, b: Array) -> bool:
     return a is b or np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8))
 
 
-def _named(op: str, value: Any, held: tuple[type, ...], path: str = "") -> list[tuple[str, Any]]:
+def _named(
+    op: str, value: Pytree, held: tuple[type, ...], path: str = ""
+) -> list[tuple[str, Pytree]]:
     """Return what something holds of some classes, by path (`named`)."""
     try:
         return named(op, value, held)
@@ -306,14 +308,16 @@ class _Flattened:
     A tensor or array that stands in several places is there once, by its first name.
     """
 
-    def __init__(self, tree: Any, check: Callable[[str, Any], None]) -> None:
+    def __init__(self, tree: Pytree, check: Callable[[str, Any], None]) -> None:
         self._check = check
-        self._names: dict[int, tuple[str, Any]] = {}  # and the array, so that no other gets its id
+        self._names: dict[
+            int, tuple[str, Pytree]
+        ] = {}  # and the array, so that no other gets its id
         self._around: set[int] = set()  # the ids of what is being looked into
         self.arrays: files.NamedArrays = {}
         self.structure = self._of(tree, None)
 
-    def _of(self, value: Any, name: str | None) -> Any:
+    def _of(self, value: Pytree, name: str | None) -> Pytree:
         if isinstance(value, Optimizer):
             return self._of(state_of(value), name)
         if isinstance(value, (Node, Value, np.ndarray)):
@@ -337,7 +341,7 @@ class _Flattened:
         self._around.remove(id(value))
         return parts
 
-    def _parts(self, value: Any, name: str | None) -> Any:
+    def _parts(self, value: Pytree, name: str | None) -> Pytree:
         parts = parts_of(value) or ()
         if isinstance(value, (list, tuple)):
             row = [self._of(part, _join(name, key)) for key, part in parts]
@@ -357,7 +361,7 @@ class _Flattened:
             made[key] = self._of(part, _join(name, key))
         return {"dict": made}
 
-    def _array(self, value: Any, name: str) -> str:
+    def _array(self, value: Pytree, name: str) -> str:
         if id(value) in self._names:
             return self._names[id(value)][0]
         if name in self.arrays or name == files.TEXT or "\0" in name or not _is_text(name):
@@ -379,17 +383,17 @@ def _is_leaf(x: Any) -> bool:
     return not (isinstance(x, Value) and x.args)
 
 
-def _numbers_of(leaf: Any) -> Array:
+def _numbers_of(leaf: Pytree) -> Array:
     """Return the numbers of a tensor, Value or array, which the caller must not change."""
     held = leaf._array if isinstance(leaf, Node) else leaf
     return np.asarray(held.data if isinstance(held, Value) else held)
 
 
-def _built(structure: Any, stored: dict[str, files.Stored]) -> Any:
+def _built(structure: Pytree, stored: dict[str, files.Stored]) -> Pytree:
     """Return the tree again, or raise where structure and arrays do not belong together."""
     missing = set(stored)
 
-    def part(node: Any) -> Any:
+    def part(node: Pytree) -> Pytree:
         if isinstance(node, list):
             return list(map(part, node))
         if not isinstance(node, dict):
@@ -418,7 +422,7 @@ def _built(structure: Any, stored: dict[str, files.Stored]) -> Any:
     return tree
 
 
-def _nodes(tree: Any, name: str | None = None) -> Iterator[tuple[str, Any]]:
+def _nodes(tree: Pytree, name: str | None = None) -> Iterator[tuple[str, Pytree]]:
     """Yield everything in a loaded tree by its path, dicts and lists too."""
     yield name or "", tree
     if isinstance(tree, (dict, list, tuple)):

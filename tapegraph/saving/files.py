@@ -13,7 +13,7 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +24,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import aligned_empty
 from tapegraph.errors import message
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType, Fun
 
 NamedArrays: TypeAlias = dict[str, Array]
 Metadata: TypeAlias = dict[str, str]
@@ -61,7 +61,7 @@ class Stored:
 
     name: str
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     read: Callable[[], Array]
 
 
@@ -148,7 +148,7 @@ def suffix_of(op: str, path: str) -> str:
     raise ValueError(message(op, f"path {path!r}", "one that ends in .safetensors or .npz"))
 
 
-def check_array(suffix: str, name: str, dtype: np.dtype[Any]) -> None:
+def check_array(suffix: str, name: str, dtype: DType) -> None:
     """Refuse an array that the format has no place for."""
     if dtype.kind not in "biufc":
         expected = "numbers (bool, integer, float or complex)"
@@ -189,22 +189,18 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
     with open(path, "wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for _, array in ordered:
-            for part in _parts(array):
+            # Little-endian, in C order: copied part by part if need be.
+            parts: Any = np.nditer(
+                [array],
+                flags=["external_loop", "buffered", "zerosize_ok"],
+                op_flags=[["readonly", "contig"]],
+                op_dtypes=[array.dtype.newbyteorder("<")],
+                order="C",
+                casting="equiv",
+                buffersize=_WRITTEN // array.itemsize,
+            )
+            for part in parts:
                 file.write(part)
-
-
-def _parts(array: Array) -> Iterable[Any]:
-    """Return the numbers of an array in parts: little-endian, in C order, copied if need be."""
-    contiguous: Any = [["readonly", "contig"]]
-    return np.nditer(
-        [array],
-        flags=["external_loop", "buffered", "zerosize_ok"],
-        op_flags=contiguous,
-        op_dtypes=[array.dtype.newbyteorder("<")],
-        order="C",
-        casting="equiv",
-        buffersize=_WRITTEN // array.itemsize,
-    )
 
 
 def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
@@ -257,7 +253,7 @@ def _read_safetensors(
     return _as_native(stored)
 
 
-def _fill(array: Array, read: Callable[[Any], Any]) -> None:
+def _fill(array: Array, read: Fun) -> None:
     """Fill an array with the next bytes of a file."""
     flat: Any = array.reshape(-1).view(np.uint8)
     rest = memoryview(flat)
@@ -268,7 +264,7 @@ def _fill(array: Array, read: Callable[[Any], Any]) -> None:
         rest = rest[count:]
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _native(dtype: DType) -> DType:
     """Return a dtype in this machine's byte order: NumPy's own instance, which is the fastest."""
     return dtype if dtype.names else np.dtype(dtype.newbyteorder("=").str)
 
@@ -442,7 +438,7 @@ def _read_member(
     start: int,
     shape: tuple[int, ...],
     fortran: bool,
-    dtype: np.dtype[Any],
+    dtype: DType,
 ) -> Array:
     stored = aligned_empty(shape[::-1] if fortran else shape, dtype)
     member: Any

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Fun
 
 # -- on floats -------------------------------------------------------------------------------
 
@@ -54,23 +55,26 @@ def power(x: float, y: float) -> float:
     return math.copysign(size, x) if odd else size
 
 
-def power_slopes(x: float, y: float, out: float) -> tuple[float, float]:
-    """Return the derivatives of ``x ** y = out`` in x and in y.
-
-    Conventions: 0**0 is flat in its base; in y x**y is where x <= 0, and nan**0 too.
-    """
-    dx = 0.0 if y == 0 else y * power(x, y - 1.0)
-    dy = 0.0 if x <= 0 else out * (log(x) if x > 0 else 0.0)
-    return dx, dy
+def power_slope_x(x: float, y: float) -> float:
+    """Return the derivative of ``x ** y`` in x; 0**0 is flat in its base."""
+    return 0.0 if y == 0 else y * power(x, y - 1.0)
 
 
-def sigmoid(x: float) -> tuple[float, float]:
-    """Return 1/(1 + e**-x) and its derivative.
+def power_slope_y(x: float, y: float, out: float) -> float:
+    """Return the derivative of ``x ** y = out`` in y: flat where x <= 0, and of nan**0 too."""
+    return 0.0 if x <= 0 else out * (log(x) if x > 0 else 0.0)
 
-    With z = e**-abs(x) <= 1 nothing overflows, and s (1 - s) keeps its digits in both tails.
-    """
+
+def sigmoid(x: float) -> float:
+    """Return 1/(1 + e**-x); with z = e**-abs(x) <= 1 nothing overflows."""
     z = math.exp(-abs(x))
-    return (1.0 / (1.0 + z) if x >= 0 else z / (1.0 + z)), z / (1.0 + z) ** 2
+    return 1.0 / (1.0 + z) if x >= 0 else z / (1.0 + z)
+
+
+def sigmoid_slope(x: float) -> float:
+    """Return s (1 - s) of the same, which keeps its digits in both tails."""
+    z = math.exp(-abs(x))
+    return z / (1.0 + z) ** 2
 
 
 def relu(x: float) -> float:
@@ -114,7 +118,7 @@ class ScalarOp(NamedTuple):
     """
 
     number: Callable[..., float]
-    vector: Callable[..., Any] | None = None
+    vector: Fun | None = None
     quick: Callable[..., float] | None = None
 
     def run(self, *operands: Array) -> None:
@@ -160,8 +164,8 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     # Of Python's floats, which raise.
     "python_div": ScalarOp(operator.truediv, _python_divide),
     "python_pow": ScalarOp(python_power),
-    "pow_slope_x": ScalarOp(lambda x, y, out: power_slopes(x, y, out)[0]),
-    "pow_slope_y": ScalarOp(lambda x, y, out: power_slopes(x, y, out)[1]),
+    "pow_slope_x": ScalarOp(power_slope_x),
+    "pow_slope_y": ScalarOp(power_slope_y),
     "neg": ScalarOp(operator.neg, np.negative),
     "abs": ScalarOp(abs, np.absolute),
     "sign": ScalarOp(abs_slope, np.sign),
@@ -174,11 +178,40 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "cos": _of_math(math.cos),
     "tan": _of_math(math.tan),
     "tanh": _of_math(math.tanh),
-    "sigmoid": ScalarOp(lambda x: sigmoid(x)[0]),
-    "sigmoid_slope": ScalarOp(lambda x: sigmoid(x)[1]),
+    "sigmoid": ScalarOp(sigmoid),
+    "sigmoid_slope": ScalarOp(sigmoid_slope),
     WEIGHED: ScalarOp(weighed, np.multiply),  # `Levels` looks at NaN a second time
 }
 # Of any number of operands: Python's own sum, and one that adds up cotangents from 0.0 in order.
 PYTHON_SUM, TOTAL = "sum", "total"
 # Leaves: what a run is given, and what is the same in every run.
 GIVEN, NUMBER = "given", "number"
+
+
+# -- slopes ----------------------------------------------------------------------------------
+
+
+# What computes them of floats; a recorder of numbers has the same names.
+FLOATS = SimpleNamespace(constant=float, **{kind: op.number for kind, op in SCALAR_OPS.items()})
+# The derivatives of an operation by its operands: who computes, the result, and the operands.
+LOCAL_GRADS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "add": lambda do, out, x, y: (do.constant(1.0), do.constant(1.0)),
+    "sub": lambda do, out, x, y: (do.constant(1.0), do.constant(-1.0)),
+    "mul": lambda do, out, x, y: (y, x),
+    "div": lambda do, out, x, y: (
+        do.div(do.constant(1.0), y),
+        do.div(do.neg(out), y),
+    ),
+    "pow": lambda do, out, x, y: (do.pow_slope_x(x, y), do.pow_slope_y(x, y, out)),
+    "neg": lambda do, out, x: (do.constant(-1.0),),
+    "exp": lambda do, out, x: (out,),
+    "log": lambda do, out, x: (do.div(do.constant(1.0), x),),
+    "sqrt": lambda do, out, x: (do.div(do.constant(0.5), out),),
+    "sin": lambda do, out, x: (do.cos(x),),
+    "cos": lambda do, out, x: (do.neg(do.sin(x)),),
+    "tan": lambda do, out, x: (do.add(do.constant(1.0), do.mul(out, out)),),
+    "tanh": lambda do, out, x: (do.sub(do.constant(1.0), do.mul(out, out)),),
+    "sigmoid": lambda do, out, x: (do.sigmoid_slope(x),),
+    "relu": lambda do, out, x: (do.step(x),),
+    "abs": lambda do, out, x: (do.sign(x),),
+}

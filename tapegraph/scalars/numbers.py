@@ -8,7 +8,7 @@ of additions is a column of a matrix whose rows are added one by one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from types import CodeType
@@ -19,7 +19,7 @@ import numpy as np
 from tapegraph.errors import line_of
 from tapegraph.recording.program import scalar_bits
 from tapegraph.scalars.arithmetic import ADD, GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Fun
 
 _LEAVES = (GIVEN, NUMBER)
 _FOLD = "fold"
@@ -136,7 +136,7 @@ class Levels:
         self._exports = positions[numbers.exports]
 
         # The calls in order, and which of them differ where zero must stay zero.
-        self._calls: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
+        self._calls: list[tuple[Fun, tuple[Any, ...]]] = []
         self._strong: list[tuple[int, Array, Array]] = []
         for key in order:
             _, kind, width = key

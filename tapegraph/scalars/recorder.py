@@ -1,4 +1,4 @@
-"""What Values compute in a capture: number by number, as entries of its program.
+"""Record the arithmetic of Values in a capture, number by number.
 
 Between tensors and numbers there are two entries: `NUMBERS` runs the arithmetic since the last one,
 and gives a vector of what is needed of it; `CHOSEN` are those of them that were asked for.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,15 @@ from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import WATCHING
-from tapegraph.scalars.arithmetic import GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
+from tapegraph.scalars.arithmetic import (
+    GIVEN,
+    LOCAL_GRADS,
+    NUMBER,
+    PYTHON_SUM,
+    SCALAR_OPS,
+    TOTAL,
+    WEIGHED,
+)
 from tapegraph.scalars.numbers import CodePlace, Numbers
 from tapegraph.scalars.state import DATA, GRAD, ScalarState, number_of
 from tapegraph.typed import Array
@@ -101,6 +110,8 @@ class NumberRecorder:
         self._written: dict[tuple[int, str], tuple[Any, str]] = {}
         self._segments: list[_Stretch] = []
         self.state = ScalarState()
+        ops = {kind: partial(self._op, kind) for kind in SCALAR_OPS}
+        self._computes = SimpleNamespace(constant=self.constant, **ops)  # slopes, as of floats
         self._leaf = capture.reading(self.state.read, np.float64)
 
     # Numbers
@@ -204,7 +215,7 @@ class NumberRecorder:
     # Objects and their numbers
 
     def enter(self, x: Any, i: int) -> None:
-        """Let an object that was made inside stand for a number."""
+        """Map an object that was made inside to its number."""
         self._of[id(x)] = i
         self._inside.add(id(x))
         self._held.append(x)
@@ -237,7 +248,7 @@ class NumberRecorder:
             setattr(x, name, self._data[i])
 
     def assign_all(self, objects: Sequence[Any], tensor: Any) -> None:
-        """Give Values, or tensors of one number, those of a tensor, here and in the program."""
+        """Assign the elements of a tensor to Values or scalar tensors, now and in the program."""
         for position, x in enumerate(objects):
             self.assign(x, DATA, self.element(tensor, position))
 
@@ -260,7 +271,7 @@ class NumberRecorder:
                     if kind == PYTHON_SUM:
                         self._slopes[i] = (self.constant(1.0),) * len(args)
                     else:
-                        self._slopes[i] = _SLOPES[kind](self, i, *args)
+                        self._slopes[i] = LOCAL_GRADS[kind](self._computes, i, *args)
                 slopes = self._slopes[i]
                 for arg, slope in zip(node.args, slopes, strict=True):
                     arrived.setdefault(id(arg), []).append(self._weighed(slope, cotangent))
@@ -398,40 +409,6 @@ def _entry(op: Op, array: Array, inputs: tuple[Any, ...], **attrs: Any) -> Any:
     node = recorder().result(op, array, inputs, attrs)
     node._requires_grad = False
     return node
-
-
-_Slopes = Callable[..., "tuple[int, ...]"]
-
-
-def _one(f: Callable[[NumberRecorder, int, int], int]) -> _Slopes:
-    return lambda r, out, x: (f(r, out, x),)
-
-
-# The derivatives of `Value`, operand by operand: a recorder, the result, and the operands.
-_SLOPES: dict[str, _Slopes] = {
-    "add": lambda r, out, x, y: (r.constant(1.0), r.constant(1.0)),
-    "sub": lambda r, out, x, y: (r.constant(1.0), r.constant(-1.0)),
-    "mul": lambda r, out, x, y: (y, x),
-    "div": lambda r, out, x, y: (
-        r._op("div", r.constant(1.0), y),
-        r._op("div", r._op("neg", out), y),
-    ),
-    "pow": lambda r, out, x, y: (
-        r._op("pow_slope_x", x, y, out),
-        r._op("pow_slope_y", x, y, out),
-    ),
-    "neg": _one(lambda r, out, x: r.constant(-1.0)),
-    "exp": _one(lambda r, out, x: out),
-    "log": _one(lambda r, out, x: r._op("div", r.constant(1.0), x)),
-    "sqrt": _one(lambda r, out, x: r._op("div", r.constant(0.5), out)),
-    "sin": _one(lambda r, out, x: r._op("cos", x)),
-    "cos": _one(lambda r, out, x: r._op("neg", r._op("sin", x))),
-    "tan": _one(lambda r, out, x: r._op("add", r.constant(1.0), r._op("mul", out, out))),
-    "tanh": _one(lambda r, out, x: r._op("sub", r.constant(1.0), r._op("mul", out, out))),
-    "sigmoid": _one(lambda r, out, x: r._op("sigmoid_slope", x)),
-    "relu": _one(lambda r, out, x: r._op("step", x)),
-    "abs": _one(lambda r, out, x: r._op("sign", x)),
-}
 
 
 def recorder_of(capture: Any) -> NumberRecorder:

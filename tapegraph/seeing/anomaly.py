@@ -14,7 +14,7 @@ from tapegraph.recording.program import Recording
 from tapegraph.recording.tape import current
 from tapegraph.recording.watchers import AskReal, AskStrong, Watched, Watcher
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Cotangent, DuckArray
 
 # So many elements on either side of the first that is not finite are shown.
 _AROUND = 2
@@ -72,7 +72,7 @@ class _Anomaly(Watcher):
 
     looks = True
 
-    def result(self, what: str, operands: Sequence[Any], result: Any) -> None:
+    def result(self, what: str, operands: Sequence[DuckArray], result: DuckArray) -> None:
         for part in _parts(result):
             if part.dtype.kind in "fc" and not is_finite(part):
                 _look(what, [_parts(x)[0] for x in operands], part)
@@ -86,7 +86,7 @@ class _Anomaly(Watcher):
                 expected = f"finite gradients, not {reached[id(bad[0])]} by {bad[0]}"
                 raise _error(f"backward of {node.op}", received, expected, _ADVICE.get(node.op, ""))
 
-    def updated(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
+    def updated(self, optimizer: str, name: str, grad: Cotangent, new: DuckArray) -> None:
         new, grad = np.asarray(new), np.asarray(grad)
         if new.dtype.kind in "fc" and not is_finite(new):
             at = _first(new)
@@ -95,14 +95,20 @@ class _Anomaly(Watcher):
             fix = "Take a smaller learning rate, or limit gradients by tg.clip_grad_norm."
             raise _error(f"{optimizer}.step", received, expected, fix)
 
-    def passed(self, *told: Any, results: Sequence[Any] = (), **times: Any) -> None:
+    def passed(self, *told: Any, results: Sequence[DuckArray] = (), **times: Any) -> None:
         for result in results:
             kind = getattr(getattr(result, "dtype", None), "kind", "")
             if kind in "fc" and not is_finite(result):
                 raise AskReal
 
     def added(
-        self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any, strong: bool
+        self,
+        recording: Recording,
+        by: int | None,
+        slot: int,
+        part: Cotangent,
+        grad: Cotangent,
+        strong: bool,
     ) -> None:
         if is_finite(grad):
             return
@@ -126,7 +132,7 @@ class _Anomaly(Watcher):
         fix = f"{_ADVICE.get(op, '')} The operation was recorded at {recording.where(by)}.".strip()
         raise _error(f"backward of {op}", f"{what}, where {given}", "finite gradients", fix)
 
-    def gave(self, engine: str, grads: list[Any], natively: Callable[[], Any]) -> None:
+    def gave(self, engine: str, grads: list[Cotangent], natively: Callable[[], Any]) -> None:
         bad = [grad for grad in grads if not is_finite(grad)]
         if bad:
             natively()
@@ -161,7 +167,7 @@ def _error(op: str, received: str, expected: str, fix: str = "") -> FloatingPoin
 # What is said of arrays
 
 
-def _parts(x: Any) -> list[Array]:
+def _parts(x: DuckArray) -> list[Array]:
     """Return the arrays of a tensor or `Value`, and of a dual its value's first."""
     if x is None:
         return []
@@ -174,7 +180,7 @@ def _parts(x: Any) -> list[Array]:
     return [np.asarray(getattr(x, "_array", x))]
 
 
-def _dense(grad: Any) -> Array:
+def _dense(grad: Cotangent) -> Array:
     return grad.dense() if isinstance(grad, RowSparse) else np.asarray(grad)
 
 
@@ -193,7 +199,7 @@ def _share(array: Array) -> str:
     return f" ({np.count_nonzero(~np.isfinite(array))} of {array.size})" if array.ndim else ""
 
 
-def _kinds(array: Any) -> str:
+def _kinds(array: DuckArray) -> str:
     """Name what in an array is not finite, and say how much of it."""
     array = _dense(array)
     kinds = {"nan": np.isnan(array).any(), "inf": np.isinf(array).any()}
@@ -205,7 +211,7 @@ def _shown(array: Array, at: tuple[int, ...]) -> str:
     return f"{array[at]}{_place(at)}{_share(array)}"
 
 
-def _names(operands: Sequence[Any]) -> list[str]:
+def _names(operands: Sequence[DuckArray]) -> list[str]:
     return ["x"] if len(operands) == 1 else [f"x{i}" for i in range(1, len(operands) + 1)]
 
 

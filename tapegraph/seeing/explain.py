@@ -68,18 +68,6 @@ def explain(y: Tensor | Value | Any) -> str:
     found = auto.BACKWARDS.choices.get(history.key)
     engine, reason = _engine(history, refused, found)
     title = registry.engine(engine).title
-    lines = [
-        _origin(y, history),
-        f"Its backward would run in {title}. {backend_in_force()} {reason}".strip(),
-        *costs(found, refused, engine, len(history)),
-        advice(found, refused),
-        f"{capital(COMPILED)}.",
-    ]
-    return "\n".join(map(escaped, lines))
-
-
-def _origin(y: Any, history: History) -> str:
-    """Return what a result was computed from."""
     names = [f"{x.name!r}" for x in history.wanted if x.name]
     unnamed = len(history.wanted) - len(names)
     shown = names[:_NAMED] + [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
@@ -87,10 +75,15 @@ def _origin(y: Any, history: History) -> str:
     ops = list(dict.fromkeys(op.name for op in history.ops))
     entry = tape_entry(y)
     listed = ", ".join(ops[:_NAMED]) + (", ..." if len(ops) > _NAMED else "")
-    return (
+    lines = [
         f"{entry_name(entry._op, entry)} comes from {_count(len(history.wanted), 'parameter')}, "
-        f"{', '.join(shown)}, by {_count(len(history.entries), 'operation')}: {listed}."
-    )
+        f"{', '.join(shown)}, by {_count(len(history.entries), 'operation')}: {listed}.",
+        f"Its backward would run in {title}. {backend_in_force()} {reason}".strip(),
+        *costs(found, refused, engine, len(history)),
+        advice(found, refused),
+        f"{capital(COMPILED)}.",
+    ]
+    return "\n".join(map(escaped, lines))
 
 
 def _count(number: int, what: str) -> str:

@@ -33,7 +33,7 @@ _ROWS, _WIDTH = 12, 60
 
 
 class Label(NamedTuple):
-    """What goes on: the part that it belongs to, the operation, and the user's line."""
+    """The work that is being timed: its part, its operation, and the user's line."""
 
     part: str
     operation: str = ""
@@ -111,17 +111,17 @@ class profile(Watched):
 
     @property
     def nodes(self) -> list[Spent]:
-        """What each type of TensorFlow's nodes took."""
+        """Time by type of TensorFlow node."""
         return _sorted((name, seconds, 1) for name, _, seconds, _ in self._nodes)
 
     @property
     def operations(self) -> list[Spent]:
-        """What each operation took, the longest first: its forwards, or its backwards."""
+        """Time by operation, forward or backward, the longest first."""
         return self._by("operation")
 
     @property
     def lines(self) -> list[Spent]:
-        """What was recorded at each line of the user's took, the longest first."""
+        """Time by the user's line that recorded the operation, the longest first."""
         return self._by("line")
 
     def _by(self, field: str) -> list[Spent]:
@@ -199,7 +199,7 @@ def _add(found: dict[Any, tuple[float, int]], key: object, seconds: float, calls
 
 
 class _Log(Watcher):
-    """What goes on now, and what each has taken: seconds and calls by label."""
+    """The running label, and the seconds and calls of each label so far."""
 
     def __init__(self) -> None:
         self.spent: dict[Label, tuple[float, int]] = {}

@@ -118,11 +118,8 @@ class ArrayMethods(OtherLibraries):
     __hash__ = object.__hash__
     __pandas_priority__ = 10_000  # above its own: series * x is then left to x
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        return numpy_functions.array_ufunc(ufunc, method, inputs, options)
-
-    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return numpy_functions.array_function(function, args, options)
+    __array_ufunc__ = numpy_functions.array_ufunc
+    __array_function__ = numpy_functions.array_function
 
     # Operators
 
@@ -158,8 +155,12 @@ class ArrayMethods(OtherLibraries):
     def __round__(self, decimals: int = 0) -> Tensor:
         return elementwise.round(self, decimals)
 
-    def __getitem__(self, key: Index) -> Self:  # mypy tells a wrong key from a wrong argument
-        return index.getitem(self, key)
+    if TYPE_CHECKING:  # mypy tells a wrong key from a wrong argument
+
+        def __getitem__(self, key: Index) -> Self: ...
+
+    else:
+        __getitem__ = index.getitem
 
     def __iter__(self) -> Iterator[Self]:
         if not self.ndim:  # type: ignore[attr-defined]

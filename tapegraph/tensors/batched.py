@@ -50,7 +50,7 @@ class Batched(ArrayMethods):
         batched = [type(x) is Batched and x.tag == tag for x in operands]
         xs = [x.inner if b else x for x, b in zip(operands, batched, strict=True)]
         size = next(x.shape[0] for x, b in zip(xs, batched, strict=True) if b)
-        call = BatchedCall(op, xs, batched, dict(attrs), size)
+        call = BatchedCall(op, xs, batched, dict(attrs), size, tag)
         rule = batching_rule(op)
         if rule is None:
             fix = "Give tg.defop a batch=."

@@ -18,9 +18,9 @@ from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import DEFINED, OPS, Op, Rules
 from tapegraph.recording.record import apply, is_complex, operand
-from tapegraph.typed import Array, OfMany
+from tapegraph.typed import Array, DuckArray, Fun, OfMany
 
-Rule = Callable[..., Any]
+Rule = Fun
 
 
 @overload
@@ -33,10 +33,10 @@ def defop(
     batch: Rule | Literal["elementwise"] | None = None,
     name: str | None = None,
     takes_complex: bool = False,
-) -> Callable[[Callable[..., Any]], OfMany]: ...
+) -> Callable[[Fun], OfMany]: ...
 @overload
 def defop(
-    forward: Callable[..., Any],
+    forward: Fun,
     *,
     vjp: Rule | tuple[Rule | None, ...],
     jvp: Rule | None = None,
@@ -46,7 +46,7 @@ def defop(
     takes_complex: bool = False,
 ) -> OfMany: ...
 def defop(
-    forward: Callable[..., Any] | None = None,
+    forward: Fun | None = None,
     *,
     vjp: Rule | tuple[Rule | None, ...],
     jvp: Rule | None = None,
@@ -54,7 +54,7 @@ def defop(
     batch: Rule | Literal["elementwise"] | None = None,
     name: str | None = None,
     takes_complex: bool = False,
-) -> Callable[..., Any]:
+) -> Fun:
     """Register a function of arrays as an operation that differentiates; also a decorator.
 
     The function may come from any library: it is given plain arrays. What it gives back takes
@@ -151,7 +151,7 @@ def defop(
     )
 
     @functools.wraps(forward)
-    def record(*arrays: Any, **attrs: Any) -> Any:
+    def record(*arrays: DuckArray, **attrs: Any) -> DuckArray:
         attrs = takes.matched(arrays, attrs)
         operands = _operands(title, arrays)
         if not takes_complex and is_complex(*operands):
@@ -175,10 +175,10 @@ def _batching_rule(batch: Any) -> Callable[[BatchedCall], Any] | None:
 
 _NUMBERS = (float, int, bool, complex)
 # The function behind each name.
-_FORWARDS: dict[str, Callable[..., Any]] = {}
+_FORWARDS: dict[str, Fun] = {}
 
 
-def _is_same(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
+def _is_same(a: Fun, b: Fun) -> bool:
     """Return whether two functions are one definition, perhaps run twice."""
     if a is b:
         return True
@@ -191,9 +191,9 @@ def _is_same(a: Callable[..., Any], b: Callable[..., Any]) -> bool:
 
 
 class _Parameters:
-    """How many arrays a forward takes, None for any number, and its attributes' defaults."""
+    """The signature of a forward: its number of arrays, None for any, and attribute defaults."""
 
-    def __init__(self, name: str, forward: Callable[..., Any]) -> None:
+    def __init__(self, name: str, forward: Fun) -> None:
         self.name = name
         self.arrays: int | None = None
         self.attrs: dict[str, Any] | None = None
@@ -237,7 +237,7 @@ class _Parameters:
             expected = f"{argument}({', '.join(names)}{options})"
             raise TypeError(message("defop", received, expected, f"({error}.)")) from None
 
-    def matched(self, arrays: tuple[Any, ...], given: dict[str, Any]) -> dict[str, Any]:
+    def matched(self, arrays: tuple[DuckArray, ...], given: dict[str, Any]) -> dict[str, Any]:
         """Return all attributes, in one order, or raise for arguments that do not fit."""
         if not arrays or (self.arrays is not None and len(arrays) != self.arrays):
             expected = "at least one" if self.arrays is None else str(self.arrays)
@@ -261,7 +261,7 @@ class _Parameters:
         return attrs
 
 
-def _operands(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+def _operands(name: str, values: tuple[DuckArray, ...]) -> tuple[DuckArray, ...]:
     """Return what was passed as tensors and foreign objects; numbers take the arrays' precision."""
     operands = [
         x if type(x) is complex else operand(name, x, f"argument {i}") for i, x in enumerate(values)
@@ -273,7 +273,7 @@ def _operands(name: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def _arguments(*arrays: Any) -> list[Array]:
+def _arguments(*arrays: DuckArray) -> list[Array]:
     """View arrays so that a function that writes into its argument fails, and harms nothing."""
     return [read_only(np.asanyarray(x)) for x in arrays]  # of no axes it may be a NumPy number
 
@@ -283,9 +283,7 @@ def _real_numbers_alone(name: str, received: str) -> TypeError:
     return TypeError(message(name, received, "real numbers", fix))
 
 
-def _result(
-    name: str, forward: Callable[..., Any], takes_complex: bool, *arrays: Array, **attrs: Any
-) -> Array:
+def _result(name: str, forward: Fun, takes_complex: bool, *arrays: Array, **attrs: Any) -> Array:
     """Run a user's forward, and return its result as an array that shares no memory."""
     token = OPERATION.set(name)
     try:
@@ -317,14 +315,14 @@ def _gradients(
     y: Array,
     *arrays: Array,
     **attrs: Any,
-) -> tuple[Any, ...]:
+) -> tuple[DuckArray, ...]:
     """Run a user's gradient rule, and refuse what is no gradient of its inputs.
 
     Sweeps carry conjugates of cotangents; the rule takes and gives what `backward` does.
     """
     arguments = _arguments(_conjugated(g), y, *arrays)
     if isinstance(vjp, tuple):
-        given: tuple[Any, ...] = tuple(
+        given: tuple[DuckArray, ...] = tuple(
             rule(*arguments, **attrs) if rule is not None and wanted else None
             for rule, wanted in zip(vjp, needs, strict=True)
         )
@@ -341,7 +339,7 @@ def _gradients(
     )
 
 
-def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
+def _gradient(name: str, position: int, part: DuckArray, y: Array, x: Array) -> Array:
     grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
     if grad.dtype.kind not in ("fiubc" if "c" in (x.dtype.kind, y.dtype.kind) else "fiub"):
         received = f"{kind_of(grad)} for input {position} from vjp"
@@ -352,7 +350,7 @@ def _gradient(name: str, position: int, part: Any, y: Array, x: Array) -> Array:
     raise ValueError(message(name, received, f"the input's shape {x.shape}"))
 
 
-def _conjugated(x: Any) -> Any:
+def _conjugated(x: DuckArray) -> DuckArray:
     return np.conj(x) if x.dtype.kind == "c" else x
 
 

@@ -208,6 +208,8 @@ def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
         return op, lambda *args, **attrs: None
     if op.rules is None:
         return op, JVPS.get(name) or registry.engine(registry.NATIVE).tangent_rule(op)
+    if op.rules.jvp is None and op.rules.recorded is not None:
+        return op, registry.engine(registry.NATIVE).tangent_rule(op)
     if op.rules.jvp is None:
         fix = "Add jvp= to tg.defop, or use tg.backward."
         expected = "an operation with a forward-mode rule"

@@ -44,6 +44,22 @@ def entered(level: Level) -> Iterator[None]:
         RECORDER.set(outer)
 
 
+@contextmanager
+def entered_again(tag: int, size: int) -> Iterator[Level]:
+    """Let a level that may go on, or have ended, hold inside, and no inner one of it."""
+    here = RECORDER.get()
+    found = here
+    while found.levels and found.levels[-1].tag > tag:
+        found = found._outer
+    if not found.levels or found.levels[-1].tag < tag:
+        found = ExamplesRecorder(found, Level(tag, size, "error"))
+    RECORDER.set(found)
+    try:
+        yield found.levels[-1]
+    finally:
+        RECORDER.set(here)
+
+
 class ExamplesRecorder:
     """Records inside of `vmap`: what the recorder outside does, with values of many examples.
 

@@ -71,14 +71,14 @@ class RunFloat(ArrayMethods):
         if not numpy_functions.is_known(ufunc):
             plain = (x.read(ufunc.__name__) if type(x) is RunFloat else x for x in inputs)
             return getattr(ufunc, method)(*plain, **options)
-        return numpy_functions.array_ufunc(ufunc, method, inputs, options)
+        return numpy_functions.array_ufunc(self, ufunc, method, *inputs, **options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         if self.is_outside:
             return function(*_as_met(args), **{key: _as_met(x) for key, x in options.items()})
         if not numpy_functions.is_known(function):
             raise self._frozen(f"{function.__module__}.{function.__name__}", _ARRAYS)
-        return numpy_functions.array_function(function, args, options)
+        return numpy_functions.array_function(self, function, types, args, options)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         return np.asarray(self.read("numpy.asarray"), dtype)

@@ -24,7 +24,7 @@ from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.recording.watchers import WATCHING
-from tapegraph.scalars import arithmetic
+from tapegraph.scalars.arithmetic import FLOATS, LOCAL_GRADS, SCALAR_OPS
 from tapegraph.scalars.recorder import NumberRecorder, recorder_of
 from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.run_float import RunFloat
@@ -32,6 +32,7 @@ from tapegraph.tensors.run_float import RunFloat
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
 _new = object.__new__
+_RULES = {op: (SCALAR_OPS[op].number, slopes) for op, slopes in LOCAL_GRADS.items()}
 # Bound once, as every recorded operation asks: the `no_grad` blocks entered here, as a rule none.
 _entered = RECORDING.entered.get
 
@@ -235,9 +236,7 @@ class Value:
 
     def __add__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
-            if _entered():
-                return _aside("add", (self, other), self._data + other._data, (1.0, 1.0))
-            # _binary written out, here and in __mul__: a network is made of little else.
+            # _computed written out, here and in __mul__: a network is made of little else.
             out = _new(Value)
             out._a = self
             out._b = other
@@ -247,21 +246,19 @@ class Value:
             out._grad = 0.0
             out._mark = None
             out._op = "add"
-            return out
+            return _aside(out) if _entered() else out
         number = _constant("add", other)
         return NotImplemented if number is None else self + number
 
     def __sub__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
-            return _binary("sub", self, other, self._data - other._data, 1.0, -1.0)
+            return _computed("sub", self, other)
         number = _constant("sub", other)
         return NotImplemented if number is None else self - number
 
     def __mul__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
-            if _entered():
-                return _aside("mul", (self, other), x * y, (y, x))
             out = _new(Value)
             out._a = self
             out._b = other
@@ -271,25 +268,19 @@ class Value:
             out._grad = 0.0
             out._mark = None
             out._op = "mul"
-            return out
+            return _aside(out) if _entered() else out
         number = _constant("mul", other)
         return NotImplemented if number is None else self * number
 
     def __truediv__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
-            x, y = self._data, other._data
-            out = arithmetic.divide(x, y)
-            return _binary(
-                "div", self, other, out, arithmetic.divide(1.0, y), arithmetic.divide(-out, y)
-            )
+            return _computed("div", self, other)
         number = _constant("div", other)
         return NotImplemented if number is None else self / number
 
     def __pow__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
-            x, y = self._data, other._data
-            out = arithmetic.power(x, y)
-            return _binary("pow", self, other, out, *arithmetic.power_slopes(x, y, out))
+            return _computed("pow", self, other)
         number = _constant("pow", other)
         return NotImplemented if number is None else self**number
 
@@ -300,7 +291,7 @@ class Value:
     __rpow__ = _reflected("pow", __pow__)
 
     def __neg__(self) -> Value:
-        return _unary("neg", self, -self._data, -1.0)
+        return _computed("neg", self)
 
     def __pos__(self) -> Value:
         return self
@@ -316,8 +307,7 @@ class Value:
         >>> tg.Value(0.0).exp().data
         1.0
         """
-        out = arithmetic.total(math.exp, self._data)
-        return _unary("exp", self, out, out)
+        return _computed("exp", self)
 
     def log(self) -> Value:
         """Return the natural logarithm, -inf at 0 and NaN below; derivative 1/x.
@@ -325,8 +315,7 @@ class Value:
         >>> tg.Value(1.0).log().data
         0.0
         """
-        x = self._data
-        return _unary("log", self, arithmetic.log(x), arithmetic.divide(1.0, x))
+        return _computed("log", self)
 
     def sqrt(self) -> Value:
         """Return the square root, NaN below 0; derivative 1/(2 sqrt x), inf at 0.
@@ -334,8 +323,7 @@ class Value:
         >>> tg.Value(9.0).sqrt().data
         3.0
         """
-        out = arithmetic.total(math.sqrt, self._data)
-        return _unary("sqrt", self, out, arithmetic.divide(0.5, out))
+        return _computed("sqrt", self)
 
     def sin(self) -> Value:
         """Return the sine, x in radians; derivative cos x.
@@ -343,8 +331,7 @@ class Value:
         >>> tg.Value(0.0).sin().local_grads
         (1.0,)
         """
-        x = self._data
-        return _unary("sin", self, arithmetic.total(math.sin, x), arithmetic.total(math.cos, x))
+        return _computed("sin", self)
 
     def cos(self) -> Value:
         """Return the cosine, x in radians; derivative -sin x.
@@ -352,8 +339,7 @@ class Value:
         >>> tg.Value(0.0).cos().data
         1.0
         """
-        x = self._data
-        return _unary("cos", self, arithmetic.total(math.cos, x), -arithmetic.total(math.sin, x))
+        return _computed("cos", self)
 
     def tan(self) -> Value:
         """Return the tangent, x in radians; derivative 1 + tan(x)**2.
@@ -361,8 +347,7 @@ class Value:
         >>> tg.Value(0.0).tan().local_grads
         (1.0,)
         """
-        out = arithmetic.total(math.tan, self._data)
-        return _unary("tan", self, out, 1.0 + out * out)
+        return _computed("tan", self)
 
     def tanh(self) -> Value:
         """Return the hyperbolic tangent; derivative 1 - tanh(x)**2.
@@ -370,8 +355,7 @@ class Value:
         >>> tg.Value(0.0).tanh().local_grads
         (1.0,)
         """
-        out = math.tanh(self._data)
-        return _unary("tanh", self, out, 1.0 - out * out)
+        return _computed("tanh", self)
 
     def sigmoid(self) -> Value:
         """Return 1/(1 + e**-x); derivative s (1 - s).
@@ -379,7 +363,7 @@ class Value:
         >>> tg.Value(0.0).sigmoid().local_grads
         (0.25,)
         """
-        return _unary("sigmoid", self, *arithmetic.sigmoid(self._data))
+        return _computed("sigmoid", self)
 
     def relu(self) -> Value:
         """Return max(x, 0); derivative 1 above 0, otherwise 0.
@@ -387,8 +371,7 @@ class Value:
         >>> tg.Value(-2.0).relu().data
         0.0
         """
-        x = self._data
-        return _unary("relu", self, arithmetic.relu(x), arithmetic.relu_slope(x))
+        return _computed("relu", self)
 
     def abs(self) -> Value:
         """Return the absolute value; derivative the sign of x, 0 at 0.
@@ -396,7 +379,7 @@ class Value:
         >>> tg.Value(-2.0).abs().data
         2.0
         """
-        return _unary("abs", self, abs(self._data), arithmetic.abs_slope(self._data))
+        return _computed("abs", self)
 
     # -- as a number -------------------------------------------------------------------------
 
@@ -469,10 +452,10 @@ class Value:
         name: str, inputs: tuple[Value | Number, ...], attrs: Mapping[str, object]
     ) -> Value:
         """Apply the operation ``name`` as ``tg.exp(v)`` and its kin do when an input is a Value."""
-        rule = _SCALAR_OPS.get(name)
+        rule = _OPERATIONS.get(name)
         if rule is None:
             hint = "Add Values up with tg.vsum(values). " if name == "sum" else ""
-            known = ", ".join(_SCALAR_OPS)
+            known = ", ".join(_OPERATIONS)
             fix = f"{hint}Use tg.param(data) for arrays (on Values: {known})."
             raise TypeError(message(name, "a Value, which is a scalar", "a Tensor", fix))
         if attrs:
@@ -502,47 +485,52 @@ def vsum(values: Iterable[Value | Number]) -> Value:
     total = sum([v._data for v in operands])
     if not operands:
         return Value(0.0)
-    if _entered():
-        return _aside("sum", operands, total, ())
-    return _sum(operands, total)
+    out = _many("sum", operands, total)
+    return _aside(out) if _entered() else out
 
 
 # -- recording -------------------------------------------------------------------------------
 
 
-def _aside(op: str, args: tuple[Value, ...], data: float, slopes: tuple[float, ...]) -> Value:
-    """Record a result inside some scope: in a captured program, or nothing at all."""
-    if not recorder().flows:
-        out = _leaf(data)
-    elif op == "sum":
-        out = _sum(args, data)
+def _computed(op: str, a: Value, b: Value | None = None) -> Value:
+    """Record an operation of one or two operands, by its row in the tables of scalars."""
+    compute, slopes = _RULES[op]
+    out = _new(Value)
+    out._a = a
+    out._b = b
+    x = a._data
+    if b is None:
+        out._data = data = compute(x)
+        (out._da,) = slopes(FLOATS, data, x)
     else:
-        out = _leaf(data)
-        del out._many
-        out._op = op
-        out._a, out._da = args[0], slopes[0]
-        if len(args) == 2:
-            out._b, out._db = args[1], slopes[1]
+        y = b._data
+        out._data = data = compute(x, y)
+        out._da, out._db = slopes(FLOATS, data, x, y)
+    out._grad = 0.0
+    out._mark = None
+    out._op = op
+    return _aside(out) if _entered() else out
+
+
+def _many(op: str, args: tuple[Value, ...], data: float) -> Value:
+    """Return a sum, or a leaf."""
+    out = _new(Value)
+    out._a = out._b = out._mark = None
+    out._many = args
+    out._data = data
+    out._grad = 0.0
+    out._op = op
+    return out
+
+
+def _aside(out: Value) -> Value:
+    """Return a result inside some scope: in a captured program, or a leaf that recorded nothing."""
+    op, args, data = out._op, out.args, out._data
+    if not recorder().flows:
+        out = _many("leaf", (), data)
     for watcher in WATCHING.value():
         watcher.result(op, args, data)
     _numbers().result(out, op, args, data)
-    return out
-
-
-def _sum(operands: tuple[Value, ...], total: float) -> Value:
-    out = _leaf(total)
-    out._many = operands
-    out._op = "sum"
-    return out
-
-
-def _leaf(data: float) -> Value:
-    out = _new(Value)
-    out._a = out._b = out._mark = None
-    out._many = ()
-    out._data = data
-    out._grad = 0.0
-    out._op = "leaf"
     return out
 
 
@@ -559,34 +547,6 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
     out._a, out._da = copies.get(id(node._a), node._a), node._da
     if node._b is not None:
         out._b, out._db = copies.get(id(node._b), node._b), node._db
-    return out
-
-
-def _unary(op: str, a: Value, data: float, da: float) -> Value:
-    if _entered():
-        return _aside(op, (a,), data, (da,))
-    out = _new(Value)
-    out._a = a
-    out._b = out._mark = None
-    out._da = da
-    out._data = data
-    out._grad = 0.0
-    out._op = op
-    return out
-
-
-def _binary(op: str, a: Value, b: Value, data: float, da: float, db: float) -> Value:
-    if _entered():
-        return _aside(op, (a, b), data, (da, db))
-    out = _new(Value)
-    out._a = a
-    out._b = b
-    out._da = da
-    out._data = data
-    out._db = db
-    out._grad = 0.0
-    out._mark = None
-    out._op = op
     return out
 
 
@@ -617,7 +577,7 @@ def _peer(value: Value, other: object) -> float | None:
 
 
 class _Plain:
-    """What becomes of Values outside of a captured program: they hold numbers."""
+    """Values outside of a captured program: they hold numbers."""
 
     def leaf(self, value: Value, data: object, number: float | None) -> float | None:
         """Return what a new leaf holds, None where that is no number."""
@@ -635,7 +595,7 @@ class _Plain:
         setattr(value, name, number)
 
     def leaves(self, what: str, *values: object) -> None:
-        """Let the numbers of Values become plain ones."""
+        """Check that the numbers of Values may be read as plain ones."""
 
     def has(self, x: object) -> bool:
         """Return whether something is one number, without a gradient, of the program."""
@@ -653,7 +613,7 @@ class _Plain:
 
 
 class _Captured(_Plain):
-    """What becomes of them in a captured program: they stand for numbers that it computes."""
+    """Values in a captured program: they refer to numbers that the program computes."""
 
     def __init__(self, recorder: NumberRecorder) -> None:
         self._recorder = recorder
@@ -666,7 +626,7 @@ class _Captured(_Plain):
         return self._recorder.number(i)
 
     def _index(self, data: Any, number: float | None) -> int | None:
-        """Return which number of the program something is: a float, an array of one."""
+        """Return the index of a number in the program: of a float, or of an array of one."""
         if number is not None:
             return self._recorder.constant(number)
         if type(data) is RunFloat and data.source is self._recorder:
@@ -714,7 +674,7 @@ _PLAIN = _Plain()
 
 
 def _numbers() -> _Plain:
-    """Return what becomes of Values here."""
+    """Return how Values behave here: as plain numbers, or as numbers of a program."""
     capture = recorder().capture
     return _PLAIN if capture is None else _Captured(recorder_of(capture))
 
@@ -895,7 +855,7 @@ _OPERATORS = {
     "neg": "neg",
 }
 _METHODS = "sin cos tan exp log sqrt tanh sigmoid relu abs".split()
-_SCALAR_OPS: dict[str, Callable[..., Value]] = {
+_OPERATIONS: dict[str, Callable[..., Value]] = {
     **{name: getattr(operator, word) for name, word in _OPERATORS.items()},
     **{name: getattr(Value, name) for name in _METHODS},
     "gelu": _gelu,

@@ -16,7 +16,9 @@ from programs import programs
 from same_bits import same_bits
 
 import tapegraph as tg
-from tapegraph.fallback.plan import records, segments
+from tapegraph.capture.capture import Capture
+from tapegraph.fallback.plan import Plan, records, segments
+from tapegraph.fallback.plan.segments import Rows
 from tests.compiling.beside import beside
 from tests.compiling.test_random_steps import beside_eager
 
@@ -575,3 +577,89 @@ def test_work_is_counted():
     x = np.ones((8, 8))
     product = records.records_of(np.matmul, (x, x), {}, x @ x)
     assert product.work == math.prod((8, 8, 8))
+
+
+# ------------------------------------------------------------------ loops
+
+
+def body_plan(body, carry, *others):
+    """Return the plan of a round, and which of what it reads is which."""
+    given = [carry, *others]
+    with Capture() as capture:
+        recording = capture.recording(list(body(*map(capture.input, given))))
+    plan = Plan(recording, in_rounds=True)
+    values = [recording.values[slot] for slot in plan.leaves]
+    order = [next(i for i, x in enumerate(given) if np.array_equal(x, v)) for v in values]
+    return plan, order
+
+
+def rounds(plan, order, count, reads, writes):
+    plan.rounds(count, [reads[i] for i in order], writes)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rounds_are_the_loop_in_python(inside, dtype, backwards, rng, monkeypatch):
+    w, b = rng.normal(size=(4, 4)).astype(dtype), rng.normal(size=4).astype(dtype)
+    xs = rng.normal(size=(50, 3, 4)).astype(dtype)
+    start = np.zeros((3, 4), dtype)
+
+    def body(h, x, w, b):
+        new = tg.tanh(h @ w + (x.T + 0.5).T + b)
+        return new, tg.mean(new * new), tg.sum(new.T, axis=1), x
+
+    plan, order = body_plan(body, start, xs[0], w, b)
+    monkeypatch.setattr(plan.rounds, "_most", 7)
+    first, by = (49, -1) if backwards else (0, 1)
+    h = np.zeros((51, 3, 4), dtype)
+    means, seconds, same = np.zeros(50, dtype), np.zeros((50, 4), dtype), np.zeros_like(xs)
+    reads = [Rows(h, 0, 1), Rows(xs, first, by), Rows(w), Rows(b)]
+    writes = [Rows(h, 1, 1), Rows(means, first, by), Rows(seconds, first, by), Rows(same, 0, 1)]
+    rounds(plan, order, 50, reads, writes)
+    now = tg.tensor(start)
+    for i, t in enumerate(range(50)[::by]):
+        now, mean, second, _ = body(now, tg.tensor(xs[t]), w, b)
+        same_bits(h[i + 1], now.numpy())
+        same_bits(means[t, ...], mean.numpy())
+        same_bits(seconds[t], second.numpy())
+        same_bits(same[i], xs[t])
+    assert inside
+
+
+def test_two_carries_may_change_places(rng):
+    plan, order = body_plan(lambda a, b: (b * 1.0, a + 0.0, b), np.zeros(3), np.ones(3))
+    a, b, seen = (np.zeros((6, 3)) for _ in range(3))
+    b[0] = 1.0
+    reads = [Rows(a, 0, 1), Rows(b, 0, 1)]
+    rounds(plan, order, 5, reads, [Rows(a, 1, 1), Rows(b, 1, 1), Rows(seen, 0, 1)])
+    np.testing.assert_array_equal(a[:, 0], [0, 1, 0, 1, 0, 1])
+    np.testing.assert_array_equal(seen[:5, 0], [1, 0, 1, 0, 1])
+
+
+def test_what_is_not_all_records_has_no_rounds():
+    plan, _ = body_plan(lambda x, y: [np.sort(x * y) + y], np.zeros(3), np.ones(3))
+    assert plan.rounds is None
+
+
+def test_rounds_stay_inside_their_arrays():
+    plan, order = body_plan(lambda x, y: [x * y + y], np.zeros(3), np.ones(3))
+    h, y = np.zeros((6, 3)), np.ones(3)
+    fixed = np.zeros((6, 3))
+    fixed.flags.writeable = False
+    for count, reads, writes, error in [
+        (6, [Rows(h, 0, 1), Rows(y)], [Rows(h, 1, 1)], IndexError),
+        (2, [Rows(h, -1, 1), Rows(y)], [Rows(h, 1, 1)], IndexError),
+        (3, [Rows(h, 1, -1), Rows(y)], [Rows(h, 1, 1)], IndexError),
+        (1, [Rows(h, 0, 1), Rows(y)], [Rows(h, 6, 1)], IndexError),
+        (2, [Rows(h), Rows(y)], [Rows(h, 1, 1)], records.Mismatch),
+        (2, [Rows(h, 0, 1), Rows(y.astype(np.float32))], [Rows(h, 1, 1)], records.Mismatch),
+        (2, [Rows(h[:, ::-1], 0, 1), Rows(y)], [Rows(h, 1, 1)], records.Mismatch),
+        (2, [Rows(h, 0, 1), Rows(y)], [Rows(fixed, 1, 1)], records.Mismatch),
+        (2, [Rows(h, 0, 1), Rows([1.0, 1.0, 1.0])], [Rows(h, 1, 1)], TypeError),
+    ]:
+        with pytest.raises(error):
+            rounds(plan, order, count, reads, writes)
+    assert not h.any()
+    rounds(plan, order, 5, [Rows(h, 0, 1), Rows(y)], [Rows(h, 1, 1)])
+    np.testing.assert_array_equal(h[:, 0], np.arange(6.0))
+    rounds(plan, order, 0, [Rows(h, 0, 1), Rows(y)], [Rows(h, 1, 1)])

@@ -194,7 +194,7 @@ def test_a_zero_cotangent_is_differentiated_where_the_slope_is_finite():
 # ------------------------------------------------------------------ Value
 
 
-@pytest.mark.parametrize("op", [op for op in value._SCALAR_OPS if op not in ("gelu", "silu")])
+@pytest.mark.parametrize("op", [op for op in value._OPERATIONS if op not in ("gelu", "silu")])
 def test_derivatives_of_values_are_the_slopes(op):
     row = SLOPES[op]
     for point in itertools.product((*SPECIAL, 700.0, -40.0), repeat=len(row)):

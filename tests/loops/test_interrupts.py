@@ -16,6 +16,10 @@ W = np.array([[0.5, -0.2], [0.1, 0.3]])
 X = np.arange(6.0).reshape(3, 2) / 7
 
 
+# An exception that a handler raises while a generator is closed does not arrive.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
 class Stop(Exception):
     """What the handler raises."""
 

@@ -282,7 +282,8 @@ def test_what_it_costs_to_make_does_not_depend_on_the_number_of_rounds():
     peak(10)
     (little, short), (much, long) = peak(100), peak(3000)
     assert long == short
-    assert much < 2 * little
+    carries = 2900 * C.nbytes  # that the backward needs
+    assert much - little < 6 * carries
 
 
 def test_a_float_that_changes_makes_no_new_plan():
@@ -304,3 +305,12 @@ def test_a_float_that_changes_makes_no_new_plan():
                 found.append(w.grad)
             same_bits(*found)
     assert len(made) == 4  # forward and backward, with the float as a constant and fed
+
+
+def test_bodies_of_other_numbers_are_others():
+    start = C.astype(np.float32)
+    for number in (2, 3, 2.0, 3.0, True, -0.0, 0.0):
+        for f in (lambda c, k: c * k, lambda c, k: abs(c) ** k, lambda c, k: tg.where(c > k, c, k)):
+            body = lambda c, x, f=f, k=number: (f(c, k), None)  # noqa: E731
+            found, wanted = (scan(body, start, None, 2)[0] for scan in (tg.scan, in_python.scan))
+            same_bits(found.data, wanted.data)

@@ -324,3 +324,43 @@ def test_no_corner_takes_the_process_down(run_python, dtype):
     program = f"\n    DTYPE, THOROUGH = {dtype!r}, True\n{CORNERS}"
     done = run_python(program, TF_ENABLE_ONEDNN_OPTS="1")
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stderr[-4000:]}"
+
+
+class _Pools:
+    """A step with two pools, and the same eagerly."""
+
+    def __init__(self, **options):
+        kernel = np.random.default_rng(0).normal(size=(2, 1, 3, 3))
+        self.params = [tg.param(kernel), tg.param(kernel)]
+        self.options = options
+
+    def step(self, k, x):
+        k.grad = None
+        y = tg.max_pool2d(tg.conv2d(x, k, pad=1) * 1.0, 2, **self.options)
+        loss = tg.sum(tg.max_pool2d(tg.relu(y), 2) ** 2)
+        loss.backward()
+        with tg.no_grad():
+            k -= 0.01 * k.grad
+        return loss
+
+
+@pytest.mark.filterwarnings("ignore:backward ran in the native engine")
+@pytest.mark.parametrize("number", [nan, inf, -inf])
+def test_a_pool_of_a_step_has_no_branch_and_leaves_what_is_not_finite_to_the_native_engine(number):
+    pools = _Pools()
+    compiled_k, eager_k = pools.params
+    step = tg.compile(lambda x: pools.step(compiled_k, x), verify_every=None)
+    images = np.random.default_rng(1).normal(size=(6, 1, 1, 8, 8))
+    images[4, 0, 0, 2, 3] = number
+    with tg.use_backend("tensorflow"), np.errstate(all="ignore"):
+        for i, x in enumerate(images[:5]):
+            loss = step(x)
+            np.testing.assert_allclose(loss.item(), pools.step(eager_k, x).item(), rtol=1e-9)
+            np.testing.assert_allclose(compiled_k.data, eager_k.data, rtol=1e-9)
+            assert i < 2 or step._entries[0].programs.ran.startswith(
+                "native" if i == 4 else "tensorflow"
+            )
+    graph = step._entries[0].programs._runners["tensorflow"].program.graphs.graph
+    kinds = [node.type for node in graph.call.function.graph.get_operations()]
+    assert kinds.count("MaxPool") == 2
+    assert kinds.count("If") + kinds.count("StatelessIf") == 1  # around the assignments

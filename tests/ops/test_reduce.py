@@ -375,3 +375,17 @@ def test_the_gradient_of_a_product_is_that_of_the_others(row):
         a, b, c = row
         expected = [b * c, a * c, a * b]
     np.testing.assert_allclose(x.grad, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("length", range(1, 8))
+def test_sums_of_many_short_rows_have_the_bits_of_numpy(length, dtype):
+    x = np.random.default_rng(length).normal(size=(70, 40, length)).astype(dtype)
+    x[3], x[4, 5] = -0.0, np.inf
+    for given in (x, np.asfortranarray(x), x[::2, ::-1], -x.swapaxes(0, 1)):
+        for keepdims in (False, True):
+            got = tg.sum(given, axis=-1, keepdims=keepdims).data
+            want = np.sum(given, axis=-1, keepdims=keepdims)
+            np.testing.assert_array_equal(
+                got.view(np.uint8), np.ascontiguousarray(want).view(np.uint8)
+            )

@@ -253,4 +253,4 @@ def test_help_says_it_too():
 def test_values_have_what_is_said_of_them():
     functions = {name: getattr(elementwise, name) for name in elementwise.__all__}
     said = {f.__name__ for f in functions.values() if f.__annotations__["return"] == "AnyKind"}
-    assert said == value._SCALAR_OPS.keys()
+    assert said == value._OPERATIONS.keys()

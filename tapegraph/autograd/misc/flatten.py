@@ -1,4 +1,4 @@
-"""`flatten`: structures of arrays as one vector, and back."""
+"""`flatten`: trees of arrays to one vector, and back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tapegraph.typed import Fun, Pytree
 
 
 def flatten(value: Pytree) -> tuple[Any, Fun]:
-    """Return the numbers of a structure as one vector, and the function that goes back.
+    """Return the numbers of a tree as one vector, and the function that restores the tree.
 
     :param value: Numbers and arrays, traced ones too, in lists, tuples and dicts. Dicts are read in
         the order of their sorted keys.
@@ -29,14 +29,14 @@ def flatten(value: Pytree) -> tuple[Any, Fun]:
     flat = np.concatenate([np.ravel(part) for part in parts]) if parts else np.array([])
 
     def unflatten(vector: Any) -> Pytree:
-        """Return the structure that a vector holds the numbers of."""
+        """Return the tree whose numbers a vector holds."""
         return replaced(value, map(number, cut(vector, map(np.shape, parts))), sorted)
 
     return flat, unflatten
 
 
 def flatten_func(func: Fun, example: Pytree) -> tuple[Any, Any, Any]:
-    """Return a function of structures as one of vectors, `unflatten`, and the example's vector."""
+    """Return a function of trees as one of vectors, with `unflatten` and the example's vector."""
     flat_example, unflatten = flatten(example)
 
     def flat_func(x: Pytree, *args: Pytree) -> Pytree:

@@ -44,5 +44,5 @@ else:
     __all__ = [*numpy_wrapper.__all__, "fft", "linalg", "numpy_vjps", "numpy_vspaces", "random"]
 
     def __getattr__(name: str) -> object:
-        """Return what else NumPy has by a name, as it is: modules, and names of one release."""
+        """Return NumPy's own attribute of a name that is not wrapped."""
         return getattr(_np, name)

@@ -1,4 +1,4 @@
-"""Broadcasting, and undoing it, for rules of one's own; `numpy_jvps` has the former too."""
+"""Broadcast and unbroadcast, for custom rules; `numpy_jvps` is another name of this module."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from tapegraph.typed import Fun, Pytree
 
 
 def _of_own(f: Fun) -> Fun:
-    """Let a method of a space be one operation where values of a class of one's own are traced."""
+    """Record a method of a space as one operation where values of a user class are traced."""
     entry = entry_of(f.__name__)
 
     @functools.wraps(f)
@@ -49,7 +49,7 @@ class VSpace:
 
     @classmethod
     def register(cls, value_type: type, vspace_maker: Fun | None = None) -> None:
-        """Register a type whose values belong to this space, or to what a function makes of one."""
+        """Register a type: its values belong to this space, or to what a function returns."""
         VSpace.mappings[value_type] = cls if vspace_maker is None else vspace_maker
 
     # The zero, the element of ones, the unit vectors, and one of normally distributed coordinates.

@@ -63,7 +63,7 @@ _UFUNC = ("accumulate", "at", "identity", "nargs", "nin", "nout", "outer", "redu
 
 
 def joined(value: DuckArray) -> DuckArray:
-    """Return a nested list of tensors and numbers as one tensor."""
+    """Stack a nested list of tensors and numbers into one tensor."""
     if isinstance(value, (list, tuple)):
         return _shape.stack([joined(part) for part in value])
     return value

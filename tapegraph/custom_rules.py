@@ -1,0 +1,493 @@
+"""`custom_vjp` and `custom_jvp`: derivatives of the user's own for functions of tensors.
+
+A call leaves one entry, ``custom_vjp``. Its inputs are the results, the arguments, and what the
+backward reads; its outputs are the results again. Its gradient runs the user's backward: on the
+residuals of the call, or, where the gradient is recorded, on those of another run of the forward,
+so that derivatives of any order follow. In a captured step the backward is an inner program.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.batching.rules import BatchedCall
+from tapegraph.engines import registry
+from tapegraph.errors import check_callable, message
+from tapegraph.loops.body import Example, example, traced
+from tapegraph.pytree import leaves, mapped, matched
+from tapegraph.random import Repeated
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.scopes import no_grad, recorder
+from tapegraph.recording.subprogram import SubProgram
+from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.examples import at_level, entered_again
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.transforms.levels import next_tag
+from tapegraph.transforms.reverse import vjp
+from tapegraph.transforms.stop_gradient import stop_gradient
+
+Rule = Callable[..., Any]
+
+
+class _Custom:
+    """A function with a rule of its own, which is called in its place."""
+
+    def __init__(self, f: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+        self._op = type(self).__name__
+        check_callable(self._op, f)
+        functools.update_wrapper(self, f)
+        self._f = f
+        self._fixed = tuple(nondiff_argnums)
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """Return all arguments by position, as the rules take them."""
+        if not kwargs:
+            return list(args)
+        bound = inspect.signature(self._f).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return list(bound.args)
+
+    def _called(self, args: list[Any], forward: Rule, backward: Rule) -> Any:
+        """Return the results, with ``backward`` for their gradient.
+
+        :param forward: Takes the arguments; returns the results, and what the backward reads.
+        :param backward: Takes what is fixed, that, and the cotangents.
+        """
+        places = [i for i in range(len(args)) if i not in self._fixed]
+        if not any(_flows(x) for i in places for _, x in leaves(args[i])):
+            return self._f(*args)
+        fixed = [args[i] for i in self._fixed]
+        return _Call(
+            self._op, args, places, forward, functools.partial(backward, *fixed)
+        ).recorded()
+
+
+class custom_vjp(_Custom):  # noqa: N801 - it is called like a function
+    """A function of tensors whose gradient is a rule of yours; also a decorator.
+
+    :param f: Takes numbers, arrays, tensors, and dicts, lists and tuples of them; returns such.
+    :param nondiff_argnums: Positions of arguments that are no such things, or have no gradient.
+        The backward takes them first.
+
+    Give it its rule by ``f.defvjp(forward, backward)``:
+
+    - ``forward(*args)`` returns a pair: what ``f`` returns, and a tree of whatever the backward
+      needs.
+    - ``backward(residuals, cotangent)`` takes that tree, and a cotangent in the structure of the
+      result; it returns a tuple with the gradient with respect to each argument, in its structure,
+      or None where that is zero.
+
+    Both are written with operations on tensors; the backward runs once per call, on tensors without
+    numbers, as a compiled function does. Gradients of any order, `jvp` and `vmap` follow from it.
+    What has a gradient must be an argument: a closed-over tensor that needs one is an error.
+
+    :raises TypeError: ``f`` or a rule is not callable; ``forward`` returns no pair, ``backward`` no
+        tuple with a part for each argument.
+    :raises RuntimeError: There is no rule, or a gradient flows to something that is no argument.
+    :raises ValueError: A gradient differs from its argument in structure or shape.
+
+    >>> @tg.custom_vjp
+    ... def log1pexp(x):
+    ...     return tg.log(1.0 + tg.exp(x))
+    >>> def forward(x):
+    ...     return log1pexp(x), x
+    >>> def backward(x, g):
+    ...     return (g * (1.0 - 1.0 / (1.0 + tg.exp(x))),)
+    >>> log1pexp.defvjp(forward, backward)
+    >>> tg.grad(log1pexp)(100.0)
+    1.0
+    """
+
+    _rule: tuple[Rule, Rule] | None = None
+
+    def defvjp(self, forward: Rule, backward: Rule) -> None:
+        """Set the rule.
+
+        :param forward: Takes what the function takes; returns its result, and residuals.
+        :param backward: Takes the residuals and the cotangent; returns a gradient per argument.
+        :raises TypeError: One is not callable.
+        """
+        check_callable("custom_vjp", forward, "forward")
+        check_callable("custom_vjp", backward, "backward")
+        self._rule = forward, backward
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        if self._rule is None:
+            name = getattr(self, "__name__", "f")
+            text = f"custom_vjp: {name} has no rule. Write {name}.defvjp(forward, backward)."
+            raise RuntimeError(text)
+        return self._called(self._arguments(args, kwargs), *self._rule)
+
+
+class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
+    """A function of tensors whose tangent is a rule of yours; also a decorator.
+
+    :param f: Takes numbers, arrays, tensors, and dicts, lists and tuples of them; returns such.
+    :param nondiff_argnums: Positions of arguments that are no such things, or have no tangent. The
+        rule takes them first.
+
+    Give it its rule by ``f.defjvp(rule)``: ``rule(primals, tangents)`` takes two tuples, and
+    returns the result and its tangent, which is linear in the tangents. It is written with
+    operations on tensors. The gradient is its transpose; derivatives of any order, and
+    `vmap`, follow.
+
+    :raises TypeError: ``f`` or the rule is not callable, or the rule returns no pair.
+    :raises RuntimeError: There is no rule, or a gradient flows to something that is no argument.
+
+    >>> @tg.custom_jvp
+    ... def safe_sqrt(x):
+    ...     return tg.sqrt(x)
+    >>> @safe_sqrt.defjvp
+    ... def rule(primals, tangents):
+    ...     (x,), (t,) = primals, tangents
+    ...     y = safe_sqrt(x)
+    ...     return y, t * 0.5 / tg.maximum(y, 1e-3)
+    >>> tg.grad(safe_sqrt)(0.0)
+    500.0
+    """
+
+    _rule: Rule | None = None
+
+    def defjvp(self, rule: Rule) -> Rule:
+        """Set the rule, and return it; also a decorator.
+
+        :param rule: Takes primals and tangents; returns the result and its tangent.
+        :raises TypeError: It is not callable.
+        """
+        check_callable("custom_jvp", rule, "rule")
+        self._rule = rule
+        return rule
+
+    def defjvps(self, *rules: Rule | None) -> None:
+        """Set a rule per argument, whose tangents are added up; None where an argument has none.
+
+        :param *rules: Each takes the tangent, the result, and all arguments.
+
+        >>> product = tg.custom_jvp(lambda x, y: x * y)
+        >>> product.defjvps(lambda t, z, x, y: t * y, lambda t, z, x, y: x * t)
+        >>> tg.grad(product)(2.0, 3.0)
+        3.0
+        """
+
+        def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+            y = self(*primals)
+            parts = [
+                one(t, y, *primals)
+                for one, t in zip(rules, tangents, strict=True)
+                if one is not None
+            ]
+            return y, functools.reduce(lambda a, b: a + b, parts, 0.0 * y)
+
+        self.defjvp(rule)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function."""
+        rule = self._rule
+        if rule is None:
+            name = getattr(self, "__name__", "f")
+            raise RuntimeError(f"custom_jvp: {name} has no rule. Write {name}.defjvp(rule).")
+        given = self._arguments(args, kwargs)
+        places = [i for i in range(len(given)) if i not in self._fixed]
+
+        def forward(*args: Any) -> tuple[Any, Any]:
+            return self._f(*args), tuple(args[i] for i in places)
+
+        def backward(*given: Any) -> Any:
+            *fixed, primals, g = given
+
+            def tangent(*tangents: Any) -> Any:
+                out = rule(*fixed, primals, tangents)
+                if not isinstance(out, tuple) or len(out) != 2:
+                    received = f"a rule that returns a {type(out).__name__}"
+                    raise TypeError(message("custom_jvp", received, "a pair: result and tangent"))
+                return out[1]
+
+            anywhere = (mapped(_ones, x) for x in primals)
+            _, transposed = vjp(tangent, *anywhere)
+            found = transposed(g)
+            return found if len(primals) > 1 else (found,)
+
+        return self._called(given, forward, backward)
+
+
+def _ones(x: Any) -> Any:
+    """Return a tangent: of a number or tensor ones, in its dtype."""
+    dtype = np.result_type(getattr(x, "dtype", x))
+    return np.ones(np.shape(x), dtype if dtype.kind in "fc" else np.float64)
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, (Tensor, Dual, Batched))
+
+
+def _flows(x: Any) -> bool:
+    return _is_tensor(x) and bool(x.requires_grad)
+
+
+def _is_numeric(x: Any) -> bool:
+    return isinstance(x, np.ndarray) or _is_tensor(x)
+
+
+class _Hole:
+    """Stands for a tensor in a structure of which only the form is kept."""
+
+    def __repr__(self) -> str:
+        return "*"
+
+
+_HOLE = _Hole()
+
+
+def _form(tree: Any, is_held: Callable[[Any], bool]) -> Any:
+    return mapped(lambda x: _HOLE if is_held(x) else x, tree)
+
+
+def _filled(form: Any, content: Iterator[Any]) -> Any:
+    return mapped(lambda x: next(content) if x is _HOLE else x, form)
+
+
+class _Call:
+    """One call of a function with a rule, in whose arguments a derivative flows.
+
+    :param places: The positions of the arguments that may have a gradient.
+    """
+
+    def __init__(
+        self, op: str, args: list[Any], places: list[int], forward: Rule, backward: Rule
+    ) -> None:
+        self.op = op
+        self._places = places
+        self._forward, self._backward = forward, backward
+        self._draws = Repeated()
+        self.given = [x for i in places for _, x in leaves(args[i]) if _is_tensor(x)]
+        self._args = [_form(x, _is_tensor) if i in places else x for i, x in enumerate(args)]
+        out, residuals = self._run(list(map(stop_gradient, self.given)))
+        out = mapped(lambda x: tensor_like(op, x, "the result"), out)
+        self.values = [x for _, x in leaves(out)]
+        self.residuals = [
+            tensor_like(op, stop_gradient(x), "a residual")
+            for _, x in leaves(residuals)
+            if _is_numeric(x)
+        ]
+        self._out, self._residuals = _form(out, _is_tensor), _form(residuals, _is_numeric)
+        if any(map(_flows, self.values)):
+            raise RuntimeError(
+                f"{op}: the function reads a tensor that needs a gradient and is no argument of "
+                "it, so its rule cannot give that gradient. Pass the tensor as an argument."
+            )
+
+    def recorded(self) -> Any:
+        """Record the entry, and return the results."""
+        inputs = (*self.values, *self.given, *self.residuals)
+        rule = _Rule(self.gradients, len(self.values), len(self.given))
+        self.values = self.given = self.residuals = []  # the entry keeps what it needs
+        if recorder().capture is not None:
+            inputs = (*inputs, *rule.trace(inputs))
+        return _filled(self._out, iter(apply(CUSTOM, inputs, {"rule": rule})))
+
+    def _run(self, given: Sequence[Any]) -> tuple[Any, Any]:
+        tensors = iter(given)
+        with self._draws.run():
+            found = self._forward(*(_filled(x, tensors) for x in self._args))
+        if not isinstance(found, tuple) or len(found) != 2:
+            received = f"a forward that returns a {type(found).__name__}"
+            raise TypeError(message(self.op, received, "a pair: the result, and residuals"))
+        return found
+
+    def gradients(
+        self, given: Sequence[Any], residuals: Sequence[Any] | None, g: Sequence[Any]
+    ) -> list[Any]:
+        """Return the gradients by the tensors among the arguments, None for zeros.
+
+        :param given: Those tensors.
+        :param residuals: Of the first run. None: the forward runs again, on what is given.
+        :param g: The cotangent of each result.
+        """
+        if residuals is None:
+            again = self._run(given)[1]
+        else:
+            again = _filled(self._residuals, iter(residuals))
+        found = self._backward(again, _filled(self._out, iter(g)))
+        count = len(self._places)
+        if not isinstance(found, tuple) or len(found) != count:
+            several = f"a tuple of {len(found)}" if isinstance(found, tuple) else repr(type(found))
+            expected = f"a tuple of {count}, a gradient for each argument"
+            raise TypeError(message(self.op, f"{several} from the backward", expected))
+        tensors = iter(given)
+        return [
+            self._fitted(grad, next(tensors), path)
+            for i, part in zip(self._places, found, strict=True)
+            for x, path, grad in self._along(part, self._args[i], f"argument {i}")
+            if x is _HOLE
+        ]
+
+    def _along(self, part: Any, arg: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
+        """Yield the leaves of an argument, each with its path and gradient."""
+        if part is None:
+            yield from ((x, path, None) for _, x in leaves(arg))
+            return
+        pairs = matched(self.op, part, arg, f"the gradient of {path}", "the argument")
+        for (_, x), (place, grad) in zip(leaves(arg), pairs, strict=True):
+            yield x, place, grad
+
+    def _fitted(self, grad: Any, x: Any, path: str) -> Any:
+        if grad is None or x.dtype.kind not in "fc":
+            return None
+        grad = tensor_like(self.op, grad, path)
+        if grad.shape != x.shape:
+            received = f"shape {grad.shape} for {path}"
+            raise ValueError(message(self.op, received, f"the argument's shape, {x.shape}"))
+        return grad if x.dtype.kind == "c" or grad.dtype.kind != "c" else grad.real
+
+
+class _Rule:
+    """The gradient of an entry, as an attribute.
+
+    :ivar results: How many results there are, the first inputs; ``given`` flows come after them.
+    :ivar backward: In a captured step the backward as an inner program. It takes what it reads from
+        outside, the last ``consts`` inputs of the entry, and what flows, residuals and cotangents;
+        it gives those gradients of which ``present`` says that they are there.
+    """
+
+    def __init__(self, gradients: Callable[..., list[Any]], results: int, given: int) -> None:
+        self.gradients = gradients
+        self.results, self.given = results, given
+        self.backward: SubProgram | None = None
+        self.present: tuple[bool, ...] = (True,) * given
+        self.consts = 0
+
+    def parts(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """Return what flows, and what the backward reads."""
+        stop = self.results + self.given
+        return inputs[self.results : stop], inputs[stop:]
+
+    def trace(self, inputs: Sequence[Any]) -> list[Any]:
+        """Make the backward an inner program; return what it reads besides."""
+        given, residuals = self.parts(inputs)
+        reads = (*given, *residuals, *inputs[: self.results])
+
+        def backward(*leaves_: Any) -> list[Any]:
+            flowing, rest = leaves_[: len(given)], leaves_[len(given) :]
+            kept = rest[: len(residuals)]
+            return self.gradients(flowing, kept, rest[len(residuals) :])
+
+        found = traced("custom_vjp", backward, list, [Example(example(x), False) for x in reads])
+        self.backward = found.body
+        self.present = tuple(present for _, present in leaves(found.form))
+        self.consts = len(found.consts)
+        return found.consts
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, _Rule) or self.backward is None:
+            return self is other
+        return self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return id(self) if self.backward is None else hash(self._key())
+
+    def _key(self) -> Any:
+        return self.backward, self.results, self.given, self.present, self.consts
+
+    def __repr__(self) -> str:
+        return f"<{self.given} gradients>"
+
+
+def _conjugated(x: Any) -> Any:
+    """Return a cotangent inside a sweep as a gradient, or a gradient as that."""
+    return np.conj(x) if x.dtype.kind == "c" else x
+
+
+def _forward(*inputs: Any, rule: _Rule) -> tuple[Any, ...]:
+    return tuple(np.array(x) for x in inputs[: rule.results])
+
+
+def _vjp(
+    needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, rule: _Rule
+) -> list[Any]:
+    arrays = list(map(np.asarray, inputs))
+    seeds = [
+        np.zeros(x.shape, x.dtype) if s is None else _conjugated(np.asarray(s))
+        for s, x in zip(g, y, strict=True)
+    ]
+    given, reads = rule.parts(arrays)
+    if rule.backward is None:
+        with no_grad():
+            found = rule.gradients(*(list(map(as_leaf, x)) for x in (given, reads, seeds)))
+        parts = [None if x is None else x._array for x in found]
+    else:
+        kept = len(reads) - rule.consts
+        given = [*reads[kept:], *given, *reads[:kept], *seeds]
+        with registry.engine(registry.NATIVE).inner(rule.backward).forward(given) as run:
+            found = iter(list(map(np.array, run(given))))
+        parts = [next(found) if present else None for present in rule.present]
+    return _of_inputs(parts, needs, rule)
+
+
+def _recorded(
+    needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, rule: _Rule
+) -> list[Any]:
+    seeds = [
+        as_leaf(np.zeros(x.shape, x.dtype)) if s is None else _conjugated(s)
+        for s, x in zip(g, y, strict=True)
+    ]
+    return _of_inputs(rule.gradients(rule.parts(inputs)[0], None, seeds), needs, rule)
+
+
+def _of_inputs(found: Sequence[Any], needs: Sequence[bool], rule: _Rule) -> list[Any]:
+    """Return a gradient per input of the entry, as sweeps carry them."""
+    grads: list[Any] = [None] * len(needs)
+    for i, x in enumerate(found, rule.results):
+        if needs[i] and x is not None:
+            grads[i] = _conjugated(x)
+    return grads
+
+
+def _batch(call: BatchedCall) -> tuple[Any, ...]:
+    """Return the examples; the broadcast of an argument that all share sums its gradients."""
+    rule: _Rule = call.attrs["rule"]
+    stop = rule.results + rule.given
+    xs = [call.spread(i) if i < stop else x for i, x in enumerate(call.xs)]
+    flags = call.batched[stop:]
+
+    def gradients(
+        given: Sequence[Any], residuals: Sequence[Any] | None, g: Sequence[Any]
+    ) -> list[Any]:
+        # In a program inside a program values of outer levels are constants: it is a new one there.
+        tag = call.tag if recorder().body is None else next_tag()
+        with entered_again(tag, call.size) as level:
+            wrapped = [[Batched(x, level.tag) for x in xs] for xs in (given, g)]
+            kept = residuals
+            if residuals is not None:
+                pairs = zip(residuals, flags, strict=False)
+                kept = [Batched(x, level.tag) if differs else x for x, differs in pairs]
+            found = rule.gradients(wrapped[0], kept, wrapped[1])
+            return [None if x is None else at_level(x, level).inner for x in found]
+
+    of_all = _Rule(gradients, rule.results, rule.given)
+    if recorder().capture is not None:
+        consts = of_all.trace(xs)
+        if any(isinstance(x, Batched) and x.tag == call.tag for x in consts):
+            raise RuntimeError(
+                "custom_vjp: the backward reads a value that differs among the examples of vmap "
+                "and is no argument of the function. Pass the value as an argument."
+            )
+        xs += consts
+    return tuple(apply(CUSTOM, tuple(xs), {"rule": of_all}))
+
+
+CUSTOM = Op(
+    "custom_vjp",
+    _forward,
+    several=True,
+    takes_complex=True,
+    rules=Rules(_vjp, None, None, _recorded, _batch),
+)

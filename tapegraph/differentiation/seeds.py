@@ -1,0 +1,47 @@
+"""Seeds: the cotangent of a result, as a user gives it or as ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import message
+from tapegraph.recording.node import Node, numeric
+from tapegraph.recording.record import keep_parts
+from tapegraph.typed import Array
+
+
+def cotangent_of(y: Node, seed: Any, *, borrow: bool = False) -> Array:
+    """Return the seed as an array of y's type; ones where there is none.
+
+    :param borrow: A seed that is an array of y's type need not be copied: it may be a view that is
+        read-only.
+    :raises ValueError: The seed's shape differs from y's.
+    :raises TypeError: It is not numeric, or y is complex and there is none.
+    """
+    data = y._array
+    if seed is None and data.dtype.kind == "c":
+        fix = (
+            "Take its .real or tg.abs of it, give a seed, or differentiate a holomorphic function "
+            "by tg.grad(f, holomorphic=True)."
+        )
+        received = f"a result of dtype {data.dtype}, which does not rise or fall"
+        raise TypeError(message("backward", received, "real numbers", fix))
+    if seed is None:  # of one number, in a quarter of the time
+        return np.ones_like(data) if data.shape else np.array(1, data.dtype)
+    if isinstance(seed, Node) and not seed._requires_grad:
+        seed = seed._array
+    if borrow and type(seed) is np.ndarray and seed.dtype == data.dtype and seed.dtype.isnative:
+        if seed.shape == data.shape:
+            view = seed.view()
+            view.flags.writeable = False
+            return view
+    array = numeric(seed, "backward", "seed")
+    keep_parts("backward", "a seed", array.dtype, data.dtype)
+    array = array.astype(data.dtype, copy=False)
+    if array.shape != data.shape:
+        raise ValueError(
+            message("backward", f"a seed of shape {array.shape}", f"y's shape {data.shape}")
+        )
+    return array

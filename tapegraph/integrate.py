@@ -1,0 +1,362 @@
+"""`odeint`: solutions of ordinary differential equations, with derivatives.
+
+The solvers are loops of recorded operations, so that they are differentiated, batched and compiled
+as any others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from tapegraph.custom_rules import custom_vjp
+from tapegraph.errors import check_callable, message
+from tapegraph.loops.body import Example, Replay, example, traced
+from tapegraph.loops.scan import fori_loop, scan
+from tapegraph.loops.while_loop import while_loop
+from tapegraph.ops.elementwise import absolute, clip, maximum, sqrt, where
+from tapegraph.ops.reduce import mean
+from tapegraph.ops.reduce import sum as sum_
+from tapegraph.ops.shape import concat, reshape
+from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.recording.record import tensor_like
+from tapegraph.recording.scopes import recorder
+from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.dual import Dual
+from tapegraph.transforms.reverse import vjp
+from tapegraph.transforms.stop_gradient import stop_gradient
+from tapegraph.tree import ravel_pytree
+from tapegraph.typed import Pytree
+
+__all__ = ["odeint"]
+
+# Dormand and Prince's method of order 5 (1980): the last stage is the first of the next step.
+NODES = (0.0, 1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0)
+STAGES = (
+    (1 / 5,),
+    (3 / 40, 9 / 40),
+    (44 / 45, -56 / 15, 32 / 9),
+    (19372 / 6561, -25360 / 2187, 64448 / 6561, -212 / 729),
+    (9017 / 3168, -355 / 33, 46732 / 5247, 49 / 176, -5103 / 18656),
+)
+WEIGHTS = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84)
+# Those weights less the ones of order 4.
+ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40)
+
+MOST_STEPS = 10_000
+
+# From a vector and a time to the derivative of the vector.
+RateOfChange = Callable[[Any, Any], Any]
+
+
+def odeint(
+    f: Callable[..., Any],
+    y0: Pytree,
+    t: Any,
+    *args: Pytree,
+    rtol: float = 1.4e-8,
+    atol: float = 1.4e-8,
+    method: Literal["dopri5", "rk4"] = "dopri5",
+    steps: int = 1,
+    adjoint: bool = False,
+    max_steps: int | None = None,
+) -> Pytree:
+    """Return the solution of ``dy/dt = f(y, t, *args)`` at some times, with derivatives.
+
+    Derivatives flow to ``y0``, ``t``, ``args`` and to what ``f`` closes over, of any order.
+
+    :param f: Takes the state, in the structure of ``y0``, a time and ``args``; returns the
+        derivative, in that structure. It is traced: it runs on tensors without numbers, as in
+        `compile`.
+    :param y0: The state at the first time: real numbers, arrays, tensors, and dicts, lists and
+        tuples of them.
+    :param t: The times, an array of shape (n,), rising or falling; the first is that of ``y0``.
+    :param *args: What else ``f`` takes.
+    :param rtol, atol: The error of a step is at most ``atol + rtol * |y|``, by root mean square.
+    :param method: ``"dopri5"``, Dormand and Prince's adaptive method of order 5; or ``"rk4"``, the
+        classical method with steps of a fixed length.
+    :param steps: Of ``"rk4"``: how many steps there are from one time to the next.
+    :param adjoint: Compute gradients by the adjoint equation, solved backwards by the same method,
+        in place of a backward through the steps. It keeps the states at ``t`` alone; its error is
+        that of the solver.
+    :param max_steps: Of ``"dopri5"``: the most steps from one time to the next; 10,000 where not
+        given. Second derivatives need it, and then take the time of so many steps.
+    :returns: The states at ``t``, in the structure of ``y0``, along a first axis of length n.
+    :raises RuntimeError: It did not reach a time within ``max_steps``. In a compiled step and under
+        `vmap` the result is NaN.
+    :raises TypeError, ValueError: ``f`` is not callable or returns another structure or shape,
+        ``y0`` is complex or empty, ``t`` is no array of one axis, ``method`` is another.
+
+    >>> decay = lambda k: tg.integrate.odeint(lambda y, t: -k * y, 1.0, [0.0, 1.0])[-1]
+    >>> round(float(decay(2.0)), 6), round(tg.grad(decay)(2.0), 6)
+    (0.135335, -0.135335)
+    """
+    check_callable("odeint", f)
+    if method not in ("dopri5", "rk4"):
+        raise ValueError(message("odeint", f"method={method!r}", '"dopri5" or "rk4"'))
+    start = mapped(lambda x: tensor_like("odeint", x, "y0"), y0)
+    if any(x.dtype.kind == "c" for _, x in leaves(start)):
+        fix = "Integrate real and imaginary parts."
+        raise TypeError(message("odeint", "complex numbers in y0", "real ones", fix))
+    start = mapped(lambda x: x if x.dtype.kind == "f" else x.astype(np.float64), start)
+    vector, unravel = ravel_pytree(start)
+    if not vector.shape[0]:
+        raise ValueError(message("odeint", f"y0={y0!r}, without a number", "a state"))
+    times = tensor_like("odeint", t, "t").astype(vector.dtype)
+    if times.ndim != 1 or not times.shape[0]:
+        raise ValueError(message("odeint", f"t of shape {times.shape}", "one or more times"))
+    held = [x for _, x in leaves(args)]
+    varied = [i for i, x in enumerate(held) if isinstance(x, float) or hasattr(x, "dtype")]
+    numbers = [tensor_like("odeint", held[i], "args") for i in varied]
+
+    def derivative(vector: Any, time: Any, *numbers: Any) -> Any:
+        parts = list(held)
+        for i, x in zip(varied, numbers, strict=True):
+            parts[i] = x
+        out = f(unravel(vector), time, *replaced(args, iter(parts)))
+        found = [
+            tensor_like("odeint", x, path)
+            for path, x in matched("odeint", out, start, "the derivative", "y0")
+        ]
+        for x, (path, y) in zip(found, leaves(start, "y0"), strict=True):
+            if x.shape != y.shape:
+                received = f"a derivative of shape {x.shape} for {path}"
+                raise ValueError(message("odeint", received, f"its shape, {y.shape}"))
+        return concat([reshape(x.astype(vector.dtype), (-1,)) for x in found])
+
+    shown = [Example(example(x), True) for x in (vector, times[0], *numbers)]
+    traced_rate = traced("odeint", derivative, list, shown)
+    if traced_rate.draws:
+        raise RuntimeError("odeint: the function draws random numbers. Draw them before the call.")
+    theta, count = [*traced_rate.consts, *numbers], len(traced_rate.consts)
+    body = traced_rate.body
+
+    def rate(vector: Any, time: Any, *theta: Any) -> Any:
+        return Replay(body)(*theta[:count], vector, time, *theta[count:])[0]
+
+    def solved(rate: RateOfChange, vector: Any, times: Any) -> Any:
+        if method == "rk4":
+            return _fixed(rate, vector, times, steps)
+        return _adaptive(rate, vector, times, rtol, atol, max_steps)
+
+    if adjoint:
+        states = Adjoint(rate, solved)(vector, times, *theta)
+    else:
+        states = solved(lambda vector, time: rate(vector, time, *theta), vector, times)
+    return _in_structure(states, y0, start, (y0, t, args))
+
+
+def _in_structure(states: Any, y0: Any, start: Any, given: Any) -> Any:
+    """Return rows of vectors as the structure of the state, each part along a first axis."""
+    n, begin, parts = states.shape[0], 0, []
+    for _, x in leaves(start):
+        part = reshape(states[:, begin : begin + x.size], (n, *x.shape))
+        parts.append(part if part.dtype == x.dtype else part.astype(x.dtype))
+        begin += x.size
+    plain = not any(hasattr(x, "requires_grad") for _, x in leaves(given))
+    if plain and not any(x.requires_grad or recorder().records(x) for x in parts):
+        parts = [x.numpy() for x in parts]
+    return replaced(y0, iter(parts))
+
+
+def _rows(first: Any, later: Any) -> Any:
+    return concat([reshape(first, (1, *first.shape)), later])
+
+
+def _fixed(rate: RateOfChange, y: Any, times: Any, steps: int) -> Any:
+    """Return the states at some times by Runge and Kutta's classical method."""
+
+    def advance(y: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+        start, stop = ends
+        h = (stop - start) / steps
+
+        def step(i: Any, y: Any) -> Any:
+            t = start + h * i.astype(h.dtype)
+            k1 = rate(y, t)
+            k2 = rate(y + 0.5 * h * k1, t + 0.5 * h)
+            k3 = rate(y + 0.5 * h * k2, t + 0.5 * h)
+            k4 = rate(y + h * k3, t + h)
+            return y + h / 6.0 * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+
+        y = fori_loop(0, steps, step, y)
+        return y, y
+
+    _, later = scan(advance, y, (times[:-1], times[1:]), checkpoint="sqrt")
+    return _rows(y, later)
+
+
+def _adaptive(
+    rate: RateOfChange, y: Any, times: Any, rtol: float, atol: float, max_steps: int
+) -> Any:
+    """Return the states at some times by Dormand and Prince's method.
+
+    Time runs from 0 in the direction of the times. No derivative flows through the choice of a
+    step's length.
+    """
+    sign = stop_gradient(where(times[-1] >= times[0], 1.0, -1.0)).astype(y.dtype)
+    origin = times[0]
+    targets = (times - origin) * sign
+
+    def slope(y: Any, s: Any) -> Any:
+        return sign * rate(y, origin + sign * s)
+
+    def error_of(e: Any, *states: Any) -> Any:
+        size = absolute(states[0])
+        for state in states[1:]:
+            size = maximum(size, absolute(state))
+        return stop_gradient(sqrt(mean((e / (atol + rtol * size)) ** 2)))
+
+    def step(carry: Any) -> Any:
+        y, s, h, k1, target, count = carry
+        rest = target - s
+        last = h >= stop_gradient(rest)
+        length = where(last, rest, h)
+        ks = [k1]
+        for node, weights in zip(NODES[1:], STAGES, strict=True):
+            ks.append(slope(y + length * _combined(weights, ks), s + node * length))
+        after = y + length * _combined(WEIGHTS, ks)
+        ks.append(slope(after, s + length))
+        error = error_of(length * _combined(ERROR, ks), y, after)
+        stands = error <= 1.0
+        factor = where(np.isnan(error), 0.2, clip(0.9 * maximum(error, 1e-10) ** -0.2, 0.2, 10.0))
+        next_h = stop_gradient(length) * factor
+        return (
+            where(stands, after, y),
+            where(stands, where(last, target, s + length), s),
+            where(stands & last, maximum(h, next_h), next_h),
+            where(stands, ks[-1], k1),
+            target,
+            count + 1,
+        )
+
+    def advance(carry: Any, target: Any) -> tuple[Any, Any]:
+        y, s, h, k1, _ = carry
+        count = stop_gradient(0.0 * s)
+        carry = while_loop(
+            lambda c: (c[1] < c[4]) & (c[5] < (max_steps or MOST_STEPS)),
+            step,
+            (y, s, h, k1, target, count),
+            max_steps=max_steps,
+        )
+        y, s, h, k1, _, count = carry
+        reached = s >= target
+        return (y, s, h, k1, target), (y, reached, s)
+
+    k1 = slope(y, targets[0])
+    carry = (y, targets[0], _first_step(slope, error_of, y, k1), k1, targets[0])
+    _, (later, reached, ends) = scan(advance, carry, targets[1:])
+    stopped = _stopped(reached)
+    if stopped is not None:
+        at = float(_numbers(origin)) + float(_numbers(sign)) * float(_numbers(ends)[stopped])
+        raise RuntimeError(
+            f"odeint: after {max_steps or MOST_STEPS} steps from one time to the next it had come "
+            f"to t={at:.6g} and not to t={float(_numbers(times)[stopped + 1]):.6g}. Give a larger "
+            "max_steps, or larger rtol and atol; a stiff equation needs another solver."
+        )
+    whole = reshape(reached, (-1, 1)) if later.shape[0] else reached
+    return _rows(y, where(whole, later, np.nan) if later.shape[0] else later)
+
+
+def _combined(weights: Sequence[float], ks: Sequence[Any]) -> Any:
+    parts = [weight * k for weight, k in zip(weights, ks, strict=True) if weight]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _first_step(slope: RateOfChange, error_of: Callable[..., Any], y: Any, k1: Any) -> Any:
+    """Return the length of a first step by Hairer, Norsett and Wanner's rule (1993, II.4)."""
+    y, k1 = stop_gradient(y), stop_gradient(k1)
+    zero = 0.0 * y[0]
+    d0, d1 = error_of(y, y), error_of(k1, y)
+    small = (d0 < 1e-5) | (d1 < 1e-5)
+    h0 = where(small, 1e-6, 0.01 * d0 / where(d1 > 0.0, d1, 1.0)).astype(y.dtype)
+    k2 = stop_gradient(slope(y + h0 * k1, zero + h0))
+    most = maximum(d1, error_of(k2 - k1, y) / h0)
+    h1 = where(most <= 1e-15, maximum(1e-6, h0 * 1e-3), (0.01 / where(most > 0, most, 1.0)) ** 0.2)
+    found = where(100.0 * h0 < h1, 100.0 * h0, h1)
+    return stop_gradient(where(np.isnan(found), 1e-6, found)).astype(y.dtype)
+
+
+def _numbers(x: Any) -> Any:
+    """Return the numbers of a tensor, or of the value of a dual one."""
+    return _numbers(x.primal) if isinstance(x, Dual) else x._array
+
+
+def _stopped(reached: Any) -> int | None:
+    """Return the first time that was not reached, None where all were or nobody can know."""
+    inner = reached
+    while isinstance(inner, Dual):
+        inner = inner.primal
+    if isinstance(inner, Batched) or recorder().records(inner):
+        return None
+    missed = np.flatnonzero(~inner._array)
+    return int(missed[0]) if missed.size else None
+
+
+class Adjoint:
+    """A solution whose gradient is that of the adjoint equation.
+
+    For ``dy/dt = f(y, t, p)`` the cotangent ``a`` of the state follows ``da/dt = -a df/dy``, and
+    the gradient by ``p`` is the integral of ``a df/dp`` (Pontryagin; Chen et al., 2018).
+
+    :param rate: Takes a vector, a time, and what else the equation reads.
+    :param solved: Takes a `RateOfChange`, a vector and times; returns the states.
+    """
+
+    def __init__(self, rate: Callable[..., Any], solved: Callable[..., Any]) -> None:
+        self._rate = rate
+        self._solved = solved
+
+    def __call__(self, y: Any, times: Any, *theta: Any) -> Any:
+        """Return the states at some times."""
+
+        def forward(y: Any, times: Any, *theta: Any) -> Any:
+            states = solution(y, times, *theta)
+            return states, (states, times, theta)
+
+        solution = custom_vjp(
+            lambda y, times, *theta: self._solved(lambda y, t: self._rate(y, t, *theta), y, times)
+        )
+        solution.defvjp(forward, self._pulled_back)
+        return solution(y, times, *theta)
+
+    def _pulled_back(self, residuals: Any, g: Any) -> tuple[Any, ...]:
+        states, times, theta = residuals
+        floats = [i for i, x in enumerate(theta) if x.dtype.kind == "f"]
+
+        def rate(y: Any, t: Any, *moving: Any) -> Any:
+            every = list(theta)
+            for i, x in zip(floats, moving, strict=True):
+                every[i] = x
+            return self._rate(y, t, *every)
+
+        moving = [theta[i] for i in floats]
+        sums = [0.0 * x for x in moving]
+        _, unravel = ravel_pytree([states[0], states[0], times[0], *sums])
+
+        def backwards(vector: Any, s: Any) -> Any:
+            """Return the derivatives of state, cotangent and sums by the time ``s = -t``."""
+            y, a, *_ = unravel(vector)
+            dy, pullback = vjp(rate, y, -s, *moving)
+            return ravel_pytree([-dy, *pullback(a)])[0]
+
+        def interval(carry: Any, row: Any) -> tuple[Any, Any]:
+            a, of_start, sums = carry
+            y, t, before, g, g_before = row
+            of_time = sum_(g * rate(y, t, *moving))
+            first, _ = ravel_pytree([y, a, of_start - of_time, *sums])
+            ends = concat([reshape(-t, (1,)), reshape(-before, (1,))])
+            _, a, of_start, *sums = unravel(self._solved(backwards, first, ends)[1])
+            return (a + g_before, of_start, sums), of_time
+
+        rows = (states[1:], times[1:], times[:-1], g[1:], g[:-1])
+        start = (g[-1], 0.0 * times[0], sums)
+        (a, of_start, sums), of_times = scan(interval, start, rows, reverse=True)
+        grads: list[Any] = [None] * len(theta)
+        for i, total in zip(floats, sums, strict=True):
+            grads[i] = total
+        return a, _rows(of_start, of_times), *grads

@@ -1,0 +1,407 @@
+"""`root` and `fixed_point`: solutions of equations, with derivatives.
+
+A solver of SciPy's finds ``x`` with ``f(x, a) = 0``; it runs as one entry, through which nothing is
+differentiated. The derivative is that of the implicit function theorem, ``dx/da = -(df/dx)^-1
+df/da``, a linear equation that is written in recorded operations: so is every higher order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegraph.batching.rules import BatchedCall
+from tapegraph.custom_rules import custom_vjp
+from tapegraph.engines import registry
+from tapegraph.errors import check_callable, message, scipy_module
+from tapegraph.loops.body import Example, Replay, Traced, example, traced
+from tapegraph.ops import shape
+from tapegraph.ops.linalg import matrix_transpose, solve
+from tapegraph.pytree import cut, leaves, replaced
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.subprogram import SubProgram
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.transforms.jacobian import jacobian
+from tapegraph.transforms.levels import as_given
+from tapegraph.transforms.reverse import vjp
+from tapegraph.transforms.stop_gradient import stop_gradient
+from tapegraph.typed import Array, Pytree
+
+# Up to so many unknowns the linear equation of the derivative is solved with its matrix.
+DENSE = 500
+GMRES = "gmres"
+FIXED_POINT = "fixed_point"
+
+
+def root(
+    f: Callable[..., Any],
+    x0: Pytree,
+    *args: Pytree,
+    method: str = "hybr",
+    tol: float | None = None,
+    **options: Any,
+) -> Pytree:
+    """Return the solution of ``f(x, *args) = 0`` by `scipy.optimize.root`, with derivatives.
+
+    Gradients, tangents and derivatives of any order flow to ``args`` and to what ``f`` closes over,
+    by the implicit function theorem: ``dx = -(df/dx)^-1 df``. They do not depend on how the solver
+    came to the solution. Up to 500 unknowns the matrix is computed; beyond, GMRES of SciPy's solves
+    the equation with products alone.
+
+    :param f: Takes the unknowns, in the structure of ``x0``, and ``args``; returns as many numbers,
+        in any structure. It is traced: it runs on tensors without numbers, as in `compile`.
+    :param x0: Where to start: real numbers, arrays, tensors, and dicts, lists and tuples of them.
+    :param *args: What else ``f`` takes.
+    :param method: SciPy's name of a method. Those that take Jacobians, "hybr" and "lm", are given
+        that of ``f``.
+    :param tol: The tolerance, as SciPy takes it.
+    :param **options: Options of the method, such as ``maxiter``.
+    :returns: The solution in the structure of ``x0``, of float64 numbers or the dtype of the array.
+    :raises ImportError: SciPy is missing.
+    :raises RuntimeError: The solver did not converge; the text has its residual.
+    :raises numpy.linalg.LinAlgError: In a derivative: ``df/dx`` is singular at the solution.
+    :raises TypeError, ValueError: ``f`` is not callable, or returns another number of numbers;
+        something in ``x0`` is complex.
+
+    >>> def square_root(a):
+    ...     return tg.optim.root(lambda x: x * x - a, 1.0)
+    >>> round(tg.grad(square_root)(4.0), 6), round(tg.grad(tg.grad(square_root))(4.0), 6)
+    (0.25, -0.03125)
+    """
+    return _solution("root", f, x0, args, {"solver": method, "tol": tol, **options})
+
+
+def fixed_point(
+    f: Callable[..., Any], x0: Pytree, *args: Pytree, tol: float = 1e-10, **options: Any
+) -> Pytree:
+    """Return the ``x`` with ``x = f(x, *args)`` by `scipy.optimize.fixed_point`, with derivatives.
+
+    Derivatives are those of `root` for ``x - f(x, *args)``.
+
+    :param f: Takes ``x`` and ``args``; returns the next ``x``, in the structure of ``x0``.
+    :param x0, *args: As for `root`.
+    :param tol: How close two steps are at the end, relative to ``x``.
+    :param **options: ``maxiter``; ``method="iteration"`` for steps without acceleration.
+    :returns: The fixed point, in the structure of ``x0``.
+    :raises ImportError, RuntimeError, numpy.linalg.LinAlgError, TypeError, ValueError: As for
+        `root`.
+
+    >>> golden = tg.optim.fixed_point(lambda x, a: 1.0 + a / x, 1.5, 1.0)
+    >>> round(golden, 6)
+    1.618034
+    """
+    check_callable("fixed_point", f)
+
+    def difference(x: Any, *args: Any) -> list[Any]:
+        pairs = zip(leaves(x), leaves(f(x, *args)), strict=True)
+        return [a - b for (_, a), (_, b) in pairs]
+
+    given = {"solver": FIXED_POINT, "tol": tol, **options}
+    return _solution("fixed_point", difference, x0, args, given)
+
+
+def _solution(op: str, f: Callable[..., Any], x0: Any, args: Any, options: dict[str, Any]) -> Any:
+    scipy_module("optimize", op, '"scipy>=1.13"')
+    given = Given(op, f, x0, args)
+    sizes = [int(np.prod(s)) for s, _ in given.body.types(given.body.outputs)]
+    count = sum(x.size for x in given.start)
+    if sum(sizes) != count:
+        received = f"a function of {count} numbers that returns {sum(sizes)}"
+        raise ValueError(message(op, received, "as many equations as unknowns"))
+    equation = Equation(op, given.body, len(given.consts), given.start, options)
+    return given.as_given(equation(*given.consts, *given.numbers))
+
+
+class Given:
+    """A function of unknowns and of what else it takes, as an inner program.
+
+    :ivar body: Its inputs are ``consts``, which it reads from outside, the unknowns, and
+        ``numbers``, those among the further arguments.
+    :ivar start: The unknowns to start from.
+    """
+
+    def __init__(self, op: str, f: Callable[..., Any], x0: Any, args: Any) -> None:
+        check_callable(op, f)
+        self._x0 = x0
+        self.start = [_unknown(op, x, path) for path, x in leaves(x0, "x0")]
+        if not sum(x.size for x in self.start):
+            raise ValueError(message(op, f"x0={x0!r}, without a number", "what to vary"))
+        self._args = [x for _, x in leaves(args)]
+        varied = [
+            i for i, x in enumerate(self._args) if isinstance(x, float) or hasattr(x, "dtype")
+        ]
+        self.numbers = [tensor_like(op, self._args[i], "args") for i in varied]
+
+        def called(inputs: list[Any]) -> tuple[Any, ...]:
+            parts = list(self._args)
+            for i, x in zip(varied, inputs[len(self.start) :], strict=True):
+                parts[i] = x
+            x = replaced(x0, iter(inputs[: len(self.start)]))
+            return x, *replaced(args, iter(parts))
+
+        shown = [Example(example(x), True) for x in (*self.start, *self.numbers)]
+        found = traced(op, f, called, shown)
+        if found.draws:
+            text = f"{op}: the function draws random numbers. Draw them before the call."
+            raise RuntimeError(text)
+        self.body, self.consts = found.body, found.consts
+
+    def as_given(self, solved: Sequence[Any]) -> Any:
+        """Return the solution in the structure and kind of what came in."""
+        held = [x for _, x in leaves(self._x0)]
+        if not any(hasattr(x, "requires_grad") for x in (*held, *self._args)):
+            if not any(type(x) is not Tensor or x.requires_grad for x in solved):
+                solved = [as_given(x, before) for x, before in zip(solved, held, strict=True)]
+        return replaced(self._x0, iter(solved))
+
+
+def stationary(given: Given, x: Sequence[Any]) -> Any:
+    """Return a point where the gradient of a function is zero, with its derivatives.
+
+    :param given: The function; it returns one number.
+    :param x: The point.
+    """
+    body, first, count = given.body, len(given.consts), len(given.start)
+
+    def gradient(*inputs: Any) -> Any:
+        _, pullback = vjp(
+            lambda *x: Replay(body)(*inputs[:first], *x, *inputs[first + count :])[0],
+            *inputs[first : first + count],
+        )
+        return pullback(np.ones((), body.types(body.outputs)[0][1]))
+
+    shown = [*given.consts, *given.start, *given.numbers]
+    found = traced("minimize", gradient, list, [Example(example(x), True) for x in shown])
+    consts = [*found.consts, *given.consts]
+    start = list(map(as_leaf, x))
+    equation = Equation("minimize", found.body, len(consts), start, {"solver": None})
+    return given.as_given(equation(*consts, *given.numbers))
+
+
+def _unknown(op: str, x: Any, path: str) -> Any:
+    found = stop_gradient(tensor_like(op, x, path))
+    if found.dtype.kind == "c":
+        fix = "Solve for real and imaginary parts, x[0] + 1j * x[1]."
+        raise TypeError(message(op, f"complex numbers in {path}", "real ones", fix))
+    return found if found.dtype.kind == "f" else found.astype(np.float64)
+
+
+class Equation:
+    """An equation for some unknowns, and its solution as a function of what else it reads.
+
+    :param body: Its inputs are the first ``consts`` of what else it reads, the unknowns, and the
+        rest of that.
+    :param start: The unknowns to start from.
+    """
+
+    def __init__(
+        self,
+        op: str,
+        body: SubProgram,
+        consts: int,
+        start: Sequence[Any],
+        options: dict[str, Any],
+    ) -> None:
+        self._op = op
+        self._body, self._consts = body, consts
+        self._start = start
+        self._attrs = {
+            "body": body,
+            "consts": consts,
+            "unknowns": len(start),
+            "options": tuple(sorted(options.items())),
+            "batched": (),
+        }
+        self._shapes = [x.shape for x in start]
+        self._size = sum(x.size for x in start)
+
+    def __call__(self, *theta: Any) -> Any:
+        """Return the unknowns, given what else the equation reads."""
+        solved = custom_vjp(self._solved)
+        solved.defvjp(lambda *theta: ((x := solved(*theta)), (x, theta)), self._pulled_back)
+        return solved(*theta)
+
+    def _solved(self, *theta: Any) -> Any:
+        return tuple(apply(SOLVER, (*self._start, *map(stop_gradient, theta)), self._attrs))
+
+    def _residual(self, vector: Any, theta: Sequence[Any]) -> Any:
+        """Return the left side as a vector."""
+        x = cut_tensor(vector, self._shapes)
+        return joined(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
+
+    def _pulled_back(self, residuals: Any, cotangent: Any) -> tuple[Any, ...]:
+        """Return the gradient by what the equation reads: a linear equation, and one pullback."""
+        unknowns, theta = residuals
+        x, g = joined(unknowns), joined(cotangent)
+        if self._size <= DENSE:
+            matrix = jacobian(lambda x: self._residual(x, theta))(x)
+            u = solve(matrix_transpose(matrix), g)
+        else:
+            u = self._without_matrix(x, g, theta)
+        floats = [i for i, part in enumerate(theta) if part.dtype.kind == "f"]
+
+        def moved(*parts: Any) -> Any:
+            every = list(theta)
+            for i, part in zip(floats, parts, strict=True):
+                every[i] = part
+            return self._residual(x, every)
+
+        grads: list[Any] = [None] * len(theta)
+        if floats:
+            _, pullback = vjp(moved, *(theta[i] for i in floats))
+            found = pullback(-u)
+            for i, grad in zip(floats, found if len(floats) > 1 else (found,), strict=True):
+                grads[i] = grad
+        return tuple(grads)
+
+    def _without_matrix(self, x: Any, g: Any, theta: Sequence[Any]) -> Any:
+        """Return ``u`` with ``J^T u = g``, itself the root of an equation."""
+
+        def transposed(u: Any, x: Any, g: Any, *theta: Any) -> Any:
+            _, pullback = vjp(lambda x: self._residual(x, theta), x)
+            return pullback(u) - g
+
+        return _solution(self._op, transposed, 0.0 * g, (x, g, *theta), {"solver": GMRES})
+
+
+def joined(parts: Sequence[Any]) -> Any:
+    """Return several tensors as one vector."""
+    return shape.concat([shape.reshape(x, (-1,)) for x in parts])
+
+
+def cut_tensor(vector: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
+    """Return the tensors whose numbers a vector holds."""
+    return [shape.reshape(part, s) for part, s in zip(cut(vector, shapes), shapes, strict=True)]
+
+
+# The entry that runs the solver. Its inputs are the unknowns to start from, and what else the
+# equation reads; `batched` says, for each level of `vmap`, which of them are of many examples.
+
+
+def _forward(
+    *inputs: Any,
+    body: SubProgram,
+    consts: int,
+    unknowns: int,
+    options: tuple[tuple[str, Any], ...],
+    batched: tuple[tuple[bool, ...], ...],
+) -> tuple[Any, ...]:
+    if batched:
+        flags, *inner = batched
+        size = next(len(x) for x, b in zip(inputs, flags, strict=True) if b)
+        rows = [
+            _forward(
+                *(x[i] if b else x for x, b in zip(inputs, flags, strict=True)),
+                body=body,
+                consts=consts,
+                unknowns=unknowns,
+                options=options,
+                batched=tuple(inner),
+            )
+            for i in range(size)
+        ]
+        return tuple(map(np.stack, zip(*rows, strict=True)))
+    start, theta = inputs[:unknowns], inputs[unknowns:]
+    shapes, dtypes = [x.shape for x in start], [x.dtype for x in start]
+
+    def given(vector: Array) -> list[Any]:
+        parts = zip(cut(vector, shapes), dtypes, strict=True)
+        return [*theta[:consts], *(x.astype(dtype) for x, dtype in parts), *theta[consts:]]
+
+    def run(program: SubProgram, *arrays: Any) -> list[Array]:
+        with registry.engine(registry.NATIVE).inner(program).forward(arrays) as step:
+            return [np.array(x, np.float64) for x in step(arrays)]
+
+    def residual(vector: Array) -> Array:
+        return np.concatenate([x.ravel() for x in run(body, *given(vector))])
+
+    vector = np.concatenate([np.ravel(x) for x in start]).astype(np.float64)
+    matrix = None
+    if dict(options)["solver"] in ("hybr", "lm"):
+        of = body.make("jacobian", _jacobian_body, body, consts, shapes, given(vector))
+        constants = [x._array for x in of.consts]  # that differentiation made
+        matrix = lambda vector: run(of.body, *constants, *given(vector))[0]  # noqa: E731
+    found = _solver(dict(options), residual, matrix, vector)
+    if not np.isfinite(found).all():
+        _failed(residual(found), "it came to numbers that are not finite")
+    parts = zip(cut(found, shapes), dtypes, strict=True)
+    return tuple(x.astype(dtype) for x, dtype in parts)
+
+
+def _solver(
+    options: dict[str, Any],
+    residual: Callable[[Array], Array],
+    matrix: Callable[[Array], Array] | None,
+    start: Array,
+) -> Array:
+    scipy = scipy_module("optimize", "root", '"scipy>=1.13"')
+    name, tol = options.pop("solver"), options.pop("tol", None)
+    if name is None:  # it has run
+        return start
+    if name == GMRES:
+        linear = scipy_module("sparse.linalg", "root", '"scipy>=1.13"')
+        constant = residual(np.zeros_like(start))
+        size = (start.size, start.size)
+        operator = linear.LinearOperator(size, lambda u: residual(u) - constant, dtype=start.dtype)
+        found, info = linear.gmres(operator, -constant, rtol=1e-12, atol=0.0, maxiter=start.size)
+        if info:
+            _failed(residual(found), "GMRES, for a derivative, stopped before its tolerance")
+        return found  # type: ignore[no-any-return]
+    if name == FIXED_POINT:
+        try:
+            return np.asarray(  # type: ignore[no-any-return]
+                scipy.fixed_point(lambda x: x - residual(x), start, xtol=tol, **options)
+            )
+        except RuntimeError as error:
+            _failed(residual(start), str(error).partition(" Value is")[0].rstrip("."))
+    found = scipy.root(residual, start, method=name, jac=matrix, tol=tol, options=options or None)
+    if not found.success:
+        _failed(found.fun, found.message)
+    return found.x  # type: ignore[no-any-return]
+
+
+def _failed(residual: Array, why: str) -> None:
+    size = float(np.max(np.abs(residual))) if residual.size else 0.0
+    raise RuntimeError(
+        f"root: the solver did not converge: {' '.join(why.split()).rstrip('.')}. The largest "
+        f"residual is {size:.3g}. Start closer to the solution, or give another method or maxiter."
+    )
+
+
+def _jacobian_body(
+    body: SubProgram, consts: int, shapes: Sequence[tuple[int, ...]], given: Sequence[Array]
+) -> Traced:
+    """Return the Jacobian of an equation by its unknowns as an inner program."""
+
+    def matrix(*inputs: Any) -> Any:
+        stop = consts + len(shapes)
+
+        def of_vector(vector: Any) -> Any:
+            x = cut_tensor(vector, shapes)
+            return joined(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
+
+        return jacobian(of_vector)(joined(inputs[consts:stop]))
+
+    return traced("root", matrix, list, [Example(np.asarray(x), False) for x in given])
+
+
+def _batch(call: BatchedCall) -> tuple[Any, ...]:
+    flags = (tuple(call.batched), *call.attrs["batched"])
+    return tuple(apply(SOLVER, tuple(call.xs), {**call.attrs, "batched": flags}))
+
+
+def _no_gradient(needs: Sequence[bool], *args: Any, **attrs: Any) -> list[Any]:
+    return [None] * len(needs)
+
+
+SOLVER = Op(
+    "root",
+    _forward,
+    several=True,
+    differentiable=(),
+    rules=Rules(_no_gradient, None, None, None, _batch),
+)

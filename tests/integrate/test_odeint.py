@@ -1,0 +1,161 @@
+"""`odeint` against SciPy and closed forms, its derivatives against finite differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tapegraph as tg
+
+START, K = np.array([1.0, 0.5]), np.array([1.0, 0.5])
+TIMES = np.linspace(0.0, 4.0, 5)
+WAYS = [
+    {},
+    {"adjoint": True},
+    {"method": "rk4", "steps": 60},
+    {"method": "rk4", "steps": 60, "adjoint": True},
+]
+
+
+def rate(y, t, k):
+    """A predator and its prey, and a force that varies with the time."""
+    return np.stack([y[0] * (k[0] - y[1]) + 0.1 * np.sin(t), y[1] * (y[0] - k[1])])
+
+
+def by_scipy(y, t, k):
+    integrate = pytest.importorskip("scipy.integrate")
+    span = (t[0], t[-1])
+    options = {"t_eval": t, "rtol": 1e-12, "atol": 1e-12, "method": "DOP853"}
+    return integrate.solve_ivp(lambda t, y: rate(y, t, k), span, y, **options).y.T
+
+
+def loss(solver, **options):
+    return lambda y, t, k: tg.sum(solver(rate, y, t, k, **options) ** 2)
+
+
+@pytest.mark.parametrize("options", WAYS)
+def test_states_are_scipys(options):
+    found = tg.integrate.odeint(rate, START, TIMES, K, **options)
+    assert type(found) is np.ndarray
+    np.testing.assert_allclose(found, by_scipy(START, TIMES, K), atol=2e-7)
+    falling = tg.integrate.odeint(rate, found[-1], TIMES[::-1], K, **options)
+    np.testing.assert_allclose(falling[-1], START, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options", [*WAYS[:2], *(pytest.param(way, marks=pytest.mark.thorough) for way in WAYS[2:])]
+)
+def test_gradients_by_states_times_and_arguments(options):
+    found = tg.grad(loss(tg.integrate.odeint, **options), (0, 1, 2))(START, TIMES, K)
+    given, h = (START, TIMES, K), 1e-5
+    for i, x in enumerate(given):
+        for j in range(x.size):
+            moved = []
+            for sign in (1, -1):
+                point = list(given)
+                point[i] = x + sign * h * np.eye(x.size)[j]
+                moved.append(np.sum(by_scipy(*point) ** 2))
+            slope = (moved[0] - moved[1]) / (2 * h)
+            np.testing.assert_allclose(found[i][j], slope, rtol=2e-6, atol=2e-6)
+
+
+def decay(k, **options):
+    return tg.integrate.odeint(lambda y, t: -k * y, 1.0, [0.0, 0.5, 1.0], **options)[-1]
+
+
+@pytest.mark.parametrize("options", [{"max_steps": 40}, {"method": "rk4", "steps": 40}])
+def test_second_derivatives(options):
+    found = tg.grad(tg.grad(lambda k: decay(k, **options)))(2.0)
+    np.testing.assert_allclose(found, np.exp(-2.0), rtol=1e-5)
+    found = tg.jvp(tg.grad(lambda k: decay(k, **options)), (2.0,), (1.0,))[1]
+    np.testing.assert_allclose(found, np.exp(-2.0), rtol=1e-5)
+
+
+def test_tangents_and_examples():
+    value, tangent = tg.jvp(decay, (2.0,), (1.0,))
+    np.testing.assert_allclose([value, tangent], [np.exp(-2.0), -np.exp(-2.0)], rtol=1e-6)
+    k = np.array([0.5, 1.0, 2.0])
+    np.testing.assert_allclose(tg.vmap(decay)(k), np.exp(-k), rtol=1e-6)
+    np.testing.assert_allclose(tg.vmap(tg.grad(decay))(k), -np.exp(-k), rtol=1e-6)
+
+
+def test_closed_over_parameters_and_trees():
+    k = tg.param([1.0, 0.5])
+
+    def f(state, t):
+        y = rate(np.stack([state["prey"], state["hunter"][0]]), t, k)
+        return {"prey": y[0], "hunter": (y[1],)}
+
+    for options in WAYS[1:3]:
+        found = tg.integrate.odeint(f, {"prey": 1.0, "hunter": (0.5,)}, TIMES, **options)
+        expected = by_scipy(START, TIMES, K)
+        np.testing.assert_allclose(found["prey"].data, expected[:, 0], atol=2e-7)
+        tg.sum(found["hunter"][0][-1]).backward()
+        h = 1e-5
+        for j in range(2):
+            up, down = (by_scipy(START, TIMES, K + s * h * np.eye(2)[j])[-1, 1] for s in (1, -1))
+            np.testing.assert_allclose(k.grad[j], (up - down) / (2 * h), rtol=2e-6)
+        tg.zero_grad([k])
+
+
+def test_a_compiled_step():
+    f = tg.value_and_grad(lambda k: tg.sum(tg.integrate.odeint(rate, START, TIMES, k) ** 2))
+    with tg.use_backend("native"):
+        step = tg.compile(f)
+        for n in range(1, 6):
+            value, slope = step(tg.tensor(K * (1 + 0.1 * n)))
+            expected = f(tg.tensor(K * (1 + 0.1 * n)))
+            np.testing.assert_allclose(value.item(), expected[0].item(), rtol=1e-12)
+            np.testing.assert_allclose(slope.numpy(), expected[1].numpy(), rtol=1e-10)
+
+
+def test_float32_and_one_time():
+    found = tg.integrate.odeint(
+        lambda y, t: -y, np.ones(2, np.float32), np.array([0.0, 1.0]), rtol=1e-4, atol=1e-4
+    )
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found[-1], np.exp(-1.0), rtol=1e-3)
+    assert tg.integrate.odeint(lambda y, t: y, 2.0, [3.0]).tolist() == [2.0]
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+def test_a_time_that_is_not_reached():
+    with pytest.raises(RuntimeError, match=r"had come to t=1 and not to t=2\. Give a larger"):
+        tg.integrate.odeint(lambda y, t: y * y, 1.0, [0.0, 0.5, 2.0], max_steps=300)
+    with tg.use_backend("native"):
+        step = tg.compile(
+            lambda y: tg.integrate.odeint(lambda y, t: y * y, y, [0.0, 2.0], max_steps=300)
+        )
+        for _ in range(4):
+            assert np.isnan(step(tg.tensor(1.0)).numpy()[-1])
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: tg.integrate.odeint(lambda y, t: y, 1.0, 2.0), ValueError, "one or more times"),
+        (lambda: tg.integrate.odeint(lambda y, t: y, 1j, [0.0]), TypeError, "complex numbers"),
+        (lambda: tg.integrate.odeint(lambda y, t: y, [], [0.0]), ValueError, "without a number"),
+        (lambda: tg.integrate.odeint(lambda y, t: [y], 1.0, [0.0, 1.0]), ValueError, "structure"),
+        (
+            lambda: tg.integrate.odeint(lambda y, t: tg.stack([y, y]), 1.0, [0.0, 1.0]),
+            ValueError,
+            r"a derivative of shape \(2,\) for y0",
+        ),
+        (
+            lambda: tg.integrate.odeint(lambda y, t: y, 1.0, [0.0], method="lsoda"),
+            ValueError,
+            '"dopri5" or "rk4"',
+        ),
+        (
+            lambda: tg.integrate.odeint(lambda y, t: y + tg.random.normal(), 1.0, [0.0, 1.0]),
+            RuntimeError,
+            "draws random numbers",
+        ),
+    ],
+)
+def test_what_is_refused(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
