@@ -572,10 +572,11 @@ def _dense(held: Any, leaf: Node) -> Array:
 # place of the function; from then on reading them is an error.
 
 
-def leaked(since: int, inputs: Iterable[ref[Node]]) -> list[ref[Node]]:
+def leaked(since: int, inputs: Iterable[ref[Node]], tape: Tape | None = None) -> list[ref[Node]]:
     """Return the live results that were recorded after a point in time, and the live inputs."""
-    current().prune()  # of what the call recorded, hardly anything is left
-    results = [node for node in current().live() if node._inputs and node._seq > since]
+    tape = current() if tape is None else tape
+    tape.prune()  # of what the call recorded, hardly anything is left
+    results = [node for node in tape.live() if node._inputs and node._seq > since]
     return [*map(ref, results), *(held for held in inputs if held() is not None)]
 
 

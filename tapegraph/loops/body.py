@@ -19,19 +19,22 @@ from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.node import Node, as_leaf, next_seq
+from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float, met_with
-from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
+from tapegraph.recording.op import DEFINED, JACOBIAN, OPS, PART, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
 from tapegraph.recording.subprogram import SubProgram, feed_changed_floats, interned
+from tapegraph.recording.tape import Tape
 from tapegraph.recording.values import handle_of
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
+from tapegraph.transforms.jacobian import jacobian
 from tapegraph.transforms.levels import next_tag
+from tapegraph.transforms.reverse import vjp
 from tapegraph.typed import Array
 
 
@@ -70,6 +73,7 @@ class Body(Capture):
 
     def __init__(self, op: str) -> None:
         super().__init__()
+        self.tape = Tape()  # of its own: nobody else is to see these entries
         self.outer = recorder().capture
         self.body = self
         self.level = next_tag()
@@ -177,16 +181,15 @@ def traced(
     :param given: An example of each leaf.
     """
     recorder().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
-    start = next_seq()
     # In a context that is dropped: an interrupt leaves no scope in force.
-    found, inputs = quietly(_traced, op, f, arguments, given)
-    expire(leaked(start, inputs), f"{op} of {getattr(f, '__name__', 'a function')}")
-    return found
+    found, tape, inputs = quietly(_traced, op, f, arguments, given)
+    expire(leaked(0, inputs, tape), f"{op} of {getattr(f, '__name__', 'a function')}")
+    return found  # type: ignore[no-any-return]
 
 
 def _traced(
     op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
-) -> tuple[Traced, list[Any]]:
+) -> tuple[Traced, Tape, list[Any]]:
     body = Body(op)
     with body, Scope(RECORDING, True), random.unrepeated():
         inputs = list(map(body.taken, given))
@@ -208,7 +211,7 @@ def _traced(
     made = interned(SubProgram(recording, (*consts, *own)))
     form = mapped(lambda x: x is not None, out)
     found = Traced(made, read, [draw for _, draw in body.draws], form)
-    return found, [ref(x) for x in (*inputs, *draws)]
+    return found, body.tape, [ref(x) for x in (*inputs, *draws)]
 
 
 class Example(NamedTuple):
@@ -258,3 +261,36 @@ class Replay(Interpreter):
         call = ELEMENTWISE.get(op.name)
         with no_grad() if ends else nullcontext():
             return call(*operands) if call else apply(op, tuple(operands), dict(attrs))
+
+    def derivatives(self, slot: int) -> dict[int, Any]:
+        """Return what a backward inside the program gives, by target."""
+        program = self.program
+        backward = program.backward_of(slot)
+        y, *seed = backward
+        targets = [program.inputs[i][1] for i in program.gradients_of(backward)]
+
+        def f(*points: Any) -> Any:
+            return self._again(dict(zip(targets, points, strict=True)), y)
+
+        points = [self.values[i] for i in targets]
+        if program.ops[slot] is JACOBIAN:
+            found = jacobian(f, tuple(range(len(points))))(*points)
+        else:
+            value, pullback = vjp(f, *points)
+            ones = as_leaf(np.ones(value.shape, value.dtype))
+            grads = pullback(self.values[seed[0]] if seed else ones)
+            found = grads if len(points) > 1 else (grads,)
+        return dict(zip(targets, found, strict=True))
+
+    def _again(self, targets: dict[int, Any], end: int) -> Any:
+        """Return a value as it is with others in the place of some that it is computed from."""
+        values, changed = self.values, set(targets)
+        self.values = list(values)
+        for i, x in targets.items():
+            self.values[i] = x
+        for slot in range(end + 1):
+            if slot not in targets and not changed.isdisjoint(self.program.inputs[slot]):
+                self.values[slot] = self.operation(slot)
+                changed.add(slot)
+        result, self.values = self.values[end], values
+        return result

@@ -314,3 +314,91 @@ def test_bodies_of_other_numbers_are_others():
             body = lambda c, x, f=f, k=number: (f(c, k), None)  # noqa: E731
             found, wanted = (scan(body, start, None, 2)[0] for scan in (tg.scan, in_python.scan))
             same_bits(found.data, wanted.data)
+
+
+def trajectory(scan, w, start):
+    """A body that differentiates."""
+    energy = lambda q: tg.sum((q @ w) ** 2) * 0.5 + tg.sum(q**4)  # noqa: E731
+
+    def leap(c, _):
+        q, p = c
+        p = p - 0.1 * tg.grad(energy)(q)
+        q = q + 0.2 * p
+        return (q, p - 0.1 * tg.grad(energy)(q)), q
+
+    (q, p), qs = scan(leap, (start, np.ones(3)), None, 4)
+    return tg.sum(q * p) + tg.sum(qs)
+
+
+@pytest.mark.parametrize(
+    "derivative",
+    [
+        lambda s: trajectory(s, W, C),
+        lambda s: tg.grad(lambda w: trajectory(s, w, C))(W),
+        lambda s: tg.hessian(lambda q: trajectory(s, W, q))(C),
+        lambda s: tg.vmap(lambda q: trajectory(s, W, q))(X),
+        lambda s: tg.vmap(tg.grad(lambda q: trajectory(s, W, q)))(X),
+        lambda s: tg.jvp(lambda w: trajectory(s, w, C), (W,), (T,))[1],
+    ],
+    ids=["value", "grad", "hessian", "vmap", "vmap of grad", "jvp"],
+)
+def test_a_body_may_differentiate(derivative):
+    found, wanted = (np.asarray(getattr(x, "data", x)) for x in map(derivative, BOTH))
+    np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+BOTH = (tg.scan, in_python.scan)
+
+
+def test_floats_that_change_in_a_compiled_step():
+    class Model:
+        rate = 0.1
+
+        def run(self, scan, x, factor):
+            body = lambda c, r: (tg.tanh(c * self.rate) + r * (factor * 2.0), c)  # noqa: E731
+            return scan(body, np.zeros(3), x)[0]
+
+    model = Model()
+    step = tg.compile(lambda x, factor: model.run(tg.scan, x, factor))
+    for rate in (0.1, 0.1, 0.1, 0.2, 0.3, 0.3):
+        for factor in (1.0, 1.0, 2.0, 3.0):
+            model.rate = rate
+            same_bits(step(X, factor).data, model.run(in_python.scan, X, factor).data)
+    assert step.traces <= 3
+
+
+def test_examples_draw_as_vmap_says():
+    f = lambda x: tg.scan(lambda c, r: (c + tg.random.normal(size=3), None), x, X)[0]  # noqa: E731
+    with pytest.raises(RuntimeError, match="randomness"):
+        tg.vmap(f)(T)
+    assert tg.vmap(f, randomness="different")(np.zeros((4, 3))).std(axis=0).min() > 0.1
+    same = tg.vmap(f, randomness="same")(np.zeros((4, 3)))
+    same_bits(same, np.broadcast_to(same[0], (4, 3)))
+
+
+def test_what_no_grad_ends_in_a_body():
+    found = []
+    for scan in BOTH:
+        w = tg.param(W)
+
+        def body(c, x, w=w):
+            with tg.no_grad():
+                total = tg.sum(c @ w)
+            return tg.tanh(c @ w + x * total), None
+
+        tg.sum(scan(body, C, X)[0]).backward()
+        found.append(w.grad)
+    same_bits(*found)
+
+
+def test_the_drop_in_differentiates_a_scan():
+    from tapegraph.autograd import grad, hessian
+    from tapegraph.autograd import numpy as anp
+
+    def f(scan, w):
+        last, _ = scan(lambda c, x: (anp.tanh(anp.dot(c, w) + x), None), C, X)
+        return anp.sum(last**2)
+
+    for derivative in (grad, hessian):
+        found, wanted = (derivative(lambda w, s=s: f(s, w))(W) for s in BOTH)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
