@@ -147,9 +147,9 @@ class Translator(Interpreter):
             if program.ops[reader] is PART
         }
 
-    def body(self, inner: SubProgram) -> Body:
+    def body(self, inner: SubProgram) -> InnerTranslator:
         """Return what emits an inner program in the same way."""
-        return Body(inner, strong_zero=self._strong_zero, whole=self._whole)
+        return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
 
     @property
     def with_xla(self) -> bool:
@@ -291,9 +291,9 @@ class Whole(Translator):
             rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
         return rows
 
-    def body(self, inner: SubProgram) -> Body:
+    def body(self, inner: SubProgram) -> InnerTranslator:
         """Return what emits an inner program in the same way."""
-        made = Body(
+        made = InnerTranslator(
             inner,
             strong_zero=self._strong_zero,
             whole=self._whole,
@@ -329,7 +329,7 @@ class Whole(Translator):
         return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
 
 
-class Body(Whole):
+class InnerTranslator(Whole):
     """Emits an inner program: a round of a loop, a branch.
 
     :ivar checks: Whether its numbers may not stand: it has gradients in it.

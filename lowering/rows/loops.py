@@ -33,7 +33,7 @@ def _scan(
     """
     if isinstance(length, Size):
         length = tensorflow().cast(length.tensor, "int32")
-    rounds = Rounds(translator, body, len(inputs) - carries - xs, carries, length, reverse)
+    rounds = GraphRounds(translator, body, len(inputs) - carries - xs, carries, length, reverse)
     count, last = len(body.outputs), -(-length // checkpoint)
     stacked = [i for i in range(carries, count) if i in read]
 
@@ -145,7 +145,9 @@ def _while_loop(
             _, stacks, _, _ = run(inputs, [_stack(rows, x) for x in inputs[-carries:]])
             kept = [x.stack() for x in stacks]
             given = inputs[first:]
-            rounds = Rounds(translator, body, len(given) - carries, carries, count, reverse=False)
+            rounds = GraphRounds(
+                translator, body, len(given) - carries, carries, count, reverse=False
+            )
             grads = rounds.pulled(given, kept, 1, dict(enumerate(gs[:carries])), ())
             return [*[None] * first, *grads]
 
@@ -223,7 +225,7 @@ def _branches(
     return list(own_gradient(with_gradient, *operands))
 
 
-class Rounds:
+class GraphRounds:
     """The rounds of a loop.
 
     :ivar body: Emits one of them.
