@@ -59,13 +59,13 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         node = _PREDICATES.get(ufunc)
         if node is None:
-            return numpy_functions.array_ufunc(ufunc, method, inputs, options)
+            return numpy_functions.array_ufunc(self, ufunc, method, *inputs, **options)
         tensors = [x.tensor if type(x) is GraphTracer else tensor_of(x, self.dtype) for x in inputs]
         return GraphTracer(getattr(raw, node)(**dict(zip("xy", tensors, strict=False))), self.dtype)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
         if function is not np.where:
-            return numpy_functions.array_function(function, args, options)
+            return numpy_functions.array_function(self, function, types, args, options)
         condition, *branches = args
         t, e = (tensor_of(x, self.dtype) for x in branches)
         return GraphTracer(raw.SelectV2(condition=condition.tensor, t=t, e=e), self.dtype)
