@@ -111,7 +111,7 @@ WORKLOADS = {
     "rnn 500": Workload(rnn, partial(rnn_arrays, 500), 2),
     "rnn 2,000": Workload(rnn, partial(rnn_arrays, 2000), 2),
     "wave": Workload(wave, partial(normal, (64, 64)), 1),
-    "rk4": Workload(rk4, partial(normal, (4, 4), (4,)), 2),
+    "rk4": Workload(rk4, partial(normal, (4, 4), (4, 1)), 2),
     "leapfrog": Workload(leapfrog, partial(normal, (200, 10), (200, 10)), 2),
 }
 
