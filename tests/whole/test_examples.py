@@ -56,7 +56,7 @@ IN_TENSORFLOW_TOO = [
 ]
 TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not row.marks}
 # Those have tests of their own.
-ALONE = {"cnn_digits", "inverse_design", "phase_retrieval", "quantum_circuit"}
+ALONE = {"cnn_digits", "inverse_design", "phase_retrieval", "quantum_circuit", "wave"}
 # Run with --thorough alone: they take longest, and others do what they do; the README's command is
 # digits, whole.
 LONG = {"digits", "embedding", "gpt", "gradient_penalty", "masked_attention", "rnn", *SCALARS}
@@ -387,6 +387,12 @@ def test_a_picture_is_recovered_from_magnitudes(run_here):
     assert printed(out, "error") < 1e-4
     assert printed(out, "loss") < 1e-12
     assert_picture(Path("phase_retrieval.png"))
+
+
+def test_drops_are_found_by_their_waves(run_here):
+    out = run_here("wave", "--quick", "--seed", 1, "--backend", "native")
+    assert printed(out, "error") < 1.5
+    assert_picture(Path("wave.png"))
 
 
 # ------------------------------------------------------------------ in processes of their own
