@@ -102,21 +102,20 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
 
     :param attrs: The attributes of each entry, where loops hold their inner programs.
     """
-    kinds = dict.fromkeys(ops)
-    for op in kinds:
+    loops = False
+    for op in dict.fromkeys(ops):
         if op.name in LOOPS:
-            continue
-        if op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
+            loops = True
+        elif op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
             return f"{op.name} {GAPS.get(op.name, _NO_ROW)}"
-    if any(op.name in LOOPS for op in kinds):
-        for op, given in zip(ops, attrs, strict=True):
-            for body in subprograms(given):
-                inner = body.program
-                if any(map(DERIVATIVES.__contains__, inner.ops)):
-                    return f"{op.name} takes gradients inside, which a plain backward does natively"
-                gap = gap_among(inner.ops, inner.attrs)
-                if gap:
-                    return gap
+    for op, given in zip(ops, attrs, strict=True) if loops else ():
+        for body in subprograms(given):
+            inner = body.program
+            if any(map(DERIVATIVES.__contains__, inner.ops)):
+                return f"{op.name} takes gradients inside, which a plain backward does natively"
+            gap = gap_among(inner.ops, inner.attrs)
+            if gap:
+                return gap
     return None
 
 
