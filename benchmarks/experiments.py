@@ -271,7 +271,7 @@ def calls() -> Ways:
 
     nothing = DirectCall(tf.function(lambda: tf.constant(True)).get_concrete_function(), 1)
     graph, with_xla, feeds = compiled_step("tiny")
-    feeds_of_xla = [*feeds, *with_xla._hidden]
+    feeds_of_xla = [*feeds, *with_xla._fed_constants]
     return {
         "nothing, as an op": lambda: nothing([]),
         "nothing, by Python": lambda: nothing.function(),

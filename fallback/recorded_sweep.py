@@ -19,7 +19,7 @@ import numpy as np
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
-from tapegraph.fallback.rules import Joint, Row, Rule, recorded_row
+from tapegraph.fallback.rules import JointVJP, Row, Rule, recorded_row
 from tapegraph.fallback.strong_zero import StrongTensor, as_tensor
 from tapegraph.fallback.sweep import Arrays, fitted
 from tapegraph.ops.elementwise import conj, real
@@ -135,7 +135,7 @@ def transposed_vjp(op: Op) -> Rule:
         levels = levels_of(*ys, *inputs, *tangents)
         leaves = [leaf_of_examples(np.ones(x.shape, x.dtype), levels) for x in ys]
         g: Any = [g for g, _ in leaves] if op.several else leaves[0][0]
-        if isinstance(row, Joint):
+        if isinstance(row, JointVJP):
             parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
         else:
             parts = [
@@ -183,7 +183,7 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
     return dual_of(primal, tangent, tag)
 
 
-def transposed_jvp(jvp: Rule) -> Joint:
+def transposed_jvp(jvp: Rule) -> JointVJP:
     """Return the row on Tensors of an operation with a tangent rule."""
 
     def vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
@@ -204,4 +204,4 @@ def transposed_jvp(jvp: Rule) -> Joint:
         found = iter(Region([tangent], targets).gradients([conj(g)], record=True))
         return [None if t is None else conj(next(found)) for t in tangents]
 
-    return Joint(vjp)
+    return JointVJP(vjp)

@@ -20,7 +20,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.fallback.rules import VJPS, Joint, Row
+from tapegraph.fallback.rules import VJPS, JointVJP, Row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import DTYPES, History, entry_name
@@ -106,11 +106,11 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
             row: Any = VJPS[op.name]
         except KeyError:
             row = own_row(op, node)
-        if len(inputs) == 1 and type(row) is not Joint and not op.saves:  # it needs the gradient
+        if len(inputs) == 1 and type(row) is not JointVJP and not op.saves:  # it needs the gradient
             (x,) = inputs
             a = x if x._array is None else x._array
             add(x, a, row[0](g, y, a, **attrs) if attrs else row[0](g, y, a))
-        elif type(row) is Joint or attrs or op.saves or len(inputs) != 2:
+        elif type(row) is JointVJP or attrs or op.saves or len(inputs) != 2:
             if op.saves:
                 attrs = {**attrs, "saved": node._saved}
             arrays = [x if type(x) in DTYPES or x._array is None else x._array for x in inputs]
@@ -118,7 +118,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
                 type(x) not in DTYPES and (x._requires_grad if flows is None else x in flows)
                 for x in inputs
             ]
-            if type(row) is Joint:
+            if type(row) is JointVJP:
                 parts = row.rule(needed, g, y, *arrays, **attrs)
                 for x, array, needs, part in zip(inputs, arrays, needed, parts):  # noqa: B905
                     if needs and part is not None:
@@ -219,7 +219,7 @@ class Arrays:
         else:
             g = self.cotangent(slot, g)
         given = (g, self.result(slot), *map(self.operand, slots))
-        if isinstance(row, Joint):
+        if isinstance(row, JointVJP):
             found = self.called(slot, row, (needed, *given), attrs)
             pairs = zip(slots, needed, found)  # noqa: B905
             yield from ((i, part) for i, wanted, part in pairs if wanted and part is not None)
@@ -238,7 +238,7 @@ class Arrays:
     def called(
         self, slot: int, rule: Any, given: tuple[Any, ...], attrs: Any, place: int | None = None
     ) -> Any:
-        """Return what a rule gives: that of one input, or a `Joint` one."""
+        """Return what a rule gives: that of one input, or a `JointVJP` one."""
         return (rule if place is not None else rule.rule)(*given, **attrs)
 
     def takes_saved(self, op: Op) -> bool:
@@ -330,14 +330,14 @@ def strong_gradients(
     return quietly(StrongArrays(recording, watchers).swept, seeds)  # type: ignore[no-any-return]
 
 
-def own_row(op: Op, node: Any) -> Joint:
+def own_row(op: Op, node: Any) -> JointVJP:
     """Return the row of an operation that is not in the library's table.
 
     :raises NotImplementedError: It brings none along.
     """
     if op.rules is None:
         raise NotImplementedError(f"backward: no gradient rule for {entry_name(op, node)}")
-    return Joint(op.rules.vjp)
+    return JointVJP(op.rules.vjp)
 
 
 def conjugated(g: Any) -> Any:

@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, sentence
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.typed import Array
 
@@ -60,10 +60,11 @@ class Workers:
                 )
                 return np.asarray(total)
         except tf.errors.OpError as error:
-            received = f"an all-reduce over {self.size} workers that failed: {error.message}"
-            fix = "Start all again, from the last checkpoint."
-            expected = "every worker at the same step"
-            raise ConnectionError(message("all_reduce", received, expected, fix)) from error
+            text = (
+                f"the all-reduce over {self.size} workers failed: {error.message}. "
+                "Restart all workers from the last checkpoint."
+            )
+            raise ConnectionError(sentence("all_reduce", text)) from error
 
 
 def workers(op: str, strategy: Any) -> Workers:
@@ -100,9 +101,11 @@ def _made(op: str, make: Any) -> Any:
     except RuntimeError as error:
         if "program startup" not in str(error):
             raise
-        received = f"a strategy that is made after TensorFlow's first operation ({error})"
-        fix = "Make it first in the program, before tensors, steps in TensorFlow and models."
-        raise RuntimeError(message(op, received, "one made before", fix)) from error
+        text = (
+            f"the strategy is made after TensorFlow's first operation ({error}). Make it first in "
+            "the program, before tensors, compiled steps and models."
+        )
+        raise RuntimeError(sentence(op, text)) from error
 
 
 def _rank(strategy: Any) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import message
+from tapegraph.errors import message, sentence
 from tapegraph.exporting.recorded import (
     Arguments,
     FreeFunction,
@@ -307,6 +307,8 @@ def _compare(got: Array, wanted: Array) -> None:
     relative, absolute = PARITY_TOLERANCE.get(wanted.dtype.name, (0.0, 0.0))
     if not np.allclose(got, wanted, relative, absolute, equal_nan=True):
         worst = np.max(np.abs(got - wanted))
-        received = f"numbers of TensorFlow's that are off by {worst:.3g}"
-        fix = "Check the lowering of your own operations."
-        raise RuntimeError(message("export", received, "those of the function", fix))
+        text = (
+            f"TensorFlow's numbers differ from the function's by {worst:.3g}. Check the lowering "
+            "of your own operations."
+        )
+        raise RuntimeError(sentence("export", text))

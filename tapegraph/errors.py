@@ -117,10 +117,14 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def message(op: str, received: str, expected: str, fix: str = "") -> str:
-    """Return one message in the library's form, ending in the user's own line."""
+    """Return a message about an argument, in the library's form, ending in the user's own line."""
     hint = f" {fix}" if fix else ""
-    text = f"{op}: received {received}; expected {expected}.{hint} (at {user_line()})"
-    return escaped_lines(text)
+    return sentence(op, f"received {received}; expected {expected}.{hint}")
+
+
+def sentence(op: str, text: str) -> str:
+    """Return a message about a state, in the library's form, ending in the user's own line."""
+    return escaped_lines(f"{op}: {text} (at {user_line()})")
 
 
 def add_note(error: BaseException, note: str) -> None:

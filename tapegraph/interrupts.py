@@ -1,4 +1,4 @@
-"""What signal handlers and forks do in the midst of the library's work, and locks that bear both.
+"""Signal and fork safety.
 
 A handler runs wherever the program happens to be. What it raises looks like an error of the code
 there, and what it reads like a read of a step that is being recorded.

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph.differentiation.backward import backward
 from tapegraph.engines.backend import get_backend, use_backend
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, sentence
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.scopes import no_grad
@@ -217,7 +217,7 @@ def check_parity(
     if not isinstance(out, Node):
         raise TypeError(message("check_parity", f"f returning {kind_of(out)}", "a Tensor"))
     if not out._requires_grad:
-        raise RuntimeError(message("check_parity", "a result that needs no gradient", "one"))
+        raise RuntimeError(sentence("check_parity", "f's result does not require a gradient."))
     recording = linearize([out])
     nodes, wanted = recording.nodes, recording.program.wanted
     shape, dtype = out._array.shape, out._array.dtype

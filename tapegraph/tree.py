@@ -15,6 +15,7 @@ import numpy as np
 from tapegraph import pytree
 from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
+from tapegraph.typed import Pytree
 
 __all__ = ["Structure", "all", "flatten", "leaves", "map", "reduce", "structure", "unflatten"]
 
@@ -157,7 +158,7 @@ def all(tree: Any) -> bool:
     return builtins.all(leaves(tree))
 
 
-def ravel_pytree(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
+def ravel_pytree(tree: Pytree) -> tuple[Any, Callable[[Any], Pytree]]:
     """Return the numbers of a tree as one vector, and the function that makes a tree of a vector.
 
     :param tree: Dicts, lists and tuples of arrays, tensors and numbers.

@@ -20,7 +20,7 @@ from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
-from tapegraph.fallback.rules import Joint
+from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import JACOBIAN, Outputs
@@ -204,7 +204,7 @@ class PlanSweep(Arrays):
     def result(self, slot: int) -> Any:
         """Return the variable of a result; None where the rule does not read it."""
         reads_result = any(reads & Y for reads in self.program.ops[slot].reads)
-        reads_result = reads_result or not isinstance(self.row(slot), Joint)
+        reads_result = reads_result or not isinstance(self.row(slot), JointVJP)
         return self.operand(slot) if reads_result else None
 
     def fitted(self, slot: int, part: Var) -> Var:

@@ -255,7 +255,9 @@ class Rounds:
         self._table = table
         self._most = max(1, _MOST_WORK // work)
 
-    def __call__(self, count: int, leaves: Sequence[Rows], results: Sequence[Rows]) -> None:
+    def __call__(
+        self, count: int, leaves: Sequence[RowsOfRecords], results: Sequence[RowsOfRecords]
+    ) -> None:
         """Run it so many times; after some milliseconds each Python can handle a signal.
 
         What a round writes the next may read: a carry is a row of an array that the round reads,
@@ -270,7 +272,7 @@ class Rounds:
             self._table.rounds(min(self._most, count - start), given)
 
 
-class Rows(NamedTuple):
+class RowsOfRecords(NamedTuple):
     """What each round reads or writes of an array.
 
     :ivar first: The row of the first round.

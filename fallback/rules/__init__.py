@@ -1,7 +1,7 @@
 """The table of vector-Jacobian products, and the two forms that a row takes.
 
 A row is a tuple with one VJP rule per input, ``rule(g, y, *inputs, **attrs)``, where ``g`` is the
-cotangent of the result ``y``; or one `Joint` rule, ``rule(needs, g, y, *inputs, **attrs)``, that
+cotangent of the result ``y``; or one `JointVJP` rule, ``rule(needs, g, y, *inputs, **attrs)``, that
 returns one gradient per input. Those of element-wise operations come from their slopes.
 Operations that save something for their rule hand it over as ``saved=``. A rule returns the
 full-shape gradient; the sweep undoes broadcasting.
@@ -28,7 +28,7 @@ from tapegraph.recording.op import Op
 Rule = Callable[..., Any]
 
 
-class Joint:
+class JointVJP:
     """One rule for all inputs, for operations whose gradients share their work.
 
     A plan gives one that does not read ``y`` None, and lets go of ``y`` earlier.
@@ -40,7 +40,7 @@ class Joint:
         self.rule = rule
 
 
-Row: TypeAlias = "tuple[Rule | None, ...] | Joint"
+Row: TypeAlias = "tuple[Rule | None, ...] | JointVJP"
 
 VJPS: dict[str, Row] = {}
 # The rows that run on Tensors, where those for arrays do not.
@@ -54,7 +54,7 @@ def recorded_row(op: Op) -> Row:
     Python numbers, for ``g``, ``y`` and the inputs.
     """
     if op.rules is not None and op.rules.recorded is not None:
-        return Joint(op.rules.recorded)
+        return JointVJP(op.rules.recorded)
     row = RECORDED.get(op.name, VJPS.get(op.name))
     if row is None:
         reason = "no gradient rule, so there is nothing to differentiate"

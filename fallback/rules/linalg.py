@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
-from tapegraph.fallback.rules import Joint, Row, Rule
+from tapegraph.fallback.rules import JointVJP, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
 from tapegraph.ops.index import getitem
 from tapegraph.ops.linalg import (
@@ -409,32 +409,32 @@ def _svdvals_recorded(needs: list[bool], g: Any, y: Any, x: Any) -> tuple[Any]:
 VJPS: dict[str, Row] = {
     "matmul": (_left, _right),
     "batch_matmul": (_left_of_arrays, _right_of_arrays),
-    "einsum": Joint(_einsum),
+    "einsum": JointVJP(_einsum),
     "convolve": (
         lambda g, y, a, v: _convolved(g, y, v),
         lambda g, y, a, v: _convolved(g, y, a),
     ),
     "inv": (_inv,),
-    "solve": Joint(_solve),
+    "solve": JointVJP(_solve),
     "det": (_det,),
     "slogdet": (_slogdet,),
     "cholesky": (_rising(_cholesky),),
-    "eigvalsh": Joint(_eigvalsh),
+    "eigvalsh": JointVJP(_eigvalsh),
     "eigh": (_rising(_eigh),),
     "eig": (_rising(_eig),),
     "qr": (_rising(_qr),),
-    "svdvals": Joint(_svdvals),
+    "svdvals": JointVJP(_svdvals),
     "svd": (_rising(_svd),),
     "pinv": (_rising(_pinv),),
-    "lstsq": Joint(_lstsq),
+    "lstsq": JointVJP(_lstsq),
     "norm": (_norm,),
 }
 
 RECORDED: dict[str, Row] = {
     "batch_matmul": (_left, _right),
-    "einsum": Joint(_einsum_recorded),
+    "einsum": JointVJP(_einsum_recorded),
     "det": (_det_recorded,),
     "slogdet": (_slogdet_recorded,),
-    "eigvalsh": Joint(_eigvalsh_recorded),
-    "svdvals": Joint(_svdvals_recorded),
+    "eigvalsh": JointVJP(_eigvalsh_recorded),
+    "svdvals": JointVJP(_svdvals_recorded),
 }

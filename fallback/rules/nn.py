@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.strong_zeros import select_bits
-from tapegraph.fallback.rules import Joint, Row
+from tapegraph.fallback.rules import JointVJP, Row
 from tapegraph.fallback.strong_zero import to_ndarray
 from tapegraph.ops.index import scatter
 from tapegraph.ops.nn import (
@@ -202,19 +202,19 @@ def _mse_loss_recorded(
 
 
 VJPS: dict[str, Row] = {
-    "layer_norm": Joint(_layer_norm),
-    "conv2d": Joint(_conv2d),
+    "layer_norm": JointVJP(_layer_norm),
+    "conv2d": JointVJP(_conv2d),
     "max_pool2d": (_max_pool2d,),
     "avg_pool2d": (_avg_pool2d,),
-    "softmax_crossentropy": Joint(_softmax_crossentropy),
-    "mse_loss": Joint(_mse_loss),
+    "softmax_crossentropy": JointVJP(_softmax_crossentropy),
+    "mse_loss": JointVJP(_mse_loss),
 }
 
 RECORDED: dict[str, Row] = {
-    "layer_norm": Joint(_layer_norm_recorded),
-    "conv2d": Joint(_conv2d_recorded),
+    "layer_norm": JointVJP(_layer_norm_recorded),
+    "conv2d": JointVJP(_conv2d_recorded),
     "max_pool2d": (_max_pool2d_recorded,),
     "avg_pool2d": (_avg_pool2d_recorded,),
-    "softmax_crossentropy": Joint(_softmax_crossentropy_recorded),
-    "mse_loss": Joint(_mse_loss_recorded),
+    "softmax_crossentropy": JointVJP(_softmax_crossentropy_recorded),
+    "mse_loss": JointVJP(_mse_loss_recorded),
 }

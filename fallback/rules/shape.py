@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.rules import Joint, Row
+from tapegraph.fallback.rules import JointVJP, Row
 from tapegraph.typed import Array
 
 
@@ -30,7 +30,7 @@ def _concat(needs: list[bool], g: Any, y: Array, *arrays: Array, axis: int) -> l
 VJPS: dict[str, Row] = {
     "transpose": (_transpose,),
     "reshape": (_reshape,),
-    "concat": Joint(_concat),
+    "concat": JointVJP(_concat),
     "broadcast_to": (lambda g, y, x, *, shape: g,),  # the sweep sums over the copies,
 }
 

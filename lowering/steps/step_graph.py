@@ -56,8 +56,8 @@ class StepGraph:
     ) -> None:
         tf, program = tensorflow(), recording.program
         # XLA would join constants, so it is fed them, after the inputs.
-        hidden = _hidden(recording, variables, inputs) if with_xla else []
-        self._hidden = [tf.constant(each.value) for each in hidden]
+        hidden = _fed_constants(recording, variables, inputs) if with_xla else []
+        self._fed_constants = [tf.constant(each.value) for each in hidden]
         fed = [*([slot] for slot in inputs), *(each.slots for each in hidden)]
         numbers = {i: each.key for i, each in enumerate(hidden, len(inputs)) if each.key}
         emits = (writer or Writer)(
@@ -67,7 +67,7 @@ class StepGraph:
             emits.step,
             input_signature=[
                 *emits.signature(inputs),
-                *(tf.TensorSpec(h.shape, h.dtype) for h in self._hidden),
+                *(tf.TensorSpec(h.shape, h.dtype) for h in self._fed_constants),
             ],
             autograph=False,
             jit_compile=True if with_xla else None,
@@ -89,7 +89,7 @@ class StepGraph:
         outputs = self._outputs(ran)
         writes = changes(outputs)
         flag: Iterator[Any] = islice(map(memoryview, ran), 1)  # type: ignore[arg-type]
-        result = self.call.begin([*feeds, *self._hidden])
+        result = self.call.begin([*feeds, *self._fed_constants])
         try:
             right = self.call.apart(_commit, result, ran, flag, writes)
         except Exception as error:
@@ -270,7 +270,7 @@ class Writer(Whole):
         return tensorflow().constant(True)
 
 
-class _Hidden(NamedTuple):
+class _FedConstant(NamedTuple):
     """What XLA is fed, so that it joins no two constants.
 
     :ivar slots: Those that have this value.
@@ -282,16 +282,18 @@ class _Hidden(NamedTuple):
     key: Any = None
 
 
-def _hidden(recording: Recording, variables: Mapping[int, Any], inputs: list[int]) -> list[_Hidden]:
+def _fed_constants(
+    recording: Recording, variables: Mapping[int, Any], inputs: list[int]
+) -> list[_FedConstant]:
     """Return the numbers that XLA is fed, and who has each."""
-    found: dict[Any, _Hidden] = {
-        slot: _Hidden(recording.values[slot], [slot])
+    found: dict[Any, _FedConstant] = {
+        slot: _FedConstant(recording.values[slot], [slot])
         for slot in _constants(recording.program, variables, inputs)
     }
     waiting = [recording]
     for each in waiting:  # grows while it is walked
         for slot, (key, number) in fed_numbers(each).items():
-            slots = found.setdefault(key, _Hidden(number, [], key)).slots
+            slots = found.setdefault(key, _FedConstant(number, [], key)).slots
             if each is recording:
                 slots.append(slot)
         waiting += (body.recording for attrs in each.program.attrs for body in subprograms(attrs))

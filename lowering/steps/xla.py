@@ -1,4 +1,4 @@
-"""A graph, and the same compiled with XLA: what is given to it, and what follows where it fails.
+"""A graph, the same graph compiled with XLA, and the fallback where XLA fails.
 
 What differs with XLA is not given to it unasked: that is a flag of each operation's row, which
 ``tests/lowering/test_agreement.py`` measures over the whole range of the dtype. A run with XLA
@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 from tapegraph.engines.choice import CLOCK
-from tapegraph.errors import message, warn
+from tapegraph.errors import sentence, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import LOOPS, LOWERINGS
@@ -174,8 +174,7 @@ class Graphs:
         if not self.asked:
             raise XlaFailed(reason) from error
         self.asked, self.failure = False, reason
-        received = f"a step that fails with XLA: {reason}"
-        said = message("compile(xla=True)", received, "what it compiles", "It runs without.")
+        said = sentence("compile(xla=True)", f"XLA fails: {reason}. The step runs without XLA.")
         if strict():
             raise RuntimeError(said) from error
         warn(said, RuntimeWarning)

@@ -50,9 +50,9 @@ from tapegraph.transforms.jacobian import jacobian as in_rows
 from tapegraph.transforms.jvp import jvp as forward
 from tapegraph.transforms.levels import (
     NUMBER_TYPES,
-    Lifted,
-    as_given,
+    TracedArgument,
     flowing,
+    like_input,
     next_tag,
     recording,
     result,
@@ -263,7 +263,7 @@ _OF_RESULT = "the function's result"
 
 
 class _OwnArgument:
-    """An argument that holds values of user classes; `Lifted` holds arrays alone."""
+    """An argument that holds values of user classes; `TracedArgument` holds arrays alone."""
 
     def __init__(self, value: Pytree) -> None:
         self.value = value
@@ -272,7 +272,7 @@ class _OwnArgument:
 
     def _begun(self, x: Pytree) -> Pytree:
         if not _is_own(x):
-            part = Lifted("vjp", x, "primals[0]")
+            part = TracedArgument("vjp", x, "primals[0]")
             self.targets += part.targets
             return part.inside
         self.targets.append(alias(tensor_of(x)))
@@ -282,7 +282,7 @@ class _OwnArgument:
         """Return a result per target, in the structure of the argument."""
         pairs = zip(results, self.targets, leaves(self.value), strict=True)
         found = (
-            gradient_of(x, target) if _is_own(given) else as_given(x, given)
+            gradient_of(x, target) if _is_own(given) else like_input(x, given)
             for x, target, (_, given) in pairs
         )
         return replaced(self.value, found)
@@ -296,7 +296,7 @@ def _lifted(x: Pytree) -> Pytree:
     """Return an argument as leaves of a new level."""
     if type(x) is not np.ndarray and any(_is_own(leaf) for _, leaf in leaves(x)):
         return _OwnArgument(x)
-    return Lifted("vjp", x, "primals[0]")
+    return TracedArgument("vjp", x, "primals[0]")
 
 
 def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:

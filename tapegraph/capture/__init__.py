@@ -1,1 +1,1 @@
-"""A program captured while it runs: every operation that depends on an input or on state."""
+"""Capture a program while it runs: every operation that depends on an input or on state."""

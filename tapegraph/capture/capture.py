@@ -1,9 +1,9 @@
-"""Capture: inside the scope, whatever depends on an input or on state is an entry.
+"""Capture: inside the scope, every result that depends on an input or on state is an entry.
 
-Outside, only what a gradient flows through is recorded, and comparisons, predicates and indices are
-plain arrays. A program that is run again with other numbers must not hold such arrays: inside the
-scope they are entries too, operations of the table without a gradient. A number that would leave
-the program (``bool``, ``float``, ``.numpy()``, a shape that depends on numbers) is an error.
+Outside, only operations through which a gradient flows are recorded, and comparisons, predicates
+and indices are plain arrays. A program that runs again with other numbers must not hold such
+arrays: inside the scope they are entries too, of operations without a gradient. A number that would
+leave the program (``bool``, ``float``, ``.numpy()``, a shape that depends on numbers) is an error.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.capture.history import CapturedHistory
-from tapegraph.errors import ConcretizationError, line_of, message, user_frame
+from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
 from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
-from tapegraph.recording.numpy_functions import is_float, met_with
+from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
 from tapegraph.recording.op import CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.record import apply, as_dtype, tensor_like
@@ -42,50 +42,50 @@ from tapegraph.typed import Array
 
 BY_VALUE = "Pass an int, a bool or a string, which count by value."
 _ANEW = "in a program that is recorded to be run again with others"
-# The operation of the user's whose function runs here.
+# The user's operation whose function is running.
 OPERATION: ContextVar[str | None] = ContextVar("tapegraph_operation", default=None)
 
 
 class Version(NamedTuple):
-    """What a leaf is from an assignment on: for a gradient a leaf as well, without a history."""
+    """A leaf after an in-place assignment; gradients treat it as a new leaf."""
 
     leaf: Node
-    node: Any  # what the leaf stands for, from its place in time on
+    node: Any  # stands for the leaf, from then on
     value: Node  # what it was given
 
 
 class RunDependent(ABC):
-    """What is read anew before every run, and depends on how many runs there were."""
+    """A value that every run reads anew, and that depends on the number of runs."""
 
     def __call__(self) -> Any:
-        """Return it as it is for the next run."""
+        """Return the value for the next run."""
         return self.ahead(1)[0]
 
     @abstractmethod
     def ahead(self, runs: int) -> list[Any]:
-        """Return it as it will be for each of the next runs of the program."""
+        """Return the values for each of the next runs of the program."""
 
 
-# Gradients that were zeroed: one that there was, and one that there may be from before the scope.
+# Zeroed gradients: one that existed, and one that may exist from before the scope.
 ZEROED, MAYBE_ZEROED = object(), object()
 
 
 class Capture(Recorder):
     """A scope in which every operation that depends on an input or on state is recorded.
 
-    State is every tensor from before the scope, and its gradient. What happens inside happens
-    eagerly too, and is taken back where the scope is left by an exception.
+    State is every tensor from before the scope, and its gradient. Operations inside also run
+    eagerly; an exception that leaves the scope undoes their effects.
 
-    :ivar start: When it began, in the time that entries are recorded by.
-    :ivar readings: Leaves whose numbers are read anew before every run, such as a learning rate.
-    :ivar steps: How many steps each optimizer has taken inside, by id.
-    :ivar gradients: The leaves whose gradient was touched, by id, and what it is now: a tensor,
-        None, or `ZEROED` or `MAYBE_ZEROED`.
-    :ivar asked: State of which it was asked whether it had a gradient, and whether it had.
-    :ivar outer: The program that this one is captured for a part of, if any.
-    :ivar conditions: What else must hold for a run of the program.
-    :ivar frame: Where the scope was entered: a signal handler that runs inside began further in.
-    :param undo: What takes back what was done to state inside, and leaves the scope.
+        :ivar start: The time of the scope's beginning, on the clock of entries.
+    :ivar readings: Leaves that every run reads anew, such as a learning rate.
+    :ivar steps: The number of steps that each optimizer has taken inside, by id.
+    :ivar gradients: The leaves whose gradient was changed, by id, with the gradient: a tensor,
+        None, `ZEROED` or `MAYBE_ZEROED`.
+    :ivar asked: State that was tested for a gradient, and the answer.
+    :ivar outer: The program that captures this one as a part, if any.
+    :ivar conditions: Further conditions on a run of the program.
+    :ivar frame: The frame that entered the scope, by which signal handlers inside are recognised.
+    :param undo: Undoes changes of state inside, and leaves the scope.
 
     >>> with Capture() as capture:
     ...     x = capture.input(np.array([1.0, -2.0]))
@@ -113,14 +113,14 @@ class Capture(Recorder):
         self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
         self._inputs: dict[int, Node] = {}  # by id, whatever they have become since
         self.copies: list[tuple[Node, Node]] = []  # of inputs: the new leaf, and whose numbers
-        self.of_caller: set[int] = set()  # leaves that stand for arrays which others may hold
-        self.tensors_of_caller: set[int] = set()  # leaves that stand for tensors of the caller's
+        self.caller_arrays: set[int] = set()  # leaves that stand for arrays which others may hold
+        self.caller_tensors: set[int] = set()  # leaves that stand for tensors of the caller's
         self.asks_a_schedule = False  # which every run asks again as it begins
         self.schedules_read_state = False
         self.numbers: Any = None  # records single numbers (`tapegraph.scalars.recorder`)
 
     def __enter__(self) -> Capture:
-        # An interrupt may fall into `__exit__`, and so may one into a scope that is left inside.
+        # An interrupt may arrive in `__exit__`, of this scope or of one inside.
         for variable in (RECORDER, RECORDING.entered):
             self.undo.appendleft(partial(variable.set, variable.get()))
         self.frame = sys._getframe(1)
@@ -146,7 +146,7 @@ class Capture(Recorder):
         return self
 
     def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Return a result: an entry too if it depends on an input or on state."""
+        """Return a result: also an entry if it depends on an input or on state."""
         if not self.records(*inputs):
             return super().constant(op, out, inputs, attrs)
         result = self.result(op, out if out.base is None else out.copy("K"), inputs, attrs)
@@ -154,7 +154,7 @@ class Capture(Recorder):
         return result
 
     def records(self, *values: Any) -> bool:
-        """Return whether one of the values, or of those in lists and tuples, is of the program."""
+        """Return whether a value, or one inside lists and tuples, belongs to the program."""
         return any(
             self.records(*x) if isinstance(x, (list, tuple)) else is_float(x) or self.depends(x)
             for x in values
@@ -176,7 +176,7 @@ class Capture(Recorder):
     # Numbers that leave
 
     def read(self, value: Any, conversion: str, fix: str) -> None:
-        """Refuse to read a number of the program; a signal handler is no part of it, and may."""
+        """Raise if a number of the program is read, unless a signal handler reads it."""
         if isinstance(value, (list, tuple)):
             for part in value:
                 self.read(part, conversion, fix)
@@ -184,33 +184,36 @@ class Capture(Recorder):
             raise ConcretizationError(message(conversion, _origin(value), "tensors", fix))
 
     def read_plain(self, op: str, what: str, fix: str) -> None:
-        """Refuse to read a plain number that runs read anew."""
+        """Raise if a plain number is read that every run reads anew."""
         if not in_handler(self.frame):
             raise ConcretizationError(message(op, f"{what}, {_ANEW}", "tensors, or arguments", fix))
 
     def outside(self, op: str, fix: str) -> None:
-        """Refuse what would happen here, and in no later run."""
-        received = "a call inside a program that is recorded to be run again"
-        raise RuntimeError(message(op, received, "one before or after it", fix))
+        """Raise: later runs of the program would not repeat the effect."""
+        text = f"a compiled step cannot do this, since later runs would not repeat it. {fix}"
+        raise RuntimeError(sentence(op, text.strip()))
 
     def fixed(self, op: str, value: Any, argument: str, fix: str = BY_VALUE) -> None:
-        """Refuse a float that every run gives anew, unless it may be read."""
+        """Raise if a value is a float argument of the step, unless it may be read."""
         if is_float(value) and not value.may_be_read:
-            received = f"a float argument of the step for {argument!r}, which every call gives anew"
-            raise ConcretizationError(message(op, received, "a number that stays the same", fix))
+            text = (
+                f"{argument!r} is a float argument of the compiled step, which changes from call "
+                f"to call; it must be a constant of the step. {fix}"
+            )
+            raise ConcretizationError(sentence(op, text.strip()))
 
     def number(self, value: Any, dtype: Any) -> Any:
-        """Return a float that every run gives anew as a tensor, and anything else as it is."""
+        """Return a float argument of the step as a tensor, and anything else unchanged."""
         return value.__tapegraph_float__(dtype) if is_float(value) else value
 
     def met(self, args: Any, options: Any) -> Any:
-        """Return arguments with such floats as tensors, of the dtype that a number would take."""
+        """Return arguments with such floats as tensors, in the dtype that a number would take."""
         given = (*args, *options.values())
-        found = {key: met_with(x, given) for key, x in options.items()}
-        return tuple(met_with(x, given) for x in args), found
+        found = {key: promote_runtime_floats(x, given) for key, x in options.items()}
+        return tuple(promote_runtime_floats(x, given) for x in args), found
 
     def _lets_read(self, x: Node) -> bool:
-        """Return whether a number may become a plain one: a schedule finds it in every run."""
+        """Return whether a number may become a plain one: every run calls a schedule again."""
         if not (self.asks_a_schedule and self.is_state(x)) or id(x) in self.started:
             return False
         self.schedules_read_state = True
@@ -219,11 +222,11 @@ class Capture(Recorder):
     # Leaves
 
     def numbers_of(self, data: Any) -> Any:
-        """Return the numbers of an argument, which every run copies, and anything else as it is."""
+        """Return a copied array for an argument of the step, and anything else unchanged."""
         return data._array if self._is_argument(data) else data
 
     def leaf(self, array: Array, data: Any) -> Any:
-        """Return a leaf of numbers made from data, or in every run from an argument's."""
+        """Return a leaf of data, which in every run holds the argument's numbers if data is one."""
         if not self._is_argument(data):
             return as_leaf(array)
         leaf = self.input(array)
@@ -241,12 +244,14 @@ class Capture(Recorder):
         return apply(OPS["detach"], (x,))
 
     def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
-        """Return a leaf that every run draws anew; programs that draw by other numbers differ."""
+        """Return a leaf that every run draws anew; the draw's parameters are part of the key."""
         name = OPERATION.get()
         if name is not None:  # runs draw before it runs
-            received = f"a draw inside the operation {name}, in a captured program"
-            fix = f"Draw before it, and pass it what was drawn: {name}(x, tg.{op}(...))."
-            raise ConcretizationError(message(op, received, "a draw of the program's own", fix))
+            text = (
+                f"the operation {name} draws random numbers inside a compiled step. Draw before "
+                f"it and pass the numbers: {name}(x, tg.{op}(...))."
+            )
+            raise ConcretizationError(sentence(op, text))
         leaf = self.reading(draw, dtype)
         frame = user_frame()
         leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
@@ -254,7 +259,7 @@ class Capture(Recorder):
         return leaf
 
     def input(self, value: Any, name: str | None = None) -> Any:
-        """Return a value as a leaf of the program: numbers that another run may change."""
+        """Return a value as a leaf of the program, whose numbers may differ in each run."""
         leaf = as_leaf(np.array(numeric(value, "input", "value")))
         leaf._op = INPUT
         leaf._name = name
@@ -263,21 +268,21 @@ class Capture(Recorder):
 
     @property
     def inputs(self) -> list[Node]:
-        """The leaves whose numbers every run is given."""
+        """The leaves whose numbers each run receives."""
         return list(self._inputs.values())
 
     def is_input(self, x: Any) -> bool:
-        """Return whether a tensor stands for numbers that every run is given."""
+        """Return whether a tensor holds numbers that each run receives."""
         return id(x) in self._inputs
 
     def reading(self, read: Callable[[], Any], dtype: Any, now: Any = None) -> Any:
-        """Return what every run reads anew as a leaf; ``now`` is its number here, if another."""
+        """Return a leaf for a number that every run reads anew; ``now`` replaces its value here."""
         leaf = self.input(np.asarray(read() if now is None else now, dtype))
         self.readings.append((leaf, read))
         return leaf
 
     def depends(self, x: Any) -> bool:
-        """Return whether a tensor, as it is now, comes from an input or from state."""
+        """Return whether a tensor, at present, depends on an input or on state."""
         if not isinstance(x, Node):
             return False
         x = x._entry or x
@@ -291,14 +296,14 @@ class Capture(Recorder):
         return (x._entry or x)._seq < self.start
 
     def may_change(self, x: Node) -> bool:
-        """Return whether a tensor may be assigned to: what reads it reads that of its time."""
+        """Return whether a tensor may be assigned to."""
         if self.is_state(x):
             return True
         given = self.is_input(x) and not any(x is copy for copy, _ in self.copies)
         return not x._inputs and not given
 
     def _has_gradient(self, x: Node) -> bool:
-        """Return whether the program knows of a gradient of a tensor, or of none: of a leaf."""
+        """Return whether the program knows if a leaf has a gradient."""
         return self.is_state(x) or not x._inputs
 
     # State
@@ -311,11 +316,11 @@ class Capture(Recorder):
         array = numeric(given._array if plain else given, "assign", "value")
         array = leaf._fitting(as_dtype("assign", array, leaf.dtype))
         if not self.may_change(leaf):
-            fix = (
-                "Return the new value, or reach the tensor through the function's closure or self."
+            text = (
+                "a compiled step cannot assign to its arguments. Return the new value, or reach "
+                "the tensor through the function's closure or self."
             )
-            received = "a new value for an argument"
-            raise ConcretizationError(message("assign", received, "state", fix))
+            raise ConcretizationError(sentence("assign", text))
         self.started.setdefault(id(leaf), leaf._array)
         self.undo.appendleft(old_numbers(leaf))
         if isinstance(given, Node) and given._array.shape != array.shape:
@@ -328,12 +333,12 @@ class Capture(Recorder):
         self._stands_for(leaf, given)
 
     def before_write(self, leaf: Node) -> None:
-        """Keep what a leaf holds, into whose array something is about to be written."""
+        """Save the numbers of a leaf before something writes into its array."""
         self.read(leaf, "data", "Write tensor.assign(value).")
         self.started.setdefault(id(leaf), leaf._array.copy())
 
     def written(self, leaf: Node) -> None:
-        """Let a leaf stand for what has been written into its array."""
+        """Make a leaf stand for the numbers written into its array."""
         super().written(leaf)
         self._stands_for(leaf, as_leaf(leaf._array.copy()))
 
@@ -346,15 +351,14 @@ class Capture(Recorder):
         self._version_of[id(node)] = version
 
     def set_requires_grad(self, leaf: Node, wanted: bool) -> None:
-        """Let what a leaf was and is need a gradient, or none."""
-        if id(leaf) in self.tensors_of_caller:
-            fix = (
-                "Pass its array, tensor.numpy(), and return the gradient; or call requires_grad_() "
-                "before the step, which then counts it as a parameter."
+        """Set whether all versions of a leaf need a gradient."""
+        if id(leaf) in self.caller_tensors:
+            text = (
+                "the gradient would not reach the caller's tensor, an argument of the compiled "
+                "step. Pass its array, tensor.numpy(), and return the gradient; or call "
+                "requires_grad_() before the step, which then counts it as a parameter."
             )
-            received = "an argument that is a tensor, whose gradient would not reach the caller's"
-            expected = "an array, or a parameter"
-            raise ConcretizationError(message("requires_grad_", received, expected, fix))
+            raise ConcretizationError(sentence("requires_grad_", text))
         for version in self._versions.get(id(leaf), ()):
             version.node._requires_grad = wanted
         super().set_requires_grad(leaf, wanted)
@@ -362,7 +366,7 @@ class Capture(Recorder):
     # Gradients, which a program has of leaves alone
 
     def between(self, ys: Sequence[Any], *where: Any) -> History:
-        """Return what lies between results and targets of the program."""
+        """Return the history between results and targets of the program."""
         return CapturedHistory(self, ys, *where)
 
     def derivatives(
@@ -415,7 +419,7 @@ class Capture(Recorder):
         return grad
 
     def added_up(self, leaf: Node) -> Any:
-        """Return what another gradient of a leaf is added to; None where it takes its place."""
+        """Return the gradient to which another is added, or None if it replaces it."""
         if id(leaf) not in self.gradients:
             grad = None
             if self._had_gradient(leaf):
@@ -438,7 +442,7 @@ class Capture(Recorder):
         return self.gradient(x)
 
     def set_gradient(self, leaf: Any, value: Any) -> None:
-        """Give a leaf another gradient."""
+        """Set the gradient of a leaf."""
         if not self._has_gradient(leaf):
             super().set_gradient(leaf, value)
             return
@@ -451,19 +455,21 @@ class Capture(Recorder):
         self.gradients[id(leaf)] = (leaf, grad)
 
     def replace_gradient(self, x: Any, grad: Any) -> None:
-        """Give a leaf a gradient that was computed from its own."""
+        """Replace the gradient of a leaf by one computed from it."""
         self.set_gradient(x, grad)
 
     def retain_gradient(self, x: Any) -> None:
-        """Refuse to keep the gradient of a result, of which runs compute none."""
+        """Raise: runs compute no gradients of results."""
         if x._requires_grad and not is_leaf(x):
-            fix = "Compute from a tg.param in its place, and read the grad of that."
-            received = "a result in a captured program"
-            raise ConcretizationError(message("retain_grad", received, "a parameter", fix))
+            text = (
+                "a compiled step keeps no gradients of results. Compute from a tg.param in place "
+                "of the result, and read the parameter's grad."
+            )
+            raise ConcretizationError(sentence("retain_grad", text))
         super().retain_gradient(x)
 
     def zero_gradient(self, leaf: Any) -> None:
-        """Set the gradient of a leaf to zero where there is one."""
+        """Set the gradient of a leaf to zero if there is one."""
         if not self._has_gradient(leaf):
             super().zero_gradient(leaf)
             return
@@ -474,13 +480,14 @@ class Capture(Recorder):
         self.gradients[id(leaf)] = (leaf, grad)
 
     def in_place(self, x: Any, result: Any) -> Any:
-        """Let an update in place of a gradient that was read reach the leaf."""
+        """Apply an in-place update of a gradient to its leaf."""
         if (x._entry or x)._op is PARAM and not self.flows:
             return super().in_place(x, result)
-        if id(x) in self.of_caller:
-            received = "an update in place of an argument, whose array a run does not change"
-            fix = "Write x = x + y for x += y."
-            raise ConcretizationError(message("compile", received, "a new tensor", fix))
+        if id(x) in self.caller_arrays:
+            text = (
+                "a compiled step cannot update its arguments in place. Write x = x + y for x += y."
+            )
+            raise ConcretizationError(sentence("compile", text))
         leaf = self._handed_out.get(id(x))
         if leaf is not None and self.gradients[id(leaf)][1] is x:
             if (result.shape, result.dtype) != (x._array.shape, x._array.dtype):
@@ -498,7 +505,7 @@ class Capture(Recorder):
     # The program
 
     def history(self, node: Node) -> tuple[Any, ...]:
-        """Return what a gradient may flow to from an entry: of a leaf its version of that time."""
+        """Return an entry's inputs that a gradient may flow to, leaves in their version of then."""
         if id(node) in self._version_of or self.is_state(node) or not node._requires_grad:
             return ()
         for x in node._inputs:
@@ -513,7 +520,7 @@ class Capture(Recorder):
         return node if version is None else version.leaf
 
     def latest(self, leaf: Node) -> Node:
-        """Return what stands for a leaf now: itself, or its last version."""
+        """Return the last version of a leaf, or the leaf itself."""
         return self._version(leaf, next_seq())  # type: ignore[no-any-return]
 
     def _version(self, x: Any, seq: int) -> Any:
@@ -523,7 +530,7 @@ class Capture(Recorder):
         return x
 
     def _value(self, x: Any, seq: int | None = None) -> Any:
-        """Return what computes a tensor, as it was at a time or is now, in the program."""
+        """Return the node that computes a tensor in the program, as of a time or now."""
         node = self._version(x, next_seq() if seq is None else seq)
         version = None if id(node) in self._ends else self._version_of.get(id(node))
         return node if version is None else version.value
@@ -534,7 +541,7 @@ class Capture(Recorder):
         return tuple(self._value(x, node._seq) for x in node._inputs)
 
     def recording(self, outputs: Sequence[Any]) -> Recording:
-        """Return the program from inputs and state to results and to the state's new values."""
+        """Return the program from inputs and state to results and the new values of state."""
         if self.numbers is not None:
             self.numbers.finish()
         last = [versions[-1] for versions in self._versions.values()]
@@ -573,7 +580,7 @@ def _dense(held: Any, leaf: Node) -> Array:
 
 
 def leaked(since: int, inputs: Iterable[ref[Node]], tape: Tape | None = None) -> list[ref[Node]]:
-    """Return the live results that were recorded after a point in time, and the live inputs."""
+    """Return the live results that were recorded after a time, and the live inputs."""
     tape = current() if tape is None else tape
     tape.prune()  # of what the call recorded, hardly anything is left
     results = [node for node in tape.live() if node._inputs and node._seq > since]
@@ -581,7 +588,7 @@ def leaked(since: int, inputs: Iterable[ref[Node]], tape: Tape | None = None) ->
 
 
 def expire(tensors: list[ref[Node]], name: str) -> None:
-    """Make it an error to read tensors of a function's recorded calls."""
+    """Invalidate tensors leaked from the real calls of a function."""
     for held in tensors:
         node = held()
         if node is not None:
@@ -595,5 +602,5 @@ def expire(tensors: list[ref[Node]], name: str) -> None:
 
 
 def _refuse(name: str, received: str) -> Any:
-    expected = "what the function returns: runs of its program make no other tensors"
-    raise RuntimeError(message(f"compile: {name}", received, expected, "Return it."))
+    text = f"{received} is no longer available: later calls only make the results. Return it."
+    raise RuntimeError(sentence(f"compile: {name}", text))

@@ -1,11 +1,11 @@
-"""`CapturedHistory`: what results of a captured program were computed from."""
+"""`CapturedHistory`: the graph between targets and results of a captured program."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from tapegraph.errors import message
+from tapegraph.errors import sentence
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, PARAM
@@ -14,12 +14,12 @@ from tapegraph.recording.values import cleared
 
 
 class CapturedHistory(History):
-    """What lies between targets and results in a captured program.
+    """The graph between targets and results in a captured program.
 
-    A parameter is its version of the time that it was read.
+    A parameter is its version at the time it was read.
 
-    :param targets: By what to differentiate; the parameters where not given, and then it is an
-        error that results from before the capture need a gradient.
+    :param targets: Inputs to differentiate with respect to. Without them, the parameters; results
+        from before the capture that need a gradient are then an error.
     """
 
     def __init__(
@@ -59,10 +59,11 @@ class CapturedHistory(History):
         self.kept = True
         for slot, node in zip(program.wanted, self.wanted, strict=True):
             if targets is None and node._inputs and capture.is_state(node):
-                received = f"{recording.describe(slot)}, outside the captured program"
-                fix = "Compute it inside, or write tensor.detach() to go on without its gradient."
-                expected = "results that were computed inside"
-                raise RuntimeError(message("backward", received, expected, fix))
+                text = (
+                    f"{recording.describe(slot)} was computed outside the compiled step. Compute "
+                    "it inside, or write tensor.detach() to go on without its gradient."
+                )
+                raise RuntimeError(sentence("backward", text))
 
 
 def _is_outer(capture: Any, leaf: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Parameters that change by ``p - scale * gradient`` and nothing else.
+"""Find parameters that change only by ``p - scale * gradient``.
 
-Of a gradient that is a few rows, such an update moves these rows alone: an engine need not touch
+If the gradient is row-sparse, such an update changes only those rows, and an engine need not touch
 the rest of the table.
 """
 
@@ -21,7 +21,7 @@ from tapegraph.recording.program import Program
 
 
 class SgdUpdate(NamedTuple):
-    """One such update, by slots: of the gradient, of what scales it, and of both results."""
+    """One such update, by slots: the gradient, its scale, and both results."""
 
     gradient: int
     scale: int
@@ -30,15 +30,15 @@ class SgdUpdate(NamedTuple):
 
 
 class RowUpdate(NamedTuple):
-    """What is taken from a parameter: ``scale`` times the rows of a gradient."""
+    """The change of a parameter: ``scale`` times the rows of a gradient."""
 
     rows: RowSparse
     scale: Any
 
     def of(self, leaf: Node) -> list[Change]:
-        """Compute the new rows, and return what writes them to the parameter, in place.
+        """Compute the new rows, and return a function that writes them to the parameter in place.
 
-        Whoever else holds its array keeps the old numbers.
+        Other holders of the parameter's array keep the old numbers.
         """
         table = own(leaf._array) if is_shared(leaf) else leaf._array
         rows, moved = self.rows.moved(table, -self.scale)
@@ -46,7 +46,7 @@ class RowUpdate(NamedTuple):
 
 
 def sgd_updates(program: Program) -> dict[int, SgdUpdate]:
-    """Return the updates of that form by the slot of the parameter; nothing else reads them."""
+    """Return such updates that nothing else reads, by the slot of the parameter."""
     readers = program.readers()
     changes = [update.slot for update in program.updates]
     found = {}

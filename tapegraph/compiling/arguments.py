@@ -17,9 +17,9 @@ from tapegraph.recording.node import HALF, Node, as_array, numeric
 
 ArgSpec = Any
 _STATIC = (bool, int, str, bytes, type(None))
-# The classes that say of what type an array's elements are.
+# The classes of dtypes.
 _DTYPES = (bool, int, float)
-# What arrays and columns of other libraries have beside `__array__`: one of them.
+# Arrays and columns of other libraries have one of these beside `__array__`.
 _ARRAYS = ("__dlpack__", "numpy", "__pandas_priority__", "__arrow_c_stream__")
 
 
@@ -50,7 +50,7 @@ _new: Any = tuple.__new__  # a named tuple's own is written in Python
 
 
 class Static(NamedTuple):
-    """What counts by value: by its type too, for 1, 1.0 and True are equal."""
+    """An argument compared by type and value (1, 1.0 and True differ)."""
 
     kind: Any
     value: Any
@@ -75,10 +75,10 @@ def flattened(
 ) -> ArgSpec:
     """Return the hashable structure of a value; its arrays and floats go to ``found``, with paths.
 
-    What ``marked`` returns of a part is taken in its place.
+    The result of ``marked`` for a part replaces the part.
 
     Arrays count by shape and dtype, floats by being floats; ints, complex numbers, bools, strings,
-    None and dtypes by value. A parameter is state, and counts by which one it is.
+    None and dtypes by value. A parameter is state, and counts by identity.
     """
     if marked is not None:
         value = marked(value)
@@ -143,7 +143,7 @@ def _is_dtype(value: Any) -> bool:
 
 
 class _Parameter(Same):
-    """A parameter among the arguments: state, which counts by which one it is."""
+    """A parameter among the arguments: state, compared by identity."""
 
     __slots__ = ()
 
@@ -153,7 +153,7 @@ class _Parameter(Same):
 
 
 def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
-    """Return a value of a structure, whose arrays and floats ``leaf`` gives in order."""
+    """Return a value of a structure, with the arrays and floats of ``leaf`` in order."""
     if isinstance(structure, LeafSpec):
         return leaf(structure)
     if isinstance(structure, Static):
@@ -173,7 +173,7 @@ def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
 
 
 def positional_names(fn: Callable[..., Any]) -> list[str]:
-    """Return the names of a function's positional parameters; none where it does not tell them."""
+    """Return the names of a function's positional parameters; none if it has no signature."""
     try:
         told = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -182,7 +182,7 @@ def positional_names(fn: Callable[..., Any]) -> list[str]:
 
 
 def call_text(name: str, names: list[str], structure: ArgSpec) -> str:
-    """Return a call as one reads it: ``step(x: float64[5, 3], k: float, training=True)``."""
+    """Return a call as text: ``step(x: float64[5, 3], k: float, training=True)``."""
     _, ((_, positional), (_, named)) = structure
     texts = [
         _named(names[i], part) if i < len(names) else as_written(part)
@@ -201,13 +201,13 @@ def leaf_names(names: list[str], structure: ArgSpec) -> list[str]:
 
 
 def _named(name: str, structure: ArgSpec) -> str:
-    """Write what has a type as ``name: type``, and a value as ``name=value``."""
+    """Return ``name: type`` for a type, and ``name=value`` for a value."""
     typed = isinstance(structure, LeafSpec) or structure[0] is Node
     return f"{name}{': ' if typed else '='}{as_written(structure)}"
 
 
 def as_written(structure: ArgSpec) -> str:
-    """Return a structure as one would write it, with the types of arrays and floats in it."""
+    """Return a structure as text, with the types of arrays and floats."""
     if isinstance(structure, (LeafSpec, Static)):
         return repr(structure)
     kind, content = structure

@@ -1,4 +1,4 @@
-"""`compile`: a function whose calls are recorded, compared, and then run as one program."""
+"""`compile`: record a function's calls, compare them, and then run them as one program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
 from tapegraph.environment import compiles, wrong_value
-from tapegraph.errors import add_note, kind_of, message, user_line, warn
+from tapegraph.errors import add_note, kind_of, message, sentence, user_line, warn
 from tapegraph.escapes import escaped
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.numpy_warnings import are_mild
@@ -50,7 +50,7 @@ VerifyEvery = int | Literal["doubling"] | None
 OnRetrace = Literal["allow", "raise"]
 
 _XLA: dict[str, Xla] = {"1": True, "0": False, "auto": "auto", "": "auto"}
-# So many traces in hardly more calls are said, once.
+# The number of traces, in hardly more calls, that gives a warning.
 _MANY = 8
 # The attribute of an instance that holds its compiled methods; and of how many instances that
 # cannot have one the methods are held.
@@ -84,7 +84,7 @@ def compile_disabled() -> Iterator[None]:
 
 
 def _runs_plainly() -> bool:
-    """Return whether a compiled function runs as it is here."""
+    """Return whether a compiled function runs as a plain function here."""
     # Inside another recording it is a part of that; a transform differentiates or batches it.
     here = recorder()
     if here.capture is not None or here.levels or DIFFERENTIATING.value() or _disabled.get():
@@ -104,11 +104,11 @@ _default_xla = _xla_of_environment()
 
 @dataclass(slots=True, eq=False)
 class _KnownCall:
-    """What is known of one combination of arguments, and of what the function sees besides them.
+    """The trace of one combination of arguments and of values that the function reads besides.
 
-    ``real`` is which of its calls is to be a real one, and ``unchecked`` how many have run the
-    program since the last. ``foreseen`` is whether the call that made the trace has run no code
-    with other names than those that the view goes by.
+    ``real`` is the number of its next real call, and ``unchecked`` the number of program runs since
+    the last. ``foreseen`` is whether the call that made the trace ran no code with other names than
+    those of the view.
     """
 
     arguments: Any
@@ -120,7 +120,7 @@ class _KnownCall:
     trace: Trace | None = None
     foreseen: bool = True
     programs: Programs | None = None
-    leaked: list[weakref.ref[Node]] = field(default_factory=list)  # what recorded calls left behind
+    leaked: list[weakref.ref[Node]] = field(default_factory=list)  # tensors leaked from real calls
 
 
 class Compiled:
@@ -181,7 +181,7 @@ class Compiled:
         return steps[key]
 
     def __reduce__(self) -> Any:
-        """Go by name, as functions do, or else as the function and the options, without traces."""
+        """Pickle by name, as functions do, or else the function and the options, without traces."""
         named: Any = sys.modules.get(self.__module__)
         for part in getattr(self, "__qualname__", self.__name__).split("."):
             named = getattr(named, part, None)
@@ -191,11 +191,11 @@ class Compiled:
 
     @property
     def traces(self) -> int:
-        """How many recordings it holds: of arguments, and of what it sees besides."""
+        """The number of traces: of arguments, and of values that the function reads besides."""
         return len(self._entries)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or the program that stands for it."""
+        """Call the function, or run its program."""
         if _runs_plainly():
             return self._fn(*args, **kwargs)
         found: list[tuple[str, Any]] = []
@@ -211,18 +211,16 @@ class Compiled:
         return self._as_eagerly(result, args, kwargs, real) if self._is_derivative else result
 
     def _alone(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Do some work, in no other thread at the same time: all of it, or nothing."""
+        """Do some work while no other thread does: all of it, or nothing."""
         undo: Undo = deque()
         taken_back = together(undo)
         with self._lock():
             thread = get_ident()
             if self._runs_in == thread:
                 raise RuntimeError(
-                    message(
+                    sentence(
                         f"compile: {self.__name__}",
-                        "a call of a step from an operation inside it",
-                        "the end of the call that is going on",
-                        "Call the plain function there.",
+                        "an operation inside the step calls the step. Call the plain function.",
                     )
                 )
             self._runs_in = thread
@@ -268,7 +266,7 @@ class Compiled:
             raise
 
     def _raise_as_really(self, structure: Any, given: list[Any]) -> None:
-        """Let a real call say why a program refuses what was given; it changes nothing."""
+        """Make a real call to raise the error of invalid arguments; it changes nothing."""
         tried: Undo = deque()
         taken_back = together(tried)
         try:
@@ -278,7 +276,7 @@ class Compiled:
             make(taken_back)
 
     def _entry(self, arguments: Any) -> _KnownCall:
-        """Return what is known of some arguments and what the function sees now."""
+        """Return the trace of some arguments and of what the function reads now."""
         self._calls += 1
         for entry in reversed(self._entries):
             if entry.arguments == arguments and entry.view.holds():
@@ -295,7 +293,7 @@ class Compiled:
         return entry
 
     def _seen_before(self, alike: list[_KnownCall]) -> _KnownCall | None:
-        """Return the entry of what the function sees now, made of other objects; None for none."""
+        """Return the trace of equal values in other objects, or None."""
         views: dict[Known, View] = {}
         for entry in alike:
             known = entry.view.known
@@ -314,7 +312,7 @@ class Compiled:
         return look(self._fn, known, self._fed)
 
     def _count_by_value(self, names: Iterable[str], entry: _KnownCall) -> None:
-        """Let floats that cannot be fed count by value, and forget what was recorded with them."""
+        """Make floats that cannot be fed static, and drop the traces that fed them."""
         self._by_value |= frozenset(names)
         self._fed -= self._by_value
         entry.programs = entry.trace = None
@@ -326,25 +324,22 @@ class Compiled:
         if not self._made:
             reason = "the first call"
         elif self._on_retrace == "raise":
-            received = f"a call that takes a new trace: {reason}"
-            fix = "Keep it the same, pass it as an array or a float, or allow new traces."
-            raise TraceMismatchError(
-                message(f"compile: {self.__name__}", received, "the calls it has a trace of", fix)
+            text = (
+                f"this call needs a new trace ({reason}), but on_retrace='raise'. Keep it the "
+                "same, pass it as an array or a float, or allow new traces."
             )
+            raise TraceMismatchError(sentence(f"compile: {self.__name__}", text))
         self._made += 1
         view = self._look(self._known)
         self._known = view.known
         text = call_text(self.__name__, self._parameters, arguments[0])
         if self._made == _MANY and self._made > 0.75 * self._calls:
-            received = (
-                f"{self._made} new traces in {self._calls} calls; the last for {text}: {reason}"
+            warning = (
+                f"{self._made} new traces in {self._calls} calls; the last for {text}: {reason}. "
+                "Results are correct, but every call is traced again. Pass the changing value as "
+                "a float or an array, or keep it in a tensor."
             )
-            fix = (
-                "Pass what changes as a float or an array, or keep it in a tensor: none is stale, "
-                "but nothing is compiled."
-            )
-            told = message(f"compile: {self.__name__}", received, "calls like earlier ones", fix)
-            warn(told, RuntimeWarning)
+            warn(sentence(f"compile: {self.__name__}", warning), RuntimeWarning)
         entry = _KnownCall(arguments, view, reason, self._next_real(0))
         self._entries.append(entry)
         logger().info(escaped(f"compile: {self.__name__}: a new trace for {text}: {reason}"))
@@ -353,7 +348,7 @@ class Compiled:
         return entry
 
     def _next_real(self, calls: int) -> int:
-        """Return which call of a trace is the next real one after so many; 0 for none."""
+        """Return the number of a trace's next real call; 0 for none."""
         every = self._verify_every
         if isinstance(every, str):
             return max(4, 1 << calls.bit_length())
@@ -362,11 +357,11 @@ class Compiled:
     def _traced(
         self, witness: Witness, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo
     ) -> tuple[Trace, bool]:
-        """Make a real call; return it, and whether it is one that is recorded.
+        """Make a real call; return it, and whether it was recorded.
 
-        Where floats are fed there are two calls. One finds them as they are, whatever it asks of
-        them. The other records them as numbers of the program, and must leave the same; where it
-        leaves something else, the first one is made again, and stands.
+        If floats are fed there are two calls. The first finds plain floats. The second records them
+        as numbers of the program, and must leave the same; if it leaves something else, the first
+        call is made again, and counts.
         """
         fed = entry.view.fed
         first = len(given) - len(fed)
@@ -414,7 +409,7 @@ class Compiled:
     def _call_anew(
         witness: Witness, structure: Any, given: list[Any], undo: Undo, fed: Sequence[FedPlace] = ()
     ) -> Trace:
-        """Make a real call from the state that the call began with."""
+        """Make a real call from the state at the beginning of the call."""
         take_back(undo)
         random.come_back(undo)
         return Trace(witness, structure, given, undo, fed)
@@ -452,11 +447,11 @@ class Compiled:
                 watcher.ends()
 
     def _foresee(self, entry: _KnownCall, witness: Witness) -> None:
-        """Look at what the code sees that a call has run, if its view did not go by that code.
+        """Look at the values that the code of a call has read, if its view did not cover the code.
 
-        Where there is more to see, nobody knows what it was when the call began, and the trace may
-        depend on it. So the next call is a real one, under the new view: if it makes another trace,
-        this one does not count.
+        If there are more, nobody knows their values at the beginning of the call, and the trace may
+        depend on them. So the next call is a real one, under the new view: if it makes another
+        trace, this one is dropped.
         """
         before = entry.view
         package = top(getattr(self._fn, "__module__", None))
@@ -480,14 +475,15 @@ class Compiled:
         part of that.
 
         :param args, kwargs: Arrays of shape (n, ...), also in dicts, lists and tuples, of which
-            each call is given a row; or one `tapegraph.data.epoch`, of which it is given a batch.
-            Plain Python values and parameters are the same in every call; `tapegraph.each` gives
-            each call a number.
-        :param length: n, where no argument is an array.
-        :returns: What the function returns, stacked along a new first axis. Values are listed.
-        :raises TypeError, ValueError: The lengths differ, or what the calls return.
-        :raises Exception: What call k raises, with a note of k: state is what the calls before it
-            left. So it is where Ctrl-C falls between two calls.
+            each call takes a row; or one `tapegraph.data.epoch`, of which it takes a batch. Plain
+            Python values and parameters are the same in every call; `tapegraph.each` passes each
+            call its own number.
+        :param length: n, if no argument is an array.
+        :returns: The results, stacked along a new first axis. Values are listed.
+        :raises TypeError, ValueError: The lengths of arguments differ, or the structures or shapes
+            of results.
+        :raises Exception: An exception of call k, with a note that names k: state is that after the
+            calls before. The same holds for Ctrl-C between two calls.
 
         >>> total = tg.tensor(0.0)
         >>> @tg.compile
@@ -517,12 +513,12 @@ class Compiled:
 
     @staticmethod
     def _as_eagerly(result: Any, args: Any, kwargs: Any, real: bool) -> Any:
-        """Return what a derivative gives: numbers for numbers, tensors for tensors."""
+        """Return results in the kinds of eager calls: numbers for numbers, tensors for tensors."""
         plain = not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
         return mapped(_as_number if real else _as_own_number, result) if plain else result
 
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
-        """Make the next calls of a scan: all that are alike, up to one that is to be a real one."""
+        """Make the next calls of a scan: all alike ones, up to the next real call."""
         block = calls.block(results.count)
         entry = self._entry((block.structure, recorder().flows))
         runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)
@@ -542,25 +538,25 @@ class Compiled:
         results.add(result)
 
     def _expire(self, entry: _KnownCall) -> None:
-        """Let go of what recorded calls left behind: the program runs in the function's place."""
+        """Invalidate tensors leaked from real calls."""
         expire(entry.leaked, self.__name__)
         entry.leaked = []
 
     def reset(self) -> None:
-        """Forget every recording."""
+        """Drop every trace."""
         with self._lock():
             self._entries.clear()
             self._calls = self._made = 0
 
     def source(self) -> str:
-        """Return the native plan of the combination of arguments that was last called, as Python.
+        """Return the native plan of the last call's trace, as Python.
 
         :raises RuntimeError: It has not been called three times yet.
         """
         return "\n".join(part.native.source for part in self._latest_programs("source", "plan"))
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write the graph of the combination of arguments that was last called, for TensorBoard.
+        """Write the graph of the last call's trace for TensorBoard.
 
         Parameters have their names in it, and a slash in a name is a scope. It is TensorFlow's
         graph, whatever engine runs the step: ``tensorboard --logdir folder`` shows it.
@@ -582,7 +578,7 @@ class Compiled:
         )
 
     def explain(self) -> str:
-        """Describe its traces: engine and reason of each, what others cost, what to change."""
+        """Describe the traces: the engine and its reason, the others' cost, and what to change."""
         lines = [f"{self.__name__}: {len(self._entries)} of {self._max_traces} traces"]
         if not self._entries:
             lines.append("It has not been called, or was reset: two calls alike make its program.")
@@ -597,8 +593,8 @@ class Compiled:
                 fix = "Its next call alike is a real one too: the two are compared, and then the "
                 lines += [line + "recorded once", f"  {fix}program runs."]
             else:
-                told = "; ".join(part.told() for part in entry.programs.parts)
-                lines += [line + told, f"  {entry.programs.advice()}"]
+                ran = "; ".join(part.description() for part in entry.programs.parts)
+                lines += [line + ran, f"  {entry.programs.advice()}"]
         return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:
@@ -609,9 +605,9 @@ class Compiled:
 
 
 class Latest(NamedTuple):
-    """What a compiled function called last: the call as text, its trace, and what runs it.
+    """The last call of a compiled function: its text, its trace, and its runner.
 
-    ``names`` has one for each array and float among the arguments.
+    ``names`` has one name for each array and float among the arguments.
     """
 
     text: str
@@ -621,7 +617,7 @@ class Latest(NamedTuple):
 
 
 def latest(step: Compiled) -> Latest | None:
-    """Return what a compiled function called last, None before the first call."""
+    """Return the last call of a compiled function, None before the first."""
     for entry in reversed(step._entries):
         if entry.trace is not None:
             structure = entry.arguments[0]
@@ -632,7 +628,7 @@ def latest(step: Compiled) -> Latest | None:
 
 
 def derivative_function(f: F) -> F:
-    """Note that a function returns plain numbers where it is given no tensor."""
+    """Mark a function as one that returns plain numbers for plain numbers."""
     _DERIVATIVES.add(f)
     return f
 
@@ -659,7 +655,7 @@ def _as_number(x: Any) -> Any:
 
 
 class _Steps(dict[Compiled, Compiled]):
-    """The compiled methods of one instance, held among its attributes: a copy makes its own."""
+    """The compiled methods of one instance, stored among its attributes: a copy makes its own."""
 
     def __init__(self, owner: Any = None) -> None:
         self.owner: Any = (lambda: None) if owner is None else weakref.ref(owner)
@@ -669,15 +665,15 @@ class _Steps(dict[Compiled, Compiled]):
 
 
 def _is_looked_at(trace: Trace | None) -> bool:
-    """Return whether every call is to be a real one, as a watcher may ask for one after a run.
+    """Return whether every call is a real one, because a watcher may need one after a run.
 
-    Where processes average, that would be a second average, on this one alone.
+    If processes average, that would be a second average, in this one alone.
     """
     return trace is not None and trace.averages and is_watched()
 
 
 def hook_strategies(under_strategy: Callable[[Compiled, Any], Compiled]) -> None:
-    """Set what makes a compiled function one under a strategy: the room above that has it."""
+    """Set the function that compiles under a strategy, from the room above."""
     global _under_strategy
     _under_strategy = under_strategy
 
@@ -723,27 +719,24 @@ def compile(
     :param fn: Callable of arrays, numbers, and dicts, lists and tuples of them; it may read and
         update parameters, call ``backward()`` and an optimizer's ``step()``. Arrays count by shape
         and dtype, floats are fed, and ints, bools, strings and None count by value.
-    :param max_traces: How many combinations of arguments, and of what the function sees besides
-        them, to hold; the least recently used are forgotten.
-    :param verify_every: Which calls of each trace are real ones and compared with the recording:
+    :param max_traces: The number of traces to keep; the least recently used is dropped first.
+    :param verify_every: The calls of each trace that are real ones and compared with the recording:
         every so many, the 4th, 8th, 16th, 32nd and so on, or none.
-    :param on_retrace: {"allow", "raise"}. What to do about a call that takes a new trace, once
-        there is one.
+    :param on_retrace: {"allow", "raise"}. Whether a retrace is an error.
     :param xla: Whether TensorFlow compiles the step with XLA: True at once, whatever its
         operations, though numbers may differ where they overflow or are not finite; False never;
-        "auto" where they agree and it measured faster. None is what ``TAPEGRAPH_XLA`` says, or else
+        "auto" if numbers agree and it measured faster. None takes ``TAPEGRAPH_XLA``, or else
         "auto".
     :param strategy: Whose workers train together: each process calls the step with its part of the
         batch, all equally often. Optimizers use, and clipping limits, the mean of the workers'
         gradients, and start from the first worker's numbers. What is returned is the worker's own.
         Or a function that makes the strategy; one of a single replica changes nothing.
     :returns: Callable with ``scan()``, which makes many calls at once, ``explain()``, ``source()``,
-        ``reset()`` and ``traces``. Tensors among the results are constants: what a gradient is
-        wanted of belongs inside.
+        ``reset()`` and ``traces``. Tensors among the results are constants: differentiate inside.
     :raises ConcretizationError: In the first call: a number that depends on an argument or on state
         became a plain one.
-    :raises TraceMismatchError: In the second, or a later real one: it did something else than the
-        first. In a call that takes a new trace under ``on_retrace="raise"``.
+    :raises TraceMismatchError: In the second, or a later real call: it differs from the first.
+        Under ``on_retrace="raise"``, in a call that needs a new trace.
     :raises TypeError, ValueError: Of an option; the strategy is of another kind, or has several
         replicas in this process; in the first call: the workers' parameters or optimizers are not
         alike.

@@ -1,7 +1,7 @@
-"""Python's arithmetic with floats that every run gives anew: one instruction for each number.
+"""Python's arithmetic with float arguments of a step: one instruction for each number.
 
 A number has a place in a list, and an instruction names the places of its operands. So recording,
-comparing and running take a time that is linear in what Python computed, whatever it was used for.
+comparing and running take linear time in the number of Python's operations.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _GIVEN, _CONSTANT = "argument", "constant"
 
 
 class FloatArithmetic:
-    """The floats that a captured call is given, and what Python computes from them.
+    """The floats of a captured call, and the numbers that Python computes from them.
 
     :ivar values: The numbers of this call, by place.
     :ivar arguments: The arguments that each number depends on, as bits.
@@ -84,7 +84,7 @@ class FloatArithmetic:
         return place
 
     def program(self, results: Sequence[tuple[int, Any]]) -> FloatProgram:
-        """Return what computes the numbers of some places, each as an array of a dtype."""
+        """Return a program that computes some places, each as an array of a dtype."""
         needed = {place for place, _ in results}
         for place in range(len(self.values) - 1, -1, -1):
             if place in needed and self.made_by[place][0] not in (_GIVEN, _CONSTANT):
@@ -103,11 +103,11 @@ class FloatArithmetic:
 
 
 class FloatProgram:
-    """Computes the numbers that a recorded call computed from its floats, from those of a run.
+    """Computes numbers from the floats of a run, as the recorded call did.
 
-    :param made_by: Of each number, in order: arguments and constants come first.
+    :param made_by: The instruction of each number, in order: arguments and constants come first.
     :param read: The recorded call's numbers of arguments and constants.
-    :param results: The places of what is asked for, and the dtype of each.
+    :param results: The places to return, and the dtype of each.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class FloatProgram:
         return None
 
     def _text(self, place: int) -> str:
-        """Return what computes a number: the operation, and its operands where they are read."""
+        """Return the instruction of a number as text: the operation, and its operands."""
         if place >= len(self.made_by):
             return "none"
         name, *operands = self.made_by[place]

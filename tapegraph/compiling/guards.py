@@ -1,14 +1,13 @@
-"""Guards: what a captured function sees besides its arguments, and whether it is still the same.
+"""Guards: whether the values that a captured function read besides its arguments are unchanged.
 
-A program holds what the function saw when it was captured: a flag, a number, a function, a list of
-parameters. `look` walks over all of that, from the function's closure, defaults, and the globals
-and attributes that its code names, through the user's own functions, objects and containers. Its
-code is all that has run in real calls, and what the walk finds before any. What it finds is a
-`View`: a key that tells one state of affairs from another, and a cheap check, by identity, that
-nothing has changed since.
+A program holds the values that the function read when it was captured: a flag, a number, a
+function, a list of parameters. `look` walks over all of them, from the function's closure,
+defaults, and the globals and attributes that its code names, through the user's own functions,
+objects and containers. Its code is all that has run in real calls, and, before any, all that the
+walk finds. The result is a `View`: a key, and a cheap check, by identity, that nothing has changed.
 
-What a look does not see: containers below two others, attributes whose name is computed, and most
-of the elements of large arrays and containers. Real calls find those.
+A look does not see containers below two others, attributes whose name is computed, and most
+elements of large arrays and containers. Real calls find changes there.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ Check = tuple[Callable[[], Iterable[Any]], list[Any]]
 
 
 class Same:
-    """Something that counts by identity."""
+    """A value compared by identity."""
 
     __slots__ = ("value",)
 
@@ -93,11 +92,11 @@ class Same:
 
 
 class FedPlace(NamedTuple):
-    """Where a function finds a float that is fed: read anew for every call.
+    """A place where a function finds a fed float: every call reads it anew.
 
-    :ivar name: What the user calls it.
-    :ivar read: Gives what is there now.
-    :ivar put: Leaves another object there: a call of what is written in C.
+    :ivar name: The user's name of it.
+    :ivar read: Returns the present value.
+    :ivar put: Puts another object there: a call of C code.
     """
 
     name: str
@@ -106,16 +105,17 @@ class FedPlace(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a function saw at one time.
+    """The values that a function reads at one time.
 
-    :ivar key: What the user calls each thing (``self.training``, ``sizes[0]``), and what it was: a
-        number or string with its type, `Same` for an object, the contents of an array. Two views
-        with equal keys are of the same state of affairs.
-    :ivar known: What was known of the function's code.
+    :ivar key: The user's name of each value (``self.training``, ``sizes[0]``), and the value: a
+        number or string with its type, `Same` for an object, the contents of an array. Views with
+        equal keys have equal values.
+    :ivar known: The code that was known.
     :ivar fed: The floats whose numbers do not count.
-    :ivar checks: What gives some of the objects that it saw, and those that must come again.
-    :ivar arrays: The arrays that it saw, and what they held.
-    :ivar floats: The ids of floats that count: a function can see that one is the same object.
+    :ivar checks: Functions that return some of the objects, and the objects expected.
+    :ivar arrays: The arrays, and their contents.
+    :ivar floats: The ids of floats compared by value: a function can see that one is the same
+        object.
     """
 
     key: tuple[tuple[str, Any], ...]
@@ -126,9 +126,9 @@ class View(NamedTuple):
     floats: frozenset[int] = frozenset()
 
     def holds(self) -> bool:
-        """Return whether the function sees the very same objects, and arrays as they were.
+        """Return whether the function reads the very same objects, and unchanged arrays.
 
-        A number made anew, of the same value, is another object: then `look` decides.
+        An equal number that is another object fails: `look` then decides.
         """
         try:
             for now, before in self.checks:
@@ -158,7 +158,7 @@ class View(NamedTuple):
         return names
 
     def difference(self, later: View) -> str:
-        """Return what a later view sees otherwise: the first of the differences."""
+        """Return the first difference of a later view."""
         before, now = dict(self.key), dict(later.key)
         for name in {**before, **now}:
             one, two = before.get(name, _NOTHING), now.get(name, _NOTHING)
@@ -170,11 +170,11 @@ class View(NamedTuple):
 
 
 def look(function: Any, known: Known = NOTHING_KNOWN, fed: frozenset[str] = frozenset()) -> View:
-    """Walk over what a function sees.
+    """Walk over the values that a function reads.
 
     :param function: A function, a bound method, a partial, or an object with ``__call__``.
-    :param known: What is known of its code. What the walk finds comes to that, and is in the view.
-    :param fed: The names of floats whose numbers are not to count, where they can be replaced.
+    :param known: The known code. The walk adds code that it finds, and the view has all of it.
+    :param fed: The names of floats whose numbers do not count, if they can be replaced.
 
     >>> sizes = [2, 3]
     >>> f = lambda x: x * sizes[0]
@@ -240,7 +240,7 @@ class _Walk:
         return found
 
     def value(self, value: Any, name: str, depth: int = 0) -> None:
-        """Look at what is found under a name."""
+        """Look at the value of a name."""
         kind = type(value)
         if kind in _ATOMS:
             self._see(name, identity(value))
@@ -276,7 +276,7 @@ class _Walk:
                 self._object(value, name)
 
     def globals(self, space: Globals, names: CodeNames) -> None:
-        """Look at what some code finds among its globals, and at the modules that it imports."""
+        """Look at the globals that some code names, and at the modules that it imports."""
         seen = self._named.setdefault(id(space), set())
         new = sorted(names.globals - seen)
         seen |= names.globals
@@ -528,7 +528,7 @@ _call = methodcaller("__call__")
 
 
 def contents(held: Any) -> Any:
-    """Return what tells an array from others: all of a small one's bytes, of a large one some."""
+    """Return a key of an array: all bytes of a small one, some of a large one."""
     if not isinstance(held, np.ndarray):  # another buffer, which can grow while nobody holds it
         return type(held), bytes(held)
     if held.nbytes <= MOST_BYTES:
@@ -537,14 +537,14 @@ def contents(held: Any) -> Any:
 
 
 def _some(values: Any) -> tuple[Any, ...]:
-    """Return the entries of a container: all of a small one's, of a large one some."""
+    """Return the entries of a container: all of a small one's, some of a large one's."""
     if len(values) <= MOST_ENTRIES:
         return tuple(values)
     return tuple(islice(values, None, None, -(-len(values) // MOST_ENTRIES)))
 
 
 def _content(cell: Any) -> Any:
-    """Return what a cell holds; `_NOTHING` if it is empty."""
+    """Return the content of a cell; `_NOTHING` if it is empty."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -552,7 +552,7 @@ def _content(cell: Any) -> Any:
 
 
 def _own(value: Any) -> dict[str, Any] | None:
-    """Return the attributes that an object has for its own; runs no code of its class."""
+    """Return an object's own attributes, without running code of its class."""
     read: Any = type(value).__getattribute__
     if isinstance(read, FunctionType):
         read = object.__getattribute__
@@ -564,7 +564,7 @@ def _own(value: Any) -> dict[str, Any] | None:
 
 
 def _defined_as(held: Any) -> str | None:
-    """Return what a method in a class is called in its definition."""
+    """Return the name in a method's definition."""
     held = getattr(held, "fget", None) or getattr(held, "__func__", None) or held
     return held.__code__.co_name if isinstance(held, FunctionType) else None
 

@@ -1,6 +1,6 @@
-"""What a captured call is given: the leaves that stand for it, and where a run finds their values.
+"""The leaves of a captured call for its arguments, and where a run finds their values.
 
-A float stands as a `RunFloat`, which takes the dtype of what it meets.
+A float stands as a `RunFloat`, which takes the dtype of the other operand.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Argument:
 
 @dataclass(slots=True)
 class Reading:
-    """What every run reads anew, such as a learning rate or random numbers."""
+    """A value that every run reads anew, such as a learning rate or random numbers."""
 
     position: int
 
@@ -46,7 +46,7 @@ class Reading:
 
 @dataclass(slots=True)
 class GradientBefore:
-    """The gradient that a leaf has when a run begins."""
+    """The gradient of a leaf at the beginning of a run."""
 
     leaf: Node
 
@@ -57,7 +57,7 @@ class GradientBefore:
 
 @dataclass(slots=True)
 class Converted:
-    """What another source gives, in another dtype."""
+    """The value of another source in another dtype."""
 
     source: Reader
     dtype: Any
@@ -68,14 +68,14 @@ class Converted:
 
 
 class Inputs:
-    """The leaves of a captured call that stand for what it was given.
+    """The leaves of a captured call that stand for its arguments.
 
     :param given: The arguments' arrays and floats.
-    :param may_be_read: How many of them, the last ones, may be read as plain numbers after all: the
-        floats that the function sees in its closure or an attribute.
-    :ivar sources: What gives each leaf its value in a run.
-    :ivar positions: Which argument a leaf stands for, by its id.
-    :ivar numbers: The floats, and what Python computes from them.
+    :param may_be_read: The number of them, the last ones, that may become plain numbers: the floats
+        that the function sees in its closure or an attribute.
+    :ivar sources: The source of each leaf's value in a run.
+    :ivar positions: The argument that a leaf stands for, by the leaf's id.
+    :ivar numbers: The floats, and the numbers that Python computes from them.
     """
 
     def __init__(self, capture: Capture, given: list[Any], may_be_read: int = 0) -> None:
@@ -90,7 +90,7 @@ class Inputs:
         self._left = iter(range(len(given)))
 
     def argument(self, leaf: LeafSpec) -> Any:
-        """Return what the function is given for the next argument."""
+        """Return the next argument of the function."""
         position = next(self._left)
         if type(self._given[position]) is float:
             return self.float(position)
@@ -98,9 +98,9 @@ class Inputs:
         self.sources.append((Argument(position), tensor))
         self.positions[id(tensor)] = position
         if leaf.kind[0] == "array":
-            self.capture.of_caller.add(id(tensor))
+            self.capture.caller_arrays.add(id(tensor))
         elif leaf.kind[0] == "tensor":
-            self.capture.tensors_of_caller.add(id(tensor))
+            self.capture.caller_tensors.add(id(tensor))
         return tensor
 
     def float(self, position: int) -> RunFloat:
@@ -134,7 +134,7 @@ class Inputs:
         return not self.numbers.arguments[place] & ~self._readable
 
     def read(self, place: int) -> None:
-        """Remember that the function has read a number as a plain one."""
+        """Record that the function has read a number as a plain one."""
         self._was_read |= self.numbers.arguments[place]
 
     def origin(self, place: int) -> str:

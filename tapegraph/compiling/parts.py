@@ -1,9 +1,9 @@
 """A step that averages over processes, cut into programs at its all-reduces.
 
-A run computes what is to be sent, exchanges it, and goes on with the average; the last program
-writes all state. Each program runs in an engine of its own choice, and is run again by the native
-one where that engine fails or meets a NaN: nothing of it has been sent by then, so that the ranks
-exchange their numbers once.
+A run computes the gradients, exchanges them, and continues with the average; the last program
+writes all state. Each program has its own choice of engine, and the native engine runs it again if
+that one fails or meets a NaN: nothing has been sent by then, so that the ranks exchange their
+numbers once.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tapegraph.typed import Array, Xla
 
 
 def programs_of(trace: Trace, name: str, xla: Xla) -> Programs:
-    """Return what runs a recorded step."""
+    """Return the programs of a recorded step."""
     return Programs(_Last(trace, name, xla) if trace.averages else trace, name, xla)
 
 
 @dataclass(slots=True)
 class Computed:
-    """What an earlier program of the run has computed."""
+    """A value that an earlier program of the run has computed."""
 
     slot: int
 
@@ -77,7 +77,7 @@ class _Last(_Part):
         self.earlier = [Programs(part, f"the gradients of {name}", xla) for part in self._parts]
 
     def read(self, given: list[Any]) -> list[Any]:
-        """Return what the run reads anew, and at the end what its earlier parts have computed."""
+        """Return the values that the run reads anew, and at the end those of its earlier parts."""
         whole, computed = self._whole, dict[int, Any]()
         read = [*super().read(given), computed]
         for cut, part, programs in zip(_cuts(whole), self._parts, self.earlier, strict=True):
@@ -92,8 +92,8 @@ class _Last(_Part):
 def cut_apart(program: Program) -> list[Program]:
     """Return the programs before, between and after a program's all-reduces.
 
-    Their slots are those of the whole. In the place of what was computed earlier is an input, but
-    for that through which a later part differentiates: it is computed again there.
+    Their slots are those of the whole. A value computed earlier is an input, unless a later part
+    differentiates through it: that part computes it again.
     """
     cuts = _cuts(program)
     wanted = [*(program.inputs[cut] for cut in cuts), (*program.outputs, *chain(*program.updates))]
@@ -126,7 +126,7 @@ def _differentiated(program: Program, slots: set[int]) -> set[int]:
 
 
 def _part(program: Program, slots: set[int], leaves: list[int]) -> Program:
-    """Return the program of some slots and leaves; what is at the others is nothing."""
+    """Return the program of some slots and leaves; the others are empty."""
     computed = {slot for slot in leaves if program.inputs[slot]}
     known = {*slots, *leaves} - computed
     ops = [op if slot in known else SCALAR for slot, op in enumerate(program.ops)]

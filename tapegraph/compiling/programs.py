@@ -30,7 +30,7 @@ from tapegraph.engines.choice import (
 )
 from tapegraph.engines.engine import EngineDeclined, Many
 from tapegraph.engines.fallback_policy import Failure, account
-from tapegraph.errors import message
+from tapegraph.errors import sentence
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.random import come_back
@@ -99,7 +99,7 @@ class Programs:
                 text += f"; {took} with {variant}, {without} without"
         return text
 
-    def told(self) -> str:
+    def description(self) -> str:
         """Return what its buffers take, what making it took, and what ran it."""
         levels = self._trace.levels
         nbytes = self.native.nbytes + sum(part.nbytes for part in levels)
@@ -135,8 +135,8 @@ class Programs:
             if runner is not None and hasattr(runner.program, "write"):
                 runner.program.write(folder)
                 return
-        received = f"{self._name}, which is no graph: {next(iter(self._failed.values())).reason}"
-        raise RuntimeError(message("write", received, "a step that TensorFlow can run"))
+        reason = next(iter(self._failed.values())).reason
+        raise RuntimeError(sentence("write", f"{self._name} has no TensorFlow graph: {reason}"))
 
     def _tell_compiled(self, name: str, start: float) -> None:
         for watcher in WATCHING.value():

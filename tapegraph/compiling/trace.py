@@ -24,7 +24,7 @@ from tapegraph.compiling.arguments import (
 )
 from tapegraph.compiling.guards import FedPlace
 from tapegraph.compiling.inputs import Converted, GradientBefore, Inputs, Reader, Reading
-from tapegraph.errors import message
+from tapegraph.errors import sentence
 from tapegraph.interrupts import Lock
 from tapegraph.recording import stored
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
@@ -277,7 +277,7 @@ class Trace:
             if left is COMPUTED:
                 grad = next(given)
                 if callable(grad):
-                    grad = stored.Kept(grad)
+                    grad = stored.DeferredGradient(grad)
                 elif not isinstance(grad, RowSparse):
                     grad = np.asarray(grad)  # a sum of 0-d arrays is a number
             elif left is None:
@@ -481,11 +481,10 @@ def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchErr
     """Return the error of a step that is not the same each time."""
     since = "" if not unchecked else f" ({unchecked} calls since the last real one may be affected)"
     return TraceMismatchError(
-        message(
+        sentence(
             f"compile: {name}",
-            f"calls that differ: {difference}{since}",
-            "the same operations on the same constants in every call",
-            "Pass what changes as an argument (floats and arrays), keep it in a tensor made "
-            "outside, or draw it by tg.random.",
+            f"calls differ: {difference}{since}. Every call must make the same operations on the "
+            "same constants. Pass what changes as an argument (floats and arrays), keep it in a "
+            "tensor made outside, or draw it by tg.random.",
         )
     )

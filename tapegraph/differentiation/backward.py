@@ -1,6 +1,6 @@
-"""`backward`: from a result to the ``.grad`` of its leaves, by the engine that was chosen.
+"""`backward`: from a result to the ``.grad`` of its leaves, by the chosen engine.
 
-Inside a capture it is one entry per gradient, which engines differentiate.
+Inside a capture it records one entry per gradient, which engines differentiate.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tapegraph.differentiation.precision import warn_of_float64
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines.backend import LAST
 from tapegraph.engines.run import differentiate
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, sentence
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import ArrayLike, Tensor, Value
@@ -21,9 +21,9 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
 
     :param y: The output to differentiate, of any shape.
-    :param seed: Array_like of y's shape. The cotangent of ``y``; ones where not given.
-    :raises RuntimeError: ``y`` needs no gradient, its entries were cleared, or a leaf was changed
-        after it was recorded.
+    :param seed: Array_like of y's shape. The cotangent of ``y``; ones if not given.
+    :raises RuntimeError: ``y`` does not require a gradient, its entries were cleared, or a leaf was
+        changed after it was recorded.
     :raises ValueError: The seed's shape differs from ``y``'s.
     :raises TypeError: ``y`` is no tensor, the seed is not numeric, or ``y`` is complex and there is
         none.
@@ -41,18 +41,19 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     if not isinstance(y, Node):
         if hasattr(type(y), "__tapegraph_apply__") and hasattr(y, "backward"):
             if seed is not None:
-                raise TypeError(message("backward", "a seed for a Value", "none: it is 1"))
+                raise TypeError(
+                    sentence("backward", "the seed of a Value is always 1. Leave it out.")
+                )
             y.backward()
             return
         raise TypeError(message("backward", kind_of(y), "a Tensor"))
     if not y._requires_grad:
-        received = f"{kind_of(y)} that needs no gradient"
-        fix = (
-            "Make its inputs with tg.param, and compute it outside tg.no_grad(). What a function "
-            "made by tg.compile returns is a constant: call backward() inside it."
+        text = (
+            f"the result, {kind_of(y)}, does not require a gradient. Compute it from a tg.param, "
+            "outside tg.no_grad(). Results of a compiled step are constants: call backward() "
+            "inside the step."
         )
-        expected = "a result computed from tg.param with recording on"
-        raise RuntimeError(message("backward", received, expected, fix))
+        raise RuntimeError(sentence("backward", text))
     here = recorder()
     cotangent = cotangent_of(y, seed, borrow=True)
     history = here.between([y])

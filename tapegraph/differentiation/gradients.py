@@ -10,7 +10,7 @@ from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
 from tapegraph.engines.run import differentiate
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, sentence
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
 from tapegraph.recording.op import GRADIENT, JACOBIAN
@@ -26,15 +26,14 @@ def gradients(
     create_graph: bool = False,
     allow_unused: bool = False,
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of ``y`` with respect to some tensors; no ``.grad`` is written.
+    """Return the gradients of ``y`` with respect to some tensors, without writing ``.grad``.
 
     :param y: The output to differentiate, of any shape.
-    :param xs: What to differentiate with respect to: parameters, or results that ``y`` was computed
-        from.
-    :param seed: Array_like of y's shape. The cotangent of ``y``; ones where not given.
-    :param create_graph: Record what computes the gradients, so that they can be differentiated
+    :param xs: The tensors to differentiate with respect to: parameters or intermediate results.
+    :param seed: Array_like of y's shape. The cotangent of ``y``; ones if not given.
+    :param create_graph: Record the computation of the gradients, so that they can be differentiated
         again.
-    :param allow_unused: Give None for what ``y`` does not depend on, which is an error otherwise.
+    :param allow_unused: Return None for tensors that ``y`` does not depend on, instead of raising.
     :returns: Tuple of Tensor. One per ``x``, of its shape and dtype.
     :raises RuntimeError: ``y`` does not depend on one of ``xs``, its entries were cleared, or a
         leaf was changed after it was recorded.
@@ -62,19 +61,21 @@ def gradients(
     found = Region([y], targets).gradients([seed], record=create_graph)
     for i, (x, grad) in enumerate(zip(targets, found, strict=True)):
         if grad is None and not allow_unused:
-            fix = "Leave it out, or write allow_unused=True to get None for it."
             entry = tape_entry(x)
-            received = f"xs[{i}], {entry_name(entry._op, entry)}, on which y does not depend"
-            raise RuntimeError(message("gradients", received, "what y was computed from", fix))
+            text = (
+                f"y does not depend on xs[{i}], {entry_name(entry._op, entry)}. Leave it out, or "
+                "write allow_unused=True to get None for it."
+            )
+            raise RuntimeError(sentence("gradients", text))
     return tuple(found)
 
 
 class Region:
-    """What lies between some tensors and results that were computed from them.
+    """The graph between some tensors and results computed from them.
 
-    ``since`` is when the targets began, in the order of entries: where given, what is older is a
-    leaf, and no gradient flows on from one target to another. ``outside`` are the other leaves that
-    need a gradient.
+    ``since`` is the time of the targets, on the clock of entries: if given, older nodes are leaves,
+    and no gradient flows on from one target to another. ``outside`` are the other leaves that need
+    a gradient.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class Region:
         self._ys = ys
         self._targets = targets
         self._history: History | None = None
-        self.wanted: list[Any] = []  # the targets that the results were computed from
+        self.wanted: list[Any] = []  # the targets that the results depend on
         self.outside: list[Any] = []
         if any(map(NEEDS_GRADIENT, ys)):
             self._history = history = recorder().between(ys, targets, since, ends)
@@ -95,13 +96,13 @@ class Region:
             self.wanted, self.outside = history.wanted, history.outside
 
     def keep(self) -> None:
-        """Remember the numbers of now, for gradients that are asked for later."""
+        """Snapshot the present values, for gradients computed later."""
         if self._history is not None:
             self._history.keep()
 
     @property
     def varies(self) -> bool:
-        """Whether results or gradients depend on something else that needs a gradient."""
+        """Whether results or gradients depend on another leaf that needs a gradient."""
         if self.outside:
             return True
         for x in self._targets:
@@ -111,9 +112,9 @@ class Region:
         return False
 
     def gradients(self, seeds: Sequence[Any], *, record: bool, natively: bool = False) -> list[Any]:
-        """Return the gradient by each target as a Tensor; None where the results do not depend.
+        """Return the gradient with respect to each target as a Tensor; None if independent.
 
-        ``natively`` runs the native engine, and leaves the report of the last backward alone.
+        ``natively`` runs the native engine, and leaves the report of the last backward unchanged.
         """
         given: list[Any] = [
             s if s is None or isinstance(s, Node) else as_leaf(cotangent_of(y, s))
@@ -146,7 +147,7 @@ class Region:
         return self._by_target(found)
 
     def arrays(self) -> list[Array | None]:
-        """Return the same of ones as arrays of their own: neither recorded nor captured."""
+        """Return the gradients for a seed of ones as arrays: neither recorded nor captured."""
         history = self._history
         if history is None or not history.wanted:
             return [None] * len(self._targets)
@@ -163,10 +164,10 @@ class Region:
             return self._by_target(native.recorded(self._history.recording, [seed]))
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian of the one result by each target, its elements first; None as above.
+        """Return the Jacobian with respect to each target, output axes first; None if independent.
 
-        It comes from sweeps over arrays, and is not differentiated: outside a capture it is
-        arrays, inside one entry a target.
+        Sweeps over arrays compute it, and it cannot be differentiated: outside a capture it is
+        arrays, inside one entry per target.
         """
         if self._history is None or not self.wanted:
             return self._by_target([])
@@ -176,7 +177,7 @@ class Region:
 
     @property
     def recording(self) -> Any:
-        """What lies between as columns; None where there is nothing."""
+        """The graph as a recording; None if it is empty."""
         return None if self._history is None else self._history.recording
 
     def _by_target(self, found: list[Any]) -> list[Any]:

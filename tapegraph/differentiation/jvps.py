@@ -1,15 +1,15 @@
 """Tangent rules: how a directional derivative passes through each operation.
 
-A row of the table is one rule, ``rule(tangents, y, *inputs, **attrs)``: the tangent of the result
-``y`` from those of the inputs, where None is a zero tangent. It may return None, or a tangent that
-only broadcasts to ``y``'s shape; the caller spreads it. Rules are written in the library's own
-operations, so that inputs and tangents may be recorded, or duals of an outer level. Those of what
-is computed element by element come from the slopes. An operation that has no row here has its
-gradient rule transposed (`Engine.tangent_rule`).
+A row of the table is one rule, ``rule(tangents, y, *inputs, **attrs)``: it returns the tangent of
+the result ``y`` from those of the inputs, where None is a zero tangent. A rule may return None, or
+a tangent that only broadcasts to ``y``'s shape. Rules use the library's own operations, so that
+inputs and tangents may be recorded, or duals of an outer level. Slopes supply the rules of
+element-wise operations. The rule of an operation without a row is its transposed gradient rule
+(`Engine.tangent_rule`).
 
-Where a tangent or a local derivative is zero so must be their product, even if the other is not
-finite: rules multiply tangents by `mul_strong` and divide them by `div_strong`. (In reverse mode a
-zero cotangent absorbs what it meets on its way; here either factor may be that zero.)
+The product of a zero tangent or local derivative with a number that is not finite must be zero:
+rules multiply tangents by `mul_strong` and divide them by `div_strong`. (In reverse mode only the
+cotangent may be such a zero; here either factor may.)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Rule = Callable[..., Any]
 
 
 def per_input(*rules: Rule) -> Rule:
-    """Make a row of one rule per input, ``rule(t, y, *inputs, **attrs)``; their results add up."""
+    """Make a row of one rule per input, ``rule(t, y, *inputs, **attrs)``; the row adds them."""
 
     def row(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
         total = None
@@ -68,7 +68,7 @@ def _rule(slope: Slope) -> Rule:
 
 
 def linear_in_first(op: Op) -> Rule:
-    """Make the row of an operation that is linear in its first input: it applies to the tangent."""
+    """Make the row of an operation that is linear in its first input: apply it to the tangent."""
     return per_input(lambda t, y, x, *rest, **attrs: apply(op, (t, *rest), attrs))
 
 
@@ -85,10 +85,7 @@ def div_strong(t: Any, divisor: Any) -> Any:
 
 
 def looks_finite(x: Any) -> bool:
-    """Return whether a value holds neither inf nor nan, as far as anyone can look.
-
-    In a captured program nobody can: there 0 * inf is the NaN that it is.
-    """
+    """Return True if a value is finite; in a captured step always True (values are unknown)."""
     x = innermost(x)
     return recorder().records(x) or bool(np.isfinite(numbers(x)).all())
 
@@ -183,7 +180,7 @@ def _svd(t: Any, y: Any, x: Any) -> Any:
         of_u, of_v = of_u + turn, of_v - turn
     du = matmul(u, _known(of_u, equal, t))
     dvh = matmul(adjoint(_known(of_v, equal, t)), vh)
-    # What moves u or v out of the space that they span.
+    # The component of the change of u or v outside their span.
     if m > n:
         outside = div_strong(right - matmul(u, inner), row)
         du = du + _known(outside, zeros[..., None, :], t)

@@ -1,9 +1,9 @@
-"""Products with strong zeros: a zero absorbs what it is paired with, infinities and NaN too.
+"""Products with strong zeros: a zero times anything is zero, infinities and NaN too.
 
-``absorbs`` says whose zeros do, the first factor's and the second's: in reverse mode those of the
-cotangent, in forward mode those of the tangent and of the local derivative. An infinite divisor is
-such a zero. The products are array code for ndarrays, Tensors, Duals and the symbols of a graph:
-each choice by numbers is an ``np.where``, differentiated and, in a capture, made anew in every run.
+``absorbs`` says whose zeros are strong, the first factor's and the second's: in reverse mode those
+of the cotangent, in forward mode those of the tangent and of the local derivative. An infinite
+divisor is such a zero. The products are array code for ndarrays, Tensors, Duals and the symbols of
+a graph: each choice is an ``np.where``, which is differentiated and, in a capture, recorded.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _divides(x: Any) -> Any:
 
 
 def _tamed(x: Any, is_tame: Callable[[Any], Any], counts: Any, instead: float) -> Any:
-    """Put a number in the place of what is not tame, where it does not count."""
+    """Replace entries that are not tame by a number that does not count."""
     tame = is_tame(x)
     if _everywhere(tame):
         return x
@@ -63,8 +63,8 @@ def strong_matmul(
 ) -> Any:
     """Multiply matrices.
 
-    Finite factors are multiplied as ever; what the others add is told by counting, for each
-    element, the pairs whose product is inf, -inf and NaN.
+    Finite factors are multiplied as usual. For the others, the code counts, for each element, the
+    pairs whose product is inf, -inf and NaN.
     """
     if "c" in (a.dtype.kind, b.dtype.kind):
         return _by_parts(partial(strong_matmul, product=product), a, b, absorbs)
@@ -91,7 +91,7 @@ def strong_matmul(
 
 
 def strong_contract(spec: str, operands: Sequence[Any], place: int, absorbs: Absorbs = BOTH) -> Any:
-    """Contract by an explicit spec, element by element, what stands at a place and the others."""
+    """Contract by an explicit spec, element by element."""
     terms, output = terms_of(spec)
     labels = output + "".join(sorted(set("".join(terms)) - set(output)))
     factors = [aligned(x, term, labels) for x, term in zip(operands, terms, strict=True)]
@@ -102,7 +102,7 @@ def strong_contract(spec: str, operands: Sequence[Any], place: int, absorbs: Abs
 
 
 def _by_parts(product: Callable[..., Any], a: Any, b: Any, absorbs: Absorbs) -> Any:
-    """Multiply complex numbers by their parts, of which each has strong zeros."""
+    """Multiply complex numbers by their parts, each with strong zeros."""
     (a, ai), (b, bi) = ((x.real, x.imag if x.dtype.kind == "c" else None) for x in (a, b))
     real, imag = product(a, b, absorbs), []
     if ai is not None:

@@ -1,7 +1,7 @@
-"""What the gradient of each operation reads of its result and operands: the tape keeps no more.
+"""The values that the gradient of each operation reads; the tape keeps no more.
 
-A rule is given all of them. What it does not read may be an entry whose numbers are gone, which
-has a shape and a dtype. Element-wise operations say by their slopes what they read.
+A rule receives all values. One that it does not read may be an entry whose numbers were freed,
+which has a shape and a dtype. The slopes of element-wise operations determine what they read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tapegraph.recording.op import OPS
 Y, A, B, C = 1, 2, 4, 8
 NOTHING = 0
 
-# Of each operand what the gradient by it reads; the last one counts for all further operands.
+# What the gradient with respect to each operand reads; the last one counts for all further ones.
 READS: dict[str, tuple[int, ...]] = {
     "avg_pool2d": (A,),  # the order in memory: the gradient takes it
     "batch_matmul": (B, A),
@@ -72,7 +72,7 @@ _TYPE = ("dtype", "ndim", "shape", "size")
 
 
 def _read_by(slope: Callable[..., Any] | Divisor | Linear | None) -> int:
-    """Return what a slope reads, by its code: the arguments of which it takes more than a type."""
+    """Return what a slope reads: the arguments of which its code uses more than the type."""
     if slope is None:
         return NOTHING
     code: Any = (slope.of if isinstance(slope, (Divisor, Linear)) else slope).__code__

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import message
+from tapegraph.errors import message, sentence
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.record import keep_parts
 from tapegraph.typed import Array
@@ -22,12 +22,12 @@ def cotangent_of(y: Node, seed: Any, *, borrow: bool = False) -> Array:
     """
     data = y._array
     if seed is None and data.dtype.kind == "c":
-        fix = (
-            "Take its .real or tg.abs of it, give a seed, or differentiate a holomorphic function "
-            "by tg.grad(f, holomorphic=True)."
+        text = (
+            f"the result is complex ({data.dtype}), and only a real loss has a gradient. Take its "
+            ".real or tg.abs of it, pass a seed, or differentiate a holomorphic function by "
+            "tg.grad(f, holomorphic=True)."
         )
-        received = f"a result of dtype {data.dtype}, which does not rise or fall"
-        raise TypeError(message("backward", received, "real numbers", fix))
+        raise TypeError(sentence("backward", text))
     if seed is None:  # of one number, in a quarter of the time
         return np.ones_like(data) if data.shape else np.array(1, data.dtype)
     if isinstance(seed, Node) and not seed._requires_grad:

@@ -1,15 +1,15 @@
 """Slopes: the derivative of every element-wise operation, stated once, one slope per input.
 
-From it come the VJP row of the native engine, the JVP row, both at any order, and the gradient of
-the TensorFlow graph, where TensorFlow's own is not the one agreed and where zeros must absorb.
+The VJP row of the native engine, the JVP row, both at any order, and the gradient of the TensorFlow
+graph where TensorFlow's own differs or zeros must be strong, are derived from it.
 
 A row has one entry per input. A plain function is a slope, ``slope(y, *inputs, **attrs)``: the
-derivative of the result ``y``, by which a cotangent or tangent is multiplied. A `Divisor` divides
-it, and a `Linear` entry takes it as it is; None stands for an input that carries no gradient.
+derivative of the result ``y``, which multiplies a cotangent or tangent. A `Divisor` divides it, a
+`Linear` entry maps it, and None stands for an input that carries no gradient.
 
-Slopes are array code, run on ndarrays, Tensors (which record it, for higher orders), Duals and
-the symbols of a graph alike: NumPy's functions and operators serve all of them, and `either` does
-for what NumPy has not. Conditions are ``np.where`` over comparisons of the operands.
+Slopes are array code that runs on ndarrays, Tensors (which record it, for higher orders), Duals and
+the symbols of a graph: NumPy's functions and operators work on all of them, and `either` supplies
+functions that NumPy lacks. Conditions are ``np.where`` over comparisons of the operands.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from tapegraph.recording.record import is_complex
 
 
 class Divisor(NamedTuple):
-    """A function whose result divides what is passed through, as in ``g / x`` for ``log``."""
+    """A function whose result divides the cotangent, as in ``g / x`` for ``log``."""
 
     of: Callable[..., Any]
 
 
 class Linear(NamedTuple):
-    """A function ``of(g, y, *inputs, **attrs)`` that passes ``g`` on, negates it or selects of it.
+    """A function ``of(g, y, *inputs, **attrs)`` that passes ``g`` on, or negates or selects it.
 
-    It multiplies by nothing, so that a zero needs no care.
+    It multiplies by nothing, so that zeros stay zero.
     """
 
     of: Callable[..., Any]
@@ -62,7 +62,7 @@ def rule_of(
     times: Callable[[Any, Any], Any] = operator.mul,
     over: Callable[[Any, Any], Any] = operator.truediv,
 ) -> Callable[..., Any]:
-    """Return the rule by which a slope passes a cotangent or a tangent on.
+    """Return the rule by which a slope maps a cotangent or a tangent.
 
     :param times, over: The products of the arithmetic that the rule is for.
     """
@@ -84,9 +84,9 @@ _ARRAYS = (np.ndarray, np.generic, *_NUMBERS)
 
 
 def either(of_arrays: Callable[..., Any], recording: Callable[..., Any]) -> Callable[..., Any]:
-    """Make one function of two: for arrays and numbers, and, told by the last argument, the rest.
+    """Combine two implementations of a function: one for arrays and numbers, one for the rest.
 
-    For what is not a function of NumPy, which finds the one that records by itself.
+    For functions that NumPy lacks; NumPy's own find the recording one themselves.
     """
 
     def run(*args: Any) -> Any:
@@ -120,7 +120,7 @@ def _pow_exponent(y: Any, a: Any, b: Any) -> Any:
 
 
 def _cbrt(y: Any, x: Any) -> Any:
-    # At 0 what is 0 too, but grows: y has an infinite slope there, and 0 * inf would hide it.
+    # At 0, where y has an infinite slope, 0 * inf would hide the growth.
     return np.where(x == 0, x + 0.0, 3.0 * y * y)
 
 
@@ -167,7 +167,7 @@ def _share(a: Any, b: Any) -> Any:
 
 
 def _chosen(g: Any, mine: Any, other: Any) -> Any:
-    """Give all of it to an operand where it was chosen, half where neither was."""
+    """Return 1 for the chosen operand, 0 for the other, and half for a tie."""
     return np.where(mine, g, np.where(other, 0.0, 0.5 * g))
 
 
@@ -176,13 +176,13 @@ def _larger(g: Any, above: Any, below: Any) -> Any:
 
 
 def _not_nan(g: Any, over: Any, under: Any, mine: Any, other: Any) -> Any:
-    """Give it to the operand to which a NaN leaves the choice."""
+    """Return 1 for the operand chosen because the other is NaN."""
     mine_is_nan, other_is_nan = np.isnan(mine), np.isnan(other)
     return _chosen(g, over | (~mine_is_nan & other_is_nan), under | (mine_is_nan & ~other_is_nan))
 
 
 def _beyond(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
-    """Return where the lower bound takes the place of a number, and where the upper one does."""
+    """Return where the lower bound replaces a number, and where the upper one does."""
     under = (x < low) | np.isnan(low)
     over = (np.where(under, low, x) > high) | np.isnan(high)
     return under & ~over, over
@@ -255,7 +255,7 @@ SLOPES: Slopes = {
     "sigmoid": (lambda y, x: y * (1.0 - y),),
     "relu": (lambda y, x: y > 0,),  # so that y may lie where x did
     "abs": (_abs,),
-    # Of what is real, but not by a real number, a slope is to be read so: the result moves by the
+    # The slope of a real result with respect to a complex input reads so: the result moves by the
     # real part of the slope times the tangent, and so the cotangent times the slope goes back.
     "real": (SAME,),
     "imag": (lambda y, x: -1j,),

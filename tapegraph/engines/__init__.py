@@ -1,1 +1,1 @@
-"""Engines: what one is, which there are, and which of them runs."""
+"""Engines: their contract, their registry and the choice among them."""

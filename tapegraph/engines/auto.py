@@ -1,7 +1,7 @@
-"""Choose the engine of a backward under `auto`, and explain the choice.
+"""Choose the engine of each backward under `auto`, and explain the choice.
 
-A structure runs natively at first. Until one of them can have earned what another engine costs they
-are not told apart, as finding a structure's key takes longer than a small sweep.
+A structure runs natively at first. Structures are not told apart until one of them can have paid
+for another engine, because computing a structure's key takes longer than a small sweep.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ STRUCTURES = 512
 class Backwards:
     """The choices of all structures of backwards.
 
-    :ivar decision: What holds for all of them until the process has spent ``until`` seconds.
-    :ivar earned: The process has earned what another engine costs.
+    :ivar decision: The choice for all structures until the process has spent ``until`` seconds.
+    :ivar earned: The process has spent enough to try another engine.
     """
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Backwards:
         self.earned = False
 
     def decide_for_all(self, failure: Failure | None, until: float) -> Decision:
-        """Let the native engine run until so much was spent."""
+        """Run all structures natively until the process has spent some seconds."""
         self.decision, self.until = _natively(failure), until
         return self.decision
 
@@ -68,7 +68,7 @@ BACKWARDS = Backwards()
 
 
 def decide(history: History) -> Decision:
-    """Choose the engine that a program runs in now."""
+    """Choose the engine of a program for this run."""
     backwards = BACKWARDS
     if choice.PROCESS.spent < backwards.until:
         return backwards.decision
@@ -111,14 +111,14 @@ def _natively(failure: Failure | None) -> Decision:
 
 
 def _earned_at(way: Way) -> float:
-    """Return what the process has spent when it has earned the least that a way costs."""
+    """Return the seconds at which the process can pay for its cheapest candidate."""
     if choice.PROCESS.spent < choice.EARLIEST:
         return choice.EARLIEST
     return choice.PROCESS.paid + way.price
 
 
 def way_of(engine: Engine, entries: int) -> Way:
-    """Return the way of an engine that compiles a program of so many entries."""
+    """Return the way of an engine that compiles a program of some length."""
     costs = engine.costs
 
     def compiling() -> float:
@@ -136,9 +136,9 @@ _REFERENCE = 2.5e-3  # seconds that it took where importing TensorFlow took 3.0
 
 @cache
 def pace() -> float:
-    """Return by what to multiply a guess: what fixed work takes here, measured once, in 20 ms.
+    """Return how slow this machine is, as a factor for estimates: measured once, in 20 ms.
 
-    Processor time, where it is fine enough: what others use of the machine is not its pace.
+    It measures processor time, if that is fine enough, so that other processes do not count.
     """
     fine = time.get_clock_info("process_time").resolution < 1e-4
     now = time.process_time if fine else time.perf_counter
@@ -154,19 +154,19 @@ COMPILED = "a compiled step runs forward, backward and update as one program: tg
 
 
 def backend_in_force() -> str:
-    """Return which backend is chosen, and by whom."""
+    """Return the chosen backend and where it was chosen."""
     return f"The backend is {get_backend()!r} ({chosen_by()})."
 
 
 def costs(
     found: Choice | None, refused: Mapping[str, str], running: str, entries: int
 ) -> list[str]:
-    """Return what each engine takes, as measured, or else why it has not been.
+    """Return the measured time of each engine, or why there is none.
 
-    :param found: The choice among them, where there is one.
-    :param refused: Why engines do not run this, by name.
-    :param running: The name of the engine that runs it anyhow.
-    :param entries: Of the program.
+    :param found: The choice among them, if there is one.
+    :param refused: Why engines do not run this program, by name.
+    :param running: The name of the engine that runs the program.
+    :param entries: The length of the program.
     """
     ways = [] if found is None else [found.stands, *found.others]
     measured = [way for way in ways if way.times]
@@ -186,7 +186,7 @@ def costs(
 
 
 def advice(found: Choice | None, refused: Mapping[str, str]) -> str:
-    """Return what to change for another engine to run."""
+    """Return what to change so that another engine can run."""
     backend = get_backend()
     open_to = [name for name in registry.rivals() if name not in refused]
     if not open_to:
@@ -201,5 +201,5 @@ def advice(found: Choice | None, refused: Mapping[str, str]) -> str:
 
 
 def capital(title: str) -> str:
-    """Begin a sentence."""
+    """Capitalise a sentence."""
     return f"{title[0].upper()}{title[1:]}"

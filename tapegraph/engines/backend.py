@@ -1,4 +1,4 @@
-"""The engine and kernels of each thread or task, and the report of its last backward."""
+"""The engine and kernels chosen for a thread or task, and the report of its last backward."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tapegraph import markup
 from tapegraph.engines import registry
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.environment import wrong_value
-from tapegraph.errors import message, warn
+from tapegraph.errors import message, sentence, warn
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording import scopes
 from tapegraph.recording.op import Attrs, Op
@@ -39,7 +39,7 @@ def _unknown(name: Any, source: str, choices: Sequence[str]) -> ValueError:
 
 
 def _from_environment() -> Backend:
-    """Return the name that ``TAPEGRAPH_BACKEND`` gives."""
+    """Return the name in ``TAPEGRAPH_BACKEND``."""
     return _checked(os.environ.get(_VARIABLE) or registry.AUTO, _VARIABLE)
 
 
@@ -51,8 +51,8 @@ _scoped = scopes.BACKEND.entered.get
 def set_backend(name: Backend) -> None:
     """Choose the engine for this thread or task.
 
-    :param name: ``auto`` runs a structure natively first, and in TensorFlow once that pays: where
-        it is installed, every entry lowers, and the graph measured faster.
+    :param name: ``auto`` runs a structure natively first, and in TensorFlow if that is installed,
+        every entry lowers, and the graph measured faster.
     :raises ValueError: For any other name.
 
     >>> tg.set_backend("native")
@@ -106,11 +106,11 @@ class Report:
     """The report of one backward.
 
     :ivar backend: The engine that ran: ``"tensorflow"`` or ``"native"``.
-    :ivar reason: Why the native engine ran, else None.
+    :ivar reason: Why the native engine ran, or None.
     :ivar entries: The length of the differentiated program.
-    :ivar cached: Whether a compiled graph was found.
+    :ivar cached: Whether the compiled graph was in the cache.
     :ivar compile_seconds, run_seconds: Seconds spent compiling and running.
-    :ivar error: The traceback where the native engine ran because another one failed, else None.
+    :ivar error: The traceback, if the native engine ran because another engine failed, or None.
     """
 
     backend: str
@@ -141,7 +141,7 @@ LAST: ContextVar[Report | Ran | None] = ContextVar("tapegraph_report", default=N
 def last_backward() -> Report | None:
     """Return the report of this thread's last backward, or None before the first.
 
-    :returns: What ran, how long it took, and why.
+    :returns: The engine, its times, and the reason for the choice.
 
     >>> with tg.use_backend("native"):
     ...     (tg.param(2.0) * 3.0).backward()
@@ -163,7 +163,7 @@ _KERNELS = (NUMPY, "tensorflow")
 
 
 class Executor(NamedTuple):
-    """Whose kernels, and from how many elements of the largest array on."""
+    """The chosen kernels of forwards, and the size of the largest array from which they compute."""
 
     name: str
     threshold: int = THRESHOLD
@@ -185,19 +185,19 @@ _kernels_inside: Setting[Executor | None] = Setting("tapegraph_use_forward", def
 
 
 def executor() -> Executor:
-    """Return whose kernels are chosen for this thread or task, and from what size on."""
+    """Return the chosen kernels of this thread or task, and the size from which they compute."""
     return _kernels_inside.value() or _chosen_kernels.get() or _default_kernels
 
 
 def set_forward(name: Forward, threshold: int = THRESHOLD) -> None:
     """Choose the kernels that compute forwards, for this thread or task.
 
-    They are those of element-wise operations, products and transposes of float32 and float64
-    arrays, one of which has at least ``threshold`` elements; NumPy computes the rest, and what is
-    recorded by `compile`. Results are NumPy's arrays. NumPy's warnings of overflow are not given.
+    They compute element-wise operations, products and transposes of float32 and float64 arrays, if
+    one of the arrays has at least ``threshold`` elements. NumPy computes the others, and all
+    operations inside `compile`. Results are NumPy's arrays, without NumPy's warnings of overflow.
 
-    :param name: ``tensorflow`` runs its eager kernels, on a GPU where it has one.
-    :param threshold: In elements, of the largest operand.
+    :param name: ``tensorflow`` runs its eager kernels, on a GPU if it has one.
+    :param threshold: Number of elements of the largest operand.
     :raises ValueError: For any other name, or a threshold below 0.
     :raises EngineDeclined: At the first operation: TensorFlow is not installed.
 
@@ -209,7 +209,7 @@ def set_forward(name: Forward, threshold: int = THRESHOLD) -> None:
 
 
 def get_forward() -> str:
-    """Return whose kernels compute forwards in this thread or task.
+    """Return the name of the kernels that compute forwards in this thread or task.
 
     :returns: One of the names that `set_forward` takes.
 
@@ -236,7 +236,7 @@ class use_forward(scopes.Scope[Any]):
 
 
 def _by_choice(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
-    """Return the result of an operation by the kernels chosen here; None to leave it to NumPy."""
+    """Return an operation's result by the chosen kernels, or None if NumPy is to compute."""
     name, threshold = executor()
     if name == NUMPY or op.saves or recorder().capture is not None:
         return None
@@ -250,8 +250,11 @@ def _by_choice(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
         raise
     except Exception as error:
         raise_interrupt(error)
-        received = f"{type(error).__name__} of the kernel of {name}: {error}"
-        warn(message(op.name, received, "its result", "NumPy computed it."), RuntimeWarning)
+        text = (
+            f"the kernel of {name} raised {type(error).__name__}: {error}. NumPy computed the "
+            "result."
+        )
+        warn(sentence(op.name, text), RuntimeWarning)
         return None
 
 

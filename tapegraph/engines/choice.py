@@ -1,9 +1,9 @@
-"""Choose among engines and variants by measured cost, for backwards and compiled steps alike.
+"""The rule that chooses how to run a structure, for engines and variants, eager and compiled.
 
-The first way runs until that has cost what trying another one will, as skis are bought when renting
-them has cost as much. Then the other one is measured by three runs, and the faster one stays. Each
-time that what was spent has doubled, what was slower is measured again where that is cheap. So all
-time that passes is about twice what the best way would have taken at most.
+This is the ski-rental rule. The first way runs until its runs have cost as much as trying another
+way will. Three runs then measure the other way, and the faster one stays. Each time the total has
+doubled, the slower way is measured again if that is cheap. The total time is therefore at most
+about twice that of the best way.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from tapegraph.engines.fallback_policy import Failure
 from tapegraph.interrupts import Lock
 
 NEVER = float("inf")
-# What everything measured is read from; tests put another ``now`` in place.
+# The clock of all measurements; tests replace it.
 CLOCK = SimpleNamespace(now=time.perf_counter)
-# Runs by whose median a way is known, and failures in a row after which it is given up.
+# Runs whose median is a way's time, and failures in a row after which it is given up.
 TRIALS = 3
-# Another way must take less than this part of the time of the one that stands.
+# A new way must take less than this part of the present way's time.
 EDGE = 0.95
-# What takes so many times as long is judged by two runs.
+# Two runs are enough for a way that takes so many times as long.
 FAR = 3.0
-# The part of what was spent that measuring a slower way again may cost.
+# Measuring a slower way again may cost this part of the total.
 REVIEW = 0.02
-# Seconds to run before anything is tried: no price is lower.
+# Seconds to run before anything is tried; the lowest price.
 EARLIEST = 0.1
-# Prices are asked for again when so much more was spent: others may have paid for an import.
+# Prices are read again after so much more time: another structure may have paid for an import.
 _LOOK_AGAIN = 1 / 64
 
 
 class Ledger:
-    """Seconds that runs took, those on trial as long as usual, and what trying took besides."""
+    """Seconds spent on runs, with trial runs counted at the usual time, and on trying."""
 
     def __init__(self) -> None:
         self.spent = self.paid = 0.0
 
     @property
     def surplus(self) -> float:
-        """The budget for trying another way, in seconds."""
+        """The seconds available for trying."""
         return self.spent - self.paid
 
 
@@ -53,14 +53,14 @@ PROCESS = Ledger()  # of all structures together
 class Way:
     """One way to run a structure.
 
-    :param engine, variant: What runs it.
-    :param compiling: Returns what compiling is taken to cost, which the structure itself must earn.
-    :param loading: Returns what importing will cost, which all structures together must earn.
-    :param call: The least that a run takes.
-    :ivar times: Seconds of the latest runs that are measurements.
-    :ivar arrival: Seconds that the first run took after another way's, which also moved the state.
-    :ivar tried: What the structure had spent when the way was tried last, None before.
-    :ivar setbacks: Failures since it ran.
+    :param engine, variant: The engine and its variant.
+    :param compiling: Returns the estimated cost of compiling, which the structure itself pays.
+    :param loading: Returns the cost of importing, which all structures share.
+    :param call: The minimum time of a run.
+    :ivar times: Seconds of the latest runs that count as measurements.
+    :ivar arrival: Seconds of the first run after another way's, which also moved the state.
+    :ivar tried: The structure's total when the way was last tried, or None.
+    :ivar setbacks: Failures since the last run.
     """
 
     def __init__(
@@ -83,12 +83,12 @@ class Way:
 
     @property
     def run(self) -> float:
-        """The median seconds of a run; the best of a few is luck."""
+        """The time of one run in seconds: the median, since the minimum would be luck."""
         return median_of(self.times) if self.times else NEVER
 
     @property
     def price(self) -> float:
-        """The estimated cost of trying it now, in seconds."""
+        """The estimated cost of trying the way now, in seconds."""
         return self.loading() + self.compiling()
 
     @property
@@ -102,7 +102,7 @@ NATIVELY = Way(registry.NATIVE)
 
 
 class Decision(NamedTuple):
-    """The way to run, why that is the native engine, and where to remember what it took."""
+    """The way to run, why that is the native engine, and where its time is recorded."""
 
     way: Way
     failure: Failure | None = None
@@ -112,12 +112,12 @@ class Decision(NamedTuple):
 class Choice:
     """Chooses among the ways to run one structure.
 
-    :param first: What runs at first.
-    :param others: In the order in which they are tried.
-    :param process: What all structures spend together; where a user has asked for an engine, its
-        import is none of that.
-    :ivar stands: What runs unless another way is on trial.
-    :ivar failure: Why the latest way was dropped that did not run.
+    :param first: The way that runs at first.
+    :param others: The others, in the order of trying.
+    :param process: The total of all structures; the import of an engine that the user chose does
+        not count.
+    :ivar stands: The way that runs unless another one is on trial.
+    :ivar failure: Why the latest way that did not run was dropped.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Choice:
         self._lock = Lock()
 
     def choose(self) -> Decision:
-        """Return what is to run now."""
+        """Return the way to run now."""
         if self.ledger.spent < self._until:
             return self._decision
         with self._lock():
@@ -163,9 +163,9 @@ class Choice:
             return self._decision
 
     def took(self, way: Way, seconds: float, preparing: float = 0.0, runs: int = 1) -> None:
-        """Remember a run, or many at once, and what was spent besides to make it possible.
+        """Record the time of a run, or of many at once, and of preparing it.
 
-        The first run after another way's is no measurement, nor is one that was prepared.
+        The first run after another way's does not count as a measurement, nor does a prepared run.
         """
         counts = way is self._last and not preparing
         if counts:
@@ -180,7 +180,7 @@ class Choice:
             ledger.paid += seconds - usual + preparing
 
     def pay(self, seconds: float) -> None:
-        """Remember what was spent on a way that did not run."""
+        """Record the time spent on a way that did not run."""
         self.ledger.paid += seconds
         self._process.paid += seconds
 
@@ -191,9 +191,9 @@ class Choice:
             self._until = min(self._until, EARLIEST)
 
     def failed(self, way: Way, failure: Failure) -> bool:
-        """Remember that a way did not run, and return whether it is given up.
+        """Record that a way did not run, and return whether it is given up.
 
-        What may pass is tried again a few times.
+        A transient failure is tried again a few times.
         """
         with self._lock():
             way.setbacks += 1
@@ -209,18 +209,18 @@ class Choice:
             return True
 
     def plain(self, way: Way) -> Way:
-        """Return the way of the same engine that is no variant."""
+        """Return the way of the same engine without a variant."""
         ways = (self.stands, *self.others)
         return next(x for x in ways if x.engine == way.engine and not x.variant)
 
     def _is_judged(self, way: Way) -> bool:
-        """Return whether a way on trial was measured often enough."""
+        """Return whether a way on trial has been measured often enough."""
         if len(way.times) > 1 and min(way.times) > FAR * self.stands.run:
             return True
         return len(way.times) == TRIALS
 
     def _lack(self, way: Way) -> float:
-        """Return how many seconds are to be spent before a way may be tried."""
+        """Return the seconds still to spend before a way may be tried."""
         spent, run = self.ledger.spent, self.stands.run
         if way.tried is None:
             if way.call >= run:  # it can only be slower
@@ -257,12 +257,12 @@ def too_dear(way: Way) -> str:
 
 
 def median_of(seconds: Iterable[float]) -> float:
-    """Return the median; `statistics`, which has it, would take a tenth of the import."""
+    """Return the median; importing `statistics` would take a tenth of tapegraph's import."""
     ordered = sorted(seconds)
     middle = len(ordered) // 2
     return (ordered[middle] + ordered[~middle]) / 2
 
 
 def milliseconds(seconds: float) -> str:
-    """Write a time."""
+    """Format a time."""
     return f"{seconds * 1e3:.3g} ms"

@@ -1,4 +1,4 @@
-"""The interface of engines: which programs they run, and their gradients."""
+"""The contract of engines: which programs one runs, and the gradients that it computes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from tapegraph.typed import Array, Xla
 
 
 class EngineDeclined(Exception):
-    """An engine does not run this program, for a reason that is no fault of either.
+    """Raised when an engine does not support a program.
 
     :param reason: The message.
-    :param expected: ``auto``, which looks for the engine that fits, takes it without a warning.
-    :ivar runs_done: How many of many runs stand, but were not made: those before one that does not.
+    :param expected: ``auto`` uses another engine without a warning.
+    :ivar runs_done: In a loop, the number of runs that are valid but not made: those before the one
+        that fails.
     """
 
     runs_done: int | None = None
@@ -36,7 +37,7 @@ class EngineDeclined(Exception):
 
 
 class Outcome(NamedTuple):
-    """Gradients of one run, whether its program was cached, and the seconds of compiling it."""
+    """The gradients of one run, whether the program was in the cache, and its compile time."""
 
     grads: list[Array]
     cached: bool = False
@@ -45,11 +46,11 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True)
 class Costs:
-    """First guesses, in seconds, of what an engine takes; `auto` measures what it can.
+    """Estimates in seconds, used until `auto` has measured an engine.
 
-    :ivar load: Importing what it needs.
-    :ivar compile, compile_entry: Compiling any program and, besides, each of its entries.
-    :ivar call: The least that a run takes.
+    :ivar load: Importing the engine.
+    :ivar compile, compile_entry: Compiling any program, and in addition each of its entries.
+    :ivar call: The minimum time of a run.
     """
 
     load: float = 0.0
@@ -58,17 +59,18 @@ class Costs:
     call: float = 0.0
 
 
-# By the slot of an input, which output of a run the next one reads there; None for what stays.
+# By an input's slot, the output that the next run reads there; None if the input stays.
 Carried = Mapping[int, int | None]
 
 
 class Many(NamedTuple):
-    """A request to run a program many times at once.
+    """Describes many runs of a program in one call.
 
-    :ivar results: How many outputs are wanted of every run: the first ones. Of others the last
-        run's.
-    :ivar carried: What runs leave in the place of inputs for the next one.
-    :ivar ahead: How many runs are still to come, these included; no more than may be made at once.
+    :ivar results: The number of outputs wanted from every run, the first ones; of the others the
+        last run's.
+    :ivar carried: The outputs that the next run reads as inputs.
+    :ivar ahead: The number of runs still to come, including these; at most as many as one call may
+        make.
     """
 
     results: int
@@ -79,14 +81,14 @@ class Many(NamedTuple):
 class WholeProgram(Protocol):
     """A captured program, ready to run again.
 
-    One that keeps state may also have ``run_many(values, runs, many, changes)``, which runs it so
-    many times at once, with state carried on. In the place of an input's value is an array with a
-    row for each run, or what the first run reads of what is carried. It changes and returns what
-    `run` does, or raises `EngineDeclined`; ``runs_done`` of them stand, if it has a loop. One that
-    keeps state may have variants: both calls take the name of one as ``variant``.
+    A program that keeps state may also have ``run_many(values, runs, many, changes)``, which makes
+    many runs in one call and carries state from run to run. The value of an input is then an array
+    with a row for each run, or the first run's value of a carried input. The method changes and
+    returns what `run` does, or raises `EngineDeclined`, whose ``runs_done`` says how many runs are
+    valid. A program that keeps state may have variants, named by the ``variant`` of both methods.
 
     :ivar leaves: The slots whose values it takes, in order.
-    :ivar keeps_state: Of state it takes the tensors themselves, not their arrays.
+    :ivar keeps_state: State is passed as tensors, not as arrays.
     """
 
     leaves: list[int]
@@ -94,26 +96,26 @@ class WholeProgram(Protocol):
 
     @property
     def variants(self) -> dict[str, float]:
-        """The estimated seconds of compiling each variant, by name."""
+        """The estimated compile time of each variant in seconds, by its name."""
 
     @property
     def compile_seconds(self) -> float:
-        """The seconds that its runs have spent compiling so far."""
+        """The compile time of its runs so far, in seconds."""
 
     @property
     def note(self) -> str:
-        """A note on its variants, for messages."""
+        """A note on its variants, appended to the engine's name."""
 
     def run(self, values: list[Any], changes: Any = None) -> Any:
-        """Return the outputs, and the new values of the state that changes: two lists.
+        """Return the outputs and the new values of changed state: two lists.
 
-        Each is an array that nobody will overwrite. A program that keeps state is given a function
-        besides, which it calls before it changes any: of functions that will give the outputs, and
-        of the `RemoteArray` of each leaf that changes. What that returns it hands to
-        `tapegraph.recording.changes.make` as soon as it has changed state, with nothing in
-        between at which Python would handle a signal. It returns the functions alone.
+        Nobody overwrites these arrays later. A program that keeps state also takes a function,
+        which it calls before it changes anything, with functions that return the outputs, and with
+        the `RemoteArray` of each leaf that changes. As soon as state has changed, it passes the
+        function's result to `tapegraph.recording.changes.make`, with no Python instruction in
+        between at which a signal could be handled. It returns only the functions.
 
-        :raises EngineDeclined: Not with these numbers. Nothing has been changed.
+        :raises EngineDeclined: The program does not run with these numbers. Nothing has changed.
         """
 
 
@@ -154,11 +156,11 @@ class Inner(ABC):
 
 
 class Engine(ABC):
-    """One way from a recording to gradients. `registry.register` makes it one to choose.
+    """One way from a recording to gradients. `registry.register` adds it to the choices.
 
-    :ivar name: What users choose it by.
-    :ivar title: What messages call it.
-    :ivar costs: What to expect of it before it was measured.
+    :ivar name: The name by which users choose it.
+    :ivar title: The name in messages.
+    :ivar costs: Estimates until it has been measured.
     """
 
     name: str
@@ -169,36 +171,36 @@ class Engine(ABC):
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the gradients of the wanted slots, given a cotangent per output.
 
-        :raises EngineDeclined: It does not run this program.
+        :raises EngineDeclined: The engine does not support this program.
         """
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
-        """Return the gradients by what is wanted of a history, given a cotangent per result.
+        """Return the gradients with respect to a history's targets, given a cotangent per result.
 
-        :raises EngineDeclined: It does not run this program.
+        :raises EngineDeclined: The engine does not support this program.
         """
         return self.run(history.recording, seeds)
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
         """Return the gradients of the wanted slots as Tensors, given a Tensor per output.
 
-        What computes them is recorded, and can be differentiated again.
+        Their computation is recorded and can be differentiated again.
 
-        :raises EngineDeclined: It records nothing.
+        :raises EngineDeclined: The engine cannot record.
         """
         raise EngineDeclined(f"{self.title} records no gradients")
 
     def tangent_rule(self, op: Op) -> Callable[..., Any]:
-        """Return the tangent rule of an operation, made of its gradient rule.
+        """Return the tangent rule of an operation, derived from its gradient rule.
 
-        :raises EngineDeclined: It records nothing.
+        :raises EngineDeclined: The engine cannot record.
         """
         raise EngineDeclined(f"{self.title} records no tangents")
 
     def jacobian(self, recording: Recording) -> Outcome:
-        """Return the Jacobian of the one output by each wanted slot, its elements first.
+        """Return the Jacobian of the output with respect to each wanted slot, output axes first.
 
-        :raises EngineDeclined: It does not run this program.
+        :raises EngineDeclined: The engine does not support this program.
         """
         program = recording.program
         (output,) = program.outputs
@@ -214,18 +216,18 @@ class Engine(ABC):
         return Outcome(found, compile_seconds=compiling)
 
     def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
-        """Return an operation's result by the engine's own kernels; None to leave it to NumPy."""
+        """Return an operation's result by the engine's own kernels; None: NumPy computes it."""
         return None
 
     def whole(
         self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto"
     ) -> WholeProgram:
-        """Prepare a program that was captured, such as a training step, to run again.
+        """Prepare a captured program, such as a training step, to run again.
 
-        :param recording: What was recorded.
+        :param recording: The recording.
         :param state: The leaves that are tensors from outside, by slot.
-        :param xla: Whether to compile it with XLA, where the engine has that: as for `compile`.
-        :raises EngineDeclined: It runs no whole programs, or not this one.
+        :param xla: Whether to compile with XLA, as for `compile`.
+        :raises EngineDeclined: The engine runs no whole programs, or not this one.
         """
         self.check_whole(recording.program)
         raise NotImplementedError
@@ -238,19 +240,19 @@ class Engine(ABC):
         raise EngineDeclined(f"{self.title} runs no inner programs by themselves")
 
     def unavailable(self) -> EngineDeclined | None:
-        """Return why it runs nothing here, known without an import; None where it may run."""
+        """Return why the engine cannot run here, without importing it, or None."""
         return None
 
     def check(self, program: Program) -> None:  # noqa: B027
-        """Refuse what is known not to run, at little cost.
+        """Reject a program that the engine does not support, at little cost.
 
-        :raises EngineDeclined: It does not run this program.
+        :raises EngineDeclined: The engine does not support this program.
         """
 
     def refusal(self, history: History) -> str | None:
-        """Return why `check` refuses a history's program, None where it does not.
+        """Return why `check` rejects a history's program, or None.
 
-        `auto` asks at every backward: an engine that can answer without the program does.
+        `auto` calls this at every backward: override it if the answer does not need the program.
         """
         try:
             self.check(history.recording.program)
@@ -259,9 +261,9 @@ class Engine(ABC):
         return None
 
     def prepare(self, history: History) -> None:
-        """Import what it needs, unless it is known not to run a history.
+        """Import the engine, unless it does not support a history.
 
-        :raises EngineDeclined: It does not run it, or cannot be used here.
+        :raises EngineDeclined: It does not support it, or is not available here.
         """
         refusal = self.refusal(history)
         if refusal is not None:
@@ -272,9 +274,9 @@ class Engine(ABC):
         self.load()
 
     def check_whole(self, program: Program) -> None:
-        """Refuse what `whole` is known not to run, at little cost.
+        """Reject a program that `whole` does not support, at little cost.
 
-        :raises EngineDeclined: It runs no whole programs, or not this one.
+        :raises EngineDeclined: The engine runs no whole programs, or not this one.
         """
         raise EngineDeclined(f"{self.title} runs no whole programs")
 
@@ -283,38 +285,38 @@ class Engine(ABC):
         raise TypeError(f"{op}: {self.title} has no strategies")
 
     def load(self) -> None:  # noqa: B027
-        """Import what it needs: done before the first run, whose time is then its own.
+        """Import what the engine needs, before the first run is timed.
 
-        :raises EngineDeclined: It cannot be used here.
+        :raises EngineDeclined: The engine is not available here.
         """
 
     def loaded(self) -> bool:
-        """Return whether what it needs has been imported."""
+        """Return whether the engine has been imported."""
         return True
 
     def load_seconds(self) -> float:
-        """Return what importing it is taken to cost, by what is installed here."""
+        """Return the estimated time of the import, by the packages installed here."""
         return self.costs.load
 
     def node_times(self) -> Callable[[], list[tuple[str, float, float, str]]] | None:
-        """Start to measure what runs inside its graphs; return what ends that and gives it.
+        """Start to profile the nodes of graphs; return a function that stops and returns them.
 
-        Each is a type of node, its start and duration in seconds, and its thread. None: nobody can
-        look inside.
+        Each is a type of node, its start and duration in seconds, and its thread. None if there is
+        no profiler.
         """
         return None
 
     def is_transient(self, error: Exception) -> bool:
-        """Return whether the same program may run the next time, though it raised this."""
+        """Return whether the program may run next time, although it raised this error."""
         return isinstance(error, MemoryError)
 
     def version(self) -> str:
-        """Return the version of what it needs, without importing it; ``""`` where only that tells.
+        """Return the version of the engine's library without importing it, or ``""``.
 
-        :raises EngineDeclined: It cannot be used here.
+        :raises EngineDeclined: The engine is not available here.
         """
         return ""
 
     def details(self) -> dict[str, str]:
-        """Return what ``python -m tapegraph info`` is to say of it, by topic."""
+        """Return lines for ``python -m tapegraph info``, by topic."""
         return {}

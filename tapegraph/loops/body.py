@@ -20,7 +20,7 @@ from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.node import Node, as_leaf
-from tapegraph.recording.numpy_functions import is_float, met_with
+from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
 from tapegraph.recording.op import DEFINED, JACOBIAN, OPS, PART, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.remote import restore
@@ -84,7 +84,7 @@ class Body(Capture):
     def apply(self, name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Run an operation of which some operands are values of outer levels."""
         given = tuple(self.inside(name, x) for x in inputs)
-        operands = tuple(met_with(x, given) if is_float(x) else x for x in given)
+        operands = tuple(promote_runtime_floats(x, given) if is_float(x) else x for x in given)
         call = ELEMENTWISE.get(name)
         return call(*operands) if call else apply(operation(name), operands, dict(attrs))
 

@@ -64,7 +64,7 @@ def linspace(
     axis: SupportsIndex = 0,
     *,
     device: Literal["cpu"] | None = None,
-) -> DuckArray:
+) -> Any:
     """Numbers at equal distances, as `numpy.linspace`, linear in both ends.
 
     >>> tg.linspace(0.0, tg.param(2.0), 3).data
@@ -242,7 +242,7 @@ def gradient(
     *varargs: Kind | ArrayLike,
     axis: Axes = None,
     edge_order: Literal[1, 2] = 1,
-) -> DuckArray:
+) -> Any:
     """Finite differences along axes, of second order inside, as `numpy.gradient`.
 
     >>> tg.gradient([1.0, 4.0, 9.0, 16.0]).data

@@ -26,7 +26,7 @@ from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.jacobian import jacobian
-from tapegraph.transforms.levels import as_given
+from tapegraph.transforms.levels import like_input
 from tapegraph.transforms.reverse import vjp
 from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.typed import Array, Pytree
@@ -113,7 +113,7 @@ def _solution(op: str, f: Callable[..., Any], x0: Any, args: Any, options: dict[
         received = f"a function of {count} numbers that returns {sum(sizes)}"
         raise ValueError(message(op, received, "as many equations as unknowns"))
     equation = Equation(op, given.body, len(given.consts), given.start, options)
-    return given.as_given(equation(*given.consts, *given.numbers))
+    return given.like_input(equation(*given.consts, *given.numbers))
 
 
 class Given:
@@ -150,12 +150,12 @@ class Given:
             raise RuntimeError(text)
         self.body, self.consts = found.body, found.consts
 
-    def as_given(self, solved: Sequence[Any]) -> Any:
+    def like_input(self, solved: Sequence[Any]) -> Any:
         """Return the solution in the structure and kind of what came in."""
         held = [x for _, x in leaves(self._x0)]
         if not any(hasattr(x, "requires_grad") for x in (*held, *self._args)):
             if not any(type(x) is not Tensor or x.requires_grad for x in solved):
-                solved = [as_given(x, before) for x, before in zip(solved, held, strict=True)]
+                solved = [like_input(x, before) for x, before in zip(solved, held, strict=True)]
         return replaced(self._x0, iter(solved))
 
 
@@ -179,7 +179,7 @@ def stationary(given: Given, x: Sequence[Any]) -> Any:
     consts = [*found.consts, *given.consts]
     start = list(map(as_leaf, x))
     equation = Equation("minimize", found.body, len(consts), start, {"solver": None})
-    return given.as_given(equation(*consts, *given.numbers))
+    return given.like_input(equation(*consts, *given.numbers))
 
 
 def _unknown(op: str, x: Any, path: str) -> Any:

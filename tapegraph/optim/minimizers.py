@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import check_callable, kind_of, message, scipy_module
+from tapegraph.errors import check_callable, kind_of, message, scipy_module, sentence
 from tapegraph.loops.body import Replay
 from tapegraph.optim.implicit import Given, stationary
 from tapegraph.pytree import Layout, leaves, replaced
@@ -197,10 +197,8 @@ class _Objective:
         with _ending():
             value = np.asarray(self._f(self._layout.structure(x)))
         if value.shape != ():
-            received = f"a function returning shape {value.shape}"
-            raise ValueError(
-                message("minimize", received, "one that returns one number", "Sum it.")
-            )
+            text = f"f must return a scalar, and returned shape {value.shape}. Sum it."
+            raise ValueError(sentence("minimize", text))
         return float(value)
 
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:

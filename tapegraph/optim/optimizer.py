@@ -14,7 +14,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture, RunDependent
-from tapegraph.errors import ConcretizationError, kind_of, message
+from tapegraph.errors import ConcretizationError, kind_of, message, sentence
 from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.leaves import (
     AVERAGING,
@@ -161,8 +161,8 @@ class Optimizer:
         :param state: The slots.
         :param lr: 0-d ndarray or Tensor. The learning rate, in the parameter's dtype.
         """
-        expected = "update(self, p, g, state, lr) -> (p, state)"
-        raise NotImplementedError(message(self._kind, "a class without a rule", expected))
+        text = "the class has no rule. Define update(self, p, g, state, lr) -> (p, state)."
+        raise NotImplementedError(sentence(self._kind, text))
 
     def numbers(self, lr: float, step: int) -> dict[str, float]:
         """Return what the rule computes of these two alone: `update` finds it beside the slots.

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, sentence
 from tapegraph.optim.leaves import Leaf
 from tapegraph.recording.node import Node, as_float, is_leaf
 from tapegraph.recording.scopes import recorder
@@ -43,17 +43,18 @@ class Option(Generic[T]):
         if instance is None:
             return self
         if self._name not in instance.__dict__:
-            received = f"a read of {self._name}, which is not set"
-            fix = "Set a rule's options before super().__init__(params, lr)."
-            raise AttributeError(message(owner.__name__, received, "a set one", fix))
+            text = f"{self._name} is not set. Set options before super().__init__(params, lr)."
+            raise AttributeError(sentence(owner.__name__, text))
         return instance.__dict__[self._name]  # type: ignore[no-any-return]
 
     def __set__(self, instance: object, value: Any) -> None:
         kind = type(instance).__name__
         if self._name in instance.__dict__:
-            fix = f"Make a new {kind}, and give it this one's state_dict()."
-            received = f"{self._name}={value!r} for an optimizer that exists"
-            raise AttributeError(message(kind, received, "options at construction", fix))
+            text = (
+                f"{self._name} is fixed at construction. Make a new {kind}, and load this one's "
+                "state_dict()."
+            )
+            raise AttributeError(sentence(kind, text))
         instance.__dict__[self._name] = self._check(kind, self._name, value)
 
 
@@ -205,7 +206,7 @@ def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
 def _check_distinct(op: str, params: list[Leaf]) -> None:
     if len(set(map(id, params))) < len(params):
         fix = "It would count twice."
-        raise ValueError(message(op, "a parameter more than once", "each once", fix))
+        raise ValueError(sentence(op, f"a parameter is listed more than once. {fix}"))
 
 
 def _check_group(kind: str, group: Any) -> None:

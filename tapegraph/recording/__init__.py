@@ -1,1 +1,1 @@
-"""Operations, the tape that records them, and the programs that are read from it."""
+"""Operations, the tape that records them, and programs, which are recordings in columns."""

@@ -1,4 +1,4 @@
-"""The walk over a program, for whoever computes, compiles or translates one."""
+"""The walk over a program that computers, compilers and translators of programs share."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from tapegraph.recording.program import Recording
 
 
 class Interpreter:
-    """Computes the slots of a program in order, each from those it reads.
+    """Computes the slots of a program in order, each from its inputs.
 
     A subclass says what an entry gives: an array, a value of a plan, a node of a graph.
 
-    :ivar values: What each slot is; None of a number that is a constant in its reader's dtype.
+    :ivar values: The value of each slot; None for a number that is a constant in its reader's
+        dtype.
     """
 
     values: Any  # a list, or what is read and assigned to as one
@@ -29,7 +30,7 @@ class Interpreter:
             pass
 
     def walk(self, leaves: Mapping[int, Any], end: int | None = None) -> Iterator[int]:
-        """Compute slot after slot, from what leaves are, and yield each as it is known."""
+        """Compute slot after slot from the leaves, and yield each with its value."""
         program = self.program
         self.values = self.no_values()
         derivatives: dict[tuple[int, ...], Mapping[int, Any]] = {}
@@ -47,23 +48,23 @@ class Interpreter:
             yield slot
 
     def no_values(self) -> Any:
-        """Return what holds the values: nothing is known yet."""
+        """Return an empty container of values."""
         return [None] * len(self.program)
 
     def operation(self, slot: int) -> Any:
-        """Return what an operation gives."""
+        """Return the result of an operation."""
         raise NotImplementedError
 
     def derivatives(self, slot: int) -> Mapping[int, Any]:
-        """Return what the backward of a slot gives, by target: all its gradients, or Jacobians."""
+        """Return the gradients or Jacobians that the backward of a slot computes, by target."""
         raise NotImplementedError
 
     def operands(self, slot: int) -> list[Any]:
-        """Return what an entry reads."""
+        """Return the inputs of an entry."""
         return [self.values[i] for i in self.program.inputs[slot]]
 
     def converted(self, slot: int, values: Any) -> list[Any]:
-        """Return what an entry reads, in the dtypes to which NumPy converts it.
+        """Return the inputs of an entry, in the dtypes to which NumPy converts them.
 
         Numbers become constants, also in ``values``.
         """

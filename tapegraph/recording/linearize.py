@@ -1,7 +1,7 @@
-"""From recorded objects to what they were computed from: the only code that walks a graph.
+"""Walk the graph of recorded results; no other code does.
 
-A `History` is the order of the entries and no more, which is what a sweep over arrays needs. A
-`Recording` has a program in columns besides, for who compiles, prints or captures one.
+A `History` is the order of the entries, which a sweep over arrays needs. A `Recording` adds a
+program in columns, for compiling, printing and capturing.
 """
 
 from __future__ import annotations
@@ -24,25 +24,24 @@ from tapegraph.recording.values import RECORDED_AT, cleared, stale
 NEEDS_GRADIENT = attrgetter("_requires_grad")
 OP_OF = attrgetter("_op")
 ATTRS_OF = attrgetter("_attrs")
-# What NumPy makes of a Python number.
+# NumPy's dtypes of Python numbers.
 DTYPES = {kind: np.dtype(kind) for kind in (bool, int, float)}
 
 
 class History:
-    """What results were computed from, as far back as is asked for, and by what to differentiate.
+    """The graph between outputs and the inputs to differentiate with respect to.
 
-    :param ys: The results.
-    :param targets: By what they are differentiated; parameters and retained results where not
+    :param ys: The outputs.
+    :param targets: Inputs to differentiate with respect to; parameters and retained results if not
         given.
-    :param since: What is not newer, in the order of recording, is a leaf however long its own
-        history.
-    :param ends: So are these.
-    :ivar entries: What was computed, the newest first.
-    :ivar wanted: The targets that the results were computed from.
-    :ivar outside: The leaves, other than the targets, that need a gradient.
-    :ivar flows: To what a gradient flows: all that need one, where it is None.
-    :ivar length: How many slots the program has.
-    :ivar kept: Entries and numbers may have changed since: those of then are in the recording.
+    :param since: Nodes recorded at or before this time are leaves, however long their history.
+    :param ends: Further nodes that are leaves.
+    :ivar entries: The entries, the newest first.
+    :ivar wanted: The targets that the outputs depend on.
+    :ivar outside: The other leaves that need a gradient.
+    :ivar flows: The nodes that a gradient flows to: None for all that need one.
+    :ivar length: The number of slots of the program.
+    :ivar kept: True once values are snapshotted; later in-place changes are ignored.
     :raises RuntimeError: An entry was cleared by ``tape_reset()``, or a leaf was changed after it
         was recorded.
     """
@@ -111,7 +110,7 @@ class History:
                         raise stale(x, node)
 
     def _only_to_targets(self) -> None:
-        """Let gradients flow to the targets alone, and want those that one can flow to."""
+        """Let gradients flow only to the targets, and drop targets that none can reach."""
         self.flows = flows = set(self.wanted)
         for node in reversed(self.entries):
             carries = node._op.differentiable
@@ -125,11 +124,11 @@ class History:
         self.wanted = [x for x in self.wanted if x in reached]
 
     def keep(self) -> None:
-        """Remember the numbers of now."""
+        """Snapshot the present values."""
         self.kept = self.recording is not None
 
     def __len__(self) -> int:
-        """Return how many slots the program has."""
+        """Return the number of slots of the program."""
         return self.length
 
     @property
@@ -144,7 +143,7 @@ class History:
 
     @property
     def recording(self) -> Recording:
-        """The program, and the values of now, with those wanted in the order of `wanted`."""
+        """The program with its present values; the wanted slots are in the order of `wanted`."""
         if self._recording is None:
             since, ends = self._since, self.ends
 
@@ -167,11 +166,11 @@ def linearize(
     reads: Callable[[Node], tuple[Any, ...]] | None = None,
     updates: Sequence[tuple[Node, Node]] = (),
 ) -> Recording:
-    """Return everything that ``roots`` were computed from, in the order of recording.
+    """Return the recording of everything that ``roots`` depend on, in the order of recording.
 
     :param roots: The outputs.
-    :param reads: What an entry reads, where that is not its inputs.
-    :param updates: State, and the values it takes.
+    :param reads: Returns the inputs of a node, if these are not its recorded inputs.
+    :param updates: State, and its new values.
     """
     roots = [root._entry or root for root in roots]
     found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())

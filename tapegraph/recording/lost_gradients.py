@@ -1,4 +1,4 @@
-"""What NumPy and Python may try on a tensor that would lose its gradient, and what to write."""
+"""Errors and warnings for conversions that would lose a gradient, with what to write instead."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from tapegraph.errors import (
     LostGradientWarning,
     kind_of,
     message,
+    sentence,
     user_line,
     warn,
 )
 from tapegraph.recording.scopes import Setting
 
-# What to write where a function wanted an array, by the longest part of its name.
+# What to write for a function that needs an array, by the longest known part of its name.
 _FIXES = {
     "": "Join results by np.stack; write np.where for an assignment to elements of an array "
     "(z[:2] = x); or x.numpy() for numbers without a gradient.",
@@ -55,17 +56,17 @@ _FIXES = {
     "tensorflow": "tg.function(f) makes a function of TensorFlow's; for plain numbers write "
     "x.numpy().",
 }
-# Inside a function that a transform differentiates, as `tapegraph.grad` does.
+# Set inside a function that a transform such as `tapegraph.grad` differentiates.
 DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
 
 def strict() -> bool:
-    """Return whether what is otherwise warned of shall be an error."""
+    """Return whether warnings shall be errors."""
     return bool(switched(STRICT))
 
 
 def to_number(kind: str, conversion: str, read: str = "") -> None:
-    """Warn, once per line of the user's, that numbers carry no gradient."""
+    """Warn that a plain number carries no gradient, once per line of the user's."""
     read = read or ("value.data" if kind == "Value" else "tensor.item()")
     if kind == "Value":
         itself = "tapegraph's function on the Value itself (tg.sin(x) for math.sin(x))"
@@ -86,20 +87,20 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
 
 
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
-    """Return the error of a conversion inside a derivative, where none is harmless."""
-    fix = (
+    """Return the error of a conversion inside a derivative, where every one loses it."""
+    text = (
+        f"the number would lose the derivative of a {kind}. "
         "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); in place of "
         "an assignment to elements of an array (z[0] = x) write np.where, or put the results into "
-        f"a list and join them by np.stack; or write {read} where the value alone is meant."
+        f"a list and join them by np.stack; or write {read} for the value alone."
     )
-    received = f"a {kind}, whose derivative the number would lose"
-    return LostGradientError(message(conversion, received, "a plain number", fix))
+    return LostGradientError(sentence(conversion, text))
 
 
 def raise_cause(error: ValueError) -> None:
-    """Raise what a conversion raised, where NumPy has put an error of its own before it.
+    """Raise the cause of a conversion error that NumPy has replaced by its own.
 
-    It does at ``z[0] = x``, and says that an array element was set with a sequence.
+    NumPy does so at ``z[0] = x``, and says that an array element was set with a sequence.
     """
     cause = error.__cause__
     if isinstance(cause, (LostGradientError, ConcretizationError)):
@@ -113,13 +114,13 @@ def to_array(kind: str) -> TypeError:
     prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
     known = (fix for prefix in prefixes if (fix := _FIXES.get(prefix)))
     fix = next(known, f"Give {parts[0]} plain numbers: x.numpy().")
-    received = f"a {kind} that needs a gradient, which an array would lose"
     op = caller or "numpy.asarray"
-    return TypeError(message(op, received, "plain numbers", fix.format(op=op)))
+    text = f"an array would lose the gradient of a {kind}. {fix.format(op=op)}"
+    return TypeError(sentence(op, text))
 
 
 def _caller(frame: FrameType | None) -> str:
-    """Return the public name of the library's function that the user called, if any did."""
+    """Return the public name of the library function that the user called, or ``""``."""
     package = name = ""
     while frame is not None and (origin := ORIGINS[frame.f_code.co_filename]) != USER:
         parts = str(frame.f_globals.get("__name__", "")).split(".")
@@ -144,27 +145,26 @@ def _is_public(part: str) -> bool:
 
 
 def not_joined(op: str, argument: str, value: Any) -> TypeError:
-    """Return the error of a list that holds tensors, where an array was expected."""
+    """Return the error of a list that holds tensors in place of an array."""
     received = f"{argument!r}, a {type(value).__name__} of tensors that need a gradient"
     fix = "Join them first: np.stack(tensors)."
     return TypeError(message(op, received, "one array or tensor", fix))
 
 
 def not_detached(op: str, argument: str, value: Any) -> TypeError:
-    """Return the error of a tensor that needs a gradient where only its numbers can be kept."""
+    """Return the error of a tensor that needs a gradient in place of plain numbers."""
     received = f"{kind_of(value)} that needs a gradient for {argument!r}"
     fix = "Write tensor.detach() to go on without its gradient."
     return TypeError(message(op, received, "plain numbers", fix))
 
 
 def refused(name: str, fix: str) -> Callable[..., NoReturn]:
-    """Make the method that stands for ndarray's in-place method of a name."""
+    """Return a method that raises in place of one of ndarray's in-place methods."""
 
     def method(self: Any, *args: Any, **options: Any) -> NoReturn:
         kind = type(self).__name__
-        received = f"a {kind}, whose elements cannot be written"
-        expected = "an operation that gives a new one"
-        raise TypeError(message(f"{kind}.{name}", received, expected, fix))
+        text = f"elements of a {kind} cannot be assigned. {fix}"
+        raise TypeError(sentence(f"{kind}.{name}", text))
 
     method.__name__ = method.__qualname__ = name
     method.__doc__ = f"Refuse ndarray's in-place {name}. {fix}"

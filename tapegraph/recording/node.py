@@ -1,4 +1,4 @@
-"""Entries of the tape: what made a value, and what derivatives read of it."""
+"""Entries of the tape: a value's operation and inputs, and the numbers that derivatives read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.errors import ConcretizationError, kind_of, message
+from tapegraph.errors import ConcretizationError, kind_of, message, sentence
 from tapegraph.recording.lost_gradients import not_detached, not_joined
 from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Op
 from tapegraph.recording.scopes import recorder
@@ -21,15 +21,15 @@ new = object.__new__
 
 
 class Node:
-    """An entry of the tape. The user holds a `Tensor`, the handle: its numbers, and its entry.
+    """An entry of the tape. The user holds a `Tensor`, a handle with numbers and an entry.
 
-    An entry keeps its array only where a derivative reads it (`Op.reads`), else None; its shape and
-    dtype it knows always. What keeps its numbers anyway is a tensor and its own entry: a leaf, and
-    every result of a captured step. So ``x._entry or x`` is the entry of either.
+    An entry keeps its array only if a derivative reads it (`Op.reads`), and always its shape and
+    dtype. A tensor whose numbers are kept anyway is its own entry: a leaf, and every result in a
+    compiled step. So ``x._entry or x`` is the entry of either.
 
     ``_seq`` orders entries in time: every operation has a larger number than its inputs. A leaf
-    that was given new numbers keeps its place, and ``_changed`` says when: a reader with a smaller
-    number is stale.
+    keeps its ``_seq`` when its numbers change; ``_changed`` is the time of the change, and a reader
+    with a smaller ``_seq`` is stale.
     """
 
     __slots__ = (
@@ -50,11 +50,11 @@ class Node:
         "shape",
     )
 
-    # What it has to itself, where that is not all.
+    # The memory that it owns, if not all of its array.
     _entry: Any = None
     # An operation leaves a plain entry only where a gradient flows: a tensor says for itself.
     _requires_grad: bool = True
-    # NumPy is to refuse an entry whose numbers are gone.
+    # NumPy must refuse an entry whose numbers are gone.
     __array_ufunc__: Any = None
 
     shape: Any
@@ -97,31 +97,31 @@ class Node:
         entry._name = value
 
     def __init_subclass__(cls, *, recorded: bool = False, remote: bool = False) -> None:
-        """Let one class be that of results, one that of remote tensors; refuse any other."""
+        """Register the class of results, or of remote tensors; any other raises."""
         global tensor_class, remote_class
         if remote:
             remote_class = cls
             return
         if not recorded:
-            received = f"class {cls.__name__}, a subclass of Tensor"
-            fix = (
-                "Operations give plain Tensors, which would not be of the subclass: hold a tensor "
-                "in a class of your own, and register operations with tg.defop."
+            text = (
+                f"the class {cls.__name__} cannot be a subclass of Tensor: operations return plain "
+                "Tensors. Hold a tensor in a class of your own, and register operations with "
+                "tg.defop."
             )
-            raise TypeError(message("Tensor", received, "no subclass", fix))
+            raise TypeError(sentence("Tensor", text))
         tensor_class = cls
 
 
 Node._held = Node.__dict__["_array"]
 
-# The class of every recorded result, `Tensor`, which says so itself.
+# The class of every recorded result, `Tensor`, which registers itself.
 tensor_class: type[Any] = Node
-# The class it has while an engine keeps its numbers (`tapegraph.recording.remote`).
+# Its class while an engine keeps its numbers (`tapegraph.recording.remote`).
 remote_class: type[Any] = Node
 
 
 def is_leaf(x: Any) -> bool:
-    """Return whether nothing computed a tensor; of a cleared result too something did."""
+    """Return whether a tensor is a leaf; a cleared result is none."""
     entry = x._entry or x
     return not entry._inputs and entry._op is not CLEARED
 
@@ -132,7 +132,7 @@ def tape_entry(x: Any) -> Any:
 
 
 def kept(x: Any) -> Any:
-    """Return the entry of a tensor, which keeps its numbers from now on."""
+    """Return the entry of a tensor, and keep its numbers from now on."""
     entry = x._entry
     if entry is None:
         return x
@@ -141,7 +141,7 @@ def kept(x: Any) -> Any:
 
 
 def mark_changed(leaf: Node) -> None:
-    """Remember that a leaf has other numbers from now on."""
+    """Record that the numbers of a leaf change now."""
     leaf._changed = next_seq()
 
 
@@ -160,14 +160,14 @@ def as_leaf(data: Array) -> Any:
 
 # The dtypes that carry gradients: float32, float64, complex64 and complex128.
 _INEXACT = frozenset("fdFD")
-# Floats of two bytes, whose numbers float32 has all; ml_dtypes gives NumPy the second.
+# Half precision, which float32 represents exactly; ml_dtypes adds the second to NumPy.
 HALF = frozenset(("float16", "bfloat16"))
 
 
 def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
-    """Return ``data`` as a native-endian array of its own memory, refusing what is not numeric.
+    """Return ``data`` as a native-endian array with its own memory; raise if it is not numeric.
 
-    Half precision becomes float32 where it ``widens``.
+    With ``widens``, half precision becomes float32.
     """
     array = data
     if isinstance(data, Node):
@@ -177,9 +177,11 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
         array = data._array
     elif type(data) is not np.ndarray:
         if isinstance(data, np.ma.MaskedArray):
-            fix = "Write np.where(mask, ...) on its data, or masked.filled(value)."
-            received = f"a masked array for {argument!r}, whose mask would be dropped"
-            raise TypeError(message(op, received, "an array without a mask", fix))
+            text = (
+                f"{argument!r} is a masked array, whose mask would be lost. Write "
+                "np.where(mask, ...) on its data, or masked.filled(value)."
+            )
+            raise TypeError(sentence(op, text))
         array = as_array(data, op, argument)
     kind = array.dtype.kind
     if kind in "biu" or array.dtype.char in _INEXACT:
@@ -193,7 +195,7 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
 
 
 def as_array(data: Any, op: str, argument: str) -> Any:
-    """Return what NumPy makes of ``data``, refusing what has no numbers to give."""
+    """Return ``np.asarray(data)``, with the library's own errors."""
     try:
         return np.asarray(data)
     except (TypeError, ValueError, RuntimeError) as error:  # NotImplementedError is one

@@ -1,7 +1,7 @@
-"""NumPy's own functions on tensors: from the function that was called to the one that records.
+"""Map NumPy's functions to the functions that record them, for calls on tensors.
 
-`__array_ufunc__` and `__array_function__` of `Tensor` and `Dual` end here. A function is in one of
-two tables, or it is refused by name: nothing is computed that would lose a gradient.
+`__array_ufunc__` and `__array_function__` of `Tensor` and `Dual` end here. A function in neither of
+the two tables raises an error that names it, so that no gradient is lost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tapegraph.errors import message
+from tapegraph.errors import message, sentence
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import recorder
 
@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
 _BY_PLACE = (_POSITIONAL, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (_KEYWORD, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-# What NumPy 2.0 called a parameter that has had its present name since 2.1.
+# NumPy 2.0's names of parameters that were renamed in 2.1.
 _RENAMED = {"newshape": "shape"}
 
 _UFUNC_OPTIONS: dict[str, Any] = {
@@ -37,11 +37,11 @@ _EMPTY = inspect.Parameter.empty
 
 # From NumPy's function or ufunc to the function that records it.
 COUNTERPARTS: dict[Any, Callable[..., Any]] = {}
-# The same for a call with one argument, which needs no adapting: in half the time.
+# The same for calls with one argument, which need no adapting and take half the time.
 OF_ONE: dict[Any, Callable[..., Any]] = {}
 # The functions that record SciPy's ufuncs, by name: SciPy itself is not imported for them.
 SCIPY: dict[str, Callable[..., Any]] = {}
-# Functions that tell of shapes and dtypes alone.
+# Functions that return only shapes and dtypes.
 DESCRIPTIONS: set[Any] = {
     np.shape,
     np.ndim,
@@ -55,7 +55,7 @@ DESCRIPTIONS: set[Any] = {
     np.can_cast,
     np.min_scalar_type,
 }
-# Functions whose results carry no gradient: they run on plain arrays and give plain arrays.
+# Functions without a gradient: they take and return plain arrays.
 PLAIN: set[Any] = DESCRIPTIONS | {
     np.isnan,
     np.isinf,
@@ -93,7 +93,7 @@ PLAIN: set[Any] = DESCRIPTIONS | {
     np.searchsorted,
     np.digitize,
 }
-# Those of them that are operations in a captured step: the functions that record them.
+# Their recording functions in a compiled step, where there are any.
 WITHOUT_GRADIENT: dict[Any, Callable[..., Any]] = {}
 # A ufunc's method and the NumPy function that it is.
 METHODS: dict[tuple[Any, str], Any] = {
@@ -104,7 +104,7 @@ METHODS: dict[tuple[Any, str], Any] = {
     (np.add, "accumulate"): np.cumsum,
     (np.multiply, "accumulate"): np.cumprod,
 }
-# What NumPy does in place, which no tensor allows, and what to write instead.
+# NumPy's in-place functions, and what to write instead.
 IN_PLACE: dict[Any, str] = {
     np.copyto: "Write dst = np.where(mask, src, dst), or dst = src for all of it.",
     np.fill_diagonal: "Write x = np.where(np.eye(len(x), dtype=bool), value, x).",
@@ -113,7 +113,7 @@ IN_PLACE: dict[Any, str] = {
     np.put_along_axis: "Write x = np.where(mask, values, x).",
     np.putmask: "Write x = np.where(mask, values, x).",
 }
-# What gives numbers without their origin, and what to write instead.
+# Functions that lose the origin of numbers, and what to write instead.
 REFUSED: dict[Any, str] = {
     np.resize: "Write np.reshape(np.tile(x, n)[:size], shape), or np.pad.",
     np.save: "Write np.save(file, tensor.numpy()).",
@@ -123,7 +123,7 @@ REFUSED: dict[Any, str] = {
     np.unique: "Find the places first, _, i = np.unique(x.detach().numpy(), return_index=True), "
     "and take them, np.ravel(x)[i].",
 }
-# The nearest that differentiates, of what does not.
+# The nearest differentiable function of one that is not.
 NEAREST: dict[Any, str] = {
     np.apply_along_axis: "Call the functions with axis=, or np.stack what a loop gives.",
     np.apply_over_axes: "Call the function with axis=(0, 1).",
@@ -217,7 +217,7 @@ def array_ufunc(x: Any, called: Any, method: str, *inputs: Any, **options: Any) 
     fix = _FIX
     if method == "at":
         fix = _SUM_AT if called in (np.add, np.subtract) else "Write x = np.where(mask, values, x)."
-    raise TypeError(message(f"{name}.{method}", "a tensor", "plain arrays", fix))
+    raise TypeError(sentence(f"{name}.{method}", f"the method has no gradient. {fix}"))
 
 
 def array_function(x: Any, called: Any, types: Any, args: Any, options: dict[str, Any]) -> Any:
@@ -230,23 +230,23 @@ def array_function(x: Any, called: Any, types: Any, args: Any, options: dict[str
 
 
 def is_known(called: Any) -> bool:
-    """Return whether NumPy's function or ufunc takes tensors."""
+    """Return whether a NumPy function or ufunc takes tensors."""
     return _recording(called) is not None or called in PLAIN
 
 
 def is_float(value: Any) -> bool:
-    """Return whether it is a float that every run gives anew (`tapegraph.compiling.inputs`)."""
+    """Return whether a value is a float argument of a step (`tapegraph.compiling.inputs`)."""
     return hasattr(type(value), "__tapegraph_float__")
 
 
-def met_with(value: Any, others: Iterable[Any]) -> Any:
+def promote_runtime_floats(value: Any, others: Iterable[Any]) -> Any:
     """Return floats that every run gives anew as tensors, of the dtype that a number would take.
 
     That is the others' where they are of floats. In lists they are float64, as numbers are there.
     """
     if isinstance(value, (list, tuple)):
         kind = list if isinstance(value, list) else tuple  # a named one takes its fields apart
-        return kind(met_with(part, ()) for part in value)
+        return kind(promote_runtime_floats(part, ()) for part in value)
     if not is_float(value):
         return value
     dtypes = [getattr(x, "dtype", None) for x in others if not is_float(x)]
@@ -255,10 +255,10 @@ def met_with(value: Any, others: Iterable[Any]) -> Any:
 
 
 def wraps_arrays(value: Any) -> bool:
-    """Return whether a value holds arrays of any kind and computes through ufuncs, as xarray's do.
+    """Return whether a value holds arrays and computes through ufuncs, as xarray's do.
 
-    A ufunc of it and a tensor is its own to compute. pandas leaves that to us, and so do columns of
-    Arrow's, which hold no tensors and ask for no priority among arrays.
+    Such a value computes a ufunc of itself and a tensor. pandas and Arrow's columns leave it to us:
+    they hold no tensors and set no array priority.
     """
     kind = type(value)
     if getattr(kind, "__array_ufunc__", None) is None or issubclass(kind, (np.ndarray, Node)):
@@ -269,7 +269,7 @@ def wraps_arrays(value: Any) -> bool:
 
 
 def _name(called: Any) -> str:
-    """Return a ufunc's name, with that of the library whose it is."""
+    """Return a ufunc's name, with its library."""
     name: str = called.__name__
     for library, module in (("numpy", np), ("scipy.special", sys.modules.get("scipy.special"))):
         if getattr(module, name, None) is called:
@@ -278,7 +278,7 @@ def _name(called: Any) -> str:
 
 
 def _recording(called: Any) -> Callable[..., Any] | None:
-    """Return the function that records another; of SciPy's ufuncs each is registered when met."""
+    """Return the function that records another; SciPy's ufuncs register at their first call."""
     found = COUNTERPARTS.get(called)
     if found is None and isinstance(called, np.ufunc) and called.__name__ in SCIPY:
         if _name(called).startswith("scipy"):
@@ -288,8 +288,8 @@ def _recording(called: Any) -> Callable[..., Any] | None:
 
 def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
-        fix = "Leave out= away and use the result; for a += b write a = a + b."
-        raise TypeError(message(name, "out= with a tensor", "no in-place result", fix))
+        text = "out= does not take tensors. Leave it out; for a += b write a = a + b."
+        raise TypeError(sentence(name, text))
     args, options = recorder().met(args, options)
     recording = _recording(called)
     if recording is not None:
@@ -302,13 +302,11 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
         return called(*map(detached, args), **{k: detached(v) for k, v in options.items()})
     given = (*args, *options.values())
     if called in IN_PLACE:
-        raise TypeError(
-            message(name, "a tensor, which does not change", "an array", IN_PLACE[called])
-        )
+        raise TypeError(sentence(name, f"a tensor cannot change in place. {IN_PLACE[called]}"))
     if recorder().records(*given) or any(map(_needs_gradient, given)):
         nearest = NEAREST.get(called) or NEAREST_TO_SCIPY.get(name, "")
         fix = REFUSED.get(called) or f"{nearest} {_FIX}".strip()
-        raise TypeError(message(name, "a tensor, for which it has no gradient", "an array", fix))
+        raise TypeError(sentence(name, f"the function has no gradient. {fix}"))
     return called(*map(_copied, args), **{k: _copied(v) for k, v in options.items()})
 
 
@@ -319,7 +317,7 @@ def _needs_gradient(value: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """Return what `detached` does, with memory of its own: nobody writes into a tensor's."""
+    """Return a copy of what `detached` returns, so that nobody writes into a tensor."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_copied, value))
     return np.array(value._array) if isinstance(value, Node) else value
@@ -336,9 +334,9 @@ def _tuple(value: Any) -> tuple[Any, ...]:
 
 
 def detached(value: Any) -> Any:
-    """Return a tensor's array, inside lists and tuples too, and anything else as it is.
+    """Return a tensor's array, inside lists and tuples too, and anything else unchanged.
 
-    :raises ConcretizationError: The program that the tensor belongs to is captured.
+    :raises ConcretizationError: The tensor belongs to a program that is captured.
     """
     fix = "Write np.where for a choice by numbers; shapes cannot depend on them."
     recorder().read(value, "a plain array", fix)
@@ -346,24 +344,24 @@ def detached(value: Any) -> Any:
 
 
 def under(value: Any) -> Any:
-    """Return the tensor under all levels of forward mode, and anything else as it is."""
+    """Return the tensor under all levels of forward mode, and anything else unchanged."""
     while hasattr(value, "primal"):
         value = value.primal
     return value
 
 
 def innermost(value: Any) -> Any:
-    """Return the tensor under all levels: of forward mode the value, of `vmap` all examples."""
+    """Return the tensor under all levels: the value in forward mode, all examples of `vmap`."""
     while hasattr(value, "primal") or is_batched(value):
         value = value.primal if hasattr(value, "primal") else value.inner
     return value
 
 
 def numbers(value: Any) -> Any:
-    """Return what places and masks are computed from: a tensor's array.
+    """Return the array of a tensor, for indices and masks.
 
-    In a captured step it is the tensor itself, without its gradient: NumPy's
-    functions on it are recorded then.
+    In a compiled step it is the tensor itself, without its gradient: NumPy's functions on it are
+    then recorded.
     """
     if hasattr(value, "primal"):
         value = under(value)
@@ -373,7 +371,7 @@ def numbers(value: Any) -> Any:
 
 
 def array_of(value: Any) -> Any:
-    """Return what `numbers` does, and anything else as an array."""
+    """Return what `numbers` returns, and anything else as an array."""
     return numbers(value) if recorder().records(value) else np.asarray(detached(value))
 
 
@@ -387,9 +385,9 @@ def is_batched(value: Any) -> bool:
 
 
 def peek(value: Any) -> Any:
-    """Return a tensor's array for a check that refuses bad input, and for nothing else.
+    """Return a tensor's array for a check of input, and for nothing else.
 
-    A program that is captured does not repeat the check.
+    A compiled step does not repeat the check.
     """
     if isinstance(value, (list, tuple)):
         return type(value)(map(peek, value))
@@ -401,7 +399,7 @@ def peek(value: Any) -> Any:
 
 
 class _Taken(NamedTuple):
-    """How NumPy's function is called, and what ours takes: by how many places, by which names."""
+    """How a call of NumPy's function maps to ours: the number of places, and the names."""
 
     signature: inspect.Signature
     places: int
@@ -411,7 +409,7 @@ class _Taken(NamedTuple):
 
 @functools.cache
 def _taken(called: Any, recording: Callable[..., Any]) -> _Taken | None:
-    """Compare the arguments of two functions; None where ours takes whatever is given."""
+    """Compare the arguments of two functions; None if ours takes any call."""
     try:
         ufunc = isinstance(called, np.ufunc)
         signature = _ufunc_signature(called) if ufunc else inspect.signature(called)
@@ -423,7 +421,7 @@ def _taken(called: Any, recording: Callable[..., Any]) -> _Taken | None:
     pairs = zip([*theirs.values()][1:], [*takes.values()][1:], strict=False)  # after the first
     alike = itertools.takewhile(lambda pair: _is_one_place(*pair), pairs)
     shared = (n for n in theirs.keys() & takes.keys() if theirs[n].kind in _BY_NAME)
-    # What ours takes by name alone may be given NumPy's word for no value, which is looked for.
+    # A keyword of ours may receive NumPy's word for no value, which is tested.
     names = frozenset(n for n in shared if takes[n].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return _Taken(signature, 1 + len(list(alike)), names, takes)
 
@@ -434,7 +432,7 @@ def _is_one_place(theirs: inspect.Parameter, ours: inspect.Parameter) -> bool:
 
 
 def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``recording`` under NumPy's own signature, which is looked at when first needed."""
+    """Return ``recording`` with NumPy's own signature, which is read at the first call."""
 
     @functools.wraps(recording)
     def adapted(*args: Any, **options: Any) -> Any:
@@ -470,7 +468,7 @@ def _not_taken(called: Any, recording: Any, name: str, value: Any) -> TypeError:
 
 
 def _ufunc_signature(called: np.ufunc) -> inspect.Signature:
-    """Return a ufunc's signature, which NumPy itself tells from 2.4 on."""
+    """Return a ufunc's signature, which NumPy has from 2.4 on."""
     defaults = dict(_UFUNC_OPTIONS)
     if called.signature is not None:  # of vectors and matrices
         del defaults["where"]
@@ -481,7 +479,7 @@ def _ufunc_signature(called: np.ufunc) -> inspect.Signature:
 
 
 def _is_default(value: Any, default: Any) -> bool:
-    """Return whether an argument is NumPy's default, or None, which stands for it."""
+    """Return whether an argument is NumPy's default, or None, which means it."""
     if value is None or value is default:
         return True
     return type(value) is type(default) and bool(np.all(value == default))

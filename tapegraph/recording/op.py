@@ -1,4 +1,4 @@
-"""Operations: a name, a forward on NumPy arrays, and the registry that finds rules by the name."""
+"""Operations: a name, a forward on NumPy arrays, and the registry by name."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 Attrs = Mapping[str, Any]
 
 NO_ATTRS: dict[str, Any] = {}
-# Reads of a gradient: the result and all inputs.
+# A gradient reads the result and all inputs.
 ALL = -1
 KEEPS_ALL = (True, True, True)
 
 
 class Rules(NamedTuple):
-    """What an operation registered by `tapegraph.defop` brings along, where ours are in tables.
+    """The rules of an operation registered by `tapegraph.defop`; ours are in tables.
 
     Each has the form of a row of its table: ``vjp(needs, g, y, *inputs, **attrs)`` gives a
     gradient per input, ``jvp(tangents, y, *inputs, **attrs)`` the tangent of the result, and
@@ -36,14 +36,14 @@ class Rules(NamedTuple):
 class OpKind(Enum):
     """How the elements of an operation's result depend on those of its operands."""
 
-    ELEMENTWISE = auto()  # each on those in its own place, after broadcasting
+    ELEMENTWISE = auto()  # each on those at the same index, after broadcasting
     COMPARISON = auto()  # compares operands in their common dtype; the result is of another dtype
-    REDUCTION = auto()  # on all along some axes, which go or become of length 1
+    REDUCTION = auto()  # on all along some axes, which are removed or become length 1
     ALONG = auto()  # on all along some axes, which stay: a running sum, an order, a transform
-    INDEX = auto()  # on those at some places of the first operand, which further operands may give
+    INDEX = auto()  # on those at some indices of the first operand, which further operands may hold
     CONTRACTION = auto()  # sums of products of two or more operands
     SHAPE = auto()  # the same elements in another order or shape
-    OPAQUE = auto()  # in a way of its own
+    OPAQUE = auto()  # in another way
 
 
 def _no_forward(*arrays: Any, **attrs: Any) -> Any:
@@ -57,15 +57,16 @@ class Op:
     :param name: The name in the op table; rules of every engine are found by it.
     :param forward: Arrays positional, attributes by keyword, returns the result array.
     :param kind: How the elements of its result depend on those of its operands.
-    :param saves: The forward returns ``(result, saved)``; ``saved`` is handed to the backward rule.
+    :param saves: The forward returns ``(result, saved)``; the backward rule receives ``saved``.
     :param several: The forward returns a tuple: the result is `Outputs`, each read by a `PART`.
     :param differentiable: Which of the leading inputs can carry a gradient, and none after them;
-        all where not given.
+        all if not given.
     :param promotes: It computes in the dtype of its result: see `Op.converts`.
-    :param takes_complex: It takes complex numbers.
-    :param reads: What the gradient of each input reads, as bits: 1 for the result, and 2, 4, 8 ...
-        for the inputs; the last one counts for all further inputs. All where not given.
-    :param rules: Its own rules, of an operation that is not in the library's tables.
+    :param takes_complex: It supports complex numbers.
+    :param reads: The values that the gradient with respect to each input reads, as bits: 1 for the
+        result, and 2, 4, 8 ... for the inputs; the last one counts for all further inputs. All if
+        not given.
+    :param rules: Its own rules, for an operation that is not in the library's tables.
     """
 
     name: str
@@ -104,7 +105,7 @@ class Op:
     def converts(
         self, operands: Sequence[Any], result: np.dtype[Any]
     ) -> tuple[np.dtype[Any] | None, ...]:
-        """Return the dtype to which NumPy converts each operand, None where it takes it as it is.
+        """Return the dtype to which NumPy converts each operand, None if it does not.
 
         :param operands: The dtype of each operand; of a Python number, which is weak, the number.
         :param result: The dtype of the result.

@@ -1,7 +1,7 @@
 """Programs: a recorded computation as a function of its leaves, in plain columns.
 
-A program holds no value and no live object: the cache's key, the printer, the engines and every
-later consumer read it, and nothing else walks a graph. A `Recording` is what one run computed.
+A program holds no value and no live object. The cache's key, the printer and the engines read
+programs; none of them walks a graph. A `Recording` adds the values of one run.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _HEADER = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad", "name", "w
 
 
 class Entry(NamedTuple):
-    """One row of a tape: an operation, the slots it reads, its attributes and its result's type.
+    """One row of a tape: an operation, its input slots, its attributes and its result's type.
 
-    ``where`` is the user's own ``file:line``; ``value`` is the array computed when recorded, for
-    which ``held`` is the entry where it was let go.
+    ``where`` is the user's own ``file:line``; ``value`` is the array computed when recorded. If
+    that was freed, ``held`` is the entry that can compute it again.
     """
 
     slot: int
@@ -59,9 +59,9 @@ class Entry(NamedTuple):
         return value_of(self.held) if isinstance(self.held, Node) else self.held
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text; of a scalar, its value stands where attributes do.
+        """Return the row as text; a scalar shows its value in place of attributes.
 
-        An entry with several outputs has a dtype for each; the shapes stand with its parts.
+        An entry with several outputs has a dtype for each; its parts show the shapes.
         """
         attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
         several = [str(dtype) for dtype, *_ in (self.dtype.fields or {}).values()]
@@ -82,14 +82,15 @@ class Entry(NamedTuple):
 class Program:
     """Operations in the order of execution, as parallel columns indexed by slot.
 
-    :param ops: Of a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT`` or ``SCALAR``.
+    :param ops: The operation; for a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT`` or
+        ``SCALAR``.
     :param inputs: The slots each operation reads; every slot comes before its readers.
     :param attrs: Hashable attributes, never an array.
     :param shapes, dtypes: The type of each result; a scalar is of shape () and weak.
     :param needs: Whether a gradient flows through the slot.
     :param leaves: The slots that read nothing.
-    :param outputs: The results, in the order in which they were asked for.
-    :param wanted: The slots whose gradients are asked for: parameters and retained results.
+    :param outputs: The results, in the order of the request.
+    :param wanted: The slots whose gradients are wanted: parameters and retained results.
     :param updates: The state that a run changes.
 
     An operation may save something for its gradient, which a recording holds beside its values. An
@@ -123,9 +124,9 @@ class Program:
 
     @property
     def key(self) -> Key:
-        """What two programs share only where they are the same function.
+        """The structure of the program: equal only for programs that are the same function.
 
-        It holds operations, wiring, attributes, the types of leaves, and what is asked for.
+        It holds operations, wiring, attributes, the types of leaves, outputs and wanted slots.
         Slots are positions, and the types of results follow from those of leaves.
         """
         if self._key is None:
@@ -144,7 +145,7 @@ class Program:
         self._key = None
 
     def readers(self) -> list[set[int]]:
-        """Return the slots that read each slot."""
+        """Return the readers of each slot."""
         found: list[set[int]] = [set() for _ in self.ops]
         for slot, inputs in enumerate(self.inputs):
             for i in inputs:
@@ -152,12 +153,12 @@ class Program:
         return found
 
     def backward_of(self, slot: int) -> tuple[int, ...]:
-        """Return what the gradients of one backward share: the result, and its cotangent if any."""
+        """Return a gradient's result and cotangent, the key of one backward's gradients."""
         y, _, *seed = self.inputs[slot]
         return (y, *seed)
 
     def gradients_of(self, backward: tuple[int, ...]) -> list[int]:
-        """Return the slots of what one backward gives, as `backward_of` names it."""
+        """Return the slots of one backward's gradients, by the key of `backward_of`."""
         return [
             slot
             for slot, op in enumerate(self.ops)
@@ -166,7 +167,7 @@ class Program:
 
 
 class _Origin:
-    """What messages say of a recorded object that is gone."""
+    """The description of a freed object, for messages."""
 
     __slots__ = ("_code", "_lasti", "name")
 
@@ -180,7 +181,7 @@ class _Origin:
 class Recording:
     """A program with the values of one run, and the names and source lines of its entries.
 
-    :ivar values: Arrays and numbers; an entry that has let go of its array stands for it.
+    :ivar values: Arrays and numbers; for a freed array its entry.
     """
 
     program: Program
@@ -188,18 +189,18 @@ class Recording:
     nodes: list[Any]
 
     def value(self, slot: int) -> Any:
-        """Return the array of a slot, computed again where it was let go, or the number."""
+        """Return the array of a slot, computed again if it was freed, or the number."""
         value = self.values[slot]
         if isinstance(value, Node):
             self.values[slot] = value = value_of(value)
         return value
 
     def saved(self, slot: int) -> Any:
-        """Return what the slot's operation saved for its gradient."""
+        """Return the value that the slot's operation saved for its gradient."""
         return self.nodes[slot]._saved
 
     def converted(self, slot: int) -> tuple[np.dtype[Any] | None, ...]:
-        """Return the dtype to which NumPy converts each input of an entry, None for as it is."""
+        """Return the dtype to which NumPy converts each input of an entry, or None."""
         program = self.program
         kinds = [
             self.values[i] if program.ops[i] is SCALAR else program.dtypes[i]
@@ -213,11 +214,11 @@ class Recording:
         return [self.values[slot] for slot in self.program.scalars]
 
     def seeds(self) -> list[Array]:
-        """Return the outputs' values, to which cotangents are to fit."""
+        """Return the outputs' values, whose shapes and dtypes cotangents must have."""
         return [self.value(slot) for slot in self.program.outputs]
 
     def forget(self, kept: Collection[int]) -> None:
-        """Let go of the arrays of all slots but some; of results names and lines stay."""
+        """Free the arrays of all slots but some; names and lines stay."""
         numbers = set(self.program.scalars)
         for slot, node in enumerate(self.nodes):
             if slot not in kept and slot not in numbers:
@@ -287,9 +288,9 @@ def between(
 ) -> list[bool]:
     """Return, for each slot, whether a gradient flows from an output through it to a target.
 
-    :param outputs: Where gradients start; what comes later than the last of them is left out.
+    :param outputs: Where gradients start; slots after the last of them are left out.
     :param targets: Where gradients end. Gradients also flow on through a target to another one.
-    :param inputs: The slots that each slot reads, where those are not the program's own.
+    :param inputs: The inputs of each slot, if those are not the program's own.
     """
     inputs = program.inputs if inputs is None else inputs
     reached, flows = set(outputs), [False] * len(inputs)
@@ -309,15 +310,15 @@ def between(
 
 
 def touches_complex(program: Program, slot: int) -> bool:
-    """Return whether an operation takes or gives complex numbers."""
+    """Return whether an operation has complex inputs or results."""
     dtypes = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
     return any(field[1][1] == "c" for dtype in dtypes for field in dtype.descr)
 
 
 def identity(value: Any) -> Any:
-    """Return what two attributes share only where they are the same: 1, 1.0 and True are not.
+    """Return a key of an attribute that tells 1, 1.0 and True apart.
 
-    Python takes those for equal, as it does 0.0 and -0.0.
+    Python calls those equal, as well as 0.0 and -0.0.
     """
     kind = type(value)
     if kind is tuple:

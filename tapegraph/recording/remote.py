@@ -1,12 +1,11 @@
 """Tensors whose numbers an engine keeps: the first read fetches them.
 
-While it is remote a tensor is of a class of its own, and a `RemoteArray` stands in the place of its
-array. The first read of the array fetches it, and makes the tensor an ordinary one again.
+A remote tensor is of a class of its own, and holds a `RemoteArray` in place of its array. The first
+read of the array fetches it, and the tensor becomes an ordinary one again.
 
-A signal handler or another thread may look meanwhile, and nobody waits for the other: what is in
-the place of the array decides, it is looked at and replaced without a call in between, and
-whoever comes second takes what the first one left. A tensor of the class may hold an array, but no
-other one a `RemoteArray`.
+A signal handler or another thread may read at the same time, and nobody waits: a read tests and
+replaces the held object without a call in between, and a second reader uses the result of the
+first. A tensor of the remote class may hold an array, but no other tensor a `RemoteArray`.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ Fetch = Callable[[], Array]
 
 
 class RemoteArray:
-    """What stands for an array that an engine keeps.
+    """Stands for an array that an engine keeps.
 
-    ``fetch`` gives an array that nobody else holds, or raises; ``node`` is the tensor whose numbers
-    are fetched before a fork.
+    ``fetch`` returns an array that nobody else holds, or raises; ``node`` is the tensor whose
+    numbers are fetched before a fork.
     """
 
     __slots__ = ("fetch",)
@@ -48,7 +47,7 @@ class RemoteArray:
             _offloaded[id(node)] = node
 
 
-# What is in the place of a tensor's array, whatever its class.
+# A tensor's array or `RemoteArray`, whatever its class.
 array_or_remote: Any = Node.__dict__["_array"].__get__
 _offloaded: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 
@@ -62,13 +61,13 @@ def offloaded(leaves: list[Any], arrays: list[RemoteArray]) -> list[Change]:
 
 
 def new_numbers_away(leaves: list[Any], arrays: list[RemoteArray]) -> list[Change]:
-    """Leave the new numbers of tensors with an engine, as `all_new_numbers` gives them arrays."""
+    """Return changes like those of `all_new_numbers`, with the numbers left with an engine."""
     changed = partial(make, map(set_changed, leaves, repeat(nodes.next_seq())))
     return [*offloaded(leaves, arrays), changed]
 
 
 def offload(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
-    """Leave a leaf's numbers with what fetches them, or where none come back, raises."""
+    """Leave a leaf's numbers with a function that fetches them, or that raises."""
     make(together(offloaded([node], [RemoteArray(fetch, node if comes_back else None)])))
 
 
@@ -78,7 +77,7 @@ def is_remote(node: Node) -> bool:
 
 
 def restore(node: Node) -> Array:
-    """Return a tensor's array, fetching it where it is away."""
+    """Return a tensor's array, and fetch it if it is remote."""
     while True:
         now = node._held
         if now.__class__ is not RemoteArray:  # type(now) would be a call
@@ -90,13 +89,13 @@ def restore(node: Node) -> Array:
 
 
 def put_array(node: Node, array: Array) -> None:
-    """Give a tensor that may be away an array of its own."""
+    """Give a tensor that may be remote an array."""
     node._held = array
     restore(node)
 
 
 def _restore_all() -> None:
-    """Fetch everything: a child of this process cannot ask the engine."""
+    """Fetch all remote numbers, before a fork: the child cannot."""
     for node in list(_offloaded.values()):
         restore(node)
 

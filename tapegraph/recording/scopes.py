@@ -1,6 +1,6 @@
-"""What holds inside a ``with`` block: who records, whether gradients flow, which engine runs.
+"""Settings of a ``with`` block: the recorder, whether gradients flow, the engine.
 
-Each lives in a context variable, so threads and asyncio tasks do not see each other's.
+Each is a context variable, so threads and asyncio tasks do not see each other's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Unbegun:
-    """Stands for the recorder of a thread that has not recorded yet: its first use makes one."""
+    """Stands for the recorder of a thread that has not recorded yet; its first use makes one."""
 
     recorder_class: Any = None  # the eager one (`tapegraph.recording.recorder`)
 
@@ -29,7 +29,7 @@ class Unbegun:
         return getattr(RECORDER.get(), name)
 
 
-# What records here: operations, tensors and transforms call it and do not ask which it is.
+# The present recorder, which operations, tensors and transforms call whatever its class.
 RECORDER: ContextVar[Any] = ContextVar("tapegraph_recorder", default=Unbegun())  # noqa: B039 - it is never changed
 recorder = RECORDER.get
 
@@ -49,18 +49,18 @@ class Setting(Generic[T]):
         self.set: Callable[[tuple[tuple[object, T], ...]], object] = self.entered.set
 
     def value(self) -> T:
-        """Return the innermost value that holds here."""
+        """Return the value of the innermost block."""
         entered = self.entered.get()
         return entered[-1][1] if entered else self.default
 
     def enter(self, scope: object, value: T) -> None:
-        """Let a value hold."""
+        """Enter a block with a value."""
         self.set((*self.entered.get(), (scope, value)))
 
     def leave(self, scope: object) -> None:
-        """Take back the last value of a scope: not always the innermost, as generators interleave.
+        """Leave the last block of a scope: not always the innermost, as generators interleave.
 
-        Where the scope is not found, it was entered in another context, which has ended.
+        A scope that is not found was entered in another context, which has ended.
         """
         entered = self.entered.get()
         if entered and entered[-1][0] is scope:
@@ -73,7 +73,7 @@ class Setting(Generic[T]):
 
 
 class Scope(Generic[T]):
-    """A context manager and decorator that gives a setting a value; it may be used often."""
+    """A reusable context manager and decorator that sets a value."""
 
     __slots__ = ("_setting", "_value")
 
@@ -88,7 +88,7 @@ class Scope(Generic[T]):
         self._setting.leave(self)
 
     def __call__(self, fn: F) -> F:
-        """Return the function, in whose own code the setting holds."""
+        """Return a function inside which the setting holds."""
         return _decorated(fn, self)
 
 
@@ -175,7 +175,7 @@ def _set_recording(entered: tuple[tuple[object, bool], ...]) -> None:
     deque(map(ContextVar.set, (RECORDING.entered, RECORDER), values), maxlen=0)
 
 
-# Whether gradients flow: the recorder is one that lets them, or one that does not.
+# Whether gradients flow.
 RECORDING = Setting("tapegraph_recording", default=True)
 RECORDING.set = _set_recording
 BACKEND: Setting[Backend | None] = Setting("tapegraph_use_backend", default=None)
@@ -186,7 +186,7 @@ def no_grad() -> Scope[bool]: ...
 @overload
 def no_grad(fn: F) -> F: ...
 def no_grad(fn: Callable[..., Any] | None = None) -> Any:
-    """Context manager and decorator: what runs inside is computed but not recorded.
+    """Run code without recording, as a context manager or decorator.
 
     Results made inside are constants. ``w -= lr * w.grad`` on a parameter inside changes the
     parameter itself. ``tg.no_grad(fn)`` returns the wrapped function.

@@ -1,4 +1,4 @@
-"""Where gradients are kept: reading, zeroing, and committing those of one backward at once."""
+"""Storage of gradients: read, zero, and commit those of one backward at once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from tapegraph.recording.tape import Tape
 from tapegraph.typed import Array
 
 
-class Kept(NamedTuple):
+class DeferredGradient(NamedTuple):
     """A gradient that an engine holds until it is read."""
 
     dense: Callable[[], Array]
 
 
-# A gradient that was zeroed and not yet read: the next backward stores instead of adding.
+# A zeroed gradient that was not read: the next backward stores instead of adding.
 ZERO = object()
 _commit = Lock()
 
@@ -33,7 +33,7 @@ _commit = Lock()
 def read(node: Node) -> Array | None:
     """Return a node's gradient, or None before the first backward.
 
-    A signal handler or another thread may store one meanwhile: then that is read.
+    A signal handler or another thread may store one meanwhile; that one is then returned.
     """
     while True:
         grad = getattr(node, "_grad", None)
@@ -47,7 +47,7 @@ def read(node: Node) -> Array | None:
 def held(node: Node) -> Any:
     """Return a node's gradient as it is stored: an array, a `RowSparse`, ``ZERO`` or None."""
     grad = getattr(node, "_grad", None)
-    return read(node) if type(grad) is Kept else grad
+    return read(node) if type(grad) is DeferredGradient else grad
 
 
 def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
@@ -76,7 +76,7 @@ def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
             if before is None or before is ZERO:
                 changes.append(partial(set_gradient, node, grad))
                 continue
-            if type(before) is Kept:
+            if type(before) is DeferredGradient:
                 before = read(node)
             if type(before) is np.ndarray:
                 if before.shape != array.shape or before.dtype != array.dtype:
@@ -98,9 +98,9 @@ def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
 
 
 def fitting(op: str, node: Node, grad: Any) -> Any:
-    """Return a gradient of a node, which a user may have reshaped or reinterpreted in place.
+    """Return a node's gradient, which a user may have reshaped or reinterpreted in place.
 
-    :raises RuntimeError: It does not fit any more.
+    :raises RuntimeError: Its shape or dtype is no longer the node's.
     """
     array = node if node._array is None else node._array
     if grad.shape == array.shape and grad.dtype == array.dtype:

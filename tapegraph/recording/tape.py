@@ -1,4 +1,4 @@
-"""The tape of this thread or task: which entries are alive, known weakly."""
+"""The tape of a thread or task: weak references to its live entries."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Tape:
         return [node for node in alive if node._op is not CLEARED]
 
     def recording(self) -> Recording:
-        """Return every live entry and what it reads."""
+        """Return every live entry with its inputs."""
         return linearize(self.live())
 
     def reset(self) -> None:
@@ -108,7 +108,7 @@ def current() -> Tape:
     """Return the tape of this thread or asyncio task, made at its first use.
 
     A task starts with a copy of its creator's context, so the recorder found there may be the
-    creator's: the task that a tape was made for decides.
+    creator's: the tape's own task decides.
     """
     recorder = RECORDER.get()
     if recorder.tape.task is not running_task():

@@ -1,8 +1,4 @@
-"""The numbers of entries: those that are kept, and those that were let go and are computed again.
-
-An entry keeps what derivatives read. Who else reads numbers, to draw or to print them or to feed an
-engine, has them computed.
-"""
+"""The numbers of entries: kept for derivatives, or freed and computed again for other readers."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import line_of, user_line
+from tapegraph.errors import line_of, sentence
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node, new
@@ -24,7 +20,7 @@ RECORDED_AT = attrgetter("_seq")
 
 
 def value_of(x: Any) -> Array:
-    """Return the numbers of an entry. Those that were let go are kept again, once computed.
+    """Return the numbers of an entry; freed numbers are computed again and kept.
 
     :raises RuntimeError: An entry was cleared, or a leaf was changed after it was recorded.
     """
@@ -59,7 +55,7 @@ def _compute(entries: list[Node]) -> None:
 def handle_of(x: Any) -> Any:
     """Return a tensor of an entry, which computes its numbers when they are read.
 
-    What is a tensor, or a number, is returned as it is.
+    A tensor or a number is returned unchanged.
     """
     if type(x) is not Node:
         return x
@@ -73,9 +69,12 @@ def handle_of(x: Any) -> Any:
 def cleared(entry: Node) -> RuntimeError:
     """Return the error of an entry that ``tape_reset()`` has cleared."""
     return RuntimeError(
-        f"backward: a result of shape {entry.shape} recorded at "
-        f"{line_of(entry._code, entry._lasti)} was cleared by tape_reset(); call backward() before "
-        f"tape_reset(), or run the forward again. (at {user_line()})"
+        sentence(
+            "backward",
+            f"a result of shape {entry.shape} recorded at {line_of(entry._code, entry._lasti)} was "
+            "cleared by tape_reset(); call backward() before tape_reset(), or run the forward "
+            "again.",
+        )
     )
 
 
@@ -83,8 +82,10 @@ def stale(leaf: Any, reader: Node) -> RuntimeError:
     """Return the error of a leaf that was changed after an entry had read it."""
     label = f"{leaf.name!r}" if leaf.name else f"of shape {leaf.shape}"
     return RuntimeError(
-        f"backward: {leaf._op.name} {label} was changed after the {reader._op.name} at "
-        f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "
-        "wrong; call backward() before changing it, or run the forward again. "
-        f"(at {user_line()})"
+        sentence(
+            "backward",
+            f"{leaf._op.name} {label} was changed after the {reader._op.name} at "
+            f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "
+            "wrong; call backward() before changing it, or run the forward again.",
+        )
     )

@@ -1,6 +1,7 @@
-"""What computes forwards, and who looks on, at gradients too, such as `tapegraph.anomaly`.
+"""Watchers of operations and gradients, such as `tapegraph.anomaly`, and the kernels of forwards.
 
-NumPy alone computes, unless an engine's kernels were chosen for large arrays or somebody looks on.
+NumPy computes forwards, unless an engine's kernels were chosen for large arrays or there is a
+watcher.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from tapegraph.recording.scopes import RECORDING, Scope, Setting
 
 
 class AskStrong(Exception):
-    """A watcher wants a sweep to be run again with strong zeros: what it saw may be 0 * inf."""
+    """Raised by a watcher: run the sweep again with strong zeros, since a NaN may be 0 * inf."""
 
 
 class AskReal(Exception):
-    """A watcher wants to see a real call of a compiled step, in place of a run of its program."""
+    """Raised by a watcher: make a real call of the compiled step in place of this run."""
 
 
-# What time goes to.
+# The parts of the time.
 FORWARD, TAPE, ENGINE = "forward", "recording", "engine"
 UPDATE, COMPILING = "update", "compiling"
 
 
 class Watcher:
-    """Base class of those who look on; every hook does nothing.
+    """Base class for watchers; every hook is a no-op.
 
-    A place is ``file:line``, ``""`` where there is none, None for the line that the user is at.
+    A place is ``file:line``, ``""`` if there is none, or None for the user's present line.
 
-    :ivar looks: It wants to see each result, which the native engine alone shows.
+    :ivar looks: The watcher needs each result, which only the native engine shows.
     """
 
     looks = False
@@ -41,10 +42,10 @@ class Watcher:
     # Time
 
     def begins(self, part: str, what: str, place: str | None = None) -> None:
-        """Hear that something begins, inside of what goes on."""
+        """Receive the beginning of a nested part."""
 
     def ends(self) -> None:
-        """Hear that what began last has ended, or failed."""
+        """Receive the end, or failure, of the part that began last."""
 
     def passed(
         self,
@@ -56,45 +57,45 @@ class Watcher:
         seconds: float = 0.0,
         results: Sequence[Any] = (),
     ) -> None:
-        """Hear what has gone on since the last hook, or from a time of `time.perf_counter` on.
+        """Receive the time since the last hook, or since a `time.perf_counter`, as that of a part.
 
-        :param results: What a line of a native plan gave.
-        :raises AskReal: It wants to see the step as a real call.
+        :param results: The results of a line of a native plan.
+        :raises AskReal: The watcher needs a real call of the step.
         """
 
     # Numbers
 
     def result(self, what: str, operands: Sequence[Any], result: Any) -> None:
-        """Hear the result of an operation on arrays or `Value`s, or its tangent: None is zero."""
+        """Receive the result of an operation, of arrays or `Value`s, or its tangent or None."""
 
     def added(
         self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any, strong: bool
     ) -> None:
-        """Hear that a rule has given a part of a slot's gradient; of a seed it is none.
+        """Receive the part that a rule has added to a slot's gradient; a seed has no ``by``.
 
-        :raises AskStrong: It wants to see a sweep with ``strong`` zeros, which this one is not.
+        :raises AskStrong: The watcher needs a sweep with strong zeros.
         """
 
     def swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
-        """Hear the gradients of `Value`s, the result's first, before they are added."""
+        """Receive the gradients of `Value`s, the result's first, before they are added."""
 
     def gave(self, engine: str, grads: list[Any], natively: Callable[[], Any]) -> None:
-        """Hear the gradients of an engine other than the native one, which that may check."""
+        """Receive the gradients of an engine other than the native one."""
 
     def updated(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
-        """Hear that a step has computed new numbers of a parameter, and not yet written them."""
+        """Receive the new numbers of a parameter, before an optimizer writes them."""
 
 
 WATCHING: Setting[tuple[Watcher, ...]] = Setting("tapegraph_watching", default=())
 
 
 def is_watched() -> bool:
-    """Return whether each result is to be seen here."""
+    """Return whether a watcher needs each result."""
     watching = WATCHING.value()
     return bool(watching) and any(watcher.looks for watcher in watching)
 
 
-# Of an operation, its arrays and attributes: the result, or None where NumPy is to compute it.
+# Kernels: of an operation, its arrays and attributes the result, or None for NumPy.
 Kernels = Callable[[Op, tuple[Any, ...], Attrs], Any]
 # Empty until others than NumPy's are first chosen, or somebody watches: this is asked at every
 # operation.
@@ -102,7 +103,7 @@ OTHERS: list[Kernels] = []
 
 
 def computed(op: Op, arrays: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
-    """Return an operation's result by the kernels that are chosen here, in front of watchers."""
+    """Return an operation's result by the chosen kernels, and call the watchers."""
     watchers = WATCHING.value()
     if not watchers:
         return _result(op, arrays, attrs)
@@ -134,19 +135,19 @@ def _result(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Any:
 
 
 def recorded() -> None:
-    """Notify watchers that what was computed last has been recorded."""
+    """Tell watchers that the last result has been recorded."""
     for watcher in WATCHING.value():
         watcher.passed(TAPE, "")
 
 
 def none_of_these(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> None:
-    """Leave an operation to NumPy: with it among the kernels, forwards pass by `computed`."""
+    """Leave an operation to NumPy; as a kernel it routes forwards through `computed`."""
 
 
 class Watched:
     """Lets a watcher look on inside a ``with`` block, in its thread or asyncio task.
 
-    :param watcher: Is told of what goes on; several may be, the outermost first.
+    :param watcher: The watcher; several may be active, the outermost first.
     """
 
     def __init__(self, watcher: Watcher) -> None:
@@ -164,5 +165,5 @@ class Watched:
 
 
 def unwatched() -> Scope[tuple[Watcher, ...]]:
-    """Return a scope in which nobody looks on."""
+    """Return a scope without watchers."""
     return Scope(WATCHING, ())

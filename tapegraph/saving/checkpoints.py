@@ -108,7 +108,7 @@ def _check_is_tree(op: str, tree: Pytree) -> None:
 
 def load(
     path: str | os.PathLike[str], into: object = None, *, return_metadata: bool = False
-) -> Pytree:
+) -> Any:
     """Read what `save`, or another program, has written; into a model and optimizers if wanted.
 
     Everything is checked before anything is changed: names, shapes and dtypes must be those of

@@ -1,1 +1,1 @@
-"""The faces of the tape: `Tensor`, `Value`, `Dual`, and operations of a user's own."""
+"""The classes that users hold: `Tensor`, `Value`, `Dual`, and operations of their own."""

@@ -1,4 +1,4 @@
-"""Operators and methods that ndarray has, for everything that computes as an array does."""
+"""Operators and methods of ndarray, for every class that computes like an array."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ A = TypeVar("A", bound="ArrayMethods")
 
 
 class Method(Protocol[P]):
-    """A method: what it gives is of the class that it is called on."""
+    """A method whose result has the class of its object."""
 
     @overload
     def __get__(self, x: None, owner: type, /) -> Method[P]: ...
@@ -96,7 +96,7 @@ def _comparison(name: str, ufunc: np.ufunc) -> Callable[[Any, object], npt.NDArr
 
 
 def formatted(x: Any, array: Any, spec: str) -> str:
-    """Format the only element of an array, or the text of it where the spec is one of texts."""
+    """Format the only element of an array, or its text if the spec is one of texts."""
     if spec and array.size == 1:
         return format(array.item(), spec)
     try:
@@ -108,10 +108,10 @@ def formatted(x: Any, array: Any, spec: str) -> str:
 
 
 class ArrayMethods(OtherLibraries):
-    """The face that `Tensor` and `Dual` share: each recorded operation by its operator or method.
+    """The methods that `Tensor` and `Dual` share: each recorded operation as operator or method.
 
-    Comparisons are by value and give plain arrays; hashing is by identity. Methods take what
-    ndarray's take and do what the function of the same name does.
+    Comparisons are by value and return plain arrays; hashing is by identity. Methods take ndarray's
+    arguments and call the function of the same name.
     """
 
     __slots__ = ()
@@ -190,7 +190,7 @@ class ArrayMethods(OtherLibraries):
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
-    # Refused, by type checkers too: nothing changes in place
+    # In-place methods raise, and type checkers reject them
 
     if not TYPE_CHECKING:
         fill = refused("fill", "Write x = np.full_like(x, value).")
@@ -246,7 +246,7 @@ class ArrayMethods(OtherLibraries):
     @overload
     def reshape(self, *lengths: SupportsIndex) -> Self: ...
     def reshape(self, *lengths: Any) -> Self:
-        """Give another shape, as a tuple or one length an argument; see `tapegraph.reshape`."""
+        """Return another shape, as a tuple or one length per argument; see `tapegraph.reshape`."""
         return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
 
     ravel = _method(shape.ravel)
@@ -332,14 +332,14 @@ class ArrayMethods(OtherLibraries):
     silu = _method(elementwise.silu)
     abs = _method(elementwise.abs)
 
-    # Plain arrays: what carries no gradient
+    # Plain arrays, without a gradient
 
     @overload
     def argmax(self, axis: None = None) -> np.intp: ...
     @overload
     def argmax(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
     def argmax(self, axis: SupportsIndex | None = None) -> Any:
-        """Return where the largest elements are, as a plain array."""
+        """Return the indices of the largest elements, as a plain array."""
         return _numpy.argmax(self, axis)
 
     @overload
@@ -347,7 +347,7 @@ class ArrayMethods(OtherLibraries):
     @overload
     def argmin(self, axis: SupportsIndex) -> npt.NDArray[np.intp]: ...
     def argmin(self, axis: SupportsIndex | None = None) -> Any:
-        """Return where the smallest elements are, as a plain array."""
+        """Return the indices of the smallest elements, as a plain array."""
         return _numpy.argmin(self, axis)
 
     def argsort(self, axis: SupportsIndex | None = -1) -> npt.NDArray[np.intp]:
@@ -355,7 +355,7 @@ class ArrayMethods(OtherLibraries):
         return _numpy.argsort(self, axis)  # type: ignore[no-any-return]
 
     def nonzero(self) -> tuple[npt.NDArray[np.intp], ...]:
-        """Return where the elements are not zero, as plain arrays."""
+        """Return the indices of non-zero elements, as plain arrays."""
         return numpy_functions.detached(self).nonzero()  # type: ignore[no-any-return]
 
     @overload
@@ -369,7 +369,7 @@ class ArrayMethods(OtherLibraries):
     def searchsorted(
         self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
     ) -> Any:
-        """Return where elements would be inserted, as a plain array."""
+        """Return the indices at which to insert elements, as a plain array."""
         return _numpy.searchsorted(self, v, side, sorter)
 
     @overload

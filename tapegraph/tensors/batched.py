@@ -1,7 +1,7 @@
-"""`Batched`: one example of many, which all compute at once.
+"""`Batched`: one example of many that compute together.
 
 Inside `tg.vmap` the function sees the shapes of one example. An operation belongs to the highest
-level among its operands, of batching or of forward mode; everything else is the same for all
+level among its operands, of batching or of forward mode; all other operands are shared by the
 examples of that level.
 """
 
@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegraph.batching.rules import BatchedCall, batching_rule
-from tapegraph.errors import ConcretizationError, message, warn
+from tapegraph.errors import ConcretizationError, message, sentence, warn
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import operand
 from tapegraph.tensors.array_methods import ArrayMethods
 
 
 class SlowBatchingWarning(RuntimeWarning):
-    """An operation without a batching rule runs on one example after another."""
+    """An operation without a batching rule runs one example at a time."""
 
 
 class Batched(ArrayMethods):
@@ -53,9 +53,11 @@ class Batched(ArrayMethods):
         call = BatchedCall(op, xs, batched, dict(attrs), size, tag)
         rule = batching_rule(op)
         if rule is None:
-            fix = "Give tg.defop a batch=."
-            received = "an operation without a batching rule, which runs one example at a time"
-            warn(message(f"vmap: {name}", received, "one with a rule", fix), SlowBatchingWarning)
+            text = (
+                "the operation has no batching rule and runs one example at a time. Pass batch= "
+                "to tg.defop."
+            )
+            warn(sentence(f"vmap: {name}", text), SlowBatchingWarning)
             rule = BatchedCall.one_by_one
         out = rule(call)
         return tuple(Batched(x, tag) for x in out) if op.several else Batched(out, tag)
@@ -99,12 +101,14 @@ class Batched(ArrayMethods):
     def __repr__(self) -> str:
         return f"<one of {self.inner.shape[0]} examples, of shape {self.shape} and {self.dtype}>"
 
-    # What is of one example alone
+    # Not possible for one example
 
     def _one_number(self, *args: Any, **options: Any) -> NoReturn:
-        fix = "Write tg.where(condition, a, b) for a choice, or return the tensor."
-        received = f"a value that each of {self.inner.shape[0]} examples has its own of"
-        raise ConcretizationError(message("vmap", received, "operations on tensors", fix))
+        text = (
+            f"the value differs between {self.inner.shape[0]} examples, so it has no plain number. "
+            "Write tg.where(condition, a, b) for a choice, or return the tensor."
+        )
+        raise ConcretizationError(sentence("vmap", text))
 
     __bool__ = __float__ = __int__ = __complex__ = __index__ = __array__ = _one_number
     __format__ = _one_number
@@ -112,11 +116,13 @@ class Batched(ArrayMethods):
     data = property(_one_number)
 
     def backward(self, seed: Any = None) -> NoReturn:
-        """Refuse: a gradient of each example is no gradient of a parameter."""
-        fix = "Write tg.grad(f) inside vmap, or call backward() on what vmap returns."
-        received = "a result of one example"
-        raise RuntimeError(message("backward", received, "one outside of vmap", fix))
+        """Raise: the gradient of one example is no gradient of a parameter."""
+        text = (
+            "vmap does not support backward() of one example. Write tg.grad(f) inside vmap, or "
+            "call backward() on the result of vmap."
+        )
+        raise RuntimeError(sentence("backward", text))
 
     def __setitem__(self, key: Any, value: Any) -> NoReturn:
-        received, fix = "an assignment to elements of an example", "Use np.where or np.concatenate."
-        raise TypeError(message("setitem", received, "a new tensor", fix))
+        text = "elements of a tensor cannot be assigned. Use np.where or np.concatenate."
+        raise TypeError(sentence("setitem", text))

@@ -1,4 +1,4 @@
-"""Operations of the user's own: a forward on arrays and its rules, from any library."""
+"""Operations of the user's own: a forward on arrays, and its rules."""
 
 from __future__ import annotations
 
@@ -66,31 +66,30 @@ def defop(
         tensors by its own name too from then on.
     :param vjp: The gradient rule, on arrays. ``vjp(g, y, *arrays, **attrs)``, where ``g`` is the
         gradient with respect to the result ``y``, returns the one input's gradient, or a tuple with
-        one per input, None for none. A tuple of such rules, one per input, computes only what is
-        asked for; None marks an input that has no gradient. Multiply ``g`` by the derivative, so
-        that zeros of ``g`` stay zero where the derivative is not finite. A gradient has the shape
-        of its input, or of ``y`` where that is the input's broadcast: it is summed back.
+        one per input, None for no gradient. With a tuple of such rules, one per input, only the
+        needed ones run; None marks an input that has no gradient. Multiply ``g`` by the derivative,
+        so that zeros of ``g`` stay zero where the derivative is not finite. A gradient has the
+        shape of its input, or of ``y`` if the input was broadcast: it is summed back.
     :param jvp: The tangent rule, for `jvp` and `grad`: ``jvp(tangents, y, *inputs, **attrs)``,
         written with operations on tensors; the tangent of a constant input is None.
     :param lowering: The forward in TensorFlow, ``lowering(*tensors, **attrs)``, which TensorFlow
         differentiates. Without one, tapes that hold the operation run in the native engine.
     :param batch: The rule for `vmap`, ``batch(batched, *inputs, **attrs)``, written with operations
-        on tensors: ``batched`` says which inputs hold many examples, along their first axis, and so
-        does the result. ``"elementwise"`` where inputs broadcast example by example. Without one
-        examples run one after another, and a `SlowBatchingWarning` says so.
-    :param name: Its name on the tape and in messages; the function's own where not given.
-    :param takes_complex: The forward takes or gives complex numbers, and the rules are written for
-        them. ``vjp`` takes and gives gradients that point where a real result rises, ``dL/dx + i
-        dL/dy``: of a holomorphic f it is ``g * conj(f'(z))``. ``jvp`` gives ``f'(z) dz``, or the
-        real-linear map. Of the gradient by a real input the real part counts. Without it complex
-        numbers are refused.
-    :returns: Callable. Takes the forward's arguments and returns a `Tensor`, or a `Dual`; a
-        decorator where ``forward`` is not given.
+        on tensors: ``batched`` says which inputs hold many examples, along their first axis, and
+        the result does too. ``"elementwise"`` if inputs broadcast example by example. Without a
+        rule examples run one after another, with a `SlowBatchingWarning`.
+    :param name: The name on the tape and in messages; the function's own if not given.
+    :param takes_complex: Forward and rules support complex numbers; otherwise these raise. ``vjp``
+        takes and returns gradients that point where a real result rises, ``dL/dx + i dL/dy``: for a
+        holomorphic f, ``g * conj(f'(z))``. ``jvp`` returns ``f'(z) dz``, or the real-linear map.
+        For a real input the real part of the gradient counts.
+    :returns: Callable with the forward's arguments; returns a `Tensor`, or a `Dual`. A decorator if
+        ``forward`` is not given.
     :raises TypeError: A part is not callable, or the forward has an optional positional parameter.
         When called: a number is complex without ``takes_complex``.
-    :raises ValueError: The name is taken by another function; the same one again (a notebook cell
-        that is run twice) replaces it. When called: the function's result, or at ``backward`` a
-        gradient, is no float array of the right shape.
+    :raises ValueError: The name belongs to another function; the same function again (a notebook
+        cell that runs twice) replaces the operation. When called: the function's result, or at
+        ``backward`` a gradient, is no float array of the right shape.
 
     >>> @tg.defop(vjp=lambda g, y, x, *, rate: g * y * rate)
     ... def growth(x, *, rate):
@@ -179,7 +178,7 @@ _FORWARDS: dict[str, Fun] = {}
 
 
 def _is_same(a: Fun, b: Fun) -> bool:
-    """Return whether two functions are one definition, perhaps run twice."""
+    """Return whether two functions come from one definition, perhaps run twice."""
     if a is b:
         return True
     names = [(getattr(f, "__module__", None), getattr(f, "__qualname__", None)) for f in (a, b)]
@@ -191,7 +190,7 @@ def _is_same(a: Fun, b: Fun) -> bool:
 
 
 class _Parameters:
-    """The signature of a forward: its number of arrays, None for any, and attribute defaults."""
+    """The number of arrays that a forward takes, None for any, and its attributes' defaults."""
 
     def __init__(self, name: str, forward: Fun) -> None:
         self.name = name
@@ -220,7 +219,7 @@ class _Parameters:
         self.arrays = None if variadic else count
 
     def check_taken_by(self, rule: Any, argument: str, before: tuple[str, ...]) -> None:
-        """Refuse a rule that cannot be called with the forward's arguments after its own."""
+        """Raise if a rule cannot take the forward's arguments after its own."""
         if self.arrays is None or self.attrs is None:
             return
         try:
@@ -238,7 +237,7 @@ class _Parameters:
             raise TypeError(message("defop", received, expected, f"({error}.)")) from None
 
     def matched(self, arrays: tuple[DuckArray, ...], given: dict[str, Any]) -> dict[str, Any]:
-        """Return all attributes, in one order, or raise for arguments that do not fit."""
+        """Return all attributes in one order; raise for arguments that do not match."""
         if not arrays or (self.arrays is not None and len(arrays) != self.arrays):
             expected = "at least one" if self.arrays is None else str(self.arrays)
             raise TypeError(message(self.name, f"{len(arrays)} positional arrays", expected))
@@ -262,7 +261,7 @@ class _Parameters:
 
 
 def _operands(name: str, values: tuple[DuckArray, ...]) -> tuple[DuckArray, ...]:
-    """Return what was passed as tensors and foreign objects; numbers take the arrays' precision."""
+    """Return the arguments as tensors and foreign objects; numbers take the arrays' precision."""
     operands = [
         x if type(x) is complex else operand(name, x, f"argument {i}") for i, x in enumerate(values)
     ]
@@ -274,7 +273,7 @@ def _operands(name: str, values: tuple[DuckArray, ...]) -> tuple[DuckArray, ...]
 
 
 def _arguments(*arrays: DuckArray) -> list[Array]:
-    """View arrays so that a function that writes into its argument fails, and harms nothing."""
+    """Return read-only views, so that a function that writes into its argument fails harmlessly."""
     return [read_only(np.asanyarray(x)) for x in arrays]  # of no axes it may be a NumPy number
 
 
@@ -284,7 +283,7 @@ def _real_numbers_alone(name: str, received: str) -> TypeError:
 
 
 def _result(name: str, forward: Fun, takes_complex: bool, *arrays: Array, **attrs: Any) -> Array:
-    """Run a user's forward, and return its result as an array that shares no memory."""
+    """Run a user's forward, and return its result as an array with its own memory."""
     token = OPERATION.set(name)
     try:
         out = forward(*_arguments(*arrays), **attrs)
@@ -316,9 +315,9 @@ def _gradients(
     *arrays: Array,
     **attrs: Any,
 ) -> tuple[DuckArray, ...]:
-    """Run a user's gradient rule, and refuse what is no gradient of its inputs.
+    """Run a user's gradient rule, and check the gradients.
 
-    Sweeps carry conjugates of cotangents; the rule takes and gives what `backward` does.
+    Sweeps carry conjugates of cotangents; the rule takes and returns `backward`'s convention.
     """
     arguments = _arguments(_conjugated(g), y, *arrays)
     if isinstance(vjp, tuple):

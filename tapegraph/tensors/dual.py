@@ -1,6 +1,6 @@
 """`Dual` numbers, which carry a derivative along with a value.
 
-An operation on duals belongs to the highest tag among its inputs; everything else is a constant to
+An operation on duals belongs to the highest tag among its inputs; other inputs are constants to
 that level, so nested derivatives never mix.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.engines import registry
-from tapegraph.errors import message
+from tapegraph.errors import message, sentence
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.node import as_leaf
@@ -37,7 +37,7 @@ class Dual(ArrayMethods):
 
     :param primal: The value; numbers, integers and lists become float64.
     :param tangent: The derivative, of the primal's shape.
-    :param tag: The level it belongs to.
+    :param tag: Its level.
     :ivar primal, tangent: The two parts; duals where levels are nested.
     :ivar tag: The level.
     :raises TypeError: A part is not numeric, or is a `Value`.
@@ -67,7 +67,7 @@ class Dual(ArrayMethods):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
-        """Run the operation ``name`` on the values, and its tangent rule beside it."""
+        """Run the operation ``name`` on the values, and its tangent rule on the tangents."""
         op, rule = _rule(name)
         operands = [_operand(name, x) for x in inputs]
         tag = max(x.tag for x in operands if type(x) is Dual)
@@ -122,12 +122,12 @@ class Dual(ArrayMethods):
         return self.detach().item(*index)
 
     def numpy(self) -> Array:
-        """Return the value as an ordinary array of its own memory."""
+        """Return the value as an ordinary array with its own memory."""
         return np.array(_array_under(self))
 
     @property
     def _value(self) -> Any:
-        """The value, by the name that it has in autograd's boxes; a number where it is 0-d."""
+        """The value, as autograd's boxes name it; a number if it is 0-d."""
         return self.numpy()[()]
 
     def detach(self) -> Tensor:
@@ -160,12 +160,12 @@ class Dual(ArrayMethods):
             raise lost_gradients.not_a_number("Dual", "int", "dual.item()")
 
         def tolist(self) -> NoReturn:
-            """Refuse: numbers carry no derivative."""
+            """Raise: numbers carry no derivative."""
             raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
-            received, fix = "an assignment to elements of a Dual", "Use np.where or np.concatenate."
-            raise TypeError(message("setitem", received, "a new dual", fix))
+            text = "elements of a Dual cannot be assigned. Use np.where or np.concatenate."
+            raise TypeError(sentence("setitem", text))
 
 
 def _dual(out: Any, tangent: Any, tag: int) -> Any:
@@ -174,7 +174,7 @@ def _dual(out: Any, tangent: Any, tag: int) -> Any:
 
 
 def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
-    """Make a dual of parts that are known to fit."""
+    """Make a dual of parts that match."""
     out = object.__new__(Dual)
     out.primal = primal
     out.tangent = tangent
@@ -190,7 +190,7 @@ def _tangent(
     primals: tuple[Any, ...],
     attrs: Attrs,
 ) -> Any:
-    """Run a tangent rule. Its slopes may be infinite where a zero absorbs them: nobody is told."""
+    """Run a tangent rule without warnings: slopes may be infinite where a zero absorbs them."""
     watchers = WATCHING.value()
     if not watchers:
         return rule(tangents, out, *primals, **attrs)
@@ -211,9 +211,8 @@ def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
     if op.rules.jvp is None and op.rules.recorded is not None:
         return op, registry.engine(registry.NATIVE).tangent_rule(op)
     if op.rules.jvp is None:
-        fix = "Add jvp= to tg.defop, or use tg.backward."
-        expected = "an operation with a forward-mode rule"
-        raise NotImplementedError(message(name, "a Dual", expected, fix))
+        text = "the operation has no forward-mode rule. Pass jvp= to tg.defop, or use tg.backward."
+        raise NotImplementedError(sentence(name, text))
     return op, op.rules.jvp
 
 
@@ -230,7 +229,7 @@ def parts(x: Any, tag: int) -> tuple[Any, Any]:
 
 
 def _spread(tangent: Any, out: Any) -> Any:
-    """Give a tangent the shape and dtype of its value, where an operand was broadcast."""
+    """Broadcast a tangent to the shape and dtype of its value."""
     if tangent.dtype.kind == "c" and out.dtype.kind != "c":
         tangent = real(tangent)
     if tangent.shape == out.shape and tangent.dtype == out.dtype:
@@ -239,7 +238,7 @@ def _spread(tangent: Any, out: Any) -> Any:
 
 
 def lifted(op: str, x: Any, argument: str) -> Any:
-    """Return what a user passed as a Tensor or Dual of floats."""
+    """Return a user's argument as a Tensor or Dual of floats."""
     if isinstance(x, Value):
         fix = "A Value is differentiated by its own backward()."
         raise TypeError(message(op, f"a Value for {argument!r}", "a number or an array", fix))
@@ -250,7 +249,7 @@ def lifted(op: str, x: Any, argument: str) -> Any:
 
 
 def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
-    """Return a tangent as `lifted` does, in its primal's dtype and of its shape."""
+    """Return a tangent as `lifted` does, in its primal's dtype and shape."""
     t = lifted(op, x, argument)
     if t.shape != primal.shape:
         received = f"{argument} of shape {t.shape} for a primal of shape {primal.shape}"
@@ -264,7 +263,7 @@ def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
 def _array_under(x: Any) -> Array:
     """Return the array under all levels.
 
-    :raises ConcretizationError: The program that it belongs to is captured.
+    :raises ConcretizationError: It belongs to a program that is captured.
     """
     return np.asarray(detached(under(x)))
 

@@ -1,4 +1,4 @@
-"""The calls of `vmap` that go on: a level each, which the recorder of the scope knows."""
+"""The active calls of `vmap`: a level each, known to the scope's recorder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.errors import ConcretizationError, message
+from tapegraph.errors import ConcretizationError, sentence
 from tapegraph.ops.shape import alias, broadcast_to
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import is_batched
@@ -22,9 +22,9 @@ from tapegraph.tensors.tensor import Tensor
 class Level(NamedTuple):
     """One call of `vmap`.
 
-    :ivar tag: What tells its values from those of other levels; an inner level's is larger.
-    :ivar size: How many examples it has.
-    :ivar randomness: What drawing random numbers does: "error", "different" or "same".
+    :ivar tag: Its tag; an inner level's is larger.
+    :ivar size: The number of its examples.
+    :ivar randomness: The effect of drawing random numbers: "error", "different" or "same".
     """
 
     tag: int
@@ -61,12 +61,12 @@ def entered_again(tag: int, size: int) -> Iterator[Level]:
 
 
 class ExamplesRecorder:
-    """Records inside of `vmap`: what the recorder outside does, with values of many examples.
+    """Records inside of `vmap` for the recorder outside, with values of many examples.
 
-    As in a program that is captured, what is computed from them is recorded, without a gradient
-    too, and their numbers do not become plain ones.
+    As in a capture, results computed from examples are recorded, also without a gradient, and their
+    numbers cannot become plain ones.
 
-    :ivar levels: The calls of `vmap` that go on here, the innermost last.
+    :ivar levels: The active calls of `vmap`, the innermost last.
     """
 
     def __init__(self, outer: Any, level: Level) -> None:
@@ -87,14 +87,14 @@ class ExamplesRecorder:
         return ExamplesRecorder(self._outer.where_gradients_flow(flows), self._level)
 
     def records(self, *values: Any) -> bool:
-        """Return whether one of the values, or of those in lists and tuples, is recorded here."""
+        """Return whether a value, or one inside lists and tuples, is recorded here."""
         return any(map(is_batched, values)) or self._outer.records(*values)
 
     def read(self, value: Any, conversion: str, fix: str) -> None:
-        """Refuse to make a plain number of one example's."""
+        """Raise if one example's number would become a plain one."""
         if is_batched(value):
-            received = "the numbers of one example of many"
-            raise ConcretizationError(message(conversion, received, "tensors", fix))
+            text = f"the value differs between the examples of vmap. {fix}"
+            raise ConcretizationError(sentence(conversion, text))
         self._outer.read(value, conversion, fix)
 
     def draw(
@@ -103,8 +103,11 @@ class ExamplesRecorder:
         """Draw random numbers for all examples, in the order of a loop, or the same for all."""
         level = self._level
         if level.randomness == "error":
-            fix = 'Write tg.vmap(f, randomness="different"), or "same" for one draw for all.'
-            raise RuntimeError(message(op, "a draw inside of vmap", "one outside of it", fix))
+            text = (
+                "vmap does not say how to draw random numbers. Write "
+                'tg.vmap(f, randomness="different"), or "same" for one draw for all examples.'
+            )
+            raise RuntimeError(sentence(op, text))
         if level.randomness == "same":
             return self._outer.draw(op, draw, dtype, by)
         numbers = self._outer.draw(op, lambda: [draw() for _ in range(level.size)], dtype, by)
@@ -113,14 +116,14 @@ class ExamplesRecorder:
 
 
 def of_each_example(x: Any) -> Any:
-    """Return a value with the examples of every call of `vmap` that goes on here."""
+    """Return a value with the examples of every active call of `vmap`."""
     for level in recorder().levels:
         x = at_level(x, level)
     return x
 
 
 def at_level(x: Any, level: Level) -> Any:
-    """Return a value with the examples of a level, along which one that has none repeats."""
+    """Return a value with the examples of a level, repeated if it has none."""
     if type(x) is Batched and x.tag >= level.tag:
         return x if x.tag == level.tag else Batched(at_level(x.inner, level), x.tag)
     if type(x) is Dual and x.tag > level.tag:
@@ -129,7 +132,7 @@ def at_level(x: Any, level: Level) -> Any:
 
 
 def levels_of(*values: Any) -> list[Level]:
-    """Return the levels of which some of the values have examples, the innermost last."""
+    """Return the levels whose examples some of the values have, the innermost last."""
     tags: set[int] = set()
     left = list(values)
     for x in left:  # grows while it is walked
@@ -142,7 +145,7 @@ def levels_of(*values: Any) -> list[Level]:
 
 
 def leaf_of_examples(array: Any, levels: Sequence[Level]) -> tuple[Any, Tensor]:
-    """Return an array as a leaf of each example of some levels, and the tensor of all of them."""
+    """Return an array as a leaf of each example of some levels, and the tensor of all examples."""
     sizes = [level.size for level in levels]
     inside = leaf = alias(as_leaf(np.array(np.broadcast_to(array, (*sizes, *array.shape)))))
     for level in levels:

@@ -1,7 +1,7 @@
-"""What ``tensor.data`` hands out: an array whose writes the tape knows of.
+"""The array ``tensor.data``, whose writes the tape notices.
 
-Writing to a leaf goes through and marks the leaf as changed, so that a graph recorded before
-refuses to differentiate instead of using the new numbers. Writing to a result is refused.
+A write to a leaf marks the leaf as changed, so that a graph recorded before raises instead of using
+the new numbers. A write to a result is an error.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import message
+from tapegraph.errors import sentence
 from tapegraph.recording.node import Node, is_leaf
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array
 
 
 class GuardedArray(np.ndarray[Any, Any]):
-    """A read-only view of a tensor's array; what is computed from it is an ordinary ndarray."""
+    """A read-only view of a tensor's array; operations on it return ordinary ndarrays."""
 
     _owner: Node | None
 
     def __array_finalize__(self, source: Any) -> None:
-        # Views of the view keep the tensor; copies own their memory and are free.
+        # Views of the view refer to the tensor; copies own their memory and are not guarded.
         view = self.base is not None and not self.flags.writeable
         self._owner = getattr(source, "_owner", None) if view else None
 
@@ -67,11 +67,11 @@ class GuardedArray(np.ndarray[Any, Any]):
         self[...] = ordered
 
     def copy(self, order: Any = "C") -> Any:
-        """Return an ordinary array of its own memory."""
+        """Return an ordinary array with its own memory."""
         return np.array(self, order=order)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Export a copy: who takes the memory itself could write to it unseen."""
+        """Export a copy: the consumer could write to the memory itself unnoticed."""
         return self.copy().__dlpack__(**options)
 
     def __copy__(self) -> Any:
@@ -101,7 +101,7 @@ def guarded(node: Node) -> Array:
 def is_whole(node: Node, value: Any) -> bool:
     """Return whether an array is ``node.data`` itself, as ``node.data += 1`` stores it back.
 
-    Another view of it (its transpose, a part, its reverse) holds other numbers at each place.
+    Another view (the transpose, a part, the reverse) has other numbers at each index.
     """
     array = node._array
     return (
@@ -125,10 +125,14 @@ def _base(view: Array) -> Any:
 def _check_writable(owner: Node, view: Array) -> None:
     label = f"{owner.name!r}" if owner.name else f"of shape {owner._array.shape}"
     if not is_leaf(owner):
-        received = f"a write to the result {label} of {(owner._entry or owner)._op.name}"
-        fix = "Change a copy: tensor.data.copy()."
-        raise ValueError(message("data", received, "writes to parameters and constants only", fix))
+        text = (
+            f"the result {label} of {(owner._entry or owner)._op.name} is read-only; only "
+            "parameters and constants can be written. Change a copy: tensor.data.copy()."
+        )
+        raise ValueError(sentence("data", text))
     if _base(view) is not owner._array:
-        received = f"a write to an earlier array of {owner._op.name} {label}"
-        fix = "Read tensor.data again after assign() or an optimizer's step."
-        raise ValueError(message("data", received, "the present one", fix))
+        text = (
+            f"the array is no longer that of {owner._op.name} {label}. Read tensor.data again "
+            "after assign() or an optimizer's step."
+        )
+        raise ValueError(sentence("data", text))

@@ -1,4 +1,4 @@
-"""The parameters of a model, whatever it is made of, by name; and zeroing their gradients."""
+"""Find the parameters of a model by name, and zero their gradients."""
 
 from __future__ import annotations
 
@@ -21,25 +21,24 @@ _EXPECTED = "a dict, list, tuple or object that holds parameters"
 class Parameters(dict[str, "Tensor | Value"]):
     """Parameters by name, each of them once.
 
-    :ivar tied: The further names of those that stand in several places, by each the name that
-        counts.
+    :ivar tied: Further names of parameters in several places, mapped to the first name.
     """
 
     tied: dict[str, str]
 
 
 def parameters(model: object) -> Parameters:
-    """Return the parameters of a model, by the dotted path of each.
+    """Return the parameters of a model by their dotted paths.
 
     A model is a dict, list, tuple or object with attributes, or any nesting of them. Numbers,
     constants, arrays and functions in it are passed over. A parameter that stands in several places
     is one, by its first name; the result's ``tied`` has the others.
 
-    :param model: What holds leaves made by `param` or `Value`.
+    :param model: An object that holds leaves made by `param` or `Value`.
     :returns: Dict of str to Tensor or Value in the order of the model, with an attribute ``tied``:
         a dict of further names to first.
     :raises TypeError: The model is itself a tensor or a number; a dict, list or tuple holds a
-        result in a parameter's place; or a key in the path of a parameter is no string.
+        result in place of a parameter; or a key in the path of a parameter is no string.
     :raises ValueError: Two parameters have one path, as ``{"a.b": w, "a": {"b": v}}``.
 
     >>> from types import SimpleNamespace as Layer
@@ -54,7 +53,7 @@ def parameters(model: object) -> Parameters:
 
 
 def collected(op: str, model: object) -> Parameters:
-    """Return the parameters of a model, on behalf of another function."""
+    """Return the parameters of a model, for another function."""
     if isinstance(model, (Node, Value)):
         raise TypeError(message(op, kind_of(model), _EXPECTED, "Write [w]."))
     for path, leaf in leaves(model):
@@ -78,14 +77,14 @@ def collected(op: str, model: object) -> Parameters:
 
 
 def is_parameter(p: Any) -> bool:
-    """Return whether it is a leaf that gradients flow to."""
+    """Return whether a value is a leaf that gradients flow to."""
     if isinstance(p, Node):
         return p._requires_grad and is_leaf(p)
     return isinstance(p, Value) and not p.args
 
 
 def is_result(p: Any) -> bool:
-    """Return whether it was computed from a parameter."""
+    """Return whether a value was computed from a parameter."""
     if isinstance(p, Node):
         return p._requires_grad and not is_leaf(p)
     return isinstance(p, Value) and bool(p.args)
@@ -94,8 +93,8 @@ def is_result(p: Any) -> bool:
 def zero_grad(params: object = None) -> None:
     """Set gradients to zero.
 
-    :param params: What to zero: tensors, or all that `parameters` finds in a model; every live
-        parameter on this thread's tape where not given. The tape itself is not touched.
+    :param params: Tensors, or a model whose parameters `parameters` finds; if not given, every live
+        parameter on this thread's tape. The tape itself does not change.
 
     >>> x = tg.param(2.0)
     >>> (x * x).backward()
@@ -116,14 +115,14 @@ def zero_grad(params: object = None) -> None:
 
 
 def listed(params: Any) -> Any:
-    """Return what an iterator or view gives as a list, and anything else as it is."""
+    """Return an iterator or view as a list, and anything else unchanged."""
     if isinstance(params, (Node, Value)) or parts_of(params) is not None:
         return params
     return list(params) if isinstance(params, Iterable) else params
 
 
 def direct(params: Any) -> list[Any] | None:
-    """Return what a list or dict holds where that is tensors themselves, None of a model."""
+    """Return the tensors in a list or dict, or None for a model."""
     if isinstance(params, Mapping):
         members = list(params.values())
         return members if all(isinstance(p, (Node, Value, np.ndarray)) for p in members) else None

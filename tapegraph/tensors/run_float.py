@@ -1,4 +1,4 @@
-"""`RunFloat`: a Python float of a captured step that every run gives anew."""
+"""`RunFloat`: a Python float that may differ in each run of a compiled step."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _FUNCTIONS = f"Write np.sqrt(k) for math.sqrt(k), and so on, or read it outside.
 
 
 class RunFloat(ArrayMethods):
-    """A float that every run gives anew; with arrays it computes as a Python number does.
+    """A float that may differ in each run; with arrays it computes like a Python number.
 
-    What Python makes of such numbers is a `RunFloat` too. One that stands in an attribute can be
-    met by code outside the capture, in another thread: there it is a float.
+    Python's arithmetic with such numbers returns a `RunFloat` too. Code outside the capture, in
+    another thread, may find one in an attribute: there it is a float.
 
-    :param source: What gives and computes such numbers: the `Inputs` of a captured call, or the
-        `NumberRecorder` of what its Values compute.
+    :param source: Computes such numbers: the `Inputs` of a captured call, or the `NumberRecorder`
+        of its Values.
     :param place: Its place in the source.
     """
 
@@ -49,19 +49,19 @@ class RunFloat(ArrayMethods):
 
     @property
     def number(self) -> float:
-        """That of this call."""
+        """The number in this call."""
         return self.source.number(self.place)  # type: ignore[no-any-return]
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """float: where the function asks by ``isinstance``, it goes the way of its eager calls."""
+        """float: ``isinstance`` tests decide as in eager calls."""
         return float
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
         """Run an operation with the number as an array of the others' dtype."""
         given = tuple(map(_as_met, inputs))
-        operands = tuple(numpy_functions.met_with(x, given) for x in given)
+        operands = tuple(numpy_functions.promote_runtime_floats(x, given) for x in given)
         call = ELEMENTWISE.get(name)
         return call(*operands) if call else apply(OPS[name], operands, dict(attrs))
 
@@ -85,7 +85,7 @@ class RunFloat(ArrayMethods):
 
     @property
     def is_outside(self) -> bool:
-        """Whether it is met outside of its capture, where it is a plain number."""
+        """Whether the code runs outside its capture, where it is a plain number."""
         capture = recorder().capture
         while capture is not None and capture is not self.source.capture:
             capture = capture.outer
@@ -93,11 +93,11 @@ class RunFloat(ArrayMethods):
 
     @property
     def may_be_read(self) -> bool:
-        """Whether it may become a plain number after all."""
+        """Whether it may become a plain number."""
         return self.source.may_be_read(self.place) or self.is_outside
 
     def read(self, conversion: str, fix: str = _ARRAYS) -> float:
-        """Return the plain number, and remember that it was read, if that was by the function."""
+        """Return the plain number, and record the read if the function made it."""
         if self.is_outside or in_handler(self.source.capture.frame):
             return self.number
         if not self.may_be_read:
@@ -125,7 +125,7 @@ class RunFloat(ArrayMethods):
         return _as_met(self)
 
     def conjugate(self) -> Any:
-        """Return the number itself, as of a float."""
+        """Return the number itself, as a float does."""
         return _as_met(self)
 
     __pos__ = conjugate
@@ -152,14 +152,14 @@ class RunFloat(ArrayMethods):
 
 
 def _as_met(value: Any) -> Any:
-    """Return a number outside of its capture as a plain one, in lists and tuples too."""
+    """Return a number outside its capture as a plain one, in lists and tuples too."""
     if type(value) in (list, tuple):
         return type(value)(map(_as_met, value))
     return value.number if type(value) is RunFloat and value.is_outside else value
 
 
 def _computed(name: str, operands: tuple[Any, ...]) -> Any:
-    """Return what Python makes of numbers, None where one of them is no number."""
+    """Return the result of Python's arithmetic on numbers, or None if one is no number."""
     for x in operands:
         if type(x) is RunFloat:
             try:
@@ -172,7 +172,7 @@ def _computed(name: str, operands: tuple[Any, ...]) -> Any:
 
 
 def _complex(operands: tuple[Any, ...]) -> complex:
-    """Return a power that is complex, as plain numbers: where it is a float it is fed."""
+    """Return a complex power as plain numbers."""
     base, exponent = (x.number if type(x) is RunFloat else x for x in operands)
     floats = [x for x in operands if type(x) is RunFloat]
     if not all(x.may_be_read for x in floats):
@@ -185,7 +185,7 @@ def _complex(operands: tuple[Any, ...]) -> complex:
 
 
 def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
-    """Make the method of an operator: Python's arithmetic among numbers, and else an operation."""
+    """Make an operator's method: Python's arithmetic among numbers, else an operation."""
     method = f"__r{name}__" if reflected else f"__{name}__"
     operation: Any = getattr(ArrayMethods, method)
 
@@ -205,7 +205,7 @@ def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
 
 
 def _comparison(name: str) -> Callable[..., Any]:
-    """Make the method of a comparison: Python's among numbers that may be read."""
+    """Make a comparison's method, among numbers that may be read."""
     operation: Any = getattr(ArrayMethods, name)
 
     def compare(self: RunFloat, other: Any) -> Any:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from tapegraph import markup
 from tapegraph.arrays.buffers import own
 from tapegraph.differentiation.backward import backward
-from tapegraph.errors import message, user_frame
+from tapegraph.errors import message, sentence, user_frame
 from tapegraph.ops import elementwise, linalg
 from tapegraph.recording import lost_gradients, stored
 from tapegraph.recording.node import Node, is_leaf, numeric
@@ -60,7 +60,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @property
     def data(self) -> Array:
-        """The value; the tape sees what is written into a leaf's, and a result's is read-only."""
+        """The value; the tape notices writes into a leaf's, and a result's is read-only."""
         recorder().read(self, "data", _DATA)
         return guarded(self)
 
@@ -71,9 +71,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @property
     def grad(self) -> Array | None:
-        """The gradient added up so far, of the tensor's shape and dtype; None before any.
+        """The accumulated gradient, of the tensor's shape and dtype; None before the first.
 
-        A result has one only after `retain_grad`; reading it before is warned of.
+        A result has one only after `retain_grad`; reading it before gives a warning.
         """
         return recorder().gradient(self)  # type: ignore[no-any-return]
 
@@ -108,7 +108,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @property
     def _computed(self) -> Any:
-        """The entry of the operation that made it, also where that has several outputs."""
+        """The entry of the operation that made it, also for several outputs."""
         entry = self._entry or self
         return entry._inputs[0] if entry._op is PART else entry
 
@@ -119,7 +119,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     @property
     def inputs(self) -> tuple[Tensor | float, ...]:
-        """The tensors and Python numbers it was computed from."""
+        """The tensors and Python numbers that it was computed from."""
         return tuple(map(handle_of, self._computed._inputs))
 
     @property
@@ -130,9 +130,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
         """Return an element as a Python number.
 
-        :param index: Where it is, as `numpy.ndarray.item` takes it; without it there is one only.
+        :param index: The index, as for `numpy.ndarray.item`; only a tensor of one element needs
+            none.
         :raises ValueError: There is not exactly one element, and no index.
-        :raises IndexError: No element is there.
+        :raises IndexError: The index is out of range.
         """
         if not index and self._array.size != 1:
             raise self._not_one("item")
@@ -145,13 +146,13 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return ValueError(message(op, received, "exactly one element", fix))
 
     def numpy(self) -> Array:
-        """Return the value as an ordinary array of its own memory."""
+        """Return the value as an ordinary array with its own memory."""
         recorder().read(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
         return np.array(self._array)
 
     @property
     def _value(self) -> Any:
-        """The value, by the name that it has in autograd's boxes; a number where it is 0-d."""
+        """The value, as autograd's boxes name it; a number if it is 0-d."""
         return self.numpy()[()]
 
     def detach(self) -> Tensor:
@@ -159,7 +160,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return recorder().detach(self)  # type: ignore[no-any-return]
 
     def assign(self, value: ArrayLike) -> None:
-        """Give a leaf a new value; graphs recorded before refuse to differentiate from then on.
+        """Set the value of a leaf; graphs recorded before can no longer be differentiated.
 
         :param value: Array_like of the tensor's shape, or broadcast to it; converted to its dtype.
         :raises RuntimeError: The tensor is a result.
@@ -195,9 +196,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         @requires_grad.setter
         def requires_grad(self, value):
-            received = f"an assignment of {value!r}"
-            fix = f"Write tensor.requires_grad_({value!r})."
-            raise AttributeError(message("requires_grad", received, "a reading of it", fix))
+            text = f"the attribute is read-only. Write tensor.requires_grad_({value!r})."
+            raise AttributeError(sentence("requires_grad", text))
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Make a constant a parameter, or a parameter a constant; return the tensor itself.
@@ -206,8 +206,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         :raises RuntimeError: The tensor is a result.
         :raises TypeError: Its elements are not floating-point numbers.
-        :raises ConcretizationError: It is an argument of a compiled function that was given a
-            tensor, not an array.
+        :raises ConcretizationError: It is an argument of a compiled function, passed as a tensor.
 
         >>> x = tg.tensor([1.0, 2.0]).requires_grad_()
         >>> tg.sum(x * x).backward()
@@ -226,11 +225,11 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return self
 
     def backward(self, seed: ArrayLike | None = None) -> None:
-        """Add the gradient of this tensor to every leaf it was computed from; see `backward`."""
+        """Add this tensor's gradient to the ``grad`` of leaves it depends on; see `backward`."""
         backward(self, seed)
 
     def zero_grad(self) -> None:
-        """Set the gradient to zero where there is one."""
+        """Set the gradient to zero if there is one."""
         recorder().zero_gradient(self)
 
     def retain_grad(self) -> None:
@@ -243,7 +242,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     # Conversions
 
     def __dlpack__(self, **options: Any) -> Any:
-        """Export a copy of a constant; what needs a gradient is refused, as it would lose it."""
+        """Export a copy of a constant; a tensor that needs a gradient raises."""
         array: Any = np.asarray(self)
         return array.__dlpack__(**options)
 
@@ -322,8 +321,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def __reduce__(self) -> Any:
         if not is_leaf(self):
-            fix = "Pickle tensor.detach()."
-            raise TypeError(message("pickle", f"a result of {self.op}", "a leaf", fix))
+            text = f"a result of {self.op} cannot be pickled, only a leaf. Pickle tensor.detach()."
+            raise TypeError(sentence("pickle", text))
         recorder().read(self, "a copy", "Write tensor.detach() for its numbers.")
         return _leaf, (self._array, self._op is PARAM, self.name)
 
@@ -345,14 +344,15 @@ class Tensor(ArrayMethods, Node, recorded=True):
     if not TYPE_CHECKING:  # type checkers are to refuse it too
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
-            received = "an assignment to elements of a tensor"
-            expected = "an operation that gives a new tensor"
-            fix = "Use tg.where or tg.concat, or tensor.data[...] = value on a leaf."
-            raise TypeError(message("setitem", received, expected, fix))
+            text = (
+                "elements of a tensor cannot be assigned. Use tg.where or tg.concat, or "
+                "tensor.data[...] = value on a leaf."
+            )
+            raise TypeError(sentence("setitem", text))
 
 
 class RemoteTensor(Tensor, remote=True):
-    """A tensor whose numbers an engine keeps, until somebody reads them."""
+    """A tensor whose numbers an engine keeps until they are read."""
 
     __slots__ = ()
     _array = property(restore, put_array)
@@ -381,7 +381,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     :param dtype: Float32, float64, complex64 or complex128, to convert to.
     :param name: Shown in messages, in the tape's table and by ``repr``.
     :returns: Tensor with ``requires_grad`` true.
-    :raises TypeError: The data are not numbers, the dtype is not one of those, or it would drop an
+    :raises TypeError: The data are not numbers, the dtype is not supported, or it would drop an
         imaginary part.
     :raises ValueError: The data are ragged.
 

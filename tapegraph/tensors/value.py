@@ -1,12 +1,12 @@
-"""The scalar engine: ``Value``, one number that remembers how it was made, and ``vsum``.
+"""The scalar engine: ``Value``, one number that remembers how it was computed, and ``vsum``.
 
-A ``Value`` is its own tape entry: operands and local derivatives lie flat in its slots (no
-closure, dict or tuple), and reference counts alone free a dropped graph, at once and exactly.
-One shared list-based tape was measured 1.7 times faster still, but can free nothing while any
-handle on it lives; per-entry freeing there would need refcount tricks or a collector of its own.
+A ``Value`` is its own tape entry: operands and local derivatives are in its slots (no closure, dict
+or tuple), and reference counts alone free a dropped graph at once. One shared list-based tape was
+measured 1.7 times faster still, but can free nothing while any handle on it lives; freeing single
+entries would need refcount tricks or a collector of its own.
 
-Local derivatives are numbers taken when an operation is recorded, so changing a leaf's ``data``
-afterwards cannot touch the gradient of what was already recorded.
+Local derivatives are numbers computed when an operation is recorded, so a later change of a leaf's
+``data`` does not affect recorded gradients.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from tapegraph.errors import ConcretizationError, message
+from tapegraph.errors import ConcretizationError, message, sentence
 from tapegraph.interrupts import Lock
 from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
@@ -33,7 +33,7 @@ Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
 _new = object.__new__
 _RULES = {op: (SCALAR_OPS[op].number, slopes) for op, slopes in LOCAL_GRADS.items()}
-# Bound once, as every recorded operation asks: the `no_grad` blocks entered here, as a rule none.
+# Bound once for speed: the active `no_grad` blocks, usually none.
 _entered = RECORDING.entered.get
 
 
@@ -84,9 +84,9 @@ class Value:
         "_data",
         "_db",  # d self / d b
         "_grad",
-        "_label",  # set on leaves, and on results that were given one
+        "_label",  # set on leaves, and on results with a gradient
         "_many",  # operands of a sum; () on a leaf; unset where _a is set
-        "_mark",  # token of the last sweep that came by
+        "_mark",  # token of the last sweep that reached it
         "_op",
         "_uses",  # edges of the running sweep that have yet to arrive
     )
@@ -125,26 +125,28 @@ class Value:
 
     @property
     def data(self) -> float:
-        """The number; settable on a leaf, which leaves every graph recorded before as it was.
+        """The number; settable on a leaf, which does not affect graphs recorded before.
 
-        :raises TypeError: It is set to what is not a number.
-        :raises AttributeError: It is set on a result.
+        :raises TypeError: The new value is not a number.
+        :raises AttributeError: The Value is a result.
         """
         return _numbers().read(self, DATA) if _entered() else self._data
 
     @data.setter
     def data(self, data: Number) -> None:
         if self._op != "leaf":
-            received = f"a new number for {self!r}, the result of {self._op}"
-            fix = "Set the data of a leaf and compute again, or make a new leaf with Value(...)."
-            raise AttributeError(message("Value.data", received, "a leaf", fix))
+            text = (
+                f"{self!r} is the result of {self._op}, and only the data of a leaf can be set. "
+                "Set the data of a leaf and compute again, or make a new leaf with Value(...)."
+            )
+            raise AttributeError(sentence("Value.data", text))
         _numbers().write(self, DATA, data)
 
     @property
     def grad(self) -> float:
         """The gradient summed over every ``backward()`` so far; 0.0 at first, settable.
 
-        :raises TypeError: It is set to what is not a number.
+        :raises TypeError: The new value is not a number.
         """
         return _numbers().read(self, GRAD) if _entered() else self._grad
 
@@ -156,7 +158,7 @@ class Value:
     def label(self) -> str:
         """A name for people, shown by ``repr``.
 
-        :raises TypeError: It is set to what is not a str.
+        :raises TypeError: The new value is not a str.
         """
         return getattr(self, "_label", "")
 
@@ -219,9 +221,11 @@ class Value:
         lock = _turn()
         with lock:
             if _sweeping is lock:  # only this thread can see that: it holds the lock
-                received = "a call inside a running backward() of the same thread"
-                fix = "A signal handler or finaliser made it: call it after that one has returned."
-                raise RuntimeError(message("Value.backward", received, "one at a time", fix))
+                text = (
+                    "a backward() is running in this thread, and a signal handler or finaliser "
+                    "calls another. Call it after the first has returned."
+                )
+                raise RuntimeError(sentence("Value.backward", text))
             _sweeping = lock
             try:
                 _numbers().backward(self)
@@ -419,9 +423,11 @@ class Value:
 
         def __array__(self, dtype: object = None, copy: object = None) -> NoReturn:
             # Without it, np.asarray(value) would be an object array that loses the gradient later.
-            fix = "Use .data for its number, tg.vsum for a sum of Values, or tg.param(array)."
-            received = f"{self!r}, whose gradient an array would lose"
-            raise TypeError(message("numpy.asarray", received, "plain numbers", fix))
+            text = (
+                f"an array would lose the gradient of {self!r}. Use .data for its number, tg.vsum "
+                "for a sum of Values, or tg.param(array)."
+            )
+            raise TypeError(sentence("numpy.asarray", text))
 
     def __reduce__(self) -> Any:
         if self._op != "leaf":

@@ -1,1 +1,1 @@
-"""Functions that take a function and return its derivative."""
+"""Functions that take a function and return its derivative, or run it on many examples."""

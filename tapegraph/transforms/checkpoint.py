@@ -1,7 +1,7 @@
-"""`checkpoint`: a function whose intermediate results are computed again, not kept.
+"""`checkpoint`: recompute a function's intermediate results in the backward.
 
-Its results are one entry on the tape, with what it was called with, and the parameters and results
-that it reads from outside, for inputs. A backward runs the function again.
+The results of a call are one entry on the tape, whose inputs are the arguments and the parameters
+and results that the function closes over. A backward runs the function again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.differentiation.gradients import Region
-from tapegraph.errors import check_callable, message
+from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
@@ -30,17 +30,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def checkpoint(f: F) -> F:
-    """Return the same function, whose intermediate results are computed again in the backward.
+    """Return the same function, but recompute its intermediate results in the backward.
 
     It takes the memory of its results alone, and the time of a second run. Gradients of any order
     are those of ``f``, by its arguments and by whatever else it reads.
 
-    :param f: Takes and returns tensors, and dicts, lists and tuples of them. Run again it must
-        compute the same; what it draws from `tapegraph.random` is drawn again.
-    :returns: Callable. Takes what ``f`` takes, and gives what it gives. Where nothing is kept
-        anyway (under `no_grad`, in forward mode, in a compiled step) it is ``f`` itself.
+    :param f: Takes and returns tensors, and dicts, lists and tuples of them. A second run must
+        compute the same numbers; it repeats the draws of `tapegraph.random`.
+    :returns: Callable with the arguments and results of ``f``. Where nothing is kept anyway (under
+        `no_grad`, in forward mode, in a compiled step) it calls ``f`` itself.
     :raises TypeError: ``f`` is not callable.
-    :raises RuntimeError: In the backward: run again, ``f`` gave other numbers, or read other
+    :raises RuntimeError: In the backward: the second run of ``f`` gave other numbers, or read other
         tensors.
 
     >>> x = tg.param([1.0, 2.0])
@@ -65,7 +65,7 @@ def checkpoint(f: F) -> F:
 
 
 class _Segment:
-    """One call of a function that is run again in every backward."""
+    """One call of a function that runs again in every backward."""
 
     def __init__(self, f: Callable[..., Any], call: tuple[Any, Any]) -> None:
         self._f = f
@@ -97,7 +97,7 @@ class _Segment:
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, *, record: bool) -> list[Any]:
         """Run the function again, and return the gradient of each input that needs one.
 
-        The sweep that asks carries conjugates; those in between come and go as `backward` has them.
+        The calling sweep carries conjugates; `backward` converts them.
         """
         start = next_seq()
         with self._as_at_first():
@@ -105,20 +105,22 @@ class _Segment:
         along = matched("checkpoint", form, self._form, "a second run's result", "the first's")
         outs = _flowing([x for _, x in along])
         if not outs or not np.array_equal(_packed(outs), y, equal_nan=True):
-            received = "a function that gives other numbers when it is run again"
-            fix = "Draw by tg.random, and change nothing that it reads before the backward."
-            raise RuntimeError(message("checkpoint", received, "the same", fix))
+            text = (
+                "the function gives other numbers when it runs again. Draw by tg.random, and "
+                "change nothing that the function reads before the backward."
+            )
+            raise RuntimeError(sentence("checkpoint", text))
         inputs = [*targets, *self._closed_over]
         region = Region(outs, inputs, since=start)
         if region.outside:
-            received = "a function that reads other tensors when it is run again"
-            raise RuntimeError(message("checkpoint", received, "the same"))
+            text = "the function reads other tensors when it runs again."
+            raise RuntimeError(sentence("checkpoint", text))
         seeds = _unpacked(_conjugated(g), outs)
         found = map(_conjugated, region.gradients(seeds, record=record, natively=True))
         return [grad if needed else None for grad, needed in zip(found, needs, strict=True)]
 
     def _run(self) -> tuple[Any, list[Any]]:
-        """Run the function on leaves of its own, and return what it gives, and the leaves."""
+        """Run the function on leaves of its own, and return its results and the leaves."""
         targets = [alias(x) if x.dtype.kind in "fc" else x for x in self._given]
         own = iter(targets)
         inside = (next(own) if isinstance(x, Tensor) else x for _, x in leaves(self._call))
@@ -127,7 +129,7 @@ class _Segment:
 
     @contextmanager
     def _as_at_first(self) -> Iterator[None]:
-        """Record in the scopes of the first run, and draw what it drew."""
+        """Record in the scopes of the first run, and repeat its draws."""
         now = random.get_state()
         random.set_state(self._stream)
         try:
@@ -149,7 +151,7 @@ def _packed(outs: Sequence[Any]) -> Any:
 
 
 def _unpacked(packed: Any, outs: Sequence[Any]) -> list[Any]:
-    """Return what `_packed` joined, or the same of a cotangent."""
+    """Return the results that `_packed` joined, or their cotangents."""
     if len(outs) == 1:
         return [packed]
     ends = list(itertools.accumulate((math.prod(x.shape) for x in outs), initial=0))

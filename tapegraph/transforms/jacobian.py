@@ -1,4 +1,4 @@
-"""`jacobian` and `hessian`: all derivatives of a function at once; `hvp`: some of the second."""
+"""`jacobian`, `hessian` and `hvp`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.errors import check_callable, kind_of, message
+from tapegraph.errors import check_callable, kind_of, message, sentence
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.random import Repeated
@@ -18,7 +18,7 @@ from tapegraph.tensors.dual import direction, dual_of
 from tapegraph.tensors.examples import Level, at_level, entered, of_each_example
 from tapegraph.transforms.jvp import check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
-    Lifted,
+    TracedArgument,
     check_positions,
     derivative_of,
     next_tag,
@@ -44,15 +44,14 @@ def jacobian(
     :param f: Returns a number or tensor of any shape, or dicts, lists and tuples of them.
     :param argnums: The positions of the arguments to differentiate with respect to.
     :param mode: ``"forward"``: a tangent per element of the arguments, all in one run of ``f``.
-        ``"reverse"``: a cotangent per element of the result. Whichever are fewer where not given;
-        of real results by complex arguments the reverse one, of complex results by real arguments
-        the forward one.
+        ``"reverse"``: a cotangent per element of the result. By default whichever are fewer; for
+        real results of complex arguments reverse, for complex results of real arguments forward.
     :param holomorphic: ``f`` takes and returns complex numbers and is differentiable as such.
-    :returns: Callable. Takes ``f``'s arguments; gives an array of the result's shape followed by
+    :returns: Callable with ``f``'s arguments. Returns an array of the result's shape followed by
         the argument's, for each result in its structure and each argument in its own. Kinds and
         dtypes are as for `grad`.
-    :raises TypeError, ValueError: As for `grad`, but for results of any shape; ``mode`` is another;
-        or ``f`` is complex and takes complex numbers, and is not said to be holomorphic.
+    :raises TypeError, ValueError: As for `grad`, but for results of any shape; ``mode`` is unknown;
+        or ``f`` maps complex numbers to complex numbers without ``holomorphic``.
 
     >>> tg.jacobian(lambda x: x * x)(np.array([1.0, 2.0]))
     array([[2., 0.],
@@ -70,6 +69,7 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
     """Return `jacobian` by forward mode, a tangent per element of the arguments; JAX's name.
 
     :param f, argnums: As for `jacobian`.
+    :returns: Callable. As that of `jacobian`.
 
     >>> tg.jacfwd(lambda x: tg.stack([x, x**2, x**3]))(2.0)
     array([ 1.,  4., 12.])
@@ -81,6 +81,7 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
     """Return `jacobian` by reverse mode, a cotangent per element of the result; JAX's name.
 
     :param f, argnums: As for `jacobian`.
+    :returns: Callable. As that of `jacobian`.
 
     >>> tg.jacrev(lambda x: tg.sum(x**2))(np.array([1.0, 2.0]))
     array([2., 4.])
@@ -95,13 +96,13 @@ def _jacobian(
     mode: Mode | None,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """Return the Jacobian for `jacobian`, or for who else asks."""
+    """Return the Jacobian for `jacobian` and other callers."""
     wanted = positions(op, argnums)
     several = type(argnums) if isinstance(argnums, (tuple, list)) else None
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
         check_positions(op, wanted, args)
-        lifted = {i: Lifted(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
+        lifted = {i: TracedArgument(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
         level = next_tag()
         draws = Repeated()  # what the first run draws, the second is given
@@ -142,7 +143,7 @@ def _jacobian(
 def _check_complex(
     op: str, out: Any, targets: Sequence[Any], mode: Mode | None, holomorphic: bool
 ) -> None:
-    """Refuse what one number cannot say: how a complex one moves with another's two parts."""
+    """Raise if one number cannot describe how a complex result depends on a complex argument."""
     if holomorphic:
         check_holomorphic(op, out, targets)
         return
@@ -161,10 +162,12 @@ def _check_complex(
         raise ValueError(message(op, received, "the other mode", "tg.jacobian(f) chooses it."))
 
 
-def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, list[list[Any]]]:
-    """Return the form of the results, and the Jacobian of each by each leaf.
+def _forward(
+    run: Callable[..., Any], lifted: dict[int, TracedArgument]
+) -> tuple[Any, list[list[Any]]]:
+    """Return the structure of the results, and the Jacobian of each with respect to each leaf.
 
-    One run of the function takes all unit vectors as tangents at once, which are a batch.
+    One run of the function takes all unit vectors as tangents at once, as a batch.
     """
     points = [leaf for argument in lifted.values() for _, leaf in leaves(argument.inside)]
     points = [_without_level(x) for x in points]
@@ -194,7 +197,7 @@ def _forward(run: Callable[..., Any], lifted: dict[int, Lifted]) -> tuple[Any, l
 
 
 def _without_level(x: Any) -> Any:
-    """Return what a leaf of a level of reverse mode stands for."""
+    """Return the value that a leaf of a level of reverse mode stands for."""
     if type(x) is Batched:
         return Batched(_without_level(x.inner), x.tag)
     if hasattr(x, "tangent"):
@@ -203,7 +206,7 @@ def _without_level(x: Any) -> Any:
 
 
 def _columns(tangents: Any, out: Any, point: Any) -> Any:
-    """Return the Jacobian of a result by a leaf, in the dtype of a gradient, by its columns."""
+    """Return the Jacobian of a result with respect to a leaf, by columns, in a gradient's dtype."""
     dtype = np.result_type(point.dtype, out.dtype) if out.dtype.kind == "c" else point.dtype
     block = shape.reshape(shape.moveaxis(tangents, 0, -1), (*out.shape, *point.shape))
     return block if block.dtype == dtype else block.astype(dtype)
@@ -217,8 +220,8 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
 
     :param f: Returns one number.
     :param argnums: The positions of the arguments to differentiate with respect to.
-    :returns: Callable. Takes ``f``'s arguments; gives an array of the argument's shape twice, which
-        is exactly symmetric. Of several arguments, and of dicts, lists and tuples, the blocks in
+    :returns: Callable with ``f``'s arguments. Returns an array of the argument's shape twice,
+        exactly symmetric. For several arguments, and for dicts, lists and tuples, the blocks in
         their structure twice, one within the other. Kinds are as for `grad`.
     :raises TypeError, ValueError: As for `grad`.
     :raises NotImplementedError: When called: an operation has no second derivative.
@@ -250,7 +253,7 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
 
 
 def _mean(block: Any, other: Any, rows: int, columns: int) -> Any:
-    """Return the mean of a block and its mirror image, which differ by rounding alone."""
+    """Return the mean of a block and its mirror image, which differ only by rounding."""
     if rows + columns == 0:
         return (block + other) / 2
     axes = (*range(columns, columns + rows), *range(columns))
@@ -264,10 +267,10 @@ def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pyt
     worth, whatever the size.
 
     :param f: Takes one argument per primal, returns one number.
-    :param primals: Where: numbers, arrays, tensors, duals, and dicts, lists and tuples of them.
-    :param tangents: The vector: as many, each of its primal's structure and shapes.
-    :returns: The product in the structure of the primal, a tuple of them where there are several.
-        Kinds are as for `grad`.
+    :param primals: The point: numbers, arrays, tensors, duals, and dicts, lists and tuples of them.
+    :param tangents: The vector: one per primal, of its structure and shapes.
+    :returns: The product in the structure of the primal, a tuple for several primals. Kinds are as
+        for `grad`.
     :raises TypeError, ValueError: As for `jvp` and `grad`.
 
     >>> x, v = np.array([1.0, 2.0]), np.array([1.0, 0.0])
@@ -277,7 +280,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pyt
     check_callable("hvp", f)
     check_pairs("hvp", primals, tangents)
     tag = next_tag()
-    lifted = [Lifted("hvp", x, f"primals[{i}]") for i, x in enumerate(primals)]
+    lifted = [TracedArgument("hvp", x, f"primals[{i}]") for i, x in enumerate(primals)]
     inputs = []
     for i, (argument, tangent) in enumerate(zip(lifted, tangents, strict=True)):
         points = [point for _, point in leaves(argument.inside)]
@@ -290,8 +293,8 @@ def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pyt
     with recording():
         value, tangent = value_and_tangent("hvp", f(*inputs), tag)
     if value.shape != ():
-        received = f"a function returning shape {value.shape}"
-        raise ValueError(message("hvp", received, "one that returns one number", "Sum it."))
+        text = f"f must return a scalar, and returned shape {value.shape}. Sum it."
+        raise ValueError(sentence("hvp", text))
     tangent = of_each_example(tangent)
     products = iter(Pullback(tangent, [x for argument in lifted for x in argument.targets])())
     parts = tuple(argument.regrouped(products) for argument in lifted)

@@ -13,8 +13,8 @@ from tapegraph.tensors.dual import Dual, direction, dual_of, lifted, parts
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     NUMBER_TYPES,
-    as_given,
     flowing,
+    like_input,
     next_tag,
     recording,
     result,
@@ -32,9 +32,9 @@ def jvp(
 
     :param f: Takes one argument per primal; returns a number or tensor of any shape, or a tuple of
         them.
-    :param primals: Where to differentiate: numbers, arrays, tensors, or duals of an outer level.
-    :param tangents: The direction: as many, each of its primal's shape.
-    :returns: Value, and tangent of the same shape; tuples where ``f`` returns one. Kinds are as for
+    :param primals: The point: numbers, arrays, tensors, or duals of an outer level.
+    :param tangents: The direction: one per primal, of its shape.
+    :returns: Value, and tangent of the same shape; tuples if ``f`` returns one. Kinds are as for
         `grad`, so that levels nest, and ``backward()`` of a tangent is a Hessian-vector product.
     :raises TypeError: ``f`` is not callable or returns something other than numbers; primals or
         tangents are no tuple, are not numeric, or hold a `Value`.
@@ -75,7 +75,7 @@ def jvp(
 
 
 def check_pairs(op: str, primals: Any, tangents: Any) -> None:
-    """Refuse primals and tangents that are no tuples of one length."""
+    """Raise unless primals and tangents are tuples of the same length."""
     for given, argument in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(given, (tuple, list)):
             fix = f"Write tg.{op}(f, (x,), (t,)) for one argument."
@@ -86,7 +86,7 @@ def check_pairs(op: str, primals: Any, tangents: Any) -> None:
 
 
 def value_and_tangent(op: str, out: Any, tag: int) -> tuple[Any, Any]:
-    """Return value and tangent of what a function gave, zero where it is a constant."""
+    """Return value and tangent of a function's result, zero if it is a constant."""
     value, tangent = parts(result(op, out, tag), tag)
     if tangent is None:
         dtype = value.dtype if value.dtype.kind in "fc" else np.float64
@@ -100,4 +100,4 @@ def _as_given(results: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ..
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(map(stays, results)):
         return results
     kind = 0.0 if all(isinstance(x, NUMBER_TYPES) for x in given) else None
-    return tuple(as_given(x, kind) for x in results)
+    return tuple(like_input(x, kind) for x in results)

@@ -1,7 +1,7 @@
-"""What goes into a transformed function and what comes out: levels of differentiation.
+"""Arguments and results of transformed functions, by level of differentiation.
 
-Every call of a transform is a level of its own. A level of forward mode is told from all others by
-its tag, one of reverse mode by its leaves, which nobody else has.
+Every call of a transform is a level. A level of forward mode has a tag, a level of reverse mode has
+leaves of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.compiling.compiled import derivative_function
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
@@ -29,20 +29,20 @@ from tapegraph.tensors.examples import of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 
-# Tag 0 is the level of all duals made by hand.
+# Tag 0 is the level of all duals that users make.
 next_tag = itertools.count(1).__next__
 NUMBER_TYPES = (bool, int, float, complex, np.number, np.bool_)
 
 
-class Lifted:
+class TracedArgument:
     """An argument as leaves of a new level of reverse mode.
 
-    :param op: Who asks, for messages.
+    :param op: The function's name in messages.
     :param value: A number, array, Tensor or Dual, or dicts, lists and tuples of them.
-    :param path: What messages call it.
-    :ivar inside: What the function is given: the same structure, of Tensors and Duals.
-    :ivar given: What the structure held.
-    :ivar targets: What is differentiated by, one per element of ``given``.
+    :param path: The argument's name in messages.
+    :ivar inside: The argument of the function: the same structure, of Tensors and Duals.
+    :ivar given: The values in the structure.
+    :ivar targets: The leaves to differentiate with respect to, one per value of ``given``.
     """
 
     def __init__(self, op: str, value: Any, path: str) -> None:
@@ -63,10 +63,10 @@ class Lifted:
         self.inside = replaced(value, iter(points))
 
     def regrouped(self, results: Iterator[Any]) -> Any:
-        """Return a result per element, in the structure of the argument and as what came in."""
+        """Return a result per value, in the structure and of the kind of the argument."""
         if not isinstance(self.value, (dict, list, tuple)):
-            return as_given(next(results), self.value)
-        return replaced(self.value, (as_given(next(results), x) for x in self.given))
+            return like_input(next(results), self.value)
+        return replaced(self.value, (like_input(next(results), x) for x in self.given))
 
     def _point(self, x: Any, given: Any, *, spread: bool = True) -> Any:
         x = of_each_example(x) if spread else x
@@ -79,7 +79,7 @@ class Lifted:
 
 
 def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
-    """Return positions of arguments as a list; negative ones, from the end, where that is allowed.
+    """Return positions of arguments as a list; negative ones count from the end, if allowed.
 
     :raises TypeError, ValueError: One is no integer, or negative.
     """
@@ -99,7 +99,7 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
 
 
 def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None:
-    """Refuse positions at which no argument was given."""
+    """Raise for a position without an argument."""
     for position in wanted:
         if not -len(args) <= position < len(args):
             received = f"argnum {position} and {len(args)} positional arguments"
@@ -107,7 +107,7 @@ def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None
 
 
 def result(op: str, out: Any, level: int) -> Any:
-    """Return what a function gave as a Tensor or Dual.
+    """Return a function's result as a Tensor or Dual.
 
     :raises TypeError: It is no number or tensor.
     :raises ValueError: It is a Dual of a level that has ended.
@@ -115,29 +115,29 @@ def result(op: str, out: Any, level: int) -> Any:
     if type(out) is Tensor:
         return out
     if isinstance(out, (Value, tuple, list)):
-        received = f"a function returning a {type(out).__name__}"
-        raise TypeError(message(op, received, "one that returns a number or a tensor"))
+        text = f"f must return a number or a tensor, and returned a {type(out).__name__}."
+        raise TypeError(sentence(op, text))
     out = tensor_like(op, out, "the function's result")
     if type(out) is Dual and out.tag > level:
-        received = f"a function returning a Dual of the finished level {out.tag}"
-        raise ValueError(message(op, received, "a result of its own arguments"))
+        text = f"f returned a Dual of level {out.tag}, whose derivative has ended."
+        raise ValueError(sentence(op, text))
     return out
 
 
 def stays(x: Any) -> bool:
-    """Return whether a plain number would lose something: an outer level, or a gradient."""
+    """Return whether a plain number would lose an outer level or a gradient."""
     return bool(x.requires_grad) or recorder().records(x)
 
 
 def flowing(x: Any) -> Any:
-    """Return a result, which where nothing is recorded is a constant to every outer level."""
+    """Return a result, as a constant to every outer level if nothing is recorded."""
     return x if recorder().flows or not x.requires_grad else x.detach()
 
 
-def as_given(x: Any, given: Any) -> Any:
-    """Return a result as what came in is: a float, an array, or the Tensor or Dual that it is.
+def like_input(x: Any, given: Any) -> Any:
+    """Return a result in the kind of an input: a float, an array, or a Tensor or Dual.
 
-    An array is nobody else's.
+    An array is a copy.
     """
     if type(x) is np.ndarray:
         if type(given) is np.ndarray:
@@ -159,7 +159,7 @@ def _number_of(x: Any) -> float | complex:
 
 
 class recording:
-    """Differentiate a function inside: it records under ``no_grad`` too, and drops no gradient."""
+    """Record inside, also under ``no_grad``; losing a gradient is an error."""
 
     __slots__ = ()
 
@@ -188,7 +188,7 @@ class recording:
 def derivative_of(
     f: Callable[..., Any], derivative: Callable[..., Any], doc: str, by: str = ""
 ) -> Callable[..., Any]:
-    """Return a derivative under the name of its function, with a docstring of its own."""
+    """Name a derivative after its function, with a docstring of its own."""
     named: Callable[..., Any] = functools.wraps(f)(derivative)
     named.__doc__ = doc.format(name=getattr(f, "__name__", repr(f)), by=by)
     return derivative_function(named)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.errors import check_callable
 from tapegraph.pytree import leaves, mapped, replaced
-from tapegraph.transforms.levels import as_given
+from tapegraph.transforms.levels import like_input
 from tapegraph.transforms.reverse import vjp
 from tapegraph.typed import Pytree
 
@@ -46,7 +46,7 @@ def linearize(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable
             return found
         # Nothing outside is differentiated: what the result still depends on ended with `vjp`.
         plain = (
-            as_given(x.detach(), v) if hasattr(x, "detach") else x
+            like_input(x.detach(), v) if hasattr(x, "detach") else x
             for (_, v), (_, x) in zip(leaves(value), leaves(found), strict=True)
         )
         return replaced(value, plain)

@@ -1,7 +1,7 @@
 """Reverse mode: `vjp`, `grad`, `value_and_grad` and `elementwise_grad`.
 
-A result may carry outer levels of forward mode. Then so do its gradients: the tangent of a gradient
-is the gradient of the tangent.
+If a result carries outer levels of forward mode, so do its gradients: the tangent of a gradient is
+the gradient of the tangent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
-from tapegraph.errors import check_callable, message
+from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
@@ -24,11 +24,11 @@ from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.examples import Level, at_level, entered, levels_of, of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
-    Lifted,
-    as_given,
+    TracedArgument,
     check_positions,
     derivative_of,
     flowing,
+    like_input,
     next_tag,
     positions,
     recording,
@@ -39,7 +39,7 @@ from tapegraph.typed import Array, Derivative, P, Pytree
 
 
 class Pullback:
-    """From the cotangent of a result to those of a level's leaves.
+    """Maps the cotangent of a result to those of a level's leaves.
 
     :param out: The result.
     :param targets: The leaves.
@@ -61,7 +61,7 @@ class Pullback:
 
     @property
     def value(self) -> Any:
-        """The result, without the level that ends here."""
+        """The result, without this level."""
         out = self._out
         if type(out) is Batched:
             return Batched(self._primal.value, out.tag)
@@ -70,7 +70,7 @@ class Pullback:
         return out.detach() if out._requires_grad and not self._records() else out
 
     def keep(self) -> Pullback:
-        """Return the same, for cotangents that come later: numbers that change do not change it."""
+        """Snapshot the numbers, for cotangents that come later, and return the pullback."""
         if type(self._out) is Batched:
             self._primal.keep()
         elif type(self._out) is Dual:
@@ -84,10 +84,10 @@ class Pullback:
         return self._region.varies and recorder().flows
 
     def arrays(self) -> list[Array] | None:
-        """Return the gradient by each leaf as an array of its own, zeros where there is none.
+        """Return the gradient with respect to each leaf as an array, zeros if independent.
 
-        None is returned where a gradient is more than its numbers: it is recorded or captured, or
-        it carries a tangent.
+        Return None where a gradient is more than an array: it is recorded or captured, or it
+        carries a tangent.
         """
         here = recorder()
         if type(self._out) is not Tensor or here.capture or (here.flows and self._region.varies):
@@ -99,11 +99,11 @@ class Pullback:
         ]
 
     def __call__(self, seed: Any = None) -> list[Any]:
-        """Return the cotangent of each leaf, zeros where the result does not depend on it."""
+        """Return the cotangent of each leaf, zeros if the result does not depend on it."""
         return summed([self.found(seed)], self._targets)
 
     def derivatives(self, op: str) -> list[Any]:
-        """Return the derivative of the sum of a holomorphic result by each leaf.
+        """Return the derivative of the sum of a holomorphic result with respect to each leaf.
 
         :raises TypeError: The result or a leaf is real.
         """
@@ -112,9 +112,9 @@ class Pullback:
         return list(map(elementwise.conj, self(ones)))
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian of the result by each leaf: the result's shape, then the leaf's.
+        """Return the Jacobian with respect to each leaf: the result's shape, then the leaf's.
 
-        Where it is more than its numbers, it is `vmap` of the pullback over a basis.
+        Where it is more than an array, it is `vmap` of the pullback over a basis.
         """
         out = self._out
         if type(out) is Tensor and not self._records():
@@ -133,7 +133,7 @@ class Pullback:
         return [shape.reshape(x, (*out.shape, *x.shape[1:])) for x in grads]
 
     def _rows(self, seeds: Any, level: Level) -> list[Any]:
-        """Return the cotangents of each leaf for many of the result, all along a first axis."""
+        """Return the cotangents of each leaf for many cotangents along a first axis."""
         out = self._out
         if type(out) is Tensor:
             record = recorder().flows and (self._region.varies or seeds.requires_grad)
@@ -155,7 +155,7 @@ class Pullback:
         return [Batched(shape.moveaxis(x, 0, 1), out.tag) for x in grads]
 
     def found(self, seed: Any = None) -> list[Any]:
-        """Return the same, and None where the result does not depend on a leaf."""
+        """Return the cotangent of each leaf, None if the result does not depend on it."""
         out = self._out
         tag = max((x.tag for x in (out, seed) if type(x) in (Dual, Batched)), default=None)
         if type(seed) is Batched and seed.tag == tag and getattr(out, "tag", -1) != tag:
@@ -195,10 +195,10 @@ class Pullback:
 
 
 class JointPullback:
-    """From cotangents of several results to those of a level's leaves, in one reverse pass.
+    """Maps cotangents of several results to those of a level's leaves, in one reverse pass.
 
     :param outs, targets: The results, and the leaves.
-    :ivar values: The results, without the level that ends here.
+    :ivar values: The results, without this level.
     """
 
     def __init__(self, outs: Sequence[Any], targets: Sequence[Any]) -> None:
@@ -221,7 +221,7 @@ class JointPullback:
 
 
 def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
-    """Refuse to take a function for a holomorphic one that gives or takes real numbers."""
+    """Raise if a function said to be holomorphic has real numbers as arguments or results."""
     for x, what in ((out, "a result"), *((x, "an argument") for x in targets)):
         if x.dtype.kind != "c":
             received = f"holomorphic=True and {what} of dtype {x.dtype}"
@@ -229,7 +229,7 @@ def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
 
 
 def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
-    """Return the sum of gradients by each leaf, zeros where there is none."""
+    """Return the sum of gradients with respect to each leaf, zeros if there is none."""
     grads: list[Any] = [None] * len(targets)
     for more in found:
         grads = list(map(added, grads, more))
@@ -240,17 +240,17 @@ def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
 
 
 def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
-    """Return a function's value and its pullback, which takes cotangents back to the arguments.
+    """Return a function's value and its pullback, which maps cotangents back to the arguments.
 
     The pullback gives vector-Jacobian products ``sum_i g_i (df_i/dx)``, one reverse pass each.
 
     :param f: Takes one argument per primal; returns a number or tensor of any shape, or dicts,
         lists and tuples of them.
-    :param *primals: Where to differentiate: numbers, arrays, tensors, duals, and dicts, lists and
-        tuples of them.
+    :param *primals: The point: numbers, arrays, tensors, duals, and dicts, lists and tuples of
+        them.
     :returns: The function's value, and the pullback: it takes a cotangent in the structure and of
-        the shapes of the value, and returns the gradient in the structure of the primal, a tuple of
-        them where there are several. Kinds are as for `grad`.
+        the shapes of the value, and returns the gradient in the structure of the primal, a tuple
+        for several primals. Kinds are as for `grad`.
     :raises TypeError: ``f`` is not callable or returns something other than numbers, or a primal is
         not numeric.
     :raises ValueError: In the pullback: the cotangent's structure or a shape differs from the
@@ -263,7 +263,7 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
     (array([3., 0.]), 1.0)
     """
     check_callable("vjp", f)
-    lifted = [Lifted("vjp", x, f"primals[{i}]") for i, x in enumerate(primals)]
+    lifted = [TracedArgument("vjp", x, f"primals[{i}]") for i, x in enumerate(primals)]
     targets = [x for argument in lifted for x in argument.targets]
     given = [x for argument in lifted for x in argument.given]
     level = next_tag()
@@ -274,7 +274,7 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
     values = pull.values
     kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
     like = next((x for x in given if hasattr(x, "shape")), 0.0)
-    value = replaced(out, iter(values if kept else [as_given(x, like) for x in values]))
+    value = replaced(out, iter(values if kept else [like_input(x, like) for x in values]))
 
     def pullback(cotangent: Pytree) -> Pytree:
         """Return the gradients for one cotangent."""
@@ -290,7 +290,7 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
 
 
 def _joined(parts: Iterable[Any]) -> Any:
-    """Return several results, or their cotangents, as one, which takes one reverse pass."""
+    """Return several results, or their cotangents, as one, for a single reverse pass."""
     several = list(parts)
     if len(several) == 1:
         return several[0]
@@ -316,27 +316,27 @@ def grad(
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """Return the gradient of a scalar-valued function, itself a function of the same arguments.
+    """Return the gradient of a scalar-valued function, as a function of the same arguments.
 
     Each call is one run of ``f`` and one reverse pass. Derivatives of any order are made by
     repetition, ``tg.grad(tg.grad(f))``, and levels of `grad` and `jvp` nest in every way.
 
     :param f: Returns one number: a Python number or a 0-d tensor.
     :param argnums: The positions of the arguments to differentiate with respect to; the others are
-        passed on as they are.
-    :param has_aux: ``f`` returns a pair, of which the second is not differentiated.
+        constants.
+    :param has_aux: ``f`` returns ``(scalar, aux)``, and only the scalar is differentiated.
     :param argnum: Another name for ``argnums``.
-    :param holomorphic: ``f`` takes and returns complex numbers and is differentiable as such: the
-        result is ``f'(z)``, of which the gradient of a real function is no special case.
-    :returns: Callable. Takes ``f``'s arguments; gives the gradient, in the structure of the
-        argument: a float for a number and an array for an array; a `Tensor` or `Dual` where that
-        came in, or where it depends on a parameter or an outer level. A list or tuple of gradients
-        where ``argnums`` is one; with ``has_aux``, a pair of gradient and the function's second
-        result. By what the result does not depend on the gradient is zero.
-    :raises TypeError: ``f`` is not callable, ``argnums`` are no integers; when called, ``f``
-        returns something other than a number, or something in the argument is not numeric.
+    :param holomorphic: ``f`` maps complex numbers to complex numbers and is holomorphic: the result
+        is ``f'(z)``, which differs from the gradient of a real function.
+    :returns: Callable with ``f``'s arguments. Returns the gradient in the structure of the
+        argument: a float for a number and an array for an array; a `Tensor` or `Dual` for one of
+        those, or if it depends on a parameter or an outer level. A list or tuple of gradients if
+        ``argnums`` is one; with ``has_aux``, a pair ``(gradient, aux)``. Where the result is
+        independent of the argument the gradient is zero.
+    :raises TypeError: ``f`` is not callable, ``argnums`` are no integers; when called, ``f`` does
+        not return a number, or a value in the argument is not numeric.
     :raises ValueError: ``argnums`` are negative; when called, one is not the position of an
-        argument, or ``f`` returns something that is not 0-d.
+        argument, or the result of ``f`` is not 0-d.
     :raises NotImplementedError: When called inside another level: an operation has no derivative of
         that order.
 
@@ -364,10 +364,10 @@ def value_and_grad(
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """Return a function that gives the value of a scalar-valued function and its gradient.
+    """Return a function that returns a scalar-valued function's value and gradient.
 
     :param f, argnums, has_aux, argnum, holomorphic: As for `grad`.
-    :returns: Callable. Takes ``f``'s arguments; gives a pair of value and gradient, or of ``(value,
+    :returns: Callable with ``f``'s arguments. Returns a pair of value and gradient, or of ``(value,
         aux)`` and gradient with ``has_aux``. The value is a float, or a `Tensor` or `Dual` as in
         `grad`.
     :raises TypeError, ValueError, NotImplementedError: As for `grad`.
@@ -398,7 +398,7 @@ def elementwise_grad(
 
     :param f: Returns a number or tensor of any shape.
     :param argnums, argnum, holomorphic: As for `grad`.
-    :returns: Callable. Takes ``f``'s arguments; gives the gradient as `grad` does.
+    :returns: Callable with ``f``'s arguments. Returns the gradient as `grad` does.
     :raises TypeError, ValueError, NotImplementedError: As for `grad`, but for results of any shape.
 
     >>> tg.elementwise_grad(lambda x: x**2)(np.array([1.0, 2.0, 3.0]))
@@ -412,12 +412,12 @@ def elementwise_grad(
 
 
 class Gradient:
-    """A function's value and gradient by some of its arguments, one call after another.
+    """A function's value and gradient with respect to some arguments, one call after another.
 
-    :param op: Who asks, for messages.
+    :param op: The function's name in messages.
     :param f, argnums, has_aux: As for `grad`.
-    :param of_sum: Of the sum of the results, in place of one number.
-    :param holomorphic: The derivative of a function from complex numbers to complex numbers.
+    :param of_sum: Differentiate the sum of the results instead of a scalar.
+    :param holomorphic: Compute the derivative of a holomorphic function.
     """
 
     def __init__(
@@ -445,10 +445,10 @@ class Gradient:
         check_positions(op, self._wanted, args)
         inputs = list(args)
         targets: list[Any] = []
-        lifted: dict[int, Lifted] = {}
+        lifted: dict[int, TracedArgument] = {}
         for i in self._wanted:
             if i not in lifted:
-                lifted[i] = argument = Lifted(op, args[i], f"argument {i}")
+                lifted[i] = argument = TracedArgument(op, args[i], f"argument {i}")
                 inputs[i] = argument.inside
                 targets += argument.targets
         level = next_tag()
@@ -457,16 +457,18 @@ class Gradient:
         aux = None
         if self._has_aux:
             if not isinstance(out, (tuple, list)) or len(out) != 2:
-                received = f"has_aux=True and a function returning {type(out).__name__}"
-                raise TypeError(message(op, received, "a pair: a number, and anything"))
+                text = (
+                    f"with has_aux=True, f must return (scalar, aux), not a {type(out).__name__}."
+                )
+                raise TypeError(sentence(op, text))
             out, aux = out
         out = result(op, out, level)
         if recorder().levels:
             out = of_each_example(out)
         if out.shape != () and not self._of_sum:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
-            received = f"a function returning shape {out.shape}"
-            raise ValueError(message(op, received, "one that returns one number", fix))
+            text = f"f must return a scalar, and returned shape {out.shape}. {fix}"
+            raise ValueError(sentence(op, text))
         pullback = Pullback(out, targets)
         like = self._like(lifted)
         if self._holomorphic:
@@ -477,7 +479,7 @@ class Gradient:
         by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
         value: Any = None
         if op != "grad":
-            value = as_given(pullback.value if arrays is None else np.array(out._array), like)
+            value = like_input(pullback.value if arrays is None else np.array(out._array), like)
         if aux is not None:
             aux = mapped(lambda x: _ended(x, targets, like), aux)
         if self._several is None:
@@ -485,8 +487,8 @@ class Gradient:
         return (value, aux), self._several(by_position[i] for i in self._wanted)
 
     @staticmethod
-    def _like(lifted: dict[int, Lifted]) -> Any:
-        """Return what decides on the kind of the value: a tensor that came in, or a number."""
+    def _like(lifted: dict[int, TracedArgument]) -> Any:
+        """Return the input that decides on the kind of the value: a tensor if there is one."""
         for argument in lifted.values():
             for x in argument.given:
                 if type(x) is not np.ndarray and isinstance(x, (Tensor, Dual)):
@@ -495,7 +497,7 @@ class Gradient:
 
 
 def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:
-    """Return part of an auxiliary result without the level that has ended."""
+    """Return part of an auxiliary result without this level."""
     if not isinstance(x, (Tensor, Dual, Batched)):
         return x
-    return as_given(Pullback(x, targets).value, like)
+    return like_input(Pullback(x, targets).value, like)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.errors import check_callable, message
+from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import shape
 from tapegraph.pytree import described, leaves, mapped, replaced
 from tapegraph.recording.record import tensor_like
@@ -17,7 +17,7 @@ from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.examples import Level, entered
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import as_given, derivative_of, next_tag
+from tapegraph.transforms.levels import derivative_of, like_input, next_tag
 
 Randomness = Literal["error", "different", "same"]
 
@@ -36,18 +36,18 @@ def vmap(
     those of one example. A number of one example cannot leave: ``if x > 0`` is `tg.where`.
 
     :param f: Takes and returns numbers and tensors, and dicts, lists and tuples of them.
-    :param in_axes: The axis of each argument along which the examples lie, None for one that is the
-        same for all: one axis for all arguments, or a tuple with one for each, or a tree of them in
-        an argument's place. Keyword arguments have the examples along axis 0.
-    :param out_axes: Where the examples lie in the results, in the same way.
-    :param randomness: What drawing random numbers inside does: ``"error"``, ``"different"`` numbers
-        for each example, or the ``"same"`` for all.
-    :param chunk_size: How many examples run at a time; all where not given.
-    :returns: Callable. Takes ``f``'s arguments with an axis more. Plain arrays where those came in,
-        Tensors where one of those is a Tensor or a result depends on a parameter.
+    :param in_axes: The axis of each argument along which the examples lie, None for an argument
+        that all examples share: one axis for all arguments, or a tuple with one for each, or a tree
+        of axes in place of an argument's. Keyword arguments have the examples along axis 0.
+    :param out_axes: The axis of the examples in the results, in the same form.
+    :param randomness: The effect of drawing random numbers inside: ``"error"``, ``"different"``
+        numbers for each example, or the ``"same"`` for all.
+    :param chunk_size: The number of examples that run at a time; all if not given.
+    :returns: Callable with ``f``'s arguments, each with one more axis. Returns plain arrays for
+        plain arrays, and Tensors if an argument is a Tensor or a result depends on a parameter.
     :raises TypeError: ``f`` is not callable.
-    :raises ValueError: When called: axes that are not there, numbers of examples that differ,
-        axes in another structure than the arguments, or no argument with examples.
+    :raises ValueError: When called: an axis does not exist, numbers of examples differ, the
+        structure of the axes differs from the arguments', or no argument has examples.
 
     >>> tg.vmap(lambda x, y: x @ y)(np.ones((3, 2)), np.ones((3, 2)))
     array([2., 2., 2.])
@@ -74,10 +74,10 @@ def vmap(
 
 
 class _Arguments:
-    """The arguments of a call: the examples along the first axis, and what is the same for all.
+    """The arguments of a call: examples along the first axis, and values shared by all.
 
-    :ivar size: How many examples there are.
-    :ivar like: What decides on the kind of the results: a tensor that came in, or an array.
+    :ivar size: The number of examples.
+    :ivar like: The input that decides on the kind of the results: a tensor if there is one.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any) -> None:
@@ -119,7 +119,7 @@ class _Arguments:
 
 
 def _axes(axes: Any, value: Any, name: str, path: str) -> Iterator[tuple[int | None, str, Any]]:
-    """Yield the axis, path and value of each leaf; ``axes`` is a tree or where it ends an axis."""
+    """Yield the axis, path and value of each leaf; ``axes`` is a tree or a single axis."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
         for place, leaf in leaves(value, path):
             yield axes, place, leaf
@@ -156,7 +156,7 @@ def _run(f: Callable[..., Any], given: _Arguments, start: int, step: int, random
 
 @dataclass(slots=True)
 class _Result:
-    """A result: all examples along the first axis, or where that is ``alike`` for all, that."""
+    """A result: all examples along the first axis, or one value ``alike`` for all."""
 
     value: Any
     size: int
@@ -164,12 +164,12 @@ class _Result:
 
     @classmethod
     def of(cls, x: Any, level: Level) -> _Result:
-        """Return a result without the level that ends."""
+        """Return a result without this level."""
         alike = not (type(x) is Batched and x.tag == level.tag)
         value = tensor_like("vmap", x, "the function's result") if alike else x.inner
         if type(value) is Batched and all(value.tag != outer.tag for outer in recorder().levels):
-            received = "a function that returns a value of a call of vmap that has ended"
-            raise ValueError(message("vmap", received, "a result of its own arguments"))
+            text = "f returned a value of another call of vmap, which has ended."
+            raise ValueError(sentence("vmap", text))
         return cls(value, level.size, alike)
 
     def of_all(self) -> Any:
@@ -193,5 +193,5 @@ def _together(parts: list[Any], out_axes: Any, like: Any) -> Any:
             whole = [result.of_all() for result in results]
             x = whole[0] if len(whole) == 1 else shape.concat(whole)
             x = shape.moveaxis(x, 0, _place(axis, x.ndim, path, x.shape)) if axis else x
-        found.append(as_given(x, like))
+        found.append(like_input(x, like))
     return replaced(parts[0], iter(found))

@@ -17,7 +17,7 @@ from tapegraph import fallback
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture
 from tapegraph.differentiation.slopes import SLOPES
-from tapegraph.fallback.rules import Joint, recorded_row
+from tapegraph.fallback.rules import JointVJP, recorded_row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.fallback.sweep import unbroadcast
 from tapegraph.recording.op import DEFINED, OPS, Outputs
@@ -58,7 +58,7 @@ def carrying(op: str, inputs: list[Any]) -> list[bool]:
 
 def run(row: Any, needs: list[bool], g: Any, y: Any, inputs: list[Any], attrs: Any) -> list[Any]:
     """Run a row for the inputs that need it, and undo broadcasting."""
-    if isinstance(row, Joint):
+    if isinstance(row, JointVJP):
         parts = row.rule(needs, g, y, *inputs, **attrs)
     else:
         parts = [

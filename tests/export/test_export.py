@@ -473,7 +473,7 @@ def test_a_lowering_that_gives_other_numbers_is_found_out(tmp_path, operations):
     double = doubled(lambda x: x * 3.0)
     with pytest.raises(
         RuntimeError,
-        match="numbers of TensorFlow's that are off by .*; expected those of the function",
+        match="TensorFlow's numbers differ from the function's by .*",
     ):
         tg.export(lambda x: double(x @ W), tmp_path, X)
     assert not (tmp_path / "saved_model.pb").exists()

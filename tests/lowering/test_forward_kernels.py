@@ -175,7 +175,7 @@ def test_a_kernel_that_fails_leaves_it_to_numpy_and_says_so(monkeypatch):
         raise MemoryError("the device is full")
 
     monkeypatch.setattr(translate, "forward", fails)
-    said = "exp: received MemoryError of the kernel of tensorflow: the device is full"
+    said = "exp: the kernel of tensorflow raised MemoryError: the device is full"
     with tg.use_forward("tensorflow", threshold=0), pytest.warns(RuntimeWarning, match=said):
         assert tg.exp(np.zeros(3)).data.tolist() == [1.0, 1.0, 1.0]
     watchers.OTHERS.clear()

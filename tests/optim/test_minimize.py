@@ -297,7 +297,7 @@ def test_value_and_gradient_as_scipy_takes_them():
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
-        (lambda: tg.optim.minimize(tg.exp, START), ValueError, ["(5,)", "one number"]),
+        (lambda: tg.optim.minimize(tg.exp, START), ValueError, ["(5,)", "a scalar"]),
         (lambda: tg.optim.minimize(tg.exp, START, "Powell"), ValueError, ["minimize", "(5,)"]),
         (lambda: tg.optim.minimize(tg.exp, START, "dogleg"), ValueError, ["(5,)"]),
         (lambda: tg.optim.minimize(lambda x: "no", START), TypeError, ["result", "'no'"]),

@@ -126,7 +126,7 @@ BAD_PARAMS = {
 @pytest.mark.parametrize("name", BAD_PARAMS)
 def test_what_are_no_parameters_is_refused(name):
     make, kind, message = BAD_PARAMS[name]
-    with pytest.raises(kind, match=f"Adam: received.*{message}"):
+    with pytest.raises(kind, match=f"Adam: .*{message}"):
         tg.Adam(make(tg.param(1.0), tg.param(2.0)))
 
 
@@ -176,7 +176,9 @@ def test_rates_that_are_none_are_refused(kind, lr):
 
 def test_options_are_fixed_once_they_are_set():
     optimizer = tg.SGD([tg.param(1.0)], lr=0.1, momentum=0.9)
-    with pytest.raises(AttributeError, match=r"SGD: received momentum=0.5 .*Make a new SGD"):
+    with pytest.raises(
+        AttributeError, match=r"SGD: momentum is fixed at construction.*Make a new SGD"
+    ):
         optimizer.momentum = 0.5
     with pytest.raises(AttributeError):
         optimizer.groups[0].weight_decay = 0.5
@@ -189,7 +191,7 @@ def test_an_option_read_before_it_is_set_says_how_to():
             tg.Optimizer.__init__(self, params, 0.1)
 
     optimizer = Late([tg.param(1.0)])
-    with pytest.raises(AttributeError, match="betas, which is not set.*before super"):
+    with pytest.raises(AttributeError, match="betas is not set.*before super"):
         optimizer.betas  # noqa: B018
 
 

@@ -683,7 +683,7 @@ def test_a_number_that_was_drawn_cannot_leave_the_program():
 )
 def test_the_stream_itself_is_out_of_reach_inside_a_program(call):
     before = tg.random.get_state()
-    with Capture(), pytest.raises(RuntimeError, match="recorded to be run again"):
+    with Capture(), pytest.raises(RuntimeError, match="a compiled step cannot do this"):
         call()
     assert tg.random.get_state() == before
     call()

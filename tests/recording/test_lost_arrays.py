@@ -68,7 +68,7 @@ def test_the_message_says_what_its_caller_is_to_write(caller):
         call()
     text = str(caught.value)
     assert all(word in text for word in words), text
-    assert "needs a gradient, which an array would lose" in text
+    assert "an array would lose the gradient of a" in text
     assert len(text.partition(" (at ")[0]) < 330
     assert __file__ in text.partition(" (at ")[2]
 
@@ -85,7 +85,7 @@ def test_a_library_that_is_not_known_is_named(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert "TypeError: charts.bar: received" in done.stderr
+    assert "TypeError: charts.bar: an array would lose the gradient of a Tensor" in done.stderr
     assert "Give charts plain numbers: x.numpy()." in done.stderr
 
 
@@ -116,14 +116,14 @@ def test_functions_without_a_gradient_run_on_constants(tmp_path):
 
 def test_they_never_write_into_a_constant():
     c = tg.tensor([3.0, 1.0])
-    with pytest.raises(TypeError, match=r"numpy\.copyto: received a tensor, which does not change"):
+    with pytest.raises(TypeError, match=r"numpy\.copyto: a tensor cannot change in place"):
         np.copyto(c, [0.0, 0.0])
     np.apply_along_axis(lambda row: row.fill(0.0), 0, c)
     np.testing.assert_array_equal(c.numpy(), [3.0, 1.0])
 
 
 def test_what_needs_a_gradient_is_refused_inside_lists_too():
-    with pytest.raises(TypeError, match=r"numpy\.unique: received a tensor, for which it has no"):
+    with pytest.raises(TypeError, match=r"numpy\.unique: the function has no gradient"):
         np.unique(W)
     with pytest.raises(TypeError, match=r"numpy\.apply_over_axes"):
         np.apply_over_axes(np.unique, W, [0])

@@ -245,7 +245,7 @@ def test_results_cannot_be_written(view):
     x = tg.param(START)
     y = view(x)
     for change in (WRITES["everything"], WRITES["out="], WRITES["fill"], subtract):
-        with pytest.raises(ValueError, match="write to the result"):
+        with pytest.raises(ValueError, match="the result .* is read-only"):
             change(y)
     np.testing.assert_array_equal(x.data, START)
 
@@ -266,7 +266,7 @@ def test_array_from_before_an_assignment_is_no_longer_the_leaf():
     old = x.data
     x.assign(START + 1.0)
     y = (x * x).sum()
-    with pytest.raises(ValueError, match="earlier array"):
+    with pytest.raises(ValueError, match="no longer that of"):
         old[0] = 9.0
     y.backward()
     np.testing.assert_array_equal(x.grad, 2.0 * (START + 1.0))

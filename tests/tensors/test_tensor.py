@@ -622,7 +622,7 @@ def test_method_aliases(alias, expected):
 
 def test_a_subclass_is_refused_with_the_reason_and_changes_nothing():
     x = tg.param(2.0)
-    with pytest.raises(TypeError, match=r"class Mine, a subclass of Tensor.*tg\.defop"):
+    with pytest.raises(TypeError, match=r"class Mine cannot be a subclass of Tensor.*tg\.defop"):
         type("Mine", (tg.Tensor,), {})
     y = x * 3.0
     assert type(y) is tg.Tensor
@@ -846,7 +846,7 @@ def test_dlpack_exports_copies_of_constants():
     np.testing.assert_array_equal(array, [1.0, 2.0])
     c.assign([5.0, 5.0])
     np.testing.assert_array_equal(array, [1.0, 2.0])
-    with pytest.raises(TypeError, match=r"needs a gradient, which an array would lose"):
+    with pytest.raises(TypeError, match=r"an array would lose the gradient"):
         np.from_dlpack(tg.param([1.0]))
     step = tg.compile(lambda x: tg.tensor(np.from_dlpack(x)))
     with pytest.raises(tg.ConcretizationError):

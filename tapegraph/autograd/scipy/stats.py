@@ -47,8 +47,8 @@ def distribution(name: str, formulas: dict[str, Fun]) -> ModuleType:
     def exp_of(logarithm: Fun) -> Fun:
         return lambda *args, **kwargs: np.exp(logarithm(*args, **kwargs))
 
-    for density in {"pdf", "pmf"} & {function.removeprefix("log") for function in formulas}:
-        formulas = formulas | {density: exp_of(formulas[f"log{density}"])}
+    logarithms = [function for function in formulas if function.startswith("logp")]  # of densities
+    formulas = formulas | {function[3:]: exp_of(formulas[function]) for function in logarithms}
     for function, formula in formulas.items():
         formula.__name__, formula.__doc__ = function, f"Return ``scipy.{of_scipys}.{function}``."
     made = {function: formula_of(of_scipys)(formula) for function, formula in formulas.items()}
