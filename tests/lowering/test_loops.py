@@ -10,7 +10,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.testing import PARITY_TOLERANCE
 from tests.loops import test_random_bodies as random_bodies
-from tests.loops import test_scan
+from tests.loops import test_scans
 from tests.optional import optional
 from tests.quick import thinned
 
@@ -189,9 +189,9 @@ def test_xla_says_that_it_needs_max_steps(monkeypatch):
 def test_a_scan_with_options(reverse, checkpoint):
     dtype = np.float32 if reverse else np.float64
     options = {"reverse": reverse, "checkpoint": checkpoint}
-    found = test_scan.trained(tg.scan, dtype, **options)
+    found = test_scans.trained(tg.scan, dtype, **options)
     assert tg.last_backward().backend == "tensorflow"
-    same(tuple(found), tuple(natively(lambda: test_scan.trained(tg.scan, dtype, **options))))
+    same(tuple(found), tuple(natively(lambda: test_scans.trained(tg.scan, dtype, **options))))
 
 
 def test_jacobians_and_hessians_in_a_step():
