@@ -2930,7 +2930,7 @@ FAULTS = (
         "export",
         "infinities-stay-in-value-and-gradients",
         "lowering/export.py:export.value_and_gradients",
-        "if not any(op.rules for op in function.recorded.program.ops):",
+        "if not _holds_users(function.recorded.program):",
         "if False:",
         f"{EXPORT} -k absorb",
         tensorflow=True,
