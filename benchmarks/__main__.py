@@ -46,7 +46,8 @@ def parser() -> argparse.ArgumentParser:
         "--only",
         action="append",
         metavar="NAME",
-        help="only this workload, or with --ops this operation, may be repeated; or batches: vmap",
+        help="only this workload, or with --ops this operation, may be repeated; or by themselves "
+        "batches: vmap, or loops: gradients through loops inside of functions",
     )
     p.add_argument("--rounds", type=int, metavar="N", help="timed rounds (15; with --auto 3)")
     p.add_argument("--turn", type=float, metavar="S", help="seconds of a contender's turn (0.02)")
@@ -85,6 +86,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         from benchmarks import batches
 
         return batches.main(options.rounds)
+    if options.only == ["loops"]:
+        environment.settle(1)
+        from benchmarks import recurrences
+
+        return recurrences.main(options.rounds or 9)
     if options.only and not options.ops:
         for name in options.only:
             if name not in WORKLOADS:

@@ -163,9 +163,15 @@ def _let_go(graph: Any) -> None:
         registered = ops.gradient_registry._registry
     except (ImportError, AttributeError):  # it is private, and only memory
         return
-    for operation in graph.get_operations():
-        if operation.type == "IdentityN":  # which is what a function with its own gradient ends in
-            registered.pop(operation.node_def.attr["_gradient_op_type"].s.decode(), None)
+    graphs, seen = [graph], set()
+    for graph in graphs:  # grows while it is walked: those of loops and branches are inside
+        for operation in graph.get_operations():
+            if operation.type == "IdentityN":  # what a function with its own gradient ends in
+                registered.pop(operation.node_def.attr["_gradient_op_type"].s.decode(), None)
+        for name, function in getattr(graph, "_functions", {}).items():
+            if name not in seen and hasattr(function, "graph"):
+                seen.add(name)
+                graphs.append(function.graph)
 
 
 class Private(NamedTuple):

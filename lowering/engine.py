@@ -23,7 +23,7 @@ from tapegraph.lowering.runtime import (
     tensorflow,
     unavailable,
 )
-from tapegraph.recording.linearize import OP_OF, History
+from tapegraph.recording.linearize import ATTRS_OF, OP_OF, History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
@@ -53,14 +53,15 @@ class TensorFlow(Engine):
 
     def check(self, program: Program) -> None:
         """Refuse, without importing TensorFlow, what is known to run natively."""
-        gap = gap_among(program.ops)
+        gap = gap_among(program.ops, program.attrs)
         if gap is not None:
             raise NotLowered(gap)
         check_installed()
 
     def refusal(self, history: History) -> str | None:
         """Return which operation has no lowering."""
-        return gap_among(map(OP_OF, reversed(history.entries)))
+        entries = history.entries[::-1]
+        return gap_among(list(map(OP_OF, entries)), map(ATTRS_OF, entries))
 
     def load(self) -> None:
         """Import TensorFlow."""

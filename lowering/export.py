@@ -21,12 +21,13 @@ from tapegraph.exporting.recorded import (
     Places,
     output_names,
 )
-from tapegraph.lowering.rows.rules import NotLowered, Size, ints, reshaped, scalar
+from tapegraph.lowering.rows.rules import LOOPS, NotLowered, Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import Translator
+from tapegraph.lowering.translate import Translator, stopped
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT, OpKind
-from tapegraph.recording.program import Recording
+from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.subprogram import SubProgram, subprograms
 from tapegraph.testing import PARITY_TOLERANCE
 from tapegraph.typed import Array, Pytree
 
@@ -88,17 +89,15 @@ class _FreeTranslator(Translator):
     """Emits a function for batches of one size, or of any."""
 
     def __init__(self, recorded: FreeFunction, batch: Any, *, strong_zero: bool) -> None:
-        p, known = recorded.program, recorded.recording
-        attrs = [{name: _sized(value, batch) for name, value in a.items()} for a in p.attrs]
-        program = replace(p, attrs=attrs, shapes=[_sized(shape, batch) for shape in p.shapes])
-        recording = Recording(program, known.values, known.nodes)
+        known = recorded.recording
+        recording = Recording(_sized(recorded.program, batch), known.values, known.nodes)
         super().__init__(recording, strong_zero=strong_zero, whole=True)
         self._recorded = recorded
         self._batch = batch
 
     def operation(self, slot: int) -> Any:
         """Emit an operation; where the recording lets no gradient through, none flows here."""
-        tf, program, op = tensorflow(), self.program, self.program.ops[slot]
+        program, op = self.program, self.program.ops[slot]
         asked, entry = self._recorded.op, self._recorded.recording.describe(slot)
         try:
             result = super().operation(slot)
@@ -114,7 +113,7 @@ class _FreeTranslator(Translator):
             received = f"{entry}, for batches of any size"
             raise NotLowered(message(asked, received, expected, fix)) from error
         if not program.needs[slot] and any(program.needs[i] for i in program.inputs[slot]):
-            result = result if op.kind is OpKind.COMPARISON else tf.stop_gradient(result)
+            result = result if op.kind is OpKind.COMPARISON else stopped(result)
         return result
 
 
@@ -131,7 +130,12 @@ def _constant(found: Any, batch: Any) -> Any:
 
 
 def _sized(value: Any, batch: Any) -> Any:
-    """Return an attribute or a shape with a `Size` for each `Length`."""
+    """Return an attribute, a shape or a program with a `Size` for each `Length`."""
+    if isinstance(value, SubProgram):
+        return value.with_program(_sized(value.program, batch))
+    if isinstance(value, Program):
+        attrs = [{name: _sized(x, batch) for name, x in a.items()} for a in value.attrs]
+        return replace(value, attrs=attrs, shapes=[_sized(shape, batch) for shape in value.shapes])
     if isinstance(value, Length):
         return Size(batch) if value == (1, 0) else Size(batch) * value.per + value.base
     return tuple(_sized(part, batch) for part in value) if type(value) is tuple else value
@@ -221,7 +225,7 @@ def export(
 
     def value_and_gradients(*feeds: Any) -> dict[str, Any]:
         found = differentiated(feeds, strong_zero=False)
-        if not any(op.rules for op in function.recorded.program.ops):
+        if not _holds_users(function.recorded.program):
             # As in tapegraph, a zero absorbs what it meets where a gradient is no number.
             right = ~tf.reduce_any([tf.reduce_any(tf.math.is_nan(g)) for g in found])
             absorbing = partial(differentiated, feeds, strong_zero=True)
@@ -254,6 +258,16 @@ def export(
         expected = "a folder that can be written, for a SavedModel"
         fix = "Or name a file that ends in .onnx."
         raise OSError(message("export", received, expected, fix)) from error
+
+
+def _holds_users(program: Program) -> bool:
+    """Return whether a program, or one inside of it, has an operation of the user's."""
+    return any(
+        any(_holds_users(body.program) for body in subprograms(attrs))
+        if op.name in LOOPS
+        else op.rules
+        for op, attrs in zip(program.ops, program.attrs, strict=True)
+    )
 
 
 def _check_names(names: Sequence[str]) -> None:

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapegraph.lowering.calls import to_tensorflow
-from tapegraph.lowering.layouts import emitted_last
+from tapegraph.lowering.layouts import LaidOut, emitted_last
 from tapegraph.lowering.rows import elementwise
 from tapegraph.lowering.rows.graph_tracer import with_strong_zeros
+from tapegraph.lowering.rows.loops import EMITTED
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
+    GUARDS,
     LOWERINGS,
+    TO_FIRST,
     MetNaN,
     NotLowered,
     Result,
     Row,
     Rule,
     cast_to,
+    gap_among,
     graph_constant,
     known,
+    reduced,
+    reordered,
+    reshaped,
     without_row,
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.op import DERIVATIVES, Attrs, Op, OpKind
+from tapegraph.recording.op import DERIVATIVES, JACOBIAN, PART, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
+from tapegraph.recording.subprogram import SubProgram, subprograms
 from tapegraph.typed import Array
+
+# Every node takes these.
+COMMON = {"float32", "float64", "int64"}
 
 _rows = rules_of_families("tapegraph.lowering.rows", "LOWERINGS")
 LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row in _rows.items())
@@ -40,6 +54,13 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
     for slot, op in enumerate(program.ops):
         if op in DERIVATIVES or not program.inputs[slot]:
             continue
+        if op.name in EMITTED:
+            gap = None if whole else gap_among([op], [program.attrs[slot]])
+            if gap:
+                raise NotLowered(gap)
+            for body in subprograms(program.attrs[slot]):
+                check_lowers(body.program, whole=whole)
+            continue
         if has_complex and op.rules is None and touches_complex(program, slot):
             _complex_rule(op)
         elif op.name not in LOWERINGS:
@@ -49,6 +70,8 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
 def row_of(op: Op, *, whole: bool = False) -> Row:
     """Return the lowering of an operation: ours from the table, or a user's own."""
     row = LOWERINGS.get(op.name) or (WHOLE_LOWERINGS.get(op.name) if whole else None)
+    if op.name in EMITTED:
+        return Row(EMITTED[op.name])
     if op.rules is not None:
         row = None if op.rules.lowering is None else Row(op.rules.lowering)
     if row is None:
@@ -90,11 +113,15 @@ class Translator(Interpreter):
     def emitted(self, slot: int, tensors: Any, *, last: bool = False) -> Any:
         """Return the graph tensor of an operation of ``tensors``, which holds its inputs by slot.
 
-        Where ``last``, images lie channels last, in ``tensors`` and in the result.
+        Of an operation with several outputs it is a list. Where ``last``, images lie channels last,
+        in ``tensors`` and in the result.
         """
         program = self.program
         op = program.ops[slot]
         attrs: Attrs = program.attrs[slot]
+        if op.name in EMITTED:
+            operands = [tensors[i] for i in program.inputs[slot]]
+            return EMITTED[op.name](self, self._parts_read(slot), *operands, **attrs)
         out = Result(program.shapes[slot], program.dtypes[slot].name)
         operands, rule = self.converted(slot, tensors), self._rule(slot)
         if last:
@@ -111,6 +138,30 @@ class Translator(Interpreter):
                 f"the tape has {out.dtype} {out.shape}: {self.recording.describe(slot)}"
             )
         return result
+
+    def _parts_read(self, slot: int) -> set[int]:
+        program = self.program
+        return {
+            program.attrs[reader]["output"]
+            for reader in program.readers()[slot]
+            if program.ops[reader] is PART
+        }
+
+    def body(self, inner: SubProgram) -> InnerTranslator:
+        """Return what emits an inner program in the same way."""
+        return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
+
+    @property
+    def with_xla(self) -> bool:
+        """Whether XLA is to compile it."""
+        return False
+
+    def apart(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return what nodes with a gradient of their own are to read."""
+        return list(tensors)
+
+    def check(self, right: Any) -> None:
+        """Take note of whether numbers stand: in a plain backward they do."""
 
     def _rule(self, slot: int) -> Rule:
         op = self.program.ops[slot]
@@ -134,6 +185,241 @@ class Translator(Interpreter):
     def cast(self, value: Any, dtype: Any) -> Any:
         """Return a graph tensor in another dtype."""
         return cast_to(value, dtype)
+
+
+class Whole(Translator):
+    """Emits a program with the gradients in it, and what tells whether its numbers stand.
+
+    :param xla: XLA is to compile it.
+    :param careful: With XLA its numbers do not stand where they may not be those of the graph.
+    """
+
+    def __init__(
+        self, recording: Recording, *, xla: bool = False, careful: bool = False, **options: bool
+    ) -> None:
+        super().__init__(recording, **options)
+        self._xla = xla
+        self._careful = xla and careful
+        # Those that change by their rows, by the slot of the parameter: gradients come as rows.
+        self._tables: Mapping[int, Any] = {}
+        # What is fed in place of numbers in inner programs, by the keys of `fed_numbers`.
+        self._numbers: Mapping[Any, Any] = {}
+
+    @property
+    def with_xla(self) -> bool:
+        """Whether XLA is to compile it."""
+        return self._xla
+
+    def emit(self, leaves: Mapping[int, Any]) -> None:
+        """Emit all entries."""
+        tf, program = tensorflow(), self.program
+        self._sums: list[Any] = []
+        self._guards: list[Any] = []
+        self._targets = targets = {
+            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
+        }
+        token = GUARDS.set(self.guards())
+        try:
+            with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
+                for slot in self.walk(leaves):
+                    if slot in targets:
+                        self._tape.watch(self.values.as_made(slot))
+        finally:
+            GUARDS.reset(token)
+        del self._tape
+
+    def guards(self) -> list[Any] | None:
+        """Return what takes that which must hold for the numbers to stand."""
+        return self._guards
+
+    def no_values(self) -> LaidOut:
+        """Return what holds the tensors: images may lie channels last."""
+        return LaidOut(self.program)
+
+    def operation(self, slot: int) -> Any:
+        """Emit an operation; where the recording lets no gradient through, none flows here."""
+        program, values = self.program, self.values
+        last = values.runs_last(slot)
+        # Others may read what is transposed for this one: before the tape stops recording.
+        tensors = values.read_by(slot, last=last)
+        try:
+            with nullcontext() if program.needs[slot] else self._tape.stop_recording():
+                result = self.emitted(slot, tensors, last=last)
+        except TypeError as error:
+            kinds = {program.dtypes[i].name for i in program.inputs[slot]}
+            if kinds <= COMMON:
+                raise
+            names = " and ".join(sorted(kinds))
+            raise NotLowered(
+                f"{self.recording.describe(slot)} has no node of {names} in TensorFlow"
+            ) from error
+        if self._xla and program.ops[slot].name == "within":  # places out of range have become -1
+            with self._tape.stop_recording():
+                self.check(tensorflow().reduce_all(result >= 0))
+        return result
+
+    def derivatives(self, slot: int) -> dict[int, Any]:
+        """Emit what one backward gives: gradients, or Jacobians."""
+        tf, program, tape = tensorflow(), self.program, self._tape
+        source, _, *seed = program.inputs[slot]
+        slots = program.gradients_of(program.backward_of(slot))
+        targets = [program.inputs[s][1] for s in slots]
+        y = self.values[source]  # transposed, if need be, on the tape
+        with tape.stop_recording():
+            sources = [self.values.as_made(target) for target in targets]
+            if program.ops[slot] is JACOBIAN:
+                rows = _jacobian(y, sources, tape)
+                found = map(partial(self._as_recorded, y), slots, targets, rows)
+            else:
+                found = tape.gradient(
+                    y,
+                    sources,
+                    output_gradients=self.values[seed[0]] if seed else None,
+                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
+                )
+            grads = {}
+            for target, grad in zip(targets, found, strict=True):
+                self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
+                by_rows = target in self._tables
+                grads[target] = grad if by_rows else tf.convert_to_tensor(grad)
+        return grads
+
+    def _as_recorded(self, y: Any, slot: int, target: int, rows: Any) -> Any:
+        """Return a Jacobian with the elements of ``y`` along its first axis."""
+        rows = reshaped(rows, (self.program.shapes[slot][0], *rows.shape[y.shape.rank :]))
+        if self.values.lies_last(target):
+            rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
+        return rows
+
+    def body(self, inner: SubProgram) -> InnerTranslator:
+        """Return what emits an inner program in the same way."""
+        made = InnerTranslator(
+            inner,
+            strong_zero=self._strong_zero,
+            whole=self._whole,
+            xla=self._xla,
+            careful=self._careful,
+        )
+        made._numbers = self._numbers
+        return made
+
+    def apart(self, tensors: Sequence[Any]) -> list[Any]:
+        """Return tensors that the tape does not watch.
+
+        A loop that reads what a persistent tape watches keeps all that its rounds compute.
+        """
+        stop = tensorflow().stop_gradient
+        return list(map(stop, tensors)) if self._targets else list(tensors)
+
+    def check(self, right: Any) -> None:
+        """Take note of whether some numbers stand."""
+        self._guards.append(right)
+
+    def _look_at(self, gradient: Any) -> None:
+        """Let a NaN in a gradient be seen: it is one of the sum, in float64."""
+        self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
+
+    def stands(self) -> Any:
+        """Return whether no gradient holds a NaN, and XLA gives the same."""
+        tf, guards = tensorflow(), list(self._guards)
+        if self._sums:
+            # With XLA a sum of products that overflow may be infinite where it is no number.
+            stands = tf.math.is_finite if self._careful else lambda x: ~tf.math.is_nan(x)
+            guards.append(stands(tf.add_n(self._sums)))
+        return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
+
+
+class InnerTranslator(Whole):
+    """Emits an inner program: a round of a loop, a branch.
+
+    :ivar checks: Whether its numbers may not stand: it has gradients in it.
+    """
+
+    def __init__(self, inner: SubProgram, **options: bool) -> None:
+        super().__init__(inner.recording, **options)
+        self.inner = inner
+        self.checks = _checks(inner.program, self._xla)
+
+    def __call__(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Return the outputs, and where its numbers may not stand whether they do."""
+        leaves = dict(zip(self.inner.inputs, inputs, strict=True))
+        if self._numbers:
+            fed = fed_numbers(self.recording).items()
+            leaves |= {slot: self._numbers[key] for slot, (key, _) in fed}
+        self.emit(leaves)
+        outputs = [self.output(slot) for slot in self.inner.outputs]
+        return outputs, [self.stands()] if self.checks else []
+
+    def guards(self) -> list[Any] | None:
+        """Return None: a layer branches by itself."""
+        return None
+
+    def output(self, slot: int) -> Any:
+        """Return a result as a tensor."""
+        value = self.values[slot]
+        if value is None:
+            value = self.constant(self.recording.values[slot], self.program.dtypes[slot])
+        return value
+
+    def operation(self, slot: int) -> Any:
+        """Emit an operation; also a loop's own gradient flows where the recording lets it."""
+        program, result = self.program, super().operation(slot)
+        if program.needs[slot] or not any(program.needs[i] for i in program.inputs[slot]):
+            return result
+        return stopped(result)
+
+
+def stopped(result: Any) -> Any:
+    """Return a tensor, or each of a list that is there, through which no gradient flows."""
+    if isinstance(result, (list, tuple)):
+        return [None if x is None else stopped(x) for x in result]
+    return tensorflow().stop_gradient(result)
+
+
+def fed_numbers(recording: Recording) -> dict[int, tuple[Any, Array]]:
+    """Return the Python numbers that XLA is fed, so that it joins no two of them, by slot.
+
+    Each has a key, which equal ones share, and is a tensor of its own, in the dtype of its readers:
+    out of a vector, or in another dtype, one would be taken again for every element that is
+    computed with it. Exponents stay: XLA multiplies powers of a known one out.
+    """
+    program = recording.program
+    readers = program.readers()
+    steps = zip(program.ops, program.inputs, strict=True)
+    exponents = {inputs[1] for op, inputs in steps if op.name == "pow"}
+    found = {}
+    for slot in program.scalars:
+        value = recording.values[slot]
+        is_float64 = value != value or float(value) == value
+        if slot in exponents or isinstance(value, (bool, np.bool_)) or not is_float64:
+            continue
+        dtypes = {program.dtypes[reader] for reader in readers[slot]}
+        dtype = dtypes.pop() if len(dtypes) == 1 else None
+        if dtype not in (np.float32, np.float64):
+            dtype = np.dtype(np.float64)
+        with np.errstate(all="ignore"):
+            number = np.asarray(value, dtype)
+        # By their text 0.0 and -0.0 differ.
+        found[slot] = (repr(float(value)), dtype), number
+    return found
+
+
+def _checks(program: Program, xla: bool) -> bool:
+    return any(
+        op in DERIVATIVES
+        or (xla and op.name == "within")
+        or any(_checks(body.program, xla) for body in subprograms(attrs))
+        for op, attrs in zip(program.ops, program.attrs, strict=True)
+    )
+
+
+def _jacobian(y: Any, sources: list[Any], tape: Any) -> Any:
+    """Emit one sweep for all rows, or a loop where an operation has no nodes for that."""
+    how = {"unconnected_gradients": tensorflow().UnconnectedGradients.ZERO}
+    try:
+        return tape.jacobian(y, sources, **how)
+    except ValueError:
+        return tape.jacobian(y, sources, experimental_use_pfor=False, **how)
 
 
 def _complex_rule(op: Op) -> Rule:

@@ -239,7 +239,7 @@ def _roll(out: Any, x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) ->
 
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "part": Row(lambda out, outputs, *, output: outputs[output], complex=True),
+    "part": Row(lambda out, outputs, *, output: outputs[output], xla=True, complex=True),
     "roll": Row(_roll, xla=True, complex=True),
     "within": Row(_within, xla=True),
     "argsort": _argsort,

@@ -17,8 +17,9 @@ import numpy as np
 
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import DERIVATIVES, Attrs, Op
 from tapegraph.recording.program import Recording
+from tapegraph.recording.subprogram import subprograms
 
 Rule = Callable[..., Any]
 
@@ -92,11 +93,29 @@ def without_row(op: Op) -> NotLowered:
     return NotLowered(f"{op.name} {GAPS.get(op.name, _NO_ROW)}")
 
 
-def gap_among(ops: Iterable[Op]) -> str | None:
-    """Return the sentence about an operation known to have no lowering, None where all have one."""
+# Entries whose inner programs are lowered with them.
+LOOPS = ("scan", "while_loop", "cond")
+
+
+def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
+    """Return the sentence about an operation known to have no lowering, None where all have one.
+
+    :param attrs: The attributes of each entry, where loops hold their inner programs.
+    """
+    loops = False
     for op in dict.fromkeys(ops):
-        if op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
+        if op.name in LOOPS:
+            loops = True
+        elif op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
             return f"{op.name} {GAPS.get(op.name, _NO_ROW)}"
+    for op, given in zip(ops, attrs, strict=True) if loops else ():
+        for body in subprograms(given):
+            inner = body.program
+            if any(map(DERIVATIVES.__contains__, inner.ops)):
+                return f"{op.name} takes gradients inside, which a plain backward does natively"
+            gap = gap_among(inner.ops, inner.attrs)
+            if gap:
+                return gap
     return None
 
 
@@ -300,7 +319,7 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
     def lowered(*xs: Any) -> Any:
         y, gradient = compute(*xs)
         # That of what is gathered from comes as IndexedSlices.
-        return y, lambda *gs: gradient(*map(tf.convert_to_tensor, gs))
+        return y, lambda *gs: gradient(*(g if g is None else tf.convert_to_tensor(g) for g in gs))
 
     return tf.custom_gradient(lowered)(*operands)
 

@@ -121,7 +121,7 @@ class _LoopWriter(Writer):
         count, places, *given = feeds
         fixed = self.read()
         state = {update.leaf: fixed.pop(update.leaf) for update in program.updates}
-        fed = [(slots[0], x) for slots, x in zip(self._fed, given, strict=True)]
+        fed = [(min(slots, default=None), x) for slots, x in zip(self._fed, given, strict=True)]
         carried = {slot: x for slot, x in fed if slot in self._carried}
         types = [(program.shapes[slot], program.dtypes[slot]) for slot in program.outputs]
         rows = [
@@ -134,7 +134,7 @@ class _LoopWriter(Writer):
             run: Any, stands: Any, state: Any, carried: Any, rows: Any, last: Any
         ) -> tuple[Any, ...]:
             inputs = [self._of_run(run, slot, x, carried) for slot, x in fed]
-            stands, outputs, new = self.emit(inputs, {**fixed, **state})
+            stands, outputs, new = self.run_of(inputs, {**fixed, **state})
             carried = {slot: self._left(slot, x, outputs) for slot, x in carried.items()}
             rows = [row.write(run, x) for row, x in zip(rows, outputs, strict=False)]
             state = {slot: tf.ensure_shape(new[slot], x.shape) for slot, x in state.items()}
@@ -152,8 +152,8 @@ class _LoopWriter(Writer):
         self.assign(stand, outputs, new)
         return [stand, *outputs, done]
 
-    def _of_run(self, run: Any, slot: int, given: Any, carried: dict[int, Any]) -> Any:
-        if self.program.ops[slot] is not INPUT:
+    def _of_run(self, run: Any, slot: int | None, given: Any, carried: dict[int, Any]) -> Any:
+        if slot is None or self.program.ops[slot] is not INPUT:
             return given
         if slot in carried:
             return carried[slot]

@@ -7,38 +7,25 @@ assignment. It assigns only after everything has been computed and no gradient h
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from functools import partial
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
-from tapegraph.lowering.layouts import LaidOut
-from tapegraph.lowering.rows.rules import (
-    GUARDS,
-    TO_FIRST,
-    NotLowered,
-    cast_to,
-    raw,
-    reduced,
-    reordered,
-    reshaped,
-)
+from tapegraph.lowering.rows.rules import raw
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.steps.variables import tables
-from tapegraph.lowering.translate import Translator
+from tapegraph.lowering.translate import Whole, fed_numbers
 from tapegraph.recording.changes import make
-from tapegraph.recording.op import DERIVATIVES, JACOBIAN
 from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.subprogram import subprograms
 from tapegraph.typed import Array
 
 # Constants of up to so many elements are part of the graph, which may fold them.
 _SMALL = 1024
-# Every node takes these.
-COMMON = {"float32", "float64", "int64"}
 # Returns the changes for `make`, given the functions that return the outputs.
 Changes = Callable[[list["Output"]], Iterator[Any]]
 _TRUE = np.array(True).data
@@ -69,9 +56,12 @@ class StepGraph:
         tf, program = tensorflow(), recording.program
         # XLA would join constants, so it is fed them, after the inputs.
         hidden = _fed_constants(recording, variables, inputs) if with_xla else []
-        self._fed_constants = [tf.constant(value) for value, _ in hidden]
-        fed = [*([slot] for slot in inputs), *(slots for _, slots in hidden)]
-        emits = (writer or Writer)(recording, variables, fed, xla=with_xla, careful=careful)
+        self._fed_constants = [tf.constant(each.value) for each in hidden]
+        fed = [*([slot] for slot in inputs), *(each.slots for each in hidden)]
+        numbers = {i: each.key for i, each in enumerate(hidden, len(inputs)) if each.key}
+        emits = (writer or Writer)(
+            recording, variables, fed, numbers, xla=with_xla, careful=careful
+        )
         traced = tf.function(
             emits.step,
             input_signature=[
@@ -162,7 +152,7 @@ class Output:
         return RowSparse(rows, values, self._shape).dense()
 
 
-class Writer(Translator):
+class Writer(Whole):
     """Emits a step's nodes, while its function is being traced."""
 
     def __init__(
@@ -170,15 +160,15 @@ class Writer(Translator):
         recording: Recording,
         variables: Mapping[int, Any],
         fed: list[list[int]],
+        numbers: Mapping[int, Any],
         *,
         xla: bool,
         careful: bool,
     ) -> None:
-        super().__init__(recording, whole=True)
-        self._xla = xla
-        self._careful = xla and careful
+        super().__init__(recording, whole=True, xla=xla, careful=careful)
         self._variables = variables
         self._fed = fed  # the slots of each feed
+        self._fed_numbers = numbers  # the feeds that are numbers, and the key of each
         self._inputs = set(chain.from_iterable(fed))
         self._tables = tables(self.program)
         self._of_tables = {
@@ -202,7 +192,7 @@ class Writer(Translator):
 
     def step(self, *feeds: Any) -> list[Any]:
         """Return whether the run is valid, and the outputs."""
-        right, outputs, new = self.emit(feeds, self.read())
+        right, outputs, new = self.run_of(feeds, self.read())
         self.assign(right, outputs, new)
         return [right, *outputs]
 
@@ -215,16 +205,11 @@ class Writer(Translator):
             if slot not in self._tables
         }
 
-    def emit(
+    def run_of(
         self, feeds: Sequence[Any], state: Mapping[int, Any]
     ) -> tuple[Any, list[Any], dict[int, Any]]:
         """Return whether the run is valid, the outputs, and the new numbers of state."""
         tf, program = tensorflow(), self.program
-        self._sums: list[Any] = []
-        self._guards: list[Any] = []
-        targets = {
-            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
-        }
         leaves = {
             slot: tf.convert_to_tensor(self._constants.get(slot, self.recording.values[slot]))
             for slot in _constants(program, self._variables, self._inputs)
@@ -232,15 +217,8 @@ class Writer(Translator):
         leaves.update((slot, self._variables[slot]) for slot in self._tables)
         leaves.update(state)
         leaves.update((i, x) for slots, x in zip(self._fed, feeds, strict=True) for i in slots)
-        token = GUARDS.set(self._guards)
-        try:
-            with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
-                for slot in self.walk(leaves):
-                    if slot in targets:
-                        self._tape.watch(self.values.as_made(slot))
-        finally:
-            GUARDS.reset(token)
-        del self._tape
+        self._numbers = {key: feeds[i] for i, key in self._fed_numbers.items()}
+        self.emit(leaves)
         outputs = []
         self.shapes = []
         for slot in program.outputs:
@@ -254,35 +232,11 @@ class Writer(Translator):
                 if self._careful and tensor.dtype.is_floating:
                     self._look_at(tensor)
         new = {u.leaf: self.values[u.slot] for u in program.updates}
-        return self._stands(), outputs, new
-
-    def no_values(self) -> LaidOut:
-        """Return what holds the tensors: images may lie channels last."""
-        return LaidOut(self.program)
+        return self.stands(), outputs, new
 
     def operation(self, slot: int) -> Any:
-        """Emit an operation; where the recording lets no gradient through, none flows here."""
-        program, values = self.program, self.values
-        if slot in self._of_tables:
-            return self._by_rows(slot)
-        last = values.runs_last(slot)
-        # Others may read what is transposed for this one: before the tape stops recording.
-        tensors = values.read_by(slot, last=last)
-        try:
-            with nullcontext() if program.needs[slot] else self._tape.stop_recording():
-                result = self.emitted(slot, tensors, last=last)
-        except TypeError as error:
-            kinds = {program.dtypes[i].name for i in program.inputs[slot]}
-            if kinds <= COMMON:
-                raise
-            names = " and ".join(sorted(kinds))
-            raise NotLowered(
-                f"{self.recording.describe(slot)} has no node of {names} in TensorFlow"
-            ) from error
-        if self._xla and program.ops[slot].name == "within":  # places out of range have become -1
-            with self._tape.stop_recording():
-                self._guards.append(tensorflow().reduce_all(result >= 0))
-        return result
+        """Emit an operation, or the update of a table."""
+        return self._by_rows(slot) if slot in self._of_tables else super().operation(slot)
 
     def _by_rows(self, slot: int) -> Any:
         """Emit the update of a table: the scaled rows, which `_assigned` subtracts."""
@@ -295,52 +249,6 @@ class Writer(Translator):
         number = self.recording.values[table.scale]
         scaled = values * (number if scale is None else tf.cast(scale, values.dtype))
         return tf.IndexedSlices(scaled, grad.indices) if by_rows else scaled
-
-    def derivatives(self, slot: int) -> dict[int, Any]:
-        """Emit the gradients or Jacobians of one backward."""
-        tf, program, tape = tensorflow(), self.program, self._tape
-        source, _, *seed = program.inputs[slot]
-        slots = program.gradients_of(program.backward_of(slot))
-        targets = [program.inputs[s][1] for s in slots]
-        y = self.values[source]  # transposed, if need be, on the tape
-        with tape.stop_recording():
-            sources = [self.values.as_made(target) for target in targets]
-            if program.ops[slot] is JACOBIAN:
-                rows = _jacobian(y, sources, tape)
-                found = map(partial(self._as_recorded, y), slots, targets, rows)
-            else:
-                found = tape.gradient(
-                    y,
-                    sources,
-                    output_gradients=self.values[seed[0]] if seed else None,
-                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                )
-            grads = {}
-            for target, grad in zip(targets, found, strict=True):
-                self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
-                by_rows = target in self._tables
-                grads[target] = grad if by_rows else tf.convert_to_tensor(grad)
-        return grads
-
-    def _as_recorded(self, y: Any, slot: int, target: int, rows: Any) -> Any:
-        """Return a Jacobian with the elements of ``y`` along its first axis."""
-        rows = reshaped(rows, (self.program.shapes[slot][0], *rows.shape[y.shape.rank :]))
-        if self.values.lies_last(target):
-            rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
-        return rows
-
-    def _look_at(self, gradient: Any) -> None:
-        """Keep the sum of a gradient in float64, which shows a NaN."""
-        self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
-
-    def _stands(self) -> Any:
-        """Return whether no gradient holds a NaN, and XLA gives the same."""
-        tf, guards = tensorflow(), list(self._guards)
-        if self._sums:
-            # With XLA a sum of products that overflow may be infinite where it is no number.
-            stands = tf.math.is_finite if self._careful else lambda x: ~tf.math.is_nan(x)
-            guards.append(stands(tf.add_n(self._sums)))
-        return tf.reduce_all(tf.stack(guards)) if guards else tf.constant(True)
 
     def assign(self, stands: Any, outputs: list[Any], new: dict[int, Any]) -> None:
         """Assign the new numbers of state after everything else, if the run is valid."""
@@ -361,46 +269,35 @@ class Writer(Translator):
         return tensorflow().constant(True)
 
 
+class _FedConstant(NamedTuple):
+    """What XLA is fed, so that it joins no two constants.
+
+    :ivar slots: Those that have this value.
+    :ivar key: By which inner programs find it, if it is a number.
+    """
+
+    value: Array
+    slots: list[int]
+    key: Any = None
+
+
 def _fed_constants(
     recording: Recording, variables: Mapping[int, Any], inputs: list[int]
-) -> list[tuple[Array, list[int]]]:
-    """Return the numbers that XLA is fed, so that it joins no two of them, and who has each.
-
-    Python numbers are tensors of their own, in the dtype of their readers: out of a vector, or in
-    another dtype, one would be taken again for every element that is computed with it. Exponents
-    stay: XLA multiplies powers of a known one out.
-    """
-    program = recording.program
-    readers = program.readers()
-    steps = zip(program.ops, program.inputs, strict=True)
-    exponents = {inputs[1] for op, inputs in steps if op.name == "pow"}
-    found: dict[Any, tuple[Array, list[int]]] = {
-        slot: (recording.values[slot], [slot]) for slot in _constants(program, variables, inputs)
+) -> list[_FedConstant]:
+    """Return the numbers that XLA is fed, and who has each."""
+    found: dict[Any, _FedConstant] = {
+        slot: _FedConstant(recording.values[slot], [slot])
+        for slot in _constants(recording.program, variables, inputs)
     }
-    for slot in program.scalars:
-        value = recording.values[slot]
-        is_float64 = value != value or float(value) == value
-        if slot in exponents or isinstance(value, (bool, np.bool_)) or not is_float64:
-            continue
-        dtypes = {program.dtypes[reader] for reader in readers[slot]}
-        dtype = dtypes.pop() if len(dtypes) == 1 else None
-        if dtype not in (np.float32, np.float64):
-            dtype = np.dtype(np.float64)
-        with np.errstate(all="ignore"):
-            number = np.asarray(value, dtype)
-        # By their text 0.0 and -0.0 differ.
-        found.setdefault((repr(float(value)), dtype), (number, []))[1].append(slot)
+    waiting = [recording]
+    for each in waiting:  # grows while it is walked
+        for slot, (key, number) in fed_numbers(each).items():
+            slots = found.setdefault(key, _FedConstant(number, [], key)).slots
+            if each is recording:
+                slots.append(slot)
+        waiting += (body.recording for attrs in each.program.attrs for body in subprograms(attrs))
     return list(found.values())
 
 
 def _constants(program: Program, variables: Mapping[int, Any], inputs: Container[int]) -> list[int]:
     return [slot for slot in program.fed if slot not in variables and slot not in inputs]
-
-
-def _jacobian(y: Any, sources: list[Any], tape: Any) -> Any:
-    """Emit one sweep for all rows, or a loop where an operation has no nodes for that."""
-    how = {"unconnected_gradients": tensorflow().UnconnectedGradients.ZERO}
-    try:
-        return tape.jacobian(y, sources, **how)
-    except ValueError:
-        return tape.jacobian(y, sources, experimental_use_pfor=False, **how)

@@ -18,13 +18,14 @@ from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import sentence, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
-from tapegraph.lowering.rows.rules import LOWERINGS
+from tapegraph.lowering.rows.rules import LOOPS, LOWERINGS
 from tapegraph.lowering.runtime import is_transient
 from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph
 from tapegraph.progress import announce
 from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.op import GRADIENT
-from tapegraph.recording.program import Recording
+from tapegraph.recording.program import Program, Recording
+from tapegraph.recording.subprogram import subprograms
 from tapegraph.typed import Xla
 
 # XLA never frees its programs, so a process compiles no more than this under "auto".
@@ -45,12 +46,32 @@ def refusal(recording: Recording, option: Xla) -> str:
         return ""
     if option is False:
         return "it was compiled with xla=False"
-    if len(program) > ENTRIES:
-        return f"{len(program)} entries are more than {ENTRIES}"
+    entries = count(program)
+    if entries > ENTRIES:
+        return f"{entries} entries are more than {ENTRIES}"
+    return _differing(recording)
+
+
+def count(program: Program) -> int:
+    """Return how many entries a program has, with those of inner programs."""
+    inner = (body for attrs in program.attrs for body in subprograms(attrs))
+    return len(program) + sum(count(body.program) for body in inner)
+
+
+def _differing(recording: Recording) -> str:
+    """Return which entry is not known to give the same with XLA, also in an inner program."""
+    program = recording.program
     if any(dtype is not None and dtype.kind == "c" for dtype in program.dtypes):
         return "complex numbers are not known to give the same there"
     for slot, op in enumerate(program.ops):
         if not program.inputs[slot] or op is GRADIENT:
+            continue
+        if op.name in LOOPS:
+            if op.name == "while_loop" and program.attrs[slot]["max_steps"] is None:
+                return "while_loop has no max_steps, which its backward needs there"
+            found = [_differing(body.recording) for body in subprograms(program.attrs[slot])]
+            if any(found):
+                return next(filter(None, found))
             continue
         row = LOWERINGS.get(op.name) or WHOLE_LOWERINGS.get(op.name)
         agrees = row is not None and op.rules is None and row.xla

@@ -20,6 +20,7 @@ from tapegraph.recording.changes import make, together
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.op import INPUT, PARAM, SCALAR, OpKind
 from tapegraph.recording.program import Program, Recording, identity
+from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.parameters import collected
 from tapegraph.typed import Array, Fun, Pytree
 
@@ -79,7 +80,7 @@ class FreeFunction:
         ]
         self.runs = [self._record(given, arrays) for given in self.arrays]
         self.recording = self.runs[0].recording
-        self.program = self._free_program()
+        self.program = self._free_program([run.recording for run in self.runs])
         self.parameters = {
             slot: self.recording.nodes[slot]
             for slot in self.program.fed
@@ -104,13 +105,15 @@ class FreeFunction:
         """Return an array that each recording has, or what follows the batch in its place."""
         return _followed_constant([run.recording.values[slot] for run in self.runs], self._sizes)
 
-    def _free_program(self) -> Program:
+    def _free_program(self, recordings: Sequence[Recording]) -> Program:
         """Return the program of several sizes, with a `Length` in place of each that follows.
+
+        So are programs inside of it.
 
         :raises ValueError: The function does something else for another size; names the first such
             line.
         """
-        programs = [run.recording.program for run in self.runs]
+        programs = [recording.program for recording in recordings]
         first, least = programs[0], min(map(len, programs))
         for slot in range(least):
             kinds = {
@@ -119,33 +122,44 @@ class FreeFunction:
             }
             if len(kinds) > 1:
                 fix = "A loop or branch over the batch is one for its size: write array operations."
-                raise self._refusal(slot, "another operation", fix)
+                raise self._refusal(recordings, slot, "another operation", fix)
         if len({len(p) for p in programs}) > 1:
             fix = "A loop over the batch is one for its size: write array operations."
-            raise self._refusal(least - 1, "more operations after this one", fix)
+            raise self._refusal(recordings, least - 1, "more operations after this one", fix)
         shapes, attrs = [], []
         for slot, op in enumerate(first.ops):
             try:
                 shapes.append(_followed([p.shapes[slot] for p in programs], self._sizes))
                 values = [tuple(p.attrs[slot].values()) for p in programs]
-                followed = _followed(values, self._sizes)
+                followed = self._followed_attrs(values)
                 attrs.append(dict(zip(first.attrs[slot], followed, strict=True)))
             except _Differs as error:
                 fix = "Lengths must grow evenly with the batch."
-                raise self._refusal(slot, str(error), fix) from None
+                raise self._refusal(recordings, slot, str(error), fix) from None
             if not first.inputs[slot] and op is not INPUT:
-                self._check_constant(slot)
+                self._check_constant(recordings, slot)
         return replace(first, attrs=attrs, shapes=shapes)
 
-    def _check_constant(self, slot: int) -> None:
+    def _followed_attrs(self, found: Sequence[Any]) -> Any:
+        """Return attributes with a `Length` for each number that follows, inner programs too."""
+        first = found[0]
+        if isinstance(first, SubProgram):
+            if len({body.inputs for body in found}) > 1:
+                raise _Differs("a function that reads other arguments")
+            return first.with_program(self._free_program([body.recording for body in found]))
+        if isinstance(first, tuple) and len({len(x) for x in found}) == 1:
+            return tuple(map(self._followed_attrs, zip(*found, strict=True)))
+        return _followed(found, self._sizes)
+
+    def _check_constant(self, recordings: Sequence[Recording], slot: int) -> None:
         """Refuse a number or an array that is another for another batch, but for whole places."""
-        found = [run.recording.values[slot] for run in self.runs]
-        program = self.recording.program
+        found = [recording.values[slot] for recording in recordings]
+        program = recordings[0].program
         if program.ops[slot] is SCALAR:
             if len({repr(identity(x)) for x in found}) > 1:
                 text = ", then ".join(map(repr, found))
                 fix = "Write mean() for a sum over len(x), or pass batch=False."
-                raise self._refusal(slot, f"the number {text}", fix)
+                raise self._refusal(recordings, slot, f"the number {text}", fix)
             return
         readers = [program.ops[i] for i in program.readers()[slot]]
         try:
@@ -155,13 +169,14 @@ class FreeFunction:
         except _Differs:
             fix = "Compute it from an argument, pass it as one, or pass batch=False."
             what = f"an array of shape {found[0].shape} with other numbers"
-            raise self._refusal(slot, what, fix) from None
+            raise self._refusal(recordings, slot, what, fix) from None
 
-    def _refusal(self, slot: int, what: str, fix: str) -> ValueError:
+    def _refusal(
+        self, recordings: Sequence[Recording], slot: int, what: str, fix: str
+    ) -> ValueError:
         why = (
             "for another batch" if any(self.batched) else "in another call with the same arguments"
         )
-        recordings = [run.recording for run in self.runs]
         places = [_place(r, slot) for r in recordings if slot < len(r)]
         received = f"{_name(self._f)}, which has {what} {why}: {max(places, key=len)}"
         return ValueError(message(self.op, received, "the same program each time", fix))

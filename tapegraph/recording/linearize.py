@@ -23,6 +23,7 @@ from tapegraph.recording.values import RECORDED_AT, cleared, stale
 
 NEEDS_GRADIENT = attrgetter("_requires_grad")
 OP_OF = attrgetter("_op")
+ATTRS_OF = attrgetter("_attrs")
 # NumPy's dtypes of Python numbers.
 DTYPES = {kind: np.dtype(kind) for kind in (bool, int, float)}
 

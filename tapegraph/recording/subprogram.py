@@ -52,6 +52,11 @@ class SubProgram:
         """The slot of each output."""
         return self.program.outputs
 
+    def with_program(self, program: Program) -> SubProgram:
+        """Return one of another program, of the same slots, whose numbers are the same."""
+        known = self.recording
+        return SubProgram(Recording(program, known.values, known.nodes), self.inputs)
+
     def types(self, slots: Sequence[int]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
         """Return shape and dtype of some slots."""
         return [(self.program.shapes[slot], self.program.dtypes[slot]) for slot in slots]

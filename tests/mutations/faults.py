@@ -62,6 +62,7 @@ ONNX = "tests/export/test_onnx.py"
 DRAW = "tests/drawing/test_draw.py"
 VMAP = "tests/transforms/test_vmap.py"
 RANDOM_BATCHES = "tests/transforms/test_random_batches.py"
+GRAPH_LOOPS = "tests/lowering/test_loops.py"
 ANOMALY = "tests/seeing/test_anomaly.py"
 RECORDS = "tests/compiling/test_records.py"
 RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
@@ -819,15 +820,60 @@ FAULTS = (
         "lowering",
         "xla-joins-numbers",
         "lowering/steps/step_graph.py:_fed_constants",
-        "        found.setdefault((repr(float(value)), dtype), (number, []))[1].append(slot)\n",
-        "        pass\n",
+        "slots.append(slot)",
+        "pass",
         f"{REWRITING} -k compiled_step",
         tensorflow=True,
     ),
     Fault(
         "lowering",
+        "a-loop-forgets-gradients-of-earlier-rounds",
+        "lowering/rows/loops.py:GraphRounds.pulled.pull",
+        "totals = [a + grads[j] for",
+        "totals = [grads[j] for",
+        f"{GRAPH_LOOPS} -k backward_gives",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "kept-carries-lose-their-cotangents",
+        "lowering/rows/loops.py:GraphRounds.pulled.kept_too",
+        "a if g is None else a + _row(g, at)",
+        "a",
+        f"{GRAPH_LOOPS} -k nested-hvp",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "an-index-below-the-first-branch-takes-the-last",
+        "lowering/rows/loops.py:_branches",
+        "tf.minimum(tf.maximum(index, tf.zeros_like(index)), last)",
+        "tf.minimum(index, last)",
+        f"{GRAPH_LOOPS} -k below",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "a-gradient-in-a-round-is-not-looked-at",
+        "lowering/translate.py:_checks",
+        "op in DERIVATIVES",
+        "False",
+        f"{GRAPH_LOOPS} -k looked_at",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
+        "a-round-of-an-export-keeps-the-number-of-its-batch",
+        "tapegraph/exporting/recorded.py:FreeFunction._followed_attrs",
+        "self._free_program([body.recording for body in found])",
+        "self._free_program([first.recording] * len(found))",
+        f"{GRAPH_LOOPS} -k number_of_its_batch",
+        tensorflow=True,
+    ),
+    Fault(
+        "lowering",
         "xla-clamps-a-place-out-of-range",
-        "lowering/steps/step_graph.py:Writer.operation",
+        "lowering/translate.py:Whole.operation",
         'program.ops[slot].name == "within"',
         "not program.ops[slot].name",
         f"{WITH_XLA} -k bad_label",
@@ -871,7 +917,7 @@ FAULTS = (
     Fault(
         "lowering",
         "what-xla-is-not-sure-of-is-final",
-        "lowering/steps/step_graph.py:Writer._stands",
+        "lowering/translate.py:Whole.stands",
         "stands = tf.math.is_finite if self._careful else",
         "stands = tf.math.is_finite if False else",
         f"{WITH_XLA} -k finite",
@@ -2240,7 +2286,7 @@ FAULTS = (
     Fault(
         "lowering",
         "a-nan-in-a-jacobian-is-not-seen",
-        "lowering/steps/step_graph.py:Writer.derivatives",
+        "lowering/translate.py:Whole.derivatives",
         "                self._look_at(grad.values if",
         "                program.ops[slot] is JACOBIAN or self._look_at(grad.values if",
         "tests/compiling/test_jacobians.py -k nan_in_tensorflow",
@@ -2900,7 +2946,7 @@ FAULTS = (
         "export",
         "no-grad-lets-a-gradient-through",
         "lowering/export.py:_FreeTranslator.operation",
-        "result if op.kind is OpKind.COMPARISON else tf.stop_gradient(result)",
+        "result if op.kind is OpKind.COMPARISON else stopped(result)",
         "result",
         f"{EXPORT} -k does_not_flow",
         tensorflow=True,
@@ -2909,7 +2955,7 @@ FAULTS = (
         "export",
         "infinities-stay-in-value-and-gradients",
         "lowering/export.py:export.value_and_gradients",
-        "if not any(op.rules for op in function.recorded.program.ops):",
+        "if not _holds_users(function.recorded.program):",
         "if False:",
         f"{EXPORT} -k absorb",
         tensorflow=True,

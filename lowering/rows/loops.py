@@ -1,0 +1,385 @@
+"""TensorFlow nodes: loops and branches, whose inner programs are emitted inside of theirs.
+
+A rule ``rule(translator, read, *inputs, **attrs)`` returns the outputs of the entry, of which those
+in ``read`` are read: others need not be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tapegraph.lowering.rows.rules import NotLowered, Size, known, own_gradient, raw, scalar
+from tapegraph.lowering.runtime import tensorflow
+
+
+def _scan(
+    translator: Any,
+    read: set[int],
+    *inputs: Any,
+    body: Any,
+    carries: int,
+    xs: int,
+    length: Any,
+    reverse: bool,
+    checkpoint: int,
+    keeps: bool,
+) -> list[Any]:
+    """Emit a loop, whose gradient is one that runs the other way.
+
+    That runs the rounds again from the carries that were kept, as the native engine does: what it
+    holds does not depend on how much a round computes.
+    """
+    if isinstance(length, Size):
+        length = tensorflow().cast(length.tensor, "int32")
+    rounds = GraphRounds(translator, body, len(inputs) - carries - xs, carries, length, reverse)
+    count, last = len(body.outputs), -(-length // checkpoint)
+    stacked = [i for i in range(carries, count) if i in read]
+
+    def keep(i: Any, carry: Sequence[Any], stacks: Sequence[Any]) -> list[Any]:
+        """Write the carries that go into a round."""
+        if checkpoint == 1:
+            return [stack.write(rounds.place(i), c) for stack, c in zip(stacks, carry, strict=True)]
+        at = rounds.place(i // checkpoint, last)
+        return tensorflow().cond(
+            tensorflow().equal(i % checkpoint, 0),
+            lambda: [stack.write(at, c) for stack, c in zip(stacks, carry, strict=True)],
+            lambda: list(stacks),
+        )
+
+    def forward(*inputs: Any) -> tuple[list[Any], list[Any], list[Any]]:
+        """Return the last carries, what is stacked, and what is kept, and check the rounds."""
+        first, second = rounds.consts, rounds.consts + carries
+        kept = [_stack(last, x) for x in inputs[first:second]] if keeps else []
+        types = body.types([body.outputs[i] for i in stacked])
+        stacks = [_stack(length, shape=shape, dtype=dtype) for shape, dtype in types]
+
+        def step(i: Any, carry: Any, stacks: Any, kept: Any, right: Any) -> tuple[Any, ...]:
+            kept = keep(i, carry, kept) if keeps else kept
+            outs, stands = rounds.body(rounds.inputs(i, carry, inputs))
+            ys = (outs[j] for j in stacked)
+            at = rounds.place(i)
+            stacks = [stack.write(at, y) for stack, y in zip(stacks, ys, strict=True)]
+            right = [a & b for a, b in zip(right, stands, strict=True)]
+            return i + 1, outs[:carries], stacks, kept, right
+
+        right = [tensorflow().constant(True)] if rounds.body.checks else []
+        start = (list(inputs[first:second]), stacks, kept, right)
+        carry, stacks, kept, right = _times(0, length, step, start)
+        for flag in right:
+            translator.check(flag)
+        return carry, [stack.stack() for stack in stacks], [stack.stack() for stack in kept]
+
+    def with_gradient(*inputs: Any) -> tuple[Any, Any]:
+        carry, ys, kept = forward(*translator.apart(inputs))
+
+        def gradient(*gs: Any) -> list[Any]:
+            seeds = dict(zip(range(carries), gs, strict=False))
+            seeds |= dict(zip(stacked, gs[carries:], strict=False))
+            of_kept = gs[carries + len(stacked) :]
+            return rounds.pulled(inputs, kept, checkpoint, seeds, of_kept)
+
+        return [*carry, *ys, *kept], gradient
+
+    if keeps:
+        outs = own_gradient(with_gradient, *inputs)
+    else:
+        carry, ys, kept = forward(*inputs)
+        outs = [*carry, *ys, *kept]
+    found: list[Any] = [None] * count
+    for i, out in zip((*range(carries), *stacked), outs, strict=False):
+        found[i] = out
+    return found + outs[carries + len(stacked) :]
+
+
+def _while_loop(
+    translator: Any,
+    read: set[int],
+    *inputs: Any,
+    cond: Any,
+    body: Any,
+    carries: int,
+    max_steps: int | None,
+) -> list[Any]:
+    """Emit a loop; its gradient runs it once more, keeps the carries, and runs the other way.
+
+    :raises NotLowered: XLA, which wants to know how long arrays are, is to compile a gradient of a
+        loop without ``max_steps``; or the condition takes a gradient.
+    """
+    tf, first = tensorflow(), len(cond.inputs) - carries
+    test = translator.body(cond)
+    if test.checks:
+        raise NotLowered("while_loop has a condition that takes gradients or places")
+
+    def run(
+        inputs: Sequence[Any], stacks: Sequence[Any] = ()
+    ) -> tuple[list[Any], list[Any], Any, list[Any]]:
+        """Return the last carries, those that go into each round, how many, and the checks."""
+        of_cond, of_body = inputs[:first], inputs[first : len(inputs) - carries]
+        round_ = translator.body(body)
+
+        def goes_on(i: Any, carry: Any, *_: Any) -> Any:
+            (more,), _ = test([*of_cond, *carry])
+            return more if max_steps is None else tf.logical_and(i < max_steps, more)
+
+        def step(i: Any, carry: Any, stacks: Any, right: Any) -> tuple[Any, ...]:
+            stacks = [x.write(i, c) for x, c in zip(stacks, carry, strict=False)]
+            outs, stands = round_([*of_body, *carry])
+            return i + 1, outs, stacks, [a & b for a, b in zip(right, stands, strict=True)]
+
+        right = [tf.constant(True)] if round_.checks else []
+        start = (tf.constant(0), list(inputs[len(inputs) - carries :]), list(stacks), right)
+        count, carry, stacks, right = tf.while_loop(goes_on, step, start, parallel_iterations=1)
+        return carry, stacks, count, right
+
+    def with_gradient(*inputs: Any) -> tuple[Any, Any]:
+        carry, _, count, right = run(translator.apart(inputs))
+        for flag in right:
+            translator.check(flag)
+
+        def gradient(*gs: Any) -> list[Any]:
+            if translator.with_xla and max_steps is None:
+                raise NotLowered("XLA compiles the backward of while_loop with max_steps alone")
+            rows = max_steps if translator.with_xla else count
+            _, stacks, _, _ = run(inputs, [_stack(rows, x) for x in inputs[-carries:]])
+            kept = [x.stack() for x in stacks]
+            given = inputs[first:]
+            rounds = GraphRounds(
+                translator, body, len(given) - carries, carries, count, reverse=False
+            )
+            grads = rounds.pulled(given, kept, 1, dict(enumerate(gs[:carries])), ())
+            return [*[None] * first, *grads]
+
+        return [*carry, tf.cast(count, tf.int64)], gradient
+
+    return list(own_gradient(with_gradient, *inputs))
+
+
+def _branches(
+    translator: Any, read: set[int], index: Any, *operands: Any, branches: Any, reads: Any
+) -> list[Any]:
+    """Emit a choice; its gradient is one between the gradients of the branches, run again."""
+    tf = tensorflow()
+    bodies = list(map(translator.body, branches))
+    checks = any(body.checks for body in bodies)
+    if index.dtype == tf.bool:
+        index = tf.cast(index, tf.int32)
+    last = tf.constant(len(branches) - 1, index.dtype)
+    index = tf.cast(tf.minimum(tf.maximum(index, tf.zeros_like(index)), last), tf.int32)
+
+    def chosen(runs: Sequence[Callable[[], Any]]) -> Any:
+        if len(runs) == 1:
+            return runs[0]()
+        if len(runs) == 2:
+            return tf.cond(tf.equal(index, 1), runs[1], runs[0])
+        return tf.switch_case(index, list(runs))
+
+    def with_gradient(*operands: Any) -> tuple[Any, Any]:
+        given = translator.apart(operands)
+
+        def forward(body: Any, places: Sequence[int]) -> tuple[list[Any], Any]:
+            outs, stands = body([given[i] for i in places])
+            return list(map(tf.identity, outs)), stands[0] if stands else tf.constant(True)
+
+        runs = [partial(forward, *pair) for pair in zip(bodies, reads, strict=True)]
+        outs, stands = chosen(runs)
+        if checks:
+            translator.check(stands)
+        flows = {
+            place
+            for body, places in zip(bodies, reads, strict=True)
+            for place, slot in zip(places, body.inner.inputs, strict=True)
+            if body.program.needs[slot] and _is_inexact(operands[place])
+        }
+
+        def backward(gs: Any, body: Any, places: Sequence[int]) -> list[Any]:
+            needs = body.program.needs
+            sources = {i: operands[i] for i in sorted(flows) if i in places}
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(list(sources.values()))
+                outs, _ = body([operands[i] for i in places])
+            seeded = [
+                i for i, slot in enumerate(body.inner.outputs) if needs[slot] and gs[i] is not None
+            ]
+            found = tape.gradient(
+                [outs[i] for i in seeded],
+                list(sources.values()),
+                output_gradients=[gs[i] for i in seeded],
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            )
+            grads = dict(zip(sources, map(tf.convert_to_tensor, found), strict=True))
+            return [grads[i] if i in grads else tf.zeros_like(operands[i]) for i in sorted(flows)]
+
+        def gradient(*gs: Any) -> list[Any]:
+            grads: list[Any] = [None] * len(operands)
+            if flows:
+                pairs = zip(bodies, reads, strict=True)
+                found = chosen([partial(backward, gs, *pair) for pair in pairs])
+                for i, grad in zip(sorted(flows), found, strict=True):
+                    grads[i] = grad
+            return grads
+
+        return outs, gradient
+
+    return list(own_gradient(with_gradient, *operands))
+
+
+class GraphRounds:
+    """The rounds of a loop.
+
+    :ivar body: Emits one of them.
+    :ivar consts: How many inputs are the same in all of them.
+    """
+
+    def __init__(
+        self, translator: Any, body: Any, consts: int, carries: int, length: Any, reverse: bool
+    ) -> None:
+        self.body = translator.body(body)
+        self.consts = consts
+        self._carries = carries
+        self._length = length
+        self._reverse = reverse
+
+    def place(self, i: Any, count: int | None = None) -> Any:
+        """Return where the row of a round lies among so many."""
+        return (self._length if count is None else count) - 1 - i if self._reverse else i
+
+    def inputs(self, i: Any, carry: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+        """Return what a round reads, where the entry reads ``inputs``."""
+        rows = inputs[self.consts + self._carries :]
+        at = self.place(i)
+        return [*inputs[: self.consts], *carry, *(_row(x, at) for x in rows)]
+
+    def pulled(
+        self,
+        inputs: Sequence[Any],
+        kept: Sequence[Any],
+        every: int,
+        seeds: dict[int, Any],
+        of_kept: Sequence[Any],
+    ) -> list[Any]:
+        """Return the cotangent of each input, given those of outputs, and of carries kept.
+
+        :param kept: The carries that go into every so many-th round.
+        """
+        first, second = self.consts, self.consts + self._carries
+        needs, slots = self.body.program.needs, self.body.inner.inputs
+        flow = [i for i, slot in enumerate(slots) if needs[slot] and _is_inexact(inputs[i])]
+        of_consts = [i for i in flow if i < first]
+        of_carry = [i for i in flow if first <= i < second]
+        of_rows = [i for i in flow if i >= second]
+        out = self.body.inner.outputs
+        stacked = [
+            i for i, g in seeds.items() if i >= self._carries and g is not None and needs[out[i]]
+        ]
+
+        def pull(i: Any, carry: Sequence[Any], back: Any, totals: Any, stacks: Any) -> Any:
+            tf, at = tensorflow(), self.place(i)
+            given = self.inputs(i, carry, inputs)
+            sources = [given[j] for j in flow]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(sources)
+                outs, _ = self.body(given)
+            targets = [outs[j - first] for j in of_carry] + [outs[j] for j in stacked]
+            found = tape.gradient(
+                targets,
+                sources,
+                output_gradients=[*back, *(_row(seeds[j], at) for j in stacked)],
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            )
+            grads = dict(zip(flow, map(tf.convert_to_tensor, found), strict=True))
+            back = [grads[j] for j in of_carry]
+            totals = [a + grads[j] for a, j in zip(totals, of_consts, strict=True)]
+            return (
+                back,
+                totals,
+                [s.write(at, grads[j]) for s, j in zip(stacks, of_rows, strict=True)],
+            )
+
+        def kept_too(back: Any, at: Any) -> Any:
+            """Add the cotangents of carries that were kept."""
+            gs = [of_kept[j - first] if of_kept else None for j in of_carry]
+            return [a if g is None else a + _row(g, at) for a, g in zip(back, gs, strict=True)]
+
+        def segment(s: Any, *state: Any) -> Any:
+            """Pull back through the rounds from one carry that was kept to the next."""
+            start, at = s * every, self.place(s, last)
+            stop = tensorflow().minimum(start + every, self._length)
+            carry = [_row(x, at) for x in kept]
+            stacks = [_stack(every, x) for x in carry]
+
+            def again(i: Any, carry: Any, stacks: Any) -> Any:
+                stacks = [x.write(i - start, c) for x, c in zip(stacks, carry, strict=True)]
+                return i + 1, self.body(self.inputs(i, carry, inputs))[0][: self._carries], stacks
+
+            _, stacks = _times(start, stop, again, (carry, stacks))
+
+            def one(i: Any, *state: Any) -> Any:
+                before = [x.read(i - start) for x in stacks]
+                return i - 1, *pull(i, before, *state)
+
+            back, *rest = _times(stop - 1, start - 1, one, state, down=True)
+            return s - 1, kept_too(back, at), *rest
+
+        def one(i: Any, *state: Any) -> Any:
+            at = self.place(i)
+            back, *rest = pull(i, [_row(x, at) for x in kept], *state)
+            return i - 1, kept_too(back, at), *rest
+
+        tf, last = tensorflow(), -(-self._length // every)
+        zeros = tf.zeros_like
+        state = (
+            [zeros(inputs[j]) if seeds[j - first] is None else seeds[j - first] for j in of_carry],
+            [zeros(inputs[j]) for j in of_consts],
+            [
+                _stack(self._length, shape=inputs[j].shape[1:], dtype=inputs[j].dtype)
+                for j in of_rows
+            ],
+        )
+        turns = partial(_times, down=True)
+        if every == 1:
+            back, totals, stacks = turns(self._length - 1, -1, one, state)
+        else:
+            back, totals, stacks = turns(last - 1, -1, segment, state)
+        grads: list[Any] = [None] * len(inputs)
+        found = (*back, *totals, *(x.stack() for x in stacks))
+        for i, grad in zip((*of_carry, *of_consts, *of_rows), found, strict=True):
+            grads[i] = grad
+        return grads
+
+
+def _is_inexact(x: Any) -> bool:
+    return x.dtype.is_floating or x.dtype.is_complex
+
+
+def _row(x: Any, place: Any) -> Any:
+    return raw.GatherV2(params=x, indices=place, axis=scalar(0, "int32"))
+
+
+def _stack(length: Any, like: Any = None, *, shape: Any = None, dtype: Any = None) -> Any:
+    """Return an array of tensors of one type: of another one's, or one that is given."""
+    shape, dtype = (shape, dtype) if like is None else (like.shape, like.dtype)
+    return tensorflow().TensorArray(dtype, size=length, element_shape=known(tuple(shape)))
+
+
+def _times(
+    start: Any, stop: Any, step: Callable[..., Any], state: Any, *, down: bool = False
+) -> Any:
+    """Emit a loop over integers, and return its last state."""
+    tf = tensorflow()
+
+    def goes_on(i: Any, *_: Any) -> Any:
+        return i > stop if down else i < stop
+
+    _, *found = tf.while_loop(
+        goes_on, step, (tf.convert_to_tensor(start), *state), parallel_iterations=1
+    )
+    return found
+
+
+EMITTED: dict[str, Callable[..., list[Any]]] = {
+    "scan": _scan,
+    "while_loop": _while_loop,
+    "cond": _branches,
+}
