@@ -27,7 +27,7 @@ def table(result: Result, *, markdown: bool = False) -> str:
 
 
 def contest_rows(result: Result) -> list[list[str]]:
-    rows = [["", "ms a step", *(f"{name} / it" for name in result.ours)]]
+    rows = [["", "ms a step", *(f"{name} ÷ this" for name in result.ours)]]
     for name in result.seconds:
         ratios = [
             quoted(result.ratio(ours, name)) if name in result.theirs else ""

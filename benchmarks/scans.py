@@ -51,7 +51,7 @@ def contest(name: str, rounds: int, firsts: int, native: bool) -> None:
     steps = len(WORKLOADS[name].problem().data[0])
     seconds = {how: [turn.cpu / steps for turn in turns[how]] for how in every}
     head = [f"{name}, {steps} steps a call", "first call, s", "us a step"]
-    rows = [[*head, *(f"{how} / it" for how in ours)]]
+    rows = [[*head, *(f"{how} ÷ this" for how in ours)]]
     for how in every:
         ratios = [quoted(ratio(seconds[one], seconds[how])) for one in ours]
         compared = ratios if how in theirs else [""] * len(ours)

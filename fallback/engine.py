@@ -1,6 +1,6 @@
-"""The native `Engine`: it runs every program, and has nothing to compile."""
+"""The native `Engine`: it runs every program, and compiles nothing."""
 
-# ruff: noqa: D102 - what `Engine` says of each method
+# ruff: noqa: D102 - `Engine` documents the methods
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.engines.engine import Inner, Reverse, Round
+from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run
 from tapegraph.fallback.plan.ir import live
 from tapegraph.fallback.plan.memory import by_lifetime
+from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.fallback.plan.tracer import Feed
 from tapegraph.fallback.sweep import StrongArrays
 from tapegraph.numpy_warnings import quietly
@@ -40,11 +41,10 @@ class NativeInner(Inner):
     @contextmanager
     def forward(self, inputs: Sequence[Any]) -> Iterator[Round]:
         def compiled() -> Plan:
-            return Plan(self._recording(inputs))
+            return Plan(self._recording(inputs), in_rounds=True)
 
         with self._lent("forward", compiled) as plan:
-            run, order = plan._run, self._order
-            yield lambda arrays: run(*[arrays[i] for i in order])[0]
+            yield _PlanRound(plan, self._order)
 
     @contextmanager
     def pullback(
@@ -52,21 +52,15 @@ class NativeInner(Inner):
     ) -> Iterator[Round]:
         def compiled() -> Plan:
             recording = self._recording(inputs)
-            return Plan(recording, ReverseCompiler(recording, self._region(kind), seeds))
+            compiler = ReverseCompiler(recording, self._region(kind), seeds)
+            return Plan(recording, compiler, in_rounds=True)
 
         with self._lent(kind, compiled) as plan:
-            run, order = plan._run, [*self._order, *range(len(inputs), len(inputs) + len(seeds))]
-            yield lambda arrays: run(*[arrays[i] for i in order])[0]
+            last = len(inputs) + len(seeds)
+            yield _PlanRound(plan, [*self._order, *range(len(inputs), last)])
 
     def strong_pullback(self, kind: Reverse) -> Round:
-        count, region = len(self._body.inputs), self._region(kind)
-
-        def step(arrays: Sequence[Any]) -> list[Any]:
-            again = self._computed(arrays[:count])
-            run = Run(region, again.values, again.saved)
-            return _Strong(run).swept(arrays[count:])
-
-        return step
+        return _StrongRound(self, kind)
 
     @contextmanager
     def _lent(self, key: Any, compiled: Callable[[], Plan]) -> Iterator[Plan]:
@@ -103,6 +97,42 @@ class NativeInner(Inner):
             kind.seeded,
             list(kind.wanted),
         )
+
+
+class _PlanRound(Round):
+    """A plan as a round; ``order`` are the arrays that its leaves are."""
+
+    def __init__(self, plan: Plan, order: list[int]) -> None:
+        self._plan, self._order = plan, order
+        self._run, self._rounds = plan._run, plan.rounds
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        given = [arrays[i] for i in self._order]
+        try:
+            return self._run(*given)[0]  # type: ignore[no-any-return]
+        except Mismatch:
+            self._run = self._plan.in_python()
+            return self._run(*given)[0]  # type: ignore[no-any-return]
+
+    def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
+        if self._rounds is None:
+            return False
+        try:
+            self._rounds(count, [reads[i] for i in self._order], writes)
+        except Mismatch:
+            return False
+        return True
+
+
+class _StrongRound(Round):
+    def __init__(self, inner: NativeInner, kind: Reverse) -> None:
+        self._inner, self._region = inner, inner._region(kind)
+
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        count = len(self._inner._body.inputs)
+        again = self._inner._computed(arrays[:count])
+        run = Run(self._region, again.values, again.saved)
+        return _Strong(run).swept(arrays[count:])
 
 
 class ReverseCompiler(Compiler):

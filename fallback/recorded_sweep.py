@@ -1,11 +1,11 @@
-"""The reverse sweep on Tensors: the gradients are results like any other, and differentiable.
+"""The reverse sweep on Tensors: gradients are results like any other, and differentiable.
 
-It runs the same rules as the sweep on arrays, in the same order. What it computes is on the tape,
-so it is differentiated again, drawn, replayed or lowered to a graph as anything there is.
+It runs the same rules as the sweep on arrays, in the same order. Its operations are on the tape,
+and can be differentiated again, drawn, replayed or lowered to a graph.
 
-Of the two rules of an operation one makes the other. A tangent rule is linear in its tangents, a
-gradient rule in the cotangent, and both are written in recorded operations: differentiated by what
-they are linear in, at any numbers, either gives its transpose, recorded.
+One rule of an operation gives the other. A tangent rule is linear in its tangents, a gradient rule
+in the cotangent, and both use recorded operations: the derivative of either with respect to the
+variable that it is linear in is its transpose, recorded.
 """
 
 # ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
@@ -41,11 +41,11 @@ from tapegraph.tensors.examples import at_level, leaf_of_examples, levels_of
 def recorded_gradients(
     recording: Recording, seeds: Sequence[Any], strong: type[StrongTensors] | None = None
 ) -> list[Any]:
-    """Return the gradients by the wanted slots as Tensors, given a Tensor per output.
+    """Return the gradients of the wanted slots as Tensors, given a Tensor per output.
 
-    As on arrays, a NaN in a result may be 0 * inf, and asks for a second sweep with strong zeros.
-    A captured program cannot ask: there the zeros are strong from the first. So they are in front
-    of watchers, who are not told of slopes on the way that are infinite where a zero absorbs.
+    As on arrays, a NaN in a result may be 0 * inf, which a second sweep with strong zeros decides.
+    A captured program cannot test for NaN: there zeros are strong from the first sweep on. The same
+    holds with watchers, which would otherwise see infinite slopes that a zero absorbs.
     """
     strong = strong or StrongTensors
     watchers = WATCHING.value()
@@ -62,7 +62,7 @@ def recorded_gradients(
 
 
 class Tensors(Arrays):
-    """The arithmetic of Tensors: what a sweep computes is recorded."""
+    """The arithmetic of Tensors: the sweep's operations are recorded."""
 
     def row(self, slot: int) -> Row:
         op = self.program.ops[slot]
@@ -111,7 +111,7 @@ class StrongTensors(Tensors):
 
 
 class TangentTensors(StrongTensors):
-    """The same for a sweep that brings tangents: a zero of a local derivative absorbs too."""
+    """The same for tangents: zeros of a local derivative are strong too."""
 
     def operand(self, slot: int) -> Any:
         return _strong(super().operand(slot))

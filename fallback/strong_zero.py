@@ -1,7 +1,7 @@
-"""Strong zeros: a zero cotangent absorbs what it meets, and 0 * inf and 0 / 0 are 0.
+"""Strong zeros: a zero cotangent times anything is zero, and 0 * inf and 0 / 0 are 0.
 
-Used for the second sweep only: the rules stay as they are, and the cotangent brings along the
-products of `tapegraph.differentiation.products`, as a `StrongZero` in sweeps over arrays and a
+Only the second sweep uses them: the rules stay as they are, and the cotangent brings the products
+of `tapegraph.differentiation.products`, as a `StrongZero` in sweeps over arrays and a
 `StrongTensor` in recorded ones.
 """
 
@@ -57,8 +57,8 @@ def to_ndarray(array: Any) -> Any:
 class StrongTensor(ArrayMethods):
     """A tensor whose zeros stay zero under multiplication, division and matrix products.
 
-    A product of matrices that is captured is an ordinary one: there nobody can look whether
-    its factors are finite, and a NaN stays one.
+    A product of matrices in a capture is an ordinary one: nothing can test whether its factors are
+    finite, and a NaN stays one.
     """
 
     __slots__ = ("tensor",)

@@ -1,8 +1,8 @@
 """The reverse sweep: cotangents from results to leaves, one VJP rule per entry.
 
-`Arrays` is the sweep, and the arithmetic of it that others replace: strong zeros, Tensors, batches
-of cotangents, the variables of a plan. Watchers are told of it entry by entry. What an eager
-backward takes is the same in line.
+`Arrays` is the sweep, with an arithmetic that others replace: strong zeros, Tensors, batches of
+cotangents, the variables of a plan. Watchers see it entry by entry. An eager backward runs the same
+sweep written in line.
 
 Seeds and gradients of complex numbers point where a real result rises, ``dL/dx + i dL/dy``. In
 between the sweep carries the conjugate, ``dL/dx - i dL/dy``: to first order the result moves by the
@@ -35,10 +35,10 @@ keep_freed_memory()
 
 
 def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array]:
-    """Return the gradients by what is wanted of a history, given a cotangent per result.
+    """Return the gradients with respect to a history's targets, given a cotangent per result.
 
     The first sweep is plain NumPy. A NaN in its result may be 0 * inf: then a second sweep runs
-    in which a zero cotangent absorbs whatever it meets.
+    with strong zeros.
     """
     return quietly(_gradients, history, seeds)  # type: ignore[no-any-return]
 
@@ -152,8 +152,8 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
 class Arrays:
     """A sweep over the slots of a recording, and its arithmetic: arrays.
 
-    :param recording: What was recorded.
-    :param watchers: Who is told where it is, and what it adds to which gradient.
+    :param recording: The recording.
+    :param watchers: Watchers, which receive each part that is added to a gradient.
     """
 
     def __init__(self, recording: Recording, watchers: Sequence[Watcher] = ()) -> None:
@@ -238,19 +238,19 @@ class Arrays:
     def called(
         self, slot: int, rule: Any, given: tuple[Any, ...], attrs: Any, place: int | None = None
     ) -> Any:
-        """Return what a rule gives: that of one input, or a `JointVJP` one."""
+        """Return the result of a rule: that of one input, or a `JointVJP`."""
         return (rule if place is not None else rule.rule)(*given, **attrs)
 
     def takes_saved(self, op: Op) -> bool:
-        """Return whether a rule is given what the operation saved."""
+        """Return whether a rule takes the value that the operation saved."""
         return op.saves
 
     def saved(self, slot: int) -> Any:
-        """Return what an operation saved."""
+        """Return the value that an operation saved."""
         return self.recording.saved(slot)
 
     def operand(self, slot: int) -> Any:
-        """Return the value of a slot, as rules take it."""
+        """Return the value of a slot in the form of rules."""
         return self.recording.values[slot]
 
     def result(self, slot: int) -> Any:
@@ -258,7 +258,7 @@ class Arrays:
         return self.operand(slot)
 
     def cotangent(self, slot: int, g: Any) -> Any:
-        """Return a cotangent as rules take it."""
+        """Return a cotangent in the form of rules."""
         return g
 
     def conjugated(self, g: Any) -> Any:
@@ -292,7 +292,7 @@ class Arrays:
         return np.zeros(self.program.shapes[slot], self.program.dtypes[slot])
 
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
-        """Tell a watcher what was added to the gradient of a slot, and what it is now."""
+        """Tell a watcher the part added to the gradient of a slot, and the gradient now."""
         watcher.added(self.recording, self._by, slot, part, grad, strong=False)
 
 

@@ -43,7 +43,7 @@ class _Custom:
     def __init__(self, f: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
         self._op = type(self).__name__
         check_callable(self._op, f)
-        functools.update_wrapper(self, f)
+        functools.update_wrapper(self, f)  # type: ignore[arg-type]
         self._f = f
         self._fixed = tuple(nondiff_argnums)
 
@@ -389,7 +389,7 @@ class _Rule:
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, _Rule) or self.backward is None:
             return self is other
-        return self._key() == other._key()
+        return bool(self._key() == other._key())
 
     def __hash__(self) -> int:
         return id(self) if self.backward is None else hash(self._key())
@@ -427,8 +427,8 @@ def _vjp(
         kept = len(reads) - rule.consts
         given = [*reads[kept:], *given, *reads[:kept], *seeds]
         with registry.engine(registry.NATIVE).inner(rule.backward).forward(given) as run:
-            found = iter(list(map(np.array, run(given))))
-        parts = [next(found) if present else None for present in rule.present]
+            grads = iter(list(map(np.array, run(given))))
+        parts = [next(grads) if present else None for present in rule.present]
     return _of_inputs(parts, needs, rule)
 
 

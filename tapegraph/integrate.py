@@ -188,7 +188,7 @@ def _fixed(rate: RateOfChange, y: Any, times: Any, steps: int) -> Any:
 
 
 def _adaptive(
-    rate: RateOfChange, y: Any, times: Any, rtol: float, atol: float, max_steps: int
+    rate: RateOfChange, y: Any, times: Any, rtol: float, atol: float, max_steps: int | None
 ) -> Any:
     """Return the states at some times by Dormand and Prince's method.
 

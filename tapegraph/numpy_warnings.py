@@ -1,9 +1,10 @@
-"""NumPy's warnings of a forward, given at the user's line; and none at all where nobody asks.
+"""Repeat NumPy's warnings of a forward at the user's line, once per line.
 
-NumPy warns at the line that calls it, which is one of ours, and Python shows a line's warning once.
-So within the library these warnings are raised; who runs a forward catches them, runs it again
-without, and warns at the user's line. A forward that does not warn pays nothing. NumPy's functions
-that are written in Python, and conversions outside a forward, are `watched` from the start.
+NumPy warns at the line that calls it, a line of the library, and Python shows a line's warning
+once. So within the library these warnings are raised; the caller of a forward catches them, runs
+the forward again without them, and warns at the user's line. A forward that does not warn pays
+nothing. NumPy's functions written in Python, and conversions outside a forward, are `watched` from
+the start.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ warnings.filterwarnings(
 
 # What is to happen where a number overflows and the like, as NumPy keeps it: another object each
 # time that it is set. It is private, and where it is not there NumPy is asked each time.
-_in_force = getattr(getattr(np, "_core", None) and np._core.umath, "_extobj_contextvar", None)
+_core: Any = getattr(np, "_core", None)
+_in_force = getattr(_core and _core.umath, "_extobj_contextvar", None)
 _mild: Any = None  # the last one that raises and calls nothing
 
 

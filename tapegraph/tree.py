@@ -182,7 +182,7 @@ def ravel_pytree(tree: Pytree) -> tuple[Any, Callable[[Any], Pytree]]:
         flat = [shape.reshape(elementwise.astype(x, dtype), (-1,)) for x in parts]
         vector = shape.concat(flat)
     else:
-        vector = np.concatenate([np.ravel(x) for x in parts] or [[]], dtype=dtype)
+        vector = np.concatenate([np.ravel(x) for x in parts] or [np.zeros(0)], dtype=dtype)
     shapes = [np.shape(x) for x in parts]
 
     def unravel(vector: Any) -> Any:

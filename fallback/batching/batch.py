@@ -1,11 +1,11 @@
-"""`Batch`: many arrays as one, and the rules by which NumPy's functions take it.
+"""`Batch`: many arrays as one, and how NumPy's functions compute with it.
 
-A batch computes as each of its arrays would: the axis that tells them apart comes first, and the
-code that runs does not see it. Whatever is not known here raises `Unbatched`: a rule that calls it
-belongs in `ROW_BY_ROW` (`jacobian.py`).
+A batch computes like each of its arrays: their axis comes first, and the running code does not see
+it. A function without a rule here raises `Unbatched`: a VJP rule that calls it belongs in
+`ROW_BY_ROW` (`jacobian.py`).
 """
 
-# ruff: noqa: D102 - what a batch has is what an ndarray has
+# ruff: noqa: D102 - the methods are those of ndarray
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tapegraph.typed import Array
 
 
 class Unbatched(Exception):
-    """A function does more with an array than is known of batches."""
+    """A function has no rule for batches."""
 
 
 class Batch(NDArrayOperatorsMixin):

@@ -1,8 +1,8 @@
 """The reverse sweep for many cotangents at once: all rows of a Jacobian.
 
-It runs the rules of the sweep, in the same order, on a `Batch` of cotangents. What they compute of
-the recorded values alone is computed once for all rows, and a call of NumPy, with what Python
-spends around it, serves as many rows as fit the cache.
+It runs the rules of the sweep, in the same order, on a `Batch` of cotangents. Values that depend
+only on the recording are computed once for all rows, and one call of NumPy, with Python's overhead,
+serves as many rows as fit the cache.
 """
 
 # ruff: noqa: D102 - the sweep has what `Arrays` has
@@ -25,7 +25,7 @@ from tapegraph.typed import Array
 # How many numbers the largest cotangents of a batch may hold: half a megabyte, of float64.
 BLOCK = 1 << 16
 
-# Operations whose rules take one cotangent: they call what a `Batch` does not know.
+# Operations whose rules take one cotangent: they call functions that have no rule for a `Batch`.
 ROW_BY_ROW = frozenset(
     "avg_pool2d cholesky conv2d convolve cumprod eig eigh einsum fft gather ifft index irfft "
     "max_pool2d qr rfft softmax_crossentropy solve svd".split()

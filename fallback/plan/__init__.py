@@ -17,7 +17,6 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.choice import CLOCK
-from tapegraph.fallback.plan import records
 from tapegraph.fallback.plan.codegen import TELL, telling
 from tapegraph.fallback.plan.compiler import Compiler
 from tapegraph.fallback.plan.records import Mismatch
@@ -68,7 +67,7 @@ class Plan:
         self._plain, self._body, self._names = source.plain, source.body, source.names
         self._plain_is_long = source.plain_is_long
         file = f"{PLAN} {next(_numbers)}>"
-        self._run = self._or_plainly(self._made(self.source, file, self._names, source.long))
+        self._run = self._made(self.source, file, self._names, source.long)
         # Tracebacks, debuggers and profilers ask there for lines; without a time it is kept.
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
@@ -83,22 +82,14 @@ class Plan:
         plan = names["plan"]
         return (lambda *a: next(plan(*a))) if long else plan
 
-    def _or_plainly(self, run: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a plan that turns to lines of Python for good where records do not fit arrays.
+    def in_python(self) -> Callable[..., Any]:
+        """Turn to lines of Python alone, for good: records do not fit an array (`Mismatch`).
 
         Nothing has been written by then that anybody sees.
         """
-
-        def runs(*arrays: Any) -> Any:
-            nonlocal run
-            try:
-                return run(*arrays)
-            except Mismatch:
-                file = f"{PLAN}, in Python alone>"
-                run = self._made(self._plain, file, dict(self._names), self._plain_is_long)
-                return run(*arrays)
-
-        return runs if records.off() == "" else run
+        file = f"{PLAN}, in Python alone>"
+        self._run = self._made(self._plain, file, dict(self._names), self._plain_is_long)
+        return self._run
 
     def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
         """Return the outputs, and the new values of the state that changes."""
@@ -107,7 +98,10 @@ class Plan:
         watchers = WATCHING.value()
         if watchers:
             return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
-        return quietly(self._run, *arrays)  # type: ignore[no-any-return]
+        try:
+            return quietly(self._run, *arrays)  # type: ignore[no-any-return]
+        except Mismatch:
+            return quietly(self.in_python(), *arrays)  # type: ignore[no-any-return]
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
         """Run the plan as one that tells watchers of each line; it is made when first needed."""

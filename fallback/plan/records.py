@@ -54,7 +54,7 @@ class Record(NamedTuple):
     """
 
     loop: Any
-    index: int
+    index: int  # type: ignore[assignment]
     sizes: tuple[int, ...]
     steps: tuple[int, ...]
     outer: tuple[tuple[int, ...], ...]
@@ -243,7 +243,8 @@ class _Writer:
         """
         out = arrays[-1]
         walk = np.nditer(list(arrays))
-        views = [v[(*part, ...)] for v in walk.itviews]
+        key: Any = (*part, ...)
+        views = [v[key] for v in walk.itviews]
         shape = views[0].shape
         steps = [v.strides for v in views]
         if walk.itersize == 1 and not part:  # as NumPy calls it

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegraph.engines.engine import RoundRows
 from tapegraph.fallback.plan import records
 from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids
 from tapegraph.fallback.plan.memory import is_dense
@@ -111,7 +112,10 @@ class Segments:
             return None
         if isinstance(value, np.ndarray) and not is_dense(value):
             return None
-        return records_of(instr.function, concrete(instr.args), concrete(instr.kwargs), value)
+        found: Records | None = records_of(
+            instr.function, concrete(instr.args), concrete(instr.kwargs), value
+        )
+        return found
 
     def _cut(self) -> None:
         """Find the runs of instructions that become segments."""
@@ -219,8 +223,13 @@ class Segments:
         Each round reads its leaves and writes its results where the caller says, when all else is
         done; so the next may read them.
         """
-        python = [n for n in range(len(self._instrs)) if n not in self._inside | self._views]
-        if records.off() or python or not self.found:
+        if records.off() or not self.found:
+            return None
+        # What a round writes in C's order would lie otherwise in the loop in Python.
+        in_order = all(np.asarray(var.value).flags.c_contiguous for var in results)
+        if not in_order or any(
+            n not in self._inside and n not in self._views for n in range(len(self._instrs))
+        ):
             return None
         rows = [row for segment in self.found.values() for row in self._rows(segment)]
         work = sum(self._records[n].work for n in self._inside & self._records.keys())
@@ -256,7 +265,7 @@ class Rounds:
         self._most = max(1, _MOST_WORK // work)
 
     def __call__(
-        self, count: int, leaves: Sequence[RowsOfRecords], results: Sequence[RowsOfRecords]
+        self, count: int, leaves: Sequence[RoundRows], results: Sequence[RoundRows]
     ) -> None:
         """Run it so many times; after some milliseconds each Python can handle a signal.
 
@@ -270,18 +279,6 @@ class Rounds:
         for start in range(0, count, self._most):
             given = tuple((r.array, r.first + start * r.by, r.by) for r in rows)
             self._table.rounds(min(self._most, count - start), given)
-
-
-class RowsOfRecords(NamedTuple):
-    """What each round reads or writes of an array.
-
-    :ivar first: The row of the first round.
-    :ivar by: How many rows further that of the next is; with 0 it is the array itself, each time.
-    """
-
-    array: Array
-    first: int = 0
-    by: int = 0
 
 
 _Row = tuple[Any, "list[_Place]"]

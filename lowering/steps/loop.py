@@ -1,7 +1,7 @@
-"""A step run many times in one graph: a loop whose state lies in loop variables.
+"""Many runs of a step in one graph: a loop whose state lies in loop variables.
 
-State is read before the first run and assigned after the last one, if all of them stand: a run
-whose gradient holds a NaN ends the loop, and nothing has been changed.
+State is read before the first run and assigned after the last one, if all runs are valid: a run
+whose gradient holds a NaN ends the loop, and nothing changes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph, Writ
 from tapegraph.recording.op import INPUT
 from tapegraph.typed import Array
 
-# A loop of XLA's has room for at least so many runs.
+# The minimum capacity of a loop compiled with XLA.
 _ROOM = 64
 
 
 class Loop:
     """Many runs of a step in one call.
 
-    The graph without XLA takes any number of runs. XLA knows the lengths of its arrays: what it is
-    fed has room for more runs than one call may make, and it is told how many to make.
+    The graph without XLA takes any number of runs. XLA fixes the lengths of its arrays: they have
+    room for more runs than one call may make, and an input is the number of runs.
 
-    :ivar done: How many runs stood of those that ended with one that does not.
+    :ivar done: The number of valid runs, if a later one was invalid.
     """
 
     def __init__(
@@ -60,10 +60,11 @@ class Loop:
         *,
         with_xla: bool,
     ) -> list[Output] | None:
-        """Run the step so many times; None where not all stand: then nothing has been changed.
+        """Make several runs; return None if not all are valid: then nothing has changed.
 
-        :param feeds: Of each input an array, and whether it has a row for each run.
-        :param ahead: How many runs are still to come, with these: what XLA is to have room for.
+        :param feeds: An array for each input, and whether it has a row for each run.
+        :param ahead: The number of runs still to come, including these: the capacity that XLA
+            needs.
         """
 
         def call(graph: StepGraph, changes: Changes) -> list[Output] | None:
@@ -94,12 +95,12 @@ def _with_room(array: Array, room: int) -> Array:
 
 
 class _LoopWriter(Writer):
-    """Emits a step's function, run as often as it is told.
+    """Emits a step's function in a loop.
 
-    It is fed how often; an array of the length of the arrays of inputs, which tells that to XLA;
-    and of each input an array with a row for each run, or the first one's of what is carried from
-    run to run. It gives whether all runs stand, the first outputs of all runs, the others of the
-    last run, and how many runs stand.
+    Its inputs are the number of runs; an array whose length is that of the inputs' arrays, which
+    XLA reads; and for each input an array with a row for each run, or the first run's value of a
+    carried one. It returns whether all runs are valid, the first outputs of all runs, the others of
+    the last run, and the number of valid runs.
     """
 
     def __init__(self, *arguments: Any, many: Many, **options: Any) -> None:
@@ -108,14 +109,14 @@ class _LoopWriter(Writer):
         self._carried = many.carried
 
     def signature(self, inputs: list[int]) -> list[Any]:
-        """Return the types of what the function is fed."""
+        """Return the types of the function's inputs."""
         tf, program = tensorflow(), self.program
         lengths = {i: () if i in self._carried else (None,) for i in inputs}
         fed = [tf.TensorSpec((*lengths[i], *program.shapes[i]), program.dtypes[i]) for i in inputs]
         return [tf.TensorSpec((), tf.int32), tf.TensorSpec((None,), tf.int8), *fed]
 
     def step(self, *feeds: Any) -> list[Any]:
-        """Return whether all runs stand, the outputs, and how many runs do."""
+        """Return whether all runs are valid, the outputs, and the number of valid runs."""
         tf, program = tensorflow(), self.program
         count, places, *given = feeds
         fixed = self.read()

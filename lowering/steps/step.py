@@ -1,6 +1,6 @@
-"""A program that was captured, run in TensorFlow with its state in variables.
+"""A captured program, run in TensorFlow with its state in variables.
 
-One run is one graph, and many runs are one loop; of each there is one more with XLA.
+One run is one graph, and many runs are one loop; each exists a second time with XLA.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tapegraph.typed import Array, Xla
 class MayHaveLostZeros(NotLowered):
     """A gradient held a NaN, which may be 0 * inf, or an image that is pooled did: nothing changed.
 
-    The native engine knows what is right.
+    The native engine decides.
 
     With XLA it may also be a number that is not finite where the graph's is.
     """
@@ -48,7 +48,7 @@ class MayHaveLostZeros(NotLowered):
 
 
 class Step:
-    """A whole program in TensorFlow; ``option`` is `compile`'s about XLA."""
+    """A whole program in TensorFlow; ``option`` is `compile`'s ``xla``."""
 
     keeps_state = True
 
@@ -87,7 +87,7 @@ class Step:
 
     @property
     def note(self) -> str:
-        """Whether XLA runs it, where that is not measured."""
+        """Whether XLA runs it, if that is not measured."""
         every = [self.graphs] if self._loop is None else [self.graphs, self._loop.graphs]
         failures = [graphs.failure for graphs in every if graphs.failure]
         if failures:
@@ -113,7 +113,7 @@ class Step:
         return labels | {tensor.op.name: self._names[slot] for slot, tensor in fed}
 
     def feeds(self, values: list[Any]) -> list[Any]:
-        """Bring state to its variables, and return what the graphs are fed; as in `run`."""
+        """Push state to its variables, and return the inputs of the graphs; as in `run`."""
         return [self._fed(i, array) for i, array in enumerate(self._pushed(values))]
 
     def _pushed(self, values: list[Any]) -> list[Array]:
@@ -126,7 +126,7 @@ class Step:
         return [np.asarray(array, dtype) for array, dtype in arrays]
 
     def _fed(self, position: int, array: Array) -> Any:
-        """Return a tensor of memory of its own: a variable or a gradient may share it for long."""
+        """Return a tensor with its own memory, which a variable or gradient may share."""
         if array.ndim:
             return moved(array)
         bits = array.tobytes()  # a learning rate, say, is the same most of the time
@@ -135,7 +135,7 @@ class Step:
         return self._numbers[position][1]
 
     def run(self, values: list[Any], changes: Any = None, variant: str = "") -> list[Any]:
-        """Return what gives the outputs, computed with the new numbers of state in its variables.
+        """Return functions that return the outputs, computed with state in its variables.
 
         :raises MayHaveLostZeros: A gradient holds a NaN.
         """
@@ -152,7 +152,7 @@ class Step:
     def run_many(
         self, values: list[Any], runs: int, many: Many, changes: Any, variant: str = ""
     ) -> list[Any]:
-        """Return the outputs of many runs: those of each in rows, and the last one's of others."""
+        """Return the outputs of many runs: rows for those of each run, else the last run's."""
         if self._loop is None:
             if tables(self._program):
                 raise NotLowered("every run of a loop would copy a table that changes by its rows")

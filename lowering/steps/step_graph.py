@@ -1,8 +1,7 @@
 """A whole program as one concrete function, with its state in variables.
 
-The forward, the gradients by ``GradientTape``, the optimizer's updates and their assignment are in
-it. Nothing is assigned before everything has been computed and every gradient has been found
-without a NaN.
+It holds the forward, the gradients by ``GradientTape``, the optimizer's updates and their
+assignment. It assigns only after everything has been computed and no gradient holds a NaN.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.subprogram import subprograms
 from tapegraph.typed import Array
 
-# Constants of up to so many elements are part of the graph, which may compute with them beforehand.
+# Constants of up to so many elements are part of the graph, which may fold them.
 _SMALL = 1024
-# Gives what `make` takes, from the functions that will give the outputs.
+# Returns the changes for `make`, given the functions that return the outputs.
 Changes = Callable[[list["Output"]], Iterator[Any]]
 _TRUE = np.array(True).data
 _ALL = slice(None)
@@ -38,10 +37,10 @@ class StepGraph:
 
     :param variables: The state, by slot.
     :param inputs: The slots that are fed.
-    :param careful: With XLA it does not stand where its numbers may not be those of the graph.
+    :param careful: With XLA, a run is invalid if its numbers may differ from the graph's.
     :param writer: Makes what emits its nodes.
-    :ivar ran: Whether it has run: the first time takes longer.
-    :ivar refused: The last tensor that a run gave which does not stand.
+    :ivar ran: Whether it has run: the first run takes longer.
+    :ivar refused: The last tensor of an invalid run.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class StepGraph:
     def __call__(self, feeds: list[Any], changes: Changes) -> list[Output] | None:
         """Run it, and make the changes that go with the variables' own.
 
-        None where a gradient holds a NaN, or where XLA does not give the same: then nothing has
+        Return None if a gradient holds a NaN, or if XLA does not give the same: then nothing has
         been assigned.
         """
         ran: list[Any] = []
@@ -113,10 +112,10 @@ class StepGraph:
 
 
 def _commit(result: Iterator[Any], ran: list[Any], flag: Iterator[Any], writes: Any) -> Any:
-    """Run the graph, make the changes where its numbers stand, and return whether they do.
+    """Run the graph, make the changes if the run is valid, and return whether it is.
 
-    No Python function is called from here to `make`, and nothing C has returned from: no signal is
-    handled between the graph's assignments and ours.
+    No Python function is called, and no call of C code returns, between the graph and `make`: no
+    signal is handled between the graph's assignments and ours.
     """
     ran[:] = result
     (right,) = flag
@@ -126,7 +125,7 @@ def _commit(result: Iterator[Any], ran: list[Any], flag: Iterator[Any], writes: 
 
 
 class Output:
-    """Gives one output of a run as an array that nobody else holds.
+    """Returns one output of a run as an array that nobody else holds.
 
     :param place: Where its tensors are: one, or the rows and values of a table's gradient.
     :param shape: That of the table.
@@ -187,18 +186,18 @@ class Writer(Whole):
         }
 
     def signature(self, inputs: list[int]) -> list[Any]:
-        """Return the types of what the function is fed."""
+        """Return the types of the function's inputs."""
         spec, program = tensorflow().TensorSpec, self.program
         return [spec(program.shapes[i], program.dtypes[i]) for i in inputs]
 
     def step(self, *feeds: Any) -> list[Any]:
-        """Return whether the numbers stand, and the outputs."""
+        """Return whether the run is valid, and the outputs."""
         right, outputs, new = self.run_of(feeds, self.read())
         self.assign(right, outputs, new)
         return [right, *outputs]
 
     def read(self) -> dict[int, Any]:
-        """Return the numbers of state, but of tables, which are read by their rows."""
+        """Return the numbers of state, except tables, which are read by rows."""
         dtypes = self.program.dtypes
         return {
             slot: raw.ReadVariableOp(resource=variable.handle, dtype=dtypes[slot])
@@ -209,7 +208,7 @@ class Writer(Whole):
     def run_of(
         self, feeds: Sequence[Any], state: Mapping[int, Any]
     ) -> tuple[Any, list[Any], dict[int, Any]]:
-        """Return whether the numbers stand, the outputs, and the new numbers of state."""
+        """Return whether the run is valid, the outputs, and the new numbers of state."""
         tf, program = tensorflow(), self.program
         leaves = {
             slot: tf.convert_to_tensor(self._constants.get(slot, self.recording.values[slot]))
@@ -252,7 +251,7 @@ class Writer(Whole):
         return tf.IndexedSlices(scaled, grad.indices) if by_rows else scaled
 
     def assign(self, stands: Any, outputs: list[Any], new: dict[int, Any]) -> None:
-        """Give state its new numbers, where those of the run stand, after everything else."""
+        """Assign the new numbers of state after everything else, if the run is valid."""
         tf = tensorflow()
         if new:
             with tf.control_dependencies([stands, *outputs]):

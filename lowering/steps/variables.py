@@ -26,7 +26,7 @@ _known: dict[tuple[int, tuple[int, ...], str], StateVariable] = {}
 
 
 class StateVariable:
-    """A tensor's variable, and the array at home that is known to hold the same numbers."""
+    """A tensor's variable, and the NumPy array known to hold the same numbers."""
 
     __slots__ = ("_array", "_changed", "_node", "remote", "variable")
 
@@ -44,7 +44,7 @@ class StateVariable:
         self._changed = getattr(node, "_changed", 0)
 
     def push(self, node: Node) -> None:
-        """Give the variable the tensor's numbers, where they have changed at home."""
+        """Assign the tensor's numbers to the variable, if they have changed in NumPy."""
         if is_remote(node):
             return
         array = node._array
@@ -62,7 +62,7 @@ class StateVariable:
 
 
 def variable_of(node: Node) -> StateVariable:
-    """Return the variable of a tensor, which is made at the first call and goes with the tensor."""
+    """Return the variable of a tensor, made at the first call and freed with the tensor."""
     key = (id(node), node._array.shape, node._array.dtype.str)
     with _lock():
         found = _known.get(key)

@@ -1,9 +1,9 @@
 """A graph, the same graph compiled with XLA, and the fallback where XLA fails.
 
-What differs with XLA is not given to it unasked: that is a flag of each operation's row, which
-``tests/lowering/test_agreement.py`` measures over the whole range of the dtype. A run with XLA
-whose numbers are not finite has changed nothing and does not count, for ``x * y + z`` is rounded
-once there.
+Under ``"auto"``, operations whose numbers differ with XLA keep a step from it: each row has a flag,
+which ``tests/lowering/test_agreement.py`` measures over the whole range of the dtype. A run with
+XLA whose numbers are not finite changes nothing and does not count, because XLA rounds ``x * y +
+z`` once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.subprogram import subprograms
 from tapegraph.typed import Xla
 
-# XLA never frees what it compiled, so a process compiles no more than this unasked.
+# XLA never frees its programs, so a process compiles no more than this under "auto".
 LIMIT = 32
 # Seconds, about, to compile any step and run it for the first time, and each entry of it.
 STEP, STEP_ENTRY = 0.2, 6e-3
@@ -40,7 +40,7 @@ _lock = Lock()
 
 
 def refusal(recording: Recording, option: Xla) -> str:
-    """Return why a whole program is not given to XLA, or ``""``."""
+    """Return why a whole program does not run with XLA, or ``""``."""
     program = recording.program
     if option is True:
         return ""
@@ -85,22 +85,22 @@ class XlaFailed(Exception):
 
 
 def _noting(written: list[Any], changes: Changes, outputs: list[Output]) -> Iterator[Any]:
-    """Return changes after which it is noted that they were made."""
+    """Return changes that also record that they were made."""
     return chain(changes(outputs), map(written.append, (True,)))
 
 
-# Runs a graph: gives its outputs, or None where they do not stand and nothing has been changed.
+# Runs a graph: returns its outputs, or None for an invalid run, which changes nothing.
 Call: TypeAlias = Callable[[StepGraph, Changes], "list[Output] | None"]
 
 
 class Graphs:
-    """The graph of a step, or of a loop of it, and that with XLA, each made at its first run.
+    """The graph of a step or of a loop, and the same with XLA, each made at its first run.
 
     :param trace: Makes one: ``trace(with_xla=True, careful=True)``.
-    :param what: How compiling it with XLA is announced.
-    :param pay: Hears the seconds that a run has spent compiling with XLA.
-    :param asked: XLA runs it, unless it does not compile it.
-    :ivar failure: Why XLA does not run it though it was asked to.
+    :param what: The text that announces compiling with XLA.
+    :param pay: Called with the seconds that a run has spent compiling with XLA.
+    :param asked: The user chose XLA, which runs it unless it does not compile.
+    :ivar failure: Why XLA does not run it although the user chose XLA.
     """
 
     def __init__(
@@ -130,10 +130,11 @@ class Graphs:
     def run(
         self, call: Call, changes: Changes, *, with_xla: bool, recompiles: bool = False
     ) -> list[Output] | None:
-        """Run one of them; None where what it gives does not stand: nothing has been changed.
+        """Run one of them; return None for an invalid run: nothing has changed.
 
-        :param recompiles: What XLA is fed has another shape, which it has to compile again.
-        :raises XlaFailed: XLA does not run it, which was not asked to. Nothing has been changed.
+        :param recompiles: The inputs of XLA have another shape, so that it compiles again.
+        :raises XlaFailed: XLA does not run it, and the user did not choose XLA. Nothing has
+            changed.
         """
         if not (with_xla or self.asked):
             return call(self.graph, changes)
@@ -165,7 +166,7 @@ class Graphs:
             _compiles += 1
 
     def _give_up(self, error: Exception) -> None:
-        """Do without XLA from now on; where it was asked for, warn, or raise in strict mode."""
+        """Run without XLA from now on; if the user chose XLA, warn, or raise in strict mode."""
         text = str(error)
         missing = re.findall(r"(\w+) \(No registered", text)
         reason = text.partition("\n")[0]

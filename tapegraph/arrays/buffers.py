@@ -42,7 +42,8 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
     return copy
 
 
-_address, _first_byte = ctypes.addressof, ctypes.c_char.from_buffer
+_address: Any = ctypes.addressof
+_first_byte: Any = ctypes.c_char.from_buffer
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: DType) -> Array:

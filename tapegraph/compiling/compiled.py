@@ -469,6 +469,9 @@ class Compiled:
     def scan(self, *args: Any, length: int | None = None, **kwargs: Any) -> Any:
         """Call the function once for each row of its array arguments, in one go.
 
+        These are many steps of a program with state, such as training steps; a loop inside a
+        function, with a gradient, is `tapegraph.scan`.
+
         The same as so many calls one after the other, with state carried from call to call: its
         program runs in a loop, natively without the checks between calls, in TensorFlow as one
         graph. Inside another compiled function, or one that is differentiated, the calls become a

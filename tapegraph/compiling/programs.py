@@ -85,7 +85,7 @@ class Programs:
         way, failure, choice = self._ran
         if failure is not None:
             return f"{way.engine}: {failure.reason}"
-        text = f"{way.engine} with {way.variant}" if way.variant else way.engine
+        text: str = f"{way.engine} with {way.variant}" if way.variant else way.engine
         text += self._runners[way.engine].program.note
         if choice is None:
             return text

@@ -173,7 +173,9 @@ class Trace:
                 self.constants[slot] = self.recording.values[slot]
                 self._made_inside[slot] = ref(node)
         columns = program.shapes, program.dtypes, program.needs
-        self._types = [(node, *(c[slot] for c in columns)) for slot, node in self.state.items()]
+        self._types: list[tuple[Any, ...]] = [
+            (node, *(column[slot] for column in columns)) for slot, node in self.state.items()
+        ]
 
     def is_comparable_to(self, later: Trace) -> bool:
         """Return whether another call was captured under the same conditions, which hold now."""

@@ -119,8 +119,31 @@ class WholeProgram(Protocol):
         """
 
 
-# From the arrays of a round to what comes out of it.
-Round = Callable[[Sequence[Any]], list[Any]]
+class RoundRows(NamedTuple):
+    """What each of many rounds reads or writes of an array.
+
+    :ivar first: The row of the first round.
+    :ivar by: How many rows further that of the next is; with 0 it is the array itself, each time.
+    """
+
+    array: Array
+    first: int = 0
+    by: int = 0
+
+
+class Round(ABC):
+    """An inner program, lent to one loop."""
+
+    @abstractmethod
+    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+        """Run it: from the arrays of a round to what comes out of it."""
+
+    def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
+        """Run so many rounds; return whether it has, which it does or does not from the first on.
+
+        What a round writes, as C's order has it, the next may read.
+        """
+        return False
 
 
 class Reverse(NamedTuple):

@@ -54,7 +54,7 @@ class Traced(NamedTuple):
     :ivar body: Its inputs are what it reads from outside, its arguments, and what it draws.
     :ivar consts: What it reads from outside: tensors, duals, examples of `vmap`.
     :ivar draws: What it draws, in order.
-    :ivar form: The structure that the function returned, with False for None.
+    :ivar form: The structure that the function returned, with True for all but None.
     """
 
     body: SubProgram
@@ -129,6 +129,10 @@ class Body(Capture):
         self.draws.append((leaf, Draw(leaf.shape, op, draw, dtype, by)))
         return leaf
 
+    def _is_argument(self, data: Any) -> bool:
+        """Return False: what is copied, in `tg.tensor` of a carry, is read."""
+        return False
+
     # State, which a body has none of
 
     def _refuse(self, what: str, fix: str) -> NoReturn:
@@ -147,6 +151,10 @@ class Body(Capture):
     def add_gradients(self, history: Any, grads: Any, seed: Any) -> None:
         """Refuse to add to the gradient of a parameter."""
         self._refuse("backward()", "Write tg.grad(f), or call backward() on what comes out.")
+
+    def gradient(self, leaf: Any) -> Any:
+        """Refuse to read a gradient, which may be the program's outside."""
+        self._refuse("a read of .grad", "Read it outside: what a function closes over it may use.")
 
     def set_gradient(self, leaf: Any, value: Any) -> None:
         """Refuse to change a gradient."""
@@ -195,7 +203,9 @@ def _traced(
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]
-        outputs = [body.inside(op, tensor_like(op, x, "the result")) for x in held if x is not None]
+        outputs = [
+            body.inside(op, loop_operand(op, x, "the result")) for x in held if x is not None
+        ]
         draws = [leaf for leaf, _ in body.draws]
         recording = body.recording([*outputs, *inputs, *draws])
     program = recording.program
@@ -209,9 +219,14 @@ def _traced(
         for slot, node in ((slot, recording.nodes[slot]) for slot in consts)
     ]
     made = interned(SubProgram(recording, (*consts, *own)))
-    form = mapped(lambda x: x is not None, out)
+    form = mapped(lambda x: None if x is None else True, out)
     found = Traced(made, read, [draw for _, draw in body.draws], form)
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
+
+
+def loop_operand(op: str, x: Any, path: str, dtype: Any = np.float64) -> Any:
+    """Return what a loop is given as a tensor or a value of some level; of a float in a dtype."""
+    return tensor_like(op, recorder().number(x, dtype), path)
 
 
 class Example(NamedTuple):

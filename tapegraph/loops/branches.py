@@ -30,7 +30,7 @@ from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Reverse
 from tapegraph.errors import check_callable, message
-from tapegraph.loops.body import Example, Traced, example, example_of, traced
+from tapegraph.loops.body import Example, Traced, example, example_of, loop_operand, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
 from tapegraph.loops.scan import replaced_present
 from tapegraph.numpy_warnings import quietly
@@ -72,7 +72,7 @@ def cond(
     """
     check_callable("cond", true_fn)
     check_callable("cond", false_fn)
-    chosen = tensor_like("cond", pred, "pred")
+    chosen = loop_operand("cond", pred, "pred")
     chosen = chosen if chosen.dtype == bool else chosen != 0
     return _chosen("cond", "pred", chosen, (false_fn, true_fn), operands)
 
@@ -110,14 +110,14 @@ def _chosen(
         fix = "Write tg.where for a choice element by element, or tg.vmap for one by example."
         raise ValueError(message(op, received, "one number", fix))
     held = [(path, x) for path, x in leaves(operands, "operands") if x is not None]
-    given = [tensor_like(op, x, path) for path, x in held]
+    given = [loop_operand(op, x, path) for path, x in held]
     founds = [
         traced(op, f, lambda x: replaced_present(operands, x), list(map(example_of, given)))
         for f in functions
     ]
     first = founds[0]
     types = first.body.types(first.body.outputs)
-    paths = [path for path, here in leaves(first.form, "the result") if here]
+    paths = [path for path, here in leaves(first.form, "the result") if here is not None]
     for found in founds:
         refuse_draws(op, found)
         try:

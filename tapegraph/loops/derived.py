@@ -81,9 +81,3 @@ def as_gradient(x: Any) -> Any:
 def zeros(x: Any) -> Any:
     """Return zeros of the type of a tensor."""
     return as_leaf(np.zeros(x.shape, x.dtype))
-
-
-def nothing(x: Any) -> Any:
-    """Return what a sum begins with: added to -0.0, every number is itself, 0.0 and -0.0 too."""
-    zero = complex(-0.0, -0.0) if x.dtype.kind == "c" else -0.0
-    return np.full(x.shape, zero, x.dtype)

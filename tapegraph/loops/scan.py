@@ -13,10 +13,9 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.errors import check_callable, kind_of, message
-from tapegraph.loops.body import Example, Traced, example, traced
+from tapegraph.loops.body import Example, Traced, example, loop_operand, traced
 from tapegraph.loops.scan_entry import row, run_scan
 from tapegraph.pytree import leaves, matched, replaced
-from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import is_weak, tensor_like
 from tapegraph.typed import Pytree
 
@@ -63,7 +62,7 @@ def scan(
     72.0
     """
     check_callable("scan", f)
-    rows = [(path, tensor_like("scan", x, path)) for path, x in leaves(xs, "xs") if x is not None]
+    rows = [(path, loop_operand("scan", x, path)) for path, x in leaves(xs, "xs") if x is not None]
     n = _length(rows, length)
     every = _every(checkpoint, n)
     given = [x for _, x in rows]
@@ -146,9 +145,9 @@ def _returned(out: Any) -> str:
 
 
 def replaced_present(form: Any, content: Sequence[Any]) -> Any:
-    """Return a structure that holds something else, and None where it held None or False."""
+    """Return a structure that holds something else, and None where it held None."""
     found = iter(content)
-    parts = (None if x is None or x is False else next(found) for _, x in leaves(form))
+    parts = (None if x is None else next(found) for _, x in leaves(form))
     return replaced(form, parts)
 
 
@@ -170,7 +169,7 @@ def traced_loop(
     :param f: Takes what ``arguments`` makes of a carry and of a row; returns a carry first.
     """
     held = [(path, x) for path, x in leaves(init, "init") if x is not None]
-    carry = [tensor_like(op, x, path) for path, x in held]
+    carry = [loop_operand(op, x, path) for path, x in held]
     count = len(carry)
 
     def given(inputs: list[Any]) -> tuple[Any, ...]:
@@ -189,7 +188,7 @@ def traced_loop(
             shape, dtype = program.shapes[slot], program.dtypes[slot]
             path, value = held[i]
             if is_weak(value) and dtype != carry[i].dtype and shape == ():
-                carry[i], again = as_leaf(np.asarray(value, dtype)), True
+                carry[i], again = loop_operand(op, value, path, dtype).astype(dtype), True
             elif (shape, dtype) != (carry[i].shape, carry[i].dtype):
                 received = f"a carry of shape {shape} and dtype {dtype} at {path}"
                 expected = f"that of init, shape {carry[i].shape} and dtype {carry[i].dtype}"

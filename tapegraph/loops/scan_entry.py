@@ -38,9 +38,9 @@ import numpy as np
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
-from tapegraph.engines.engine import Inner, Reverse
+from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.loops.body import Example, Traced, example, traced
-from tapegraph.loops.derived import cotangents, examples, nothing, taker, tangents, zeros
+from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
@@ -48,6 +48,9 @@ from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.subprogram import SubProgram
+
+# How many bytes the carries of a block take, and how many rounds it has whatever they take.
+_BLOCK, _FEWEST = 1 << 18, 16
 
 
 def run_scan(
@@ -147,6 +150,9 @@ def _forward(
         now = carry
         first = [*consts, *carry, *(x[0, ...] for x in rows)]
         with _inner(body).forward(first) as step:
+            last = _in_blocks(step, consts, now, rows, stacks, kept, length, reverse, checkpoint)
+            if last is not None:
+                return last
             for i in range(length):
                 t = length - 1 - i if reverse else i
                 if keeps and i % checkpoint == 0:
@@ -161,6 +167,52 @@ def _forward(
 
     last = quietly(run) if length else carry
     return (*map(np.array, last), *stacks, *kept)
+
+
+def _in_blocks(
+    step: Round,
+    consts: Sequence[Any],
+    carry: Sequence[Any],
+    rows: Sequence[Any],
+    stacks: Sequence[Any],
+    kept: Sequence[Any],
+    length: int,
+    reverse: bool,
+    checkpoint: int,
+) -> list[Any] | None:
+    """Run the rounds many at a time and return the last carries; None where the engine does not.
+
+    The carries of a block lie in arrays of a row for each of its rounds, and one for the next.
+    """
+    size = _rounds_at_once(carry, length)
+    works = [np.empty((size + 1, *c.shape), c.dtype) for c in carry]
+    for work, c in zip(works, carry, strict=True):
+        work[0] = c
+    count, by = -(-length // checkpoint), -1 if reverse else 1
+    for start in range(0, length, size):
+        n = min(size, length - start)
+        t = length - 1 - start if reverse else start
+        of_rows, of_stacks = ([RoundRows(x, t, by) for x in part] for part in (rows, stacks))
+        reads = [*map(RoundRows, consts), *(RoundRows(w, 0, 1) for w in works), *of_rows]
+        if not step.many(n, reads, [*(RoundRows(w, 1, 1) for w in works), *of_stacks]):
+            return None
+        first = -(-start // checkpoint)
+        for stack, work in zip(kept, works, strict=False):
+            found = work[first * checkpoint - start : n : checkpoint]
+            until = first + len(found)
+            if reverse:
+                stack[count - until : count - first] = found[::-1]
+            else:
+                stack[first:until] = found
+        for work in works:
+            work[0] = work[n]
+    return [work[0, ...] for work in works]
+
+
+def _rounds_at_once(arrays: Sequence[Any], length: int) -> int:
+    """Return how many rounds are run at once, for each of which arrays have a row."""
+    size: int = sum(x.nbytes for x in arrays)
+    return min(length, max(_FEWEST, _BLOCK // max(size, 1)))
 
 
 def scan_vjp(
@@ -232,6 +284,39 @@ def scan_vjp(
             found.append(step([*consts, *found[-1], *[x[t, ...] for x in rows]])[:carries])
         return found
 
+    def in_blocks(
+        pull: Round, back: dict[int, Any], totals: list[Any], stacks: list[Any]
+    ) -> tuple[list[Any], list[Any], list[Any]] | None:
+        """Run the rounds many at a time; None where the engine does not."""
+        begin = {first + i: x for i, x in back.items()}
+        started = [begin.get(i, carry[i - first]) for i in by_carry]
+        size = _rounds_at_once([*started, *totals], length)
+        works = [np.empty((size + 1, *x.shape), x.dtype) for x in (*started, *totals)]
+        for work, x in zip(works, (*started, *totals), strict=True):
+            work[0] = x
+        of_carry, of_const = works[: len(by_carry)], works[len(by_carry) :]
+        for done in range(0, length, size):
+            n = min(size, length - done)
+            t, by = row_of(length - 1 - done), 1 if reverse else -1
+            seeds = [
+                *(RoundRows(w, 0, 1) for w in of_const),
+                *(RoundRows(stacked[j], t, by) for j in seeded),
+                *(RoundRows(of_carry[by_carry.index(first + j)], 0, 1) for j in ends),
+            ]
+            of_rows = [RoundRows(x, t, by) for x in (*kept, *rows)]
+            writes = [
+                *(RoundRows(w, 1, 1) for w in of_carry),
+                *(RoundRows(x, t, by) for x in stacks),
+                *(RoundRows(w, 1, 1) for w in of_const),
+            ]
+            if not pull.many(n, [*map(RoundRows, consts), *of_rows, *seeds], writes):
+                return None
+            for work in works:
+                work[0] = work[n]
+        found = dict(zip(by_carry, (w[0, ...].copy() for w in of_carry), strict=True))
+        sums = [w[0, ...].copy() for w in of_const]
+        return [found.get(i) for i in range(first, second)], stacks, sums
+
     def swept(pull: Any, step: Any) -> tuple[list[Any], list[Any], list[Any]]:
         kinds = body.types(body.outputs)
         back = {}
@@ -239,13 +324,17 @@ def scan_vjp(
             back[i] = np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i])
         for i, j in early if length else ():
             back[i] = back[i] + stacked[j][row_of(length - 1), ...]
-        totals = [nothing(arrays[i]) for i in by_const]
+        totals = [np.zeros_like(arrays[i]) for i in by_const]
         for i, j in fixed:
             for x in stacked[j]:
                 totals[by_const.index(i)] = totals[by_const.index(i)] + x
         stacks = [np.empty_like(arrays[i], order="C") for i in by_row]
-        none = {i: nothing(carry[i]) for i, _ in early}
+        none = {i: np.zeros_like(carry[i]) for i, _ in early}
         grads: dict[int, Any] = {}
+        if every == 1 and not early and not read and length:
+            done = in_blocks(pull, back, totals, stacks)
+            if done is not None:
+                return done
         for segment in range((length - 1) // every, -1, -1) if length else ():
             start = segment * every
             stop = min(start + every, length)
@@ -324,7 +413,7 @@ def recorded_scan_vjp(
     of_const = [i for i in wanted if i < first]
     types = body.types(body.outputs)
     back = [as_leaf(np.zeros(*types[i])) if g[i] is None else g[i] for i in ends]
-    totals = [as_leaf(nothing(inputs[i])) for i in of_const]
+    totals = [zeros(inputs[i]) for i in of_const]
     seeds = [*(g[i] for i in seeded), *(of_kept[i] for i in read)]
     lists = (consts, [*back, *totals], [*kept, *rows, *seeds])
     key = ("transposed", first, carries, wanted, seeded, read)

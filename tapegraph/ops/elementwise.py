@@ -738,12 +738,13 @@ def clip(
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
     """
-    for name, value, other, given in (("a_min", a_min, "min", min), ("a_max", a_max, "max", max)):
-        if value is not None and given is not None:
+    for name, bound, other, same in (("a_min", a_min, "min", min), ("a_max", a_max, "max", max)):
+        if bound is not None and same is not None:
             received = f"both {name}= and {other}="
             raise TypeError(message("clip", received, "one of them", f"Leave {other}= away."))
     x = operand("clip", a, "a")
-    low, high = min if a_min is None else a_min, max if a_max is None else a_max
+    low: Any = min if a_min is None else a_min
+    high: Any = max if a_max is None else a_max
     low = None if low is None else operand("clip", low, "a_min")
     high = None if high is None else operand("clip", high, "a_max")
     if low is None and high is None:
@@ -1232,8 +1233,8 @@ def where(
     try:
         return apply(WHERE, (mask, a, b))
     except ValueError as error:
-        shapes = [np.shape(getattr(v, "_array", v)) for v in (mask, a, b)]
-        received = f"shapes {shapes}"
+        values: list[Any] = [getattr(v, "_array", v) for v in (mask, a, b)]
+        received = f"shapes {[np.shape(v) for v in values]}"
         raise ValueError(message("where", received, "shapes that broadcast together")) from error
 
 

@@ -595,7 +595,7 @@ def getitem(x: Kind | ArrayLike, key: Index) -> Kind:
     >>> tg.param([[1.0, 2.0], [3.0, 4.0]])[:, 1].data
     array([2., 4.])
     """
-    array = x if type(x) is nodes.tensor_class else tensor_like("getitem", x)
+    array: Any = x if type(x) is nodes.tensor_class else tensor_like("getitem", x)
     places, shape = key if isinstance(key, tuple) else (key,), array.shape
     if _PLACES.issuperset(map(type, places)) and len(places) <= len(shape):
         return _basic(array, shape, [*places, *[slice(None)] * (len(shape) - len(places))])

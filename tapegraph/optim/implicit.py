@@ -18,7 +18,8 @@ from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message, scipy_module
 from tapegraph.loops.body import Example, Replay, Traced, example, traced
 from tapegraph.ops import shape
-from tapegraph.ops.linalg import matrix_transpose, solve
+from tapegraph.ops.linalg import solve
+from tapegraph.ops.shape import matrix_transpose
 from tapegraph.pytree import cut, leaves, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
@@ -353,7 +354,7 @@ def _solver(
         return found  # type: ignore[no-any-return]
     if name == FIXED_POINT:
         try:
-            return np.asarray(  # type: ignore[no-any-return]
+            return np.asarray(
                 scipy.fixed_point(lambda x: x - residual(x), start, xtol=tol, **options)
             )
         except RuntimeError as error:

@@ -343,7 +343,7 @@ class Optimizer:
 
     def _with_missed(self, places: list[int]) -> Array:
         """Return how many steps parameters have missed, with one more of some."""
-        missed = self._missed._array.copy()
+        missed: Array = self._missed._array.copy()
         missed[places] += 1
         return missed
 
@@ -582,7 +582,8 @@ class _RecordedNumbers:
         if not self._places or not capture.is_state(optimizer._missed):
             return
         capture.conditions.append(_SameCounts(optimizer, self._places, self._start))
-        taken = [c.places for c in capture.conditions if getattr(c, "optimizer", 0) is optimizer]
+        counts = [held for held in capture.conditions if isinstance(held, _SameCounts)]
+        taken = [held.places for held in counts if held.optimizer is optimizer]
         if not set(missed).isdisjoint(chain(*taken)) or any(
             self._missed[place] != self._start[place] for place in self._places
         ):

@@ -24,8 +24,9 @@ class Node:
     """An entry of the tape. The user holds a `Tensor`, a handle with numbers and an entry.
 
     An entry keeps its array only if a derivative reads it (`Op.reads`), and always its shape and
-    dtype. A tensor whose numbers are kept anyway is its own entry: a leaf, and every result in a
-    compiled step. So ``x._entry or x`` is the entry of either.
+    dtype. A tensor whose numbers are kept anyway is its own entry: a leaf, a result that its own
+    gradient reads, and every result in a compiled step. So ``x._entry or x`` is the entry of
+    either.
 
     ``_seq`` orders entries in time: every operation has a larger number than its inputs. A leaf
     keeps its ``_seq`` when its numbers change; ``_changed`` is the time of the change, and a reader

@@ -139,7 +139,8 @@ class Recorder:
                     break
                 frame = frame.f_back
                 code = frame.f_code
-            tape.code = code
+            else:
+                tape.code = code
         entry._code = code
         entry._lasti = frame.f_lasti
         if "asyncio" in _modules:

@@ -86,7 +86,8 @@ _lock = Lock()
 def interned(found: SubProgram) -> SubProgram:
     """Return the first program that was equal to this one, with what was made of it."""
     with _lock():
-        return _remembered(_known, found, found)
+        known: SubProgram = _remembered(_known, found, found)
+        return known
 
 
 def _remembered(known: OrderedDict[Any, Any], key: Any, value: Any) -> Any:

@@ -42,7 +42,7 @@ class Tape:
             self.prune()
 
     def prune(self) -> None:
-        """Forget dead entries; called each time their number may have doubled, so free on average.
+        """Drop dead entries; called each time their number may have doubled, so free on average.
 
         That is looked up in the time that entries are recorded by, which the tapes of all threads
         have in common.

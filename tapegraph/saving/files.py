@@ -190,7 +190,7 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for _, array in ordered:
             # Little-endian, in C order: copied part by part if need be.
-            parts: Any = np.nditer(
+            parts: Any = np.nditer(  # type: ignore[call-overload]
                 [array],
                 flags=["external_loop", "buffered", "zerosize_ok"],
                 op_flags=[["readonly", "contig"]],

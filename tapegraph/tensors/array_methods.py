@@ -118,8 +118,8 @@ class ArrayMethods(OtherLibraries):
     __hash__ = object.__hash__
     __pandas_priority__ = 10_000  # above its own: series * x is then left to x
 
-    __array_ufunc__ = numpy_functions.array_ufunc
-    __array_function__ = numpy_functions.array_function
+    __array_ufunc__: Any = numpy_functions.array_ufunc
+    __array_function__: Any = numpy_functions.array_function
 
     # Operators
 

@@ -128,7 +128,12 @@ def at_level(x: Any, level: Level) -> Any:
         return x if x.tag == level.tag else Batched(at_level(x.inner, level), x.tag)
     if type(x) is Dual and x.tag > level.tag:
         return dual_of(at_level(x.primal, level), at_level(x.tangent, level), x.tag)
-    return Batched(broadcast_to(x, (level.size, *x.shape)), level.tag)
+    shape = (level.size, *x.shape)
+    if type(x) is Tensor and not x.requires_grad and recorder().capture is None:
+        # Of a constant that is a view NumPy's copy would have neighbours in memory example by
+        # example.
+        return Batched(as_leaf(np.broadcast_to(x._array.copy(), shape)), level.tag)
+    return Batched(broadcast_to(x, shape), level.tag)
 
 
 def levels_of(*values: Any) -> list[Level]:
@@ -147,7 +152,7 @@ def levels_of(*values: Any) -> list[Level]:
 def leaf_of_examples(array: Any, levels: Sequence[Level]) -> tuple[Any, Tensor]:
     """Return an array as a leaf of each example of some levels, and the tensor of all examples."""
     sizes = [level.size for level in levels]
-    inside = leaf = alias(as_leaf(np.array(np.broadcast_to(array, (*sizes, *array.shape)))))
+    inside = leaf = alias(as_leaf(np.broadcast_to(array, (*sizes, *array.shape))))
     for level in levels:
         inside = Batched(inside, level.tag)
     return inside, leaf

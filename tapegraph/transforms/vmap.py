@@ -104,7 +104,8 @@ class _Arguments:
         for path, size in others:
             if size != self.size:
                 received = f"{self.size} examples in {first} and {size} in {path}"
-                raise ValueError(message("vmap", received, "equally many"))
+                fix = "Write None in in_axes for an argument that is the same for all."
+                raise ValueError(message("vmap", received, "equally many", fix))
 
     def inside(self, start: int, step: int, level: Level) -> tuple[Any, Any]:
         """Return the arguments of the examples from one on, in the form that came in."""
@@ -134,7 +135,8 @@ def _axes(axes: Any, value: Any, name: str, path: str) -> Iterator[tuple[int | N
     else:
         received = f"{name}={described(axes)} for {path} of structure {described(value)}"
         expected = "an axis, None, or a tree of them in the structure of the value"
-        raise ValueError(message("vmap", received, expected))
+        fix = f"Write {name}=0, or a tuple with an axis or None for each part."
+        raise ValueError(message("vmap", received, expected, fix))
 
 
 def _place(axis: int, ndim: int, path: str, lengths: tuple[int, ...]) -> int:
@@ -186,7 +188,8 @@ def _together(parts: list[Any], out_axes: Any, like: Any) -> Any:
     for (axis, path, _), results in zip(axes, chunks, strict=True):
         if axis is None and not all(result.alike for result in results):
             received = f"out_axes=None for {path}, which differs from example to example"
-            raise ValueError(message("vmap", received, "an axis"))
+            fix = "Write out_axes=0, or return what is the same for all."
+            raise ValueError(message("vmap", received, "an axis", fix))
         if axis is None:
             x = results[0].value
         else:

@@ -231,7 +231,7 @@ def test_nothing_is_allocated_for_what_nobody_keeps():
     # The gradient, which leaves, is the only array of the plan that is new in every run, written
     # over what was added up before.
     assert len(body) > 25
-    new, last = (line.split(" = ")[0].strip() for line in fresh if "reduce" not in line)
+    new, last = (line.split(" = ")[0].strip(" #") for line in fresh if "reduce" not in line)
     assert re.search(rf"{last} = add\({new}, \w+, {new}\)", step.source())
     assert f"d0 = {last}\n" in step.source()
 

@@ -17,8 +17,8 @@ from same_bits import same_bits
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
+from tapegraph.engines.engine import RoundRows
 from tapegraph.fallback.plan import Plan, records, segments
-from tapegraph.fallback.plan.segments import Rows
 from tests.compiling.beside import beside
 from tests.compiling.test_random_steps import beside_eager
 
@@ -613,8 +613,18 @@ def test_rounds_are_the_loop_in_python(inside, dtype, backwards, rng, monkeypatc
     first, by = (49, -1) if backwards else (0, 1)
     h = np.zeros((51, 3, 4), dtype)
     means, seconds, same = np.zeros(50, dtype), np.zeros((50, 4), dtype), np.zeros_like(xs)
-    reads = [Rows(h, 0, 1), Rows(xs, first, by), Rows(w), Rows(b)]
-    writes = [Rows(h, 1, 1), Rows(means, first, by), Rows(seconds, first, by), Rows(same, 0, 1)]
+    reads = [
+        RoundRows(h, 0, 1),
+        RoundRows(xs, first, by),
+        RoundRows(w),
+        RoundRows(b),
+    ]
+    writes = [
+        RoundRows(h, 1, 1),
+        RoundRows(means, first, by),
+        RoundRows(seconds, first, by),
+        RoundRows(same, 0, 1),
+    ]
     rounds(plan, order, 50, reads, writes)
     now = tg.tensor(start)
     for i, t in enumerate(range(50)[::by]):
@@ -630,8 +640,14 @@ def test_two_carries_may_change_places(rng):
     plan, order = body_plan(lambda a, b: (b * 1.0, a + 0.0, b), np.zeros(3), np.ones(3))
     a, b, seen = (np.zeros((6, 3)) for _ in range(3))
     b[0] = 1.0
-    reads = [Rows(a, 0, 1), Rows(b, 0, 1)]
-    rounds(plan, order, 5, reads, [Rows(a, 1, 1), Rows(b, 1, 1), Rows(seen, 0, 1)])
+    reads = [RoundRows(a, 0, 1), RoundRows(b, 0, 1)]
+    rounds(
+        plan,
+        order,
+        5,
+        reads,
+        [RoundRows(a, 1, 1), RoundRows(b, 1, 1), RoundRows(seen, 0, 1)],
+    )
     np.testing.assert_array_equal(a[:, 0], [0, 1, 0, 1, 0, 1])
     np.testing.assert_array_equal(seen[:5, 0], [1, 0, 1, 0, 1])
 
@@ -647,19 +663,86 @@ def test_rounds_stay_inside_their_arrays():
     fixed = np.zeros((6, 3))
     fixed.flags.writeable = False
     for count, reads, writes, error in [
-        (6, [Rows(h, 0, 1), Rows(y)], [Rows(h, 1, 1)], IndexError),
-        (2, [Rows(h, -1, 1), Rows(y)], [Rows(h, 1, 1)], IndexError),
-        (3, [Rows(h, 1, -1), Rows(y)], [Rows(h, 1, 1)], IndexError),
-        (1, [Rows(h, 0, 1), Rows(y)], [Rows(h, 6, 1)], IndexError),
-        (2, [Rows(h), Rows(y)], [Rows(h, 1, 1)], records.Mismatch),
-        (2, [Rows(h, 0, 1), Rows(y.astype(np.float32))], [Rows(h, 1, 1)], records.Mismatch),
-        (2, [Rows(h[:, ::-1], 0, 1), Rows(y)], [Rows(h, 1, 1)], records.Mismatch),
-        (2, [Rows(h, 0, 1), Rows(y)], [Rows(fixed, 1, 1)], records.Mismatch),
-        (2, [Rows(h, 0, 1), Rows([1.0, 1.0, 1.0])], [Rows(h, 1, 1)], TypeError),
+        (6, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 1, 1)], IndexError),
+        (2, [RoundRows(h, -1, 1), RoundRows(y)], [RoundRows(h, 1, 1)], IndexError),
+        (3, [RoundRows(h, 1, -1), RoundRows(y)], [RoundRows(h, 1, 1)], IndexError),
+        (1, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 6, 1)], IndexError),
+        (2, [RoundRows(h), RoundRows(y)], [RoundRows(h, 1, 1)], records.Mismatch),
+        (
+            2,
+            [RoundRows(h, 0, 1), RoundRows(y.astype(np.float32))],
+            [RoundRows(h, 1, 1)],
+            records.Mismatch,
+        ),
+        (
+            2,
+            [RoundRows(h[:, ::-1], 0, 1), RoundRows(y)],
+            [RoundRows(h, 1, 1)],
+            records.Mismatch,
+        ),
+        (
+            2,
+            [RoundRows(h, 0, 1), RoundRows(y)],
+            [RoundRows(fixed, 1, 1)],
+            records.Mismatch,
+        ),
+        (
+            2,
+            [RoundRows(h, 0, 1), RoundRows([1.0, 1.0, 1.0])],
+            [RoundRows(h, 1, 1)],
+            TypeError,
+        ),
     ]:
         with pytest.raises(error):
             rounds(plan, order, count, reads, writes)
     assert not h.any()
-    rounds(plan, order, 5, [Rows(h, 0, 1), Rows(y)], [Rows(h, 1, 1)])
+    rounds(plan, order, 5, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 1, 1)])
     np.testing.assert_array_equal(h[:, 0], np.arange(6.0))
-    rounds(plan, order, 0, [Rows(h, 0, 1), Rows(y)], [Rows(h, 1, 1)])
+    rounds(plan, order, 0, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 1, 1)])
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("checkpoint", [1, 3])
+@pytest.mark.parametrize("block", [1, 3000, 1 << 20])
+def test_a_scan_runs_in_c_with_the_bits_of_its_rounds(reverse, checkpoint, block, rng, monkeypatch):
+    w, xs, start = rng.normal(size=(4, 4)), rng.normal(size=(50, 3, 4)), rng.normal(size=(3, 4))
+
+    def loss(w, xs, start):
+        def body(h, x):
+            new = tg.tanh(h @ w + x)
+            return new, tg.sum(new * x, axis=0)
+
+        last, ys = tg.scan(body, start, xs, reverse=reverse, checkpoint=checkpoint)
+        return tg.sum(last * last) + tg.sum(ys * ys[::-1])
+
+    ran = []
+    run = segments.Rounds.__call__
+    monkeypatch.setattr(
+        segments.Rounds, "__call__", lambda self, n, *a: ran.append(n) or run(self, n, *a)
+    )
+    monkeypatch.setattr("tapegraph.loops.scan_entry._BLOCK", block)
+    both = tg.value_and_grad(loss, argnums=(0, 1, 2))
+
+    def found():
+        value, grads = both(w, xs, start)
+        return [np.asarray(x) for x in (value, *grads)]
+
+    got = found()
+    assert sum(ran) == 50 * (2 if checkpoint == 1 else 1)
+    monkeypatch.setenv("TAPEGRAPH_RECORDS", "0")
+    alike(got, found())
+
+
+def test_a_carry_that_comes_to_lie_otherwise():
+    def last(scan_it, start):
+        step = lambda a: np.sort(tg.tanh(a.T * 0.5 + 1.0), axis=0).T  # noqa: E731
+        if scan_it:
+            return tg.scan(lambda a, _: (step(a), None), tg.tensor(start), length=5)[0]
+        a = tg.tensor(start)
+        for _ in range(5):
+            a = step(a)
+        return a
+
+    start = np.arange(9.0).reshape(3, 3)
+    for laid in (start, np.asfortranarray(start)):
+        same_bits(last(True, laid).numpy(), last(False, laid).numpy())

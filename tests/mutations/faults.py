@@ -62,6 +62,7 @@ ONNX = "tests/export/test_onnx.py"
 DRAW = "tests/drawing/test_draw.py"
 VMAP = "tests/transforms/test_vmap.py"
 GRAPH_LOOPS = "tests/lowering/test_loops.py"
+RANDOM_BATCHES = "tests/transforms/test_random_batches.py"
 ANOMALY = "tests/seeing/test_anomaly.py"
 RECORDS = "tests/compiling/test_records.py"
 RANDOM_STEPS = "tests/compiling/test_random_steps.py -k steps_natively"
@@ -609,6 +610,30 @@ FAULTS = (
         "x = of_each_example(x) if spread else x",
         "x = x",
         f"{VMAP} -k nestings_are_the_loops",
+    ),
+    Fault(
+        "transforms",
+        "a-cotangent-is-spread-over-examples-twice",
+        "tapegraph/transforms/reverse.py:Pullback.found",
+        "at_level(seed, level).inner",
+        "of_each_example(seed).inner",
+        f"{RANDOM_BATCHES} -k 'not compiled'",
+    ),
+    Fault(
+        "transforms",
+        "a-jacobian-takes-examples-for-its-shape",
+        "tapegraph/transforms/jacobian.py:_jacobian.derivative",
+        "of_each_example(result(op, part, level))",
+        "result(op, part, level)",
+        f"{VMAP} -k unread",
+    ),
+    Fault(
+        "transforms",
+        "a-compiled-step-is-no-part-of-the-batch",
+        "tapegraph/compiling/compiled.py:_runs_plainly",
+        "here.levels or ",
+        "",
+        f"{VMAP} -k part_of_the_batch",
     ),
     Fault(
         "transforms",
@@ -2229,7 +2254,7 @@ FAULTS = (
     Fault(
         "compile",
         "what-lies-otherwise-fails",
-        "fallback/plan/__init__.py:Plan._or_plainly",
+        "fallback/plan/__init__.py:Plan.run",
         "except Mismatch:",
         "except ZeroDivisionError:",
         f"{RECORDS} -k odd",

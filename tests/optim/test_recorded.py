@@ -225,14 +225,16 @@ def test_every_rule_is_a_graph_that_gives_the_same(name, dtype):
     rule = made(*EVERY[name], dtype)
     w, g = rule.params[0].numpy(), gradients(1, dtype)[0]
     state = {k: slot.numpy() / 2 + 0.25 for k, slot in rule.state["w"].items()}
+    slot_names = list(state)
+    state |= {k: np.asarray(x, dtype) for k, x in rule.numbers(0.1, 3).items()}
     arrays = [w, g, *state.values(), np.asarray(0.1, dtype)]
     new, slots = rule.update(w, g, state, arrays[-1])
     with Capture() as capture, tg.no_grad():
         p, g, *held, lr = map(capture.input, arrays)
         out, out_slots = rule.update(p, g, dict(zip(state, held, strict=True)), lr)
-    recording = capture.recording([out, *(out_slots[k] for k in state)])
+    recording = capture.recording([out, *(out_slots[k] for k in slot_names)])
     got = forward(recording)([recording.values[slot] for slot in recording.program.fed])
     tolerance = 1e-12 if dtype is np.float64 else 1e-5
-    for result, want in zip(got, [new, *(slots[k] for k in state)], strict=True):
+    for result, want in zip(got, [new, *(slots[k] for k in slot_names)], strict=True):
         assert result.dtype == np.asarray(want).dtype
         np.testing.assert_allclose(result, want, rtol=tolerance, atol=tolerance)

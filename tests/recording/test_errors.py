@@ -363,6 +363,18 @@ def test_a_program_that_is_itself_installed_has_a_line_too():
     assert names["found"][1] == f"{__file__}:{sys._getframe().f_lineno - 1}"
 
 
+def test_an_installed_program_is_named_only_where_no_user_calls_it():
+    names = {"x": tg.param(2.0), "found": []}
+    code = "def double():\n    found.append(x * 2.0)\n\ndef run():\n    double()\n    user()\n"
+    exec(compile(code, INSTALLED, "exec"), names)
+    names["user"] = lambda: names["double"]()
+    thread = threading.Thread(target=names["run"])
+    thread.start()
+    thread.join()
+    places = [y._entry._code.co_filename for y in names["found"]]
+    assert places == [INSTALLED, __file__]
+
+
 # -- NumPy's warnings --------------------------------------------------------------------------
 
 

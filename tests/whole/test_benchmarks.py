@@ -18,6 +18,7 @@ import tapegraph as tg
 from benchmarks import (
     allreduce,
     auto,
+    batches,
     checkouts,
     contest,
     curves,
@@ -501,10 +502,10 @@ def test_table():
     assert report.table(result()).splitlines() == [
         "fake: does nothing (2 rounds)",
         "",
-        "                  ms a step   tapegraph native / it  tapegraph auto / it",
+        "                  ms a step  tapegraph native ÷ this  tapegraph auto ÷ this",
         "tapegraph native       1.50",
         "tapegraph auto         2.00",
-        "torch                  2.00  0.750 (0.625 to 0.875)  1.00 (1.00 to 1.00)",
+        "torch                  2.00   0.750 (0.625 to 0.875)    1.00 (1.00 to 1.00)",
         "",
         "- jax left out: jax is not installed",
         "- so there",
@@ -669,6 +670,29 @@ def test_the_command_of_scans(tmp_path):
     out = run("benchmarks.scans", *options, cwd=tmp_path)
     assert "| digits' network by scan, 44 steps a call | first call, s | us a step |" in out
     assert re.search(r"^\| tapegraph native \| \S+ \| \S+ \|", out, re.MULTILINE)
+
+
+# Many examples at once
+
+
+@pytest.mark.parametrize(
+    "workload", ["gradients of 50 networks, 8-32-1", "Jacobian, R^100 to R^500"]
+)
+def test_the_batches_are_the_loops(workload):
+    chosen = batches.WORKLOADS[workload]
+    arrays = chosen.arrays(np.random.default_rng(0))
+    with tg.use_backend("native"):
+        found = [batches.with_tapegraph(chosen, arrays, how)() for how in ("loop", "eager")]
+    loop, eager = (y if isinstance(y, tuple) else (y,) for y in found)
+    for a, b in zip(eager, loop, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.thorough
+def test_the_command_of_batches(tmp_path):
+    out = run("benchmarks", "--only", "batches", "--rounds", "2", cwd=tmp_path)
+    assert out.count("| ms a call | tapegraph compiled / it |") == len(batches.WORKLOADS)
+    assert re.search(r"^\| tapegraph loop \| \S+ \| \S+ \(", out, re.MULTILINE)
 
 
 # What an all-reduce costs
