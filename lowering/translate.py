@@ -262,7 +262,7 @@ class Whole(Translator):
         return result
 
     def derivatives(self, slot: int) -> dict[int, Any]:
-        """Emit what one backward gives: gradients, or Jacobians."""
+        """Emit the gradients or Jacobians of one backward."""
         tf, program, tape = tensorflow(), self.program, self._tape
         source, _, *seed = program.inputs[slot]
         slots = program.gradients_of(program.backward_of(slot))
@@ -319,7 +319,7 @@ class Whole(Translator):
         self._guards.append(right)
 
     def _look_at(self, gradient: Any) -> None:
-        """Let a NaN in a gradient be seen: it is one of the sum, in float64."""
+        """Keep the sum of a gradient in float64, which shows a NaN."""
         self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
 
     def stands(self) -> Any:
