@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegraph.custom_rules import custom_vjp
 from tapegraph.errors import check_callable, message
-from tapegraph.loops.body import Example, Replay, example, traced
+from tapegraph.loops.body import Example, Replay, example, loop_operand, traced
 from tapegraph.loops.scan import fori_loop, scan
 from tapegraph.loops.while_loop import while_loop
 from tapegraph.ops.elementwise import absolute, clip, maximum, sqrt, where
@@ -96,7 +96,7 @@ def odeint(
     check_callable("odeint", f)
     if method not in ("dopri5", "rk4"):
         raise ValueError(message("odeint", f"method={method!r}", '"dopri5" or "rk4"'))
-    start = mapped(lambda x: tensor_like("odeint", x, "y0"), y0)
+    start = mapped(lambda x: loop_operand("odeint", x, "y0"), y0)
     if any(x.dtype.kind == "c" for _, x in leaves(start)):
         fix = "Integrate real and imaginary parts."
         raise TypeError(message("odeint", "complex numbers in y0", "real ones", fix))
@@ -109,7 +109,7 @@ def odeint(
         raise ValueError(message("odeint", f"t of shape {times.shape}", "one or more times"))
     held = [x for _, x in leaves(args)]
     varied = [i for i, x in enumerate(held) if isinstance(x, float) or hasattr(x, "dtype")]
-    numbers = [tensor_like("odeint", held[i], "args") for i in varied]
+    numbers = [loop_operand("odeint", held[i], "args") for i in varied]
 
     def derivative(vector: Any, time: Any, *numbers: Any) -> Any:
         parts = list(held)

@@ -16,14 +16,14 @@ from tapegraph.batching.rules import BatchedCall
 from tapegraph.custom_rules import custom_vjp
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message, scipy_module
-from tapegraph.loops.body import Example, Replay, Traced, example, traced
+from tapegraph.loops.body import Example, Replay, Traced, example, loop_operand, traced
 from tapegraph.ops import shape
 from tapegraph.ops.linalg import solve
 from tapegraph.ops.shape import matrix_transpose
 from tapegraph.pytree import cut, leaves, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
-from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.record import apply
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.jacobian import jacobian
@@ -135,7 +135,7 @@ class Given:
         varied = [
             i for i, x in enumerate(self._args) if isinstance(x, float) or hasattr(x, "dtype")
         ]
-        self.numbers = [tensor_like(op, self._args[i], "args") for i in varied]
+        self.numbers = [loop_operand(op, self._args[i], "args") for i in varied]
 
         def called(inputs: list[Any]) -> tuple[Any, ...]:
             parts = list(self._args)
@@ -184,7 +184,7 @@ def stationary(given: Given, x: Sequence[Any]) -> Any:
 
 
 def _unknown(op: str, x: Any, path: str) -> Any:
-    found = stop_gradient(tensor_like(op, x, path))
+    found = stop_gradient(loop_operand(op, x, path))
     if found.dtype.kind == "c":
         fix = "Solve for real and imaginary parts, x[0] + 1j * x[1]."
         raise TypeError(message(op, f"complex numbers in {path}", "real ones", fix))

@@ -159,3 +159,15 @@ def test_a_time_that_is_not_reached():
 def test_what_is_refused(call, error, text):
     with pytest.raises(error, match=text):
         call()
+
+
+def test_a_float_that_changes_in_a_compiled_step():
+    def f(k):
+        return tg.integrate.odeint(
+            lambda y, t, k: -k * y, k, [0.0, 1.0], k, method="rk4", steps=60
+        )[-1]
+
+    with tg.use_backend("native"):
+        step = tg.compile(f)
+        for k in (1.0, 2.0, 3.0, 0.5, 0.25):
+            np.testing.assert_allclose(step(k).item(), k * np.exp(-k), rtol=1e-5)

@@ -82,6 +82,15 @@ def test_a_compiled_step():
             np.testing.assert_allclose(slope.numpy(), f(n * A)[1], rtol=1e-12)
 
 
+def test_floats_that_change_in_a_compiled_step():
+    closed_over = tg.compile(lambda a: tg.optim.root(lambda x: x * x - a, 1.0))
+    given = tg.compile(lambda a: tg.optim.root(lambda x, a: x * x - a, 1.0, a))
+    with tg.use_backend("native"):
+        for a in (1.0, 2.0, 3.0, 4.0, 5.0):
+            for step in (closed_over, given):
+                np.testing.assert_allclose(step(a).item(), np.sqrt(a), rtol=1e-12)
+
+
 def test_equations_without_a_matrix(monkeypatch):
     gradient = tg.grad(lambda a: tg.sum(coupled(a) ** 2))(A)
     hessian = tg.hessian(lambda a: tg.sum(coupled(a) ** 2))(A)
