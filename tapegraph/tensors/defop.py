@@ -116,7 +116,8 @@ def defop(
     if not isinstance(title, str) or not title.isidentifier():
         fix = "Give it one with name=."
         raise ValueError(message("defop", f"the name {title!r}", "an identifier", fix))
-    if title in OPS or not _is_same(_FORWARDS.get(title, forward), forward):
+    ours = title in OPS or (title in DEFINED and title not in _FORWARDS)
+    if ours or not _is_same(_FORWARDS.get(title, forward), forward):
         fix = "Give another one with name=."
         raise ValueError(message("defop", f"the name {title!r}, which is taken", "a new one", fix))
     takes = _Parameters(title, forward)

@@ -369,6 +369,11 @@ def vjp(g, y, x):
 
 REGISTRATIONS = {
     "a name of ours": (lambda: tg.defop(np.sin, vjp=vjp), ValueError, "'sin', which is taken"),
+    "a name of our entries": (
+        lambda: tg.defop(np.negative, vjp=vjp, name="root"),
+        ValueError,
+        "'root', which is taken",
+    ),
     "a name of theirs": (
         lambda: tg.defop(np.sin, vjp=vjp, name="soft_ramp"),
         ValueError,
