@@ -58,7 +58,10 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
             gap = None if whole else gap_among([op], [program.attrs[slot]])
             if gap:
                 raise NotLowered(gap)
-            for body in subprograms(program.attrs[slot]):
+            inner = subprograms(program.attrs[slot])
+            if not inner:  # a rule of a user's that runs in Python
+                raise without_row(op)
+            for body in inner:
                 check_lowers(body.program, whole=whole)
             continue
         if has_complex and op.rules is None and touches_complex(program, slot):

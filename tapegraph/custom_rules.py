@@ -292,7 +292,7 @@ class _Call:
         self.values = self.given = self.residuals = []  # the entry keeps what it needs
         if recorder().capture is not None:
             inputs = (*inputs, *rule.trace(inputs))
-        return _filled(self._out, iter(apply(CUSTOM, inputs, {"rule": rule})))
+        return _filled(self._out, iter(apply(CUSTOM, inputs, rule.attrs())))
 
     def _run(self, given: Sequence[Any]) -> tuple[Any, Any]:
         tensors = iter(given)
@@ -365,6 +365,10 @@ class _Rule:
         self.present: tuple[bool, ...] = (True,) * given
         self.consts = 0
 
+    def attrs(self) -> dict[str, Any]:
+        """Return the attributes of an entry."""
+        return {"rule": self, "backward": self.backward}
+
     def parts(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Return what flows, and what the backward reads."""
         stop = self.results + self.given
@@ -406,12 +410,17 @@ def _conjugated(x: Any) -> Any:
     return np.conj(x) if x.dtype.kind == "c" else x
 
 
-def _forward(*inputs: Any, rule: _Rule) -> tuple[Any, ...]:
+def _forward(*inputs: Any, rule: _Rule, **attrs: Any) -> tuple[Any, ...]:
     return tuple(np.array(x) for x in inputs[: rule.results])
 
 
 def _vjp(
-    needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, rule: _Rule
+    needs: Sequence[bool],
+    g: Sequence[Any],
+    y: Sequence[Any],
+    *inputs: Any,
+    rule: _Rule,
+    **attrs: Any,
 ) -> list[Any]:
     arrays = list(map(np.asarray, inputs))
     seeds = [
@@ -433,7 +442,12 @@ def _vjp(
 
 
 def _recorded(
-    needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, rule: _Rule
+    needs: Sequence[bool],
+    g: Sequence[Any],
+    y: Sequence[Any],
+    *inputs: Any,
+    rule: _Rule,
+    **attrs: Any,
 ) -> list[Any]:
     seeds = [
         as_leaf(np.zeros(x.shape, x.dtype)) if s is None else _conjugated(s)
@@ -481,7 +495,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
                 "and is no argument of the function. Pass the value as an argument."
             )
         xs += consts
-    return tuple(apply(CUSTOM, tuple(xs), {"rule": of_all}))
+    return tuple(apply(CUSTOM, tuple(xs), of_all.attrs()))
 
 
 CUSTOM = Op(

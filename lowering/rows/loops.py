@@ -1,4 +1,4 @@
-"""TensorFlow nodes: loops and branches, whose inner programs are emitted inside of theirs.
+"""TensorFlow nodes of entries with inner programs: loops, branches, and rules of users.
 
 A rule ``rule(translator, read, *inputs, **attrs)`` returns the outputs of the entry, of which those
 in ``read`` are read: others need not be there.
@@ -349,6 +349,36 @@ class GraphRounds:
         return grads
 
 
+def _custom_vjp(
+    translator: Any, read: set[int], *inputs: Any, rule: Any, backward: Any
+) -> list[Any]:
+    """Emit results as they are, whose gradient is the user's own, an inner program."""
+    body = translator.body(backward)
+    stop = rule.results + rule.given
+    given, reads = inputs[rule.results : stop], inputs[stop:]
+    kept = len(reads) - rule.consts
+
+    def with_gradient(*inputs: Any) -> tuple[Any, Any]:
+        def gradient(*gs: Any) -> list[Any]:
+            results = inputs[: rule.results]
+            seeds = [
+                tensorflow().zeros_like(x) if g is None else g
+                for g, x in zip(gs, results, strict=True)
+            ]
+            found, stands = body([*reads[kept:], *given, *reads[:kept], *seeds])
+            for flag in stands:
+                translator.check(flag)
+            grads: list[Any] = [None] * len(inputs)
+            present = (i for i, there in enumerate(rule.present, rule.results) if there)
+            for i, grad in zip(present, found, strict=True):
+                grads[i] = grad
+            return grads
+
+        return list(map(tensorflow().identity, inputs[: rule.results])), gradient
+
+    return list(own_gradient(with_gradient, *inputs))
+
+
 def _is_inexact(x: Any) -> bool:
     return x.dtype.is_floating or x.dtype.is_complex
 
@@ -382,4 +412,5 @@ EMITTED: dict[str, Callable[..., list[Any]]] = {
     "scan": _scan,
     "while_loop": _while_loop,
     "cond": _branches,
+    "custom_vjp": _custom_vjp,
 }

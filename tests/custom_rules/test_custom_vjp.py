@@ -90,7 +90,7 @@ def test_examples():
     np.testing.assert_allclose(tangent, np.sum(4 * X * Y), rtol=1e-15)
 
 
-def test_compiled_steps():
+def test_compiled_steps(backend):
     step = tg.compile(lambda x, y: tg.value_and_grad(product, (0, 1))(x, y))
     second = tg.compile(lambda x: tg.hessian(lambda x: tg.sum(cube(x)))(x))
     batched = tg.compile(lambda x, y: tg.vmap(tg.grad(product))(x, y))
@@ -102,7 +102,7 @@ def test_compiled_steps():
         np.testing.assert_array_equal(batched(n * X, Y).numpy(), 4 * n * X * Y)
 
 
-def test_a_step_of_training_compiled():
+def test_a_step_of_training_compiled(backend):
     w = tg.param([1.0, 2.0])
     optimizer = tg.SGD([w], lr=0.1)
 

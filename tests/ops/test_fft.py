@@ -178,12 +178,12 @@ def test_scipy_fft_keeps_what_is_plain_and_what_is_not_recorded(scipy_fft):
         assert type(scipy_fft.fft(x)) is np.ndarray
         assert type(scipy_fft.dct(x)) is np.ndarray
         _, tangent = tg.jvp(scipy_fft.fft, (x,), (x,))
-        with pytest.raises(TypeError, match="needs a gradient"):
+        with pytest.raises(TypeError, match="lose the gradient"):
             scipy_fft.dct(tg.param(x))
         # Older ones refuse a plan themselves.
-        with pytest.raises((TypeError, NotImplementedError), match="needs a gradient|plan"):
+        with pytest.raises((TypeError, NotImplementedError), match="lose the gradient|plan"):
             scipy_fft.fft(tg.param(x), plan=1)
     np.testing.assert_allclose(tangent, np.fft.fft(x), atol=1e-14)
     # Without the backend SciPy takes it for an array: older ones ask for what a tensor has not.
-    with pytest.raises((TypeError, AttributeError), match="needs a gradient|flags"):
+    with pytest.raises((TypeError, AttributeError), match="lose the gradient|flags"):
         scipy_fft.fft(tg.param(x))

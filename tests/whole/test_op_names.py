@@ -74,10 +74,10 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "fallback/plan/tracer.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
     "tapegraph/exporting/onnx.py": (None, "the nodes of ONNX, by operation"),
+    "lowering/translate.py": ({"pow", "within"}, "what XLA multiplies out, and clamps"),
     "lowering/rows/rules.py": (None, "the list of gaps, read before the families are imported"),
     "fallback/batching/jacobian.py": (None, "operations whose rules run row by row"),
     "fallback/strong_zero.py": (None, "the strong zeros of Tensors, by operation"),
-    "lowering/steps/step_graph.py": ({"pow", "within"}, "what XLA multiplies out, and clamps"),
 }
 
 
