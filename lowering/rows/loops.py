@@ -37,7 +37,7 @@ def _scan(
     count, last = len(body.outputs), -(-length // checkpoint)
     stacked = [i for i in range(carries, count) if i in read]
 
-    def keep(i: Any, carry: Sequence[Any], stacks: Sequence[Any]) -> list[Any]:
+    def keep(i: Any, carry: Sequence[Any], stacks: Sequence[Any]) -> Any:
         """Write the carries that go into a round."""
         if checkpoint == 1:
             return [stack.write(rounds.place(i), c) for stack, c in zip(stacks, carry, strict=True)]
@@ -90,7 +90,7 @@ def _scan(
     found: list[Any] = [None] * count
     for i, out in zip((*range(carries), *stacked), outs, strict=False):
         found[i] = out
-    return found + outs[carries + len(stacked) :]
+    return found + [*outs][carries + len(stacked) :]
 
 
 def _while_loop(
@@ -130,8 +130,9 @@ def _while_loop(
 
         right = [tf.constant(True)] if round_.checks else []
         start = (tf.constant(0), list(inputs[len(inputs) - carries :]), list(stacks), right)
-        count, carry, stacks, right = tf.while_loop(goes_on, step, start, parallel_iterations=1)
-        return carry, stacks, count, right
+        found: Any = tf.while_loop(goes_on, step, start, parallel_iterations=1)
+        count, last, stacks, right = found
+        return last, list(stacks), count, right
 
     def with_gradient(*inputs: Any) -> tuple[Any, Any]:
         carry, _, count, right = run(translator.apart(inputs))
@@ -380,7 +381,7 @@ def _custom_vjp(
 
 
 def _is_inexact(x: Any) -> bool:
-    return x.dtype.is_floating or x.dtype.is_complex
+    return bool(x.dtype.is_floating or x.dtype.is_complex)
 
 
 def _row(x: Any, place: Any) -> Any:
