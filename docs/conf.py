@@ -71,7 +71,8 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
     if page.suffix == ".md":
         on_site = (DOCS / docname).parent
         source[0] = LINK.sub(lambda link: _of_the_site(link, page.parent, on_site), source[0])
-        source[0] = TABLE.sub(_directive, source[0])
+        declared: set[str] = set()
+        source[0] = TABLE.sub(lambda table: _directive(table, declared), source[0])
         source[0] = SHOWN.sub(r"\1", source[0])
     if docname in INDEXES:
         source[0] += _navigation(source[0])
@@ -88,15 +89,20 @@ def _of_the_site(link: re.Match[str], folder: Path, on_site: Path) -> str:
     return f"[{text}]({os.path.relpath(path, on_site)}{anchor})" if path.is_file() else link[0]
 
 
-def _directive(table: re.Match[str]) -> str:
-    """Return what shows the docstrings of a table's names, or its rows as they are."""
+def _directive(table: re.Match[str], declared: set[str]) -> str:
+    """Return what shows the docstrings of a table's names, or its rows as they are.
+
+    :param declared: The packages that the page has named as modules.
+    """
     kind, package, modules, rows = table.groups()
     if kind == "data":
         entries = re.findall(r"^\| `(\w+)` \| (.+) \|$", rows, re.MULTILINE)
         lines = [f".. py:currentmodule:: {package}", ""]
         lines += [f".. py:data:: {name}\n\n   {text}\n" for name, text in entries]
     else:  # the library's own names come from many modules, a part's stand together
-        lines = [f".. py:module:: {package}", ""] if "." in package else []
+        new = "." in package and package not in declared
+        declared.add(package)
+        lines = [f".. py:module:: {package}", ""] if new else []
         lines += [f".. api:: {package}", *([f"   :from: {modules}"] if modules else [])]
     return "\n".join(["```{eval-rst}", *lines, "```", ""])
 

@@ -33,7 +33,7 @@ def scan(
 
     It is one entry of the tape, and of a compiled program, however many rounds it makes, and its
     gradients are those of the loop in Python. (Many steps of a program with state, such as training
-    steps, are ``step.scan(...)`` of a `compile`d function.)
+    steps, are ``step.scan(...)`` of a function that `compile` made.)
 
     :param f: Takes the carry and a row of ``xs``, and returns the next carry and what is stacked.
         It is run once to be recorded, not in every round, and has no effects; what it reads from

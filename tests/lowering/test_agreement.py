@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.linearize import linearize
-from tests.cases.case import operation
-
-pytest.importorskip("tensorflow")
-
 from tapegraph.lowering.steps import step_graph, xla
 from tapegraph.lowering.steps.step_graph import StepGraph
+from tapegraph.recording.linearize import linearize
+from tests.cases.case import operation
+from tests.optional import optional
+
+optional("tensorflow")
 
 ONE: dict[str, Callable[..., Any]] = {
     **{

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.remote import is_remote
-
-pytest.importorskip("tensorflow")
-
 from tapegraph.lowering.steps import variables
 from tapegraph.lowering.steps.variables import tables
+from tapegraph.recording.remote import is_remote
+from tests.optional import optional
+
+optional("tensorflow")
 
 RNG = np.random.default_rng(0)
 

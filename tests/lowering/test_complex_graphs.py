@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tests.cases.complex_numbers import COMPLEX_CASES
-from tests.quick import a_few_each, check_all
-
-pytest.importorskip("tensorflow")
 from tapegraph.lowering import LOWERINGS
 from tapegraph.testing import check_parity
+from tests.cases.complex_numbers import COMPLEX_CASES
+from tests.optional import optional
+from tests.quick import a_few_each, check_all
+
+optional("tensorflow")
 
 COMPLEX = {name for name, row in LOWERINGS.items() if row.complex is not None}
 

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-
-pytest.importorskip("tensorflow")
-
-import tensorflow as tf
-
 from tapegraph.lowering import calls
 from tapegraph.lowering.calls import DirectCall
+from tests.optional import optional
+
+tf = optional("tensorflow")
 
 
 @pytest.fixture(params=["private", "public"])

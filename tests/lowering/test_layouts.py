@@ -7,9 +7,10 @@ import pytest
 
 import tapegraph as tg
 from tests.lowering.test_compiled_steps import both, ran
+from tests.optional import optional
 from tests.quick import thinned
 
-pytest.importorskip("tensorflow")
+optional("tensorflow")
 
 RNG = np.random.default_rng(0)
 IMAGES = (2, 3, 6, 5)

@@ -7,16 +7,16 @@ import pytest
 
 import tapegraph as tg
 from tapegraph import fallback
-from tapegraph.recording.linearize import linearize
-
-pytest.importorskip("tensorflow")
-
 from tapegraph.lowering.backward import Graph
 from tapegraph.lowering.steps import step as step_module
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import StepGraph
+from tapegraph.recording.linearize import linearize
 from tests.lowering import forward
+from tests.optional import optional
 from tests.quick import thinned
+
+optional("tensorflow")
 
 WHOLE = 1.5 * 2.0**52
 WHOLE_32 = 1.5 * 2.0**23

@@ -11,15 +11,15 @@ import tapegraph as tg
 from tapegraph.engines import choice
 from tapegraph.engines.choice import CLOCK, TRIALS
 from tapegraph.fallback.plan import Plan
-from tests.lowering.test_compiled_steps import descent
-
-pytest.importorskip("tensorflow")
-
 from tapegraph.lowering.calls import DirectCall
 from tapegraph.lowering.steps import step as step_module
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import StepGraph
 from tapegraph.lowering.steps.variables import StateVariable
+from tests.lowering.test_compiled_steps import descent
+from tests.optional import optional
+
+optional("tensorflow")
 
 # The two real calls; the graph, whose first run is no measurement; XLA, alike.
 SETTLED = 2 + (TRIALS + 1) + (TRIALS + 1)

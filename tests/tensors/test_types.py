@@ -28,6 +28,13 @@ ANY = {
     "tg.jvp": "a number, an array or a tensor, or a tuple of them: as what the function gives",
     "tg.hvp": "as its primals are: numbers, arrays, tensors, and dicts, lists and tuples of them",
     "tg.vjp": "the same, and what the function gives",
+    "tg.linearize": "the same, and its derivative along a direction",
+    **dict.fromkeys(
+        ("tg.scan", "tg.fori_loop", "tg.while_loop", "tg.cond", "tg.switch"),
+        "trees of tensors, as what the functions give",
+    ),
+    "tg.stop_gradient": "as what it takes: dicts, lists and tuples too",
+    "tg.ravel_pytree": "of a tree: a tensor, or an array where it has none",
     "tg.gradient": "a tensor, or a tuple of one for each of several axes",
     "tg.linspace": "a tensor, or with ``retstep`` its distance too",
     "tg.load": "what the file holds",

@@ -13,7 +13,7 @@ import math
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -56,7 +56,18 @@ def distribution(name: str, formulas: dict[str, Fun]) -> ModuleType:
     return submodule(f"{__name__}.{name}", doc, made, functools.partial(passed_on, of_scipys))
 
 
-def scaled(name: str, *shapes: str, **formulas: Fun) -> ModuleType:
+class LocationAndScale(Protocol):
+    """What the module of a distribution with no other parameters has."""
+
+    def logpdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
+    def pdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
+    def logcdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
+    def cdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
+    def logsf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
+    def sf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
+
+
+def scaled(name: str, *shapes: str, **formulas: Fun) -> Any:
     """Make a distribution with a location and a scale.
 
     :param *shapes: The names of its shape parameters, which must be positive, as the scale must.
@@ -128,7 +139,7 @@ def checked(module: str, *args: Any, **options: Any) -> DuckArray:
 
 # Of numbers: a distribution function has derivatives with respect to x, loc and scale alone
 
-norm = scaled(
+norm: LocationAndScale = scaled(
     "norm",
     logpdf=lambda z, scale: -0.5 * z**2 - np.log(scale) - 0.5 * LOG_2PI,
     cdf=lambda z, scale: ndtr(z),
