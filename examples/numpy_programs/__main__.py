@@ -2,20 +2,24 @@
 
 You learn that a function written for NumPy needs no change to be differentiated: the programs
 beside this file import NumPy alone. Values must be equal to rounding, and every element of every
-gradient must agree with finite differences. With `--compile` each gradient is also run as a
-compiled program, which must give the same. Exits with status 1 where one does not.
+gradient must agree with finite differences. The two programs that loop are run with `tg.scan` in
+place of the loop too, around the same NumPy code for one turn. With `--compile` each gradient is
+also run as a compiled program, which must give the same. Exits with status 1 where one does not.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import logging
 import pkgutil
 import sys
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -24,11 +28,16 @@ import tapegraph as tg
 FOLDER = Path(__file__).parent
 
 
-def programs() -> dict[str, ModuleType]:
-    """Every program beside this file, by name."""
+def programs() -> Iterator[tuple[str, ModuleType, Callable[..., Any]]]:
+    """Every program beside this file: its name, its module, and what to run with gradients."""
     names = [m.name for m in pkgutil.iter_modules([str(FOLDER)]) if not m.name.startswith("_")]
     prefix = f"{__package__}." if __package__ else ""  # run as a module, or as a folder
-    return {name: importlib.import_module(prefix + name) for name in sorted(names)}
+    scans = importlib.import_module(prefix + "_scans").SCANS
+    for name in sorted(names):
+        module = importlib.import_module(prefix + name)
+        yield name, module, module.program
+        if name in scans:
+            yield f"{name}:scan", module, functools.partial(scans[name], module)
 
 
 def engines() -> list[str]:
@@ -40,13 +49,15 @@ def engines() -> list[str]:
     return ["native", "tensorflow"]
 
 
-def gradients(module: ModuleType, arrays: list[np.ndarray], compile: bool) -> list[np.ndarray]:
+def gradients(
+    program: Callable[..., Any], arrays: list[np.ndarray], compile: bool
+) -> list[np.ndarray]:
     """Return the gradients of a program, summed; as a compiled program's third call gives them."""
     leaves = [tg.param(a) for a in arrays]
 
     def gradient() -> None:
         tg.zero_grad(leaves)
-        tg.sum(module.program(*leaves)).backward()
+        tg.sum(program(*leaves)).backward()
 
     if compile:
         gradient = tg.compile(gradient)
@@ -55,26 +66,24 @@ def gradients(module: ModuleType, arrays: list[np.ndarray], compile: bool) -> li
     return [leaf.grad for leaf in leaves if leaf.grad is not None]
 
 
-def by_compiling(module: ModuleType, seed: int, backend: str) -> float:
+def by_compiling(program: Callable[..., Any], arrays: list[np.ndarray], backend: str) -> float:
     """Return the largest difference of compiled gradients from eager ones."""
-    arrays = module.inputs(np.random.default_rng(seed))
     with tg.use_backend(backend):
-        eager, compiled = (gradients(module, arrays, compile) for compile in (False, True))
+        eager, compiled = (gradients(program, arrays, compile) for compile in (False, True))
     pairs = list(zip(compiled, eager, strict=True))
     for ours, theirs in pairs:
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
     return max(float(np.max(np.abs(ours - theirs))) for ours, theirs in pairs)
 
 
-def check(module: ModuleType, seed: int, backend: str) -> tuple[str, float, float, int]:
+def check(
+    plain: np.ndarray, program: Callable[..., Any], arrays: list[np.ndarray], backend: str
+) -> tuple[str, float, float, int]:
     """Return who ran, the worst value, the worst gradient and how many elements were checked."""
-    arrays = module.inputs(np.random.default_rng(seed))
-    plain, recorded = module.program(*arrays), module.program(*map(tg.param, arrays))
+    recorded = program(*map(tg.param, arrays))
     np.testing.assert_allclose(recorded.numpy(), plain, rtol=1e-11, atol=1e-12)
     difference = float(np.max(np.abs(recorded.numpy() - plain)))
-    report = tg.testing.check_gradients(
-        module.program, *arrays, backend=backend, rtol=1e-4, atol=1e-6
-    )
+    report = tg.testing.check_gradients(program, *arrays, backend=backend, rtol=1e-4, atol=1e-6)
     ran = tg.last_backward().backend + (" *" if tg.last_backward().backend != backend else "")
     return ran, difference, report.max_abs_error, report.checked
 
@@ -103,12 +112,14 @@ def main() -> int:
     warnings.filterwarnings("ignore", "backward ran in the native engine")  # said below
     logging.getLogger("tapegraph").setLevel(logging.ERROR)
     failures, notes = [], []
-    for name, module in programs().items():
+    for name, module, program in programs():
+        arrays = module.inputs(np.random.default_rng(args.seed))
+        plain = module.program(*arrays)
         for backend in chosen:
             try:
-                ran, value, gradient, elements = check(module, args.seed, backend)
+                ran, value, gradient, elements = check(plain, program, arrays, backend)
                 reason = tg.last_backward().reason
-                last = f" {by_compiling(module, args.seed, backend):9.1e}" if args.compile else ""
+                last = f" {by_compiling(program, arrays, backend):9.1e}" if args.compile else ""
             except (AssertionError, TypeError) as error:
                 failures.append(f"{name}: {error}")
                 print(f"{name:<20} {backend:<11} FAILED")

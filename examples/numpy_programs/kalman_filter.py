@@ -14,22 +14,31 @@ def inputs(rng):
     return positions, log_process_noise, log_sensor_noise
 
 
+def noise(log_process_noise, log_sensor_noise):
+    return np.diag(np.exp(log_process_noise)), np.exp(log_sensor_noise) * np.eye(1)
+
+
+def track(state, covariance, position, process_noise, sensor_noise):
+    """State and covariance after one more position, and its log-likelihood."""
+    state = MOTION @ state
+    covariance = MOTION @ covariance @ MOTION.T + process_noise
+
+    surprise = position - SENSOR @ state
+    spread = SENSOR @ covariance @ SENSOR.T + sensor_noise
+    gain = np.linalg.solve(spread, SENSOR @ covariance).T
+    state = state + gain @ surprise
+    covariance = (np.eye(2) - gain @ SENSOR) @ covariance
+
+    log_det = np.linalg.slogdet(spread)[1]
+    mahalanobis = np.dot(surprise, np.linalg.solve(spread, surprise))
+    return state, covariance, -0.5 * (mahalanobis + log_det + np.log(2 * np.pi))
+
+
 def program(positions, log_process_noise, log_sensor_noise):
-    process_noise = np.diag(np.exp(log_process_noise))
-    sensor_noise = np.exp(log_sensor_noise) * np.eye(1)
+    noises = noise(log_process_noise, log_sensor_noise)
     state, covariance = np.zeros(2), np.eye(2)
     total = 0.0
     for position in positions:
-        state = MOTION @ state
-        covariance = MOTION @ covariance @ MOTION.T + process_noise
-
-        surprise = position - SENSOR @ state
-        spread = SENSOR @ covariance @ SENSOR.T + sensor_noise
-        gain = np.linalg.solve(spread, SENSOR @ covariance).T
-        state = state + gain @ surprise
-        covariance = (np.eye(2) - gain @ SENSOR) @ covariance
-
-        log_det = np.linalg.slogdet(spread)[1]
-        mahalanobis = np.dot(surprise, np.linalg.solve(spread, surprise))
-        total = total - 0.5 * (mahalanobis + log_det + np.log(2 * np.pi))
+        state, covariance, likelihood = track(state, covariance, position, *noises)
+        total = total + likelihood
     return total

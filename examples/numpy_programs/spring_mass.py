@@ -12,11 +12,16 @@ def inputs(rng):
     return start, stiffness, damping
 
 
+def move(position, velocity, stiffness, damping):
+    """The chain one step later."""
+    pull = stiffness * (np.diff(position) - 1.0)
+    force = np.concatenate([pull, [0.0]]) - np.concatenate([[0.0], pull])
+    velocity = velocity + TIME_STEP * (force - damping * velocity)
+    return position + TIME_STEP * velocity, velocity
+
+
 def program(start, stiffness, damping):
     position, velocity = start, np.zeros_like(start)
     for _ in range(STEPS):
-        pull = stiffness * (np.diff(position) - 1.0)
-        force = np.concatenate([pull, [0.0]]) - np.concatenate([[0.0], pull])
-        velocity = velocity + TIME_STEP * (force - damping * velocity)
-        position = position + TIME_STEP * velocity
+        position, velocity = move(position, velocity, stiffness, damping)
     return position

@@ -64,7 +64,7 @@ LONG = {"digits", "embedding", "gpt", "gradient_penalty", "masked_attention", "r
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
 # What depends on the clock or on the engine: those lines, and progress bars.
-CHANGES = re.compile(r"^(engine|cache|compiled) |%\|")
+CHANGES = re.compile(r"^(engine|cache|compiled|loop|scan) |%\|")
 
 TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
@@ -393,6 +393,55 @@ def test_drops_are_found_by_their_waves(run_here):
     out = run_here("wave", "--quick", "--seed", 1, "--backend", "native")
     assert printed(out, "error") < 1.5
     assert_picture(Path("wave.png"))
+
+
+# ------------------------------------------------------------------ networks that read in a loop
+
+
+@pytest.fixture
+def reader(monkeypatch):
+    """The functions of an example, a model of it for 5 letters, and passages to read."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+
+    def reader(name: str, gates: int):
+        names, rng = runpy.run_path(str(SCRIPTS / f"{name}.py")), np.random.default_rng(4)
+        units = names["UNITS"]
+        shapes = {"Wx": (5, gates * units), "Wh": (units, gates * units), "b": (gates * units,)}
+        model = names["parameters"](rng, **shapes, Wy=(units, 5), c=(5,))
+        return names, model, rng.integers(5, size=(3, 9))
+
+    return reader
+
+
+def test_a_scan_reads_as_the_loop_in_python(reader):
+    names, model, passages = reader("rnn", 1)
+    found = []
+    for scan in (False, True):
+        tg.zero_grad(vars(model).values())
+        bits = names["mean_bits"](model, passages, scan=scan)
+        with tg.use_backend("native"):
+            bits.backward()
+        found.append([bits.item(), *(p.grad.copy() for p in vars(model).values())])
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+def test_the_lstm_is_the_textbooks(reader):
+    """The gates of Hochreiter and Schmidhuber (1997) and Gers et al. (2000), in NumPy."""
+    names, model, passages = reader("lstm", 4)
+    weights = {name: p.numpy().astype(float) for name, p in vars(model).items()}
+    sigmoid = lambda x: 1 / (1 + np.exp(-x))  # noqa: E731
+    hidden = kept = np.zeros((len(passages), names["UNITS"]))
+    (said, memory), scores = names["read"](model, passages)
+    for letters, score in zip(passages.T, scores.numpy(), strict=True):
+        gates = weights["Wx"][letters] + hidden @ weights["Wh"] + weights["b"]
+        i, f, o, g = np.split(gates, 4, axis=1)
+        kept = sigmoid(f + 1) * kept + sigmoid(i) * np.tanh(g)
+        hidden = sigmoid(o) * np.tanh(kept)
+        expected = hidden @ weights["Wy"] + weights["c"]
+        np.testing.assert_allclose(score, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(said.numpy(), hidden, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(memory.numpy(), kept, rtol=1e-4, atol=1e-5)
 
 
 # ------------------------------------------------------------------ in processes of their own

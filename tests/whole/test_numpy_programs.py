@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,7 @@ import tapegraph as tg
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "numpy_programs"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
+SCANNED = ["kalman_filter", "spring_mass"]  # with tg.scan in place of the loop too
 LONG = ["spring_mass"]  # whose graph takes its time to compile
 
 
@@ -95,6 +98,29 @@ def test_float32_stays_float32(module):
     np.testing.assert_allclose(got.data, expected, rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "backend",
+    ["native", pytest.param("tensorflow", marks=pytest.mark.thorough)],
+    indirect=True,
+)
+@pytest.mark.parametrize("module", SCANNED, indirect=True)
+def test_a_scan_is_the_loop(module, backend):
+    """Its value and gradients are those of the loop in Python, and it is one entry."""
+    scans = runpy.run_path(str(FOLDER / "_scans.py"))["SCANS"]
+    assert sorted(scans) == SCANNED
+    found, tapes = [], []
+    for program in (module.program, functools.partial(scans[module.__name__], module)):
+        leaves = [tg.param(a) for a in sample(module)]
+        out = program(*leaves)
+        tapes.append([entry.op for entry in tg.tape()])
+        tg.sum(out).backward()
+        found.append([out.numpy(), *(leaf.grad for leaf in leaves)])
+    by_loop, by_scan = tapes
+    assert by_scan.count("scan") == 1 and 4 * len(by_scan) < len(by_loop)
+    for ours, theirs in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
 def run(*command: str, status: int = 0) -> str:
     done = subprocess.run(
         [sys.executable, *command],
@@ -116,7 +142,8 @@ def test_the_table_is_printed_both_ways(how):
     out = run(*how, "--backend", "native", "--compile")
     head, *rows = (line.split() for line in out.splitlines() if line)
     assert (head[0], head[-1]) == ("program", "compiled")
-    assert [(row[0], row[-1]) for row in rows] == [(name, "0.0e+00") for name in PROGRAMS]
+    names = sorted([*PROGRAMS, *(f"{name}:scan" for name in SCANNED)])
+    assert [(row[0], row[-1]) for row in rows] == [(name, "0.0e+00") for name in names]
 
 
 def test_explains_itself():
