@@ -35,10 +35,20 @@ warnings.filterwarnings(
 )
 
 
+def _setting_of_quiet() -> list[tuple[Any, Any]]:
+    """Return NumPy's context variable and its value where overflow and the like are ignored.
+
+    To set it takes a tenth of the time of `numpy.seterr`, which makes the value anew.
+    """
+    context, here = copy_context(), copy_context()
+    context.run(np.seterr, all="ignore")
+    return [(var, value) for var, value in context.items() if here.get(var) is not value]
+
+
+_QUIET = _setting_of_quiet()
 # What is to happen where a number overflows and the like, as NumPy keeps it: another object each
-# time that it is set. It is private, and where it is not there NumPy is asked each time.
-_core: Any = getattr(np, "_core", None)
-_in_force = getattr(_core and _core.umath, "_extobj_contextvar", None)
+# time that it is set. Where it is kept otherwise, NumPy is asked each time.
+_in_force: Any = _QUIET[0][0] if len(_QUIET) == 1 else None
 _mild: Any = None  # the last one that raises and calls nothing
 
 
@@ -63,19 +73,6 @@ def watched(name: str, compute: Callable[..., Any], *arrays: Any, **attrs: Any) 
     for kind in dict.fromkeys(kinds):
         warn(f"{kind} encountered in {name}", RuntimeWarning)
     return out
-
-
-def _setting_of_quiet() -> list[tuple[Any, Any]]:
-    """Return NumPy's context variable and its value where overflow and the like are ignored.
-
-    To set it takes a tenth of the time of `numpy.seterr`, which makes the value anew.
-    """
-    context, here = copy_context(), copy_context()
-    context.run(np.seterr, all="ignore")
-    return [(var, value) for var, value in context.items() if here.get(var) is not value]
-
-
-_QUIET = _setting_of_quiet()
 
 
 def quietly(fn: Callable[..., Any], *args: Any) -> Any:
