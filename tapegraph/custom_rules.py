@@ -19,6 +19,7 @@ from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops.body import Example, example, traced
+from tapegraph.loops.derived import as_gradient
 from tapegraph.pytree import leaves, mapped, matched
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
@@ -405,11 +406,6 @@ class _Rule:
         return f"<{self.given} gradients>"
 
 
-def _conjugated(x: Any) -> Any:
-    """Return a cotangent inside a sweep as a gradient, or a gradient as that."""
-    return np.conj(x) if x.dtype.kind == "c" else x
-
-
 def _forward(*inputs: Any, rule: _Rule, **attrs: Any) -> tuple[Any, ...]:
     return tuple(np.array(x) for x in inputs[: rule.results])
 
@@ -424,7 +420,7 @@ def _vjp(
 ) -> list[Any]:
     arrays = list(map(np.asarray, inputs))
     seeds = [
-        np.zeros(x.shape, x.dtype) if s is None else _conjugated(np.asarray(s))
+        np.zeros(x.shape, x.dtype) if s is None else as_gradient(np.asarray(s))
         for s, x in zip(g, y, strict=True)
     ]
     given, reads = rule.parts(arrays)
@@ -450,7 +446,7 @@ def _recorded(
     **attrs: Any,
 ) -> list[Any]:
     seeds = [
-        as_leaf(np.zeros(x.shape, x.dtype)) if s is None else _conjugated(s)
+        as_leaf(np.zeros(x.shape, x.dtype)) if s is None else as_gradient(s)
         for s, x in zip(g, y, strict=True)
     ]
     return _of_inputs(rule.gradients(rule.parts(inputs)[0], None, seeds), needs, rule)
@@ -461,7 +457,7 @@ def _of_inputs(found: Sequence[Any], needs: Sequence[bool], rule: _Rule) -> list
     grads: list[Any] = [None] * len(needs)
     for i, x in enumerate(found, rule.results):
         if needs[i] and x is not None:
-            grads[i] = _conjugated(x)
+            grads[i] = as_gradient(x)
     return grads
 
 

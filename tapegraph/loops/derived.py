@@ -13,7 +13,6 @@ import numpy as np
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.loops.body import Replay
-from tapegraph.ops.elementwise import conj
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.batched import Batched
@@ -75,7 +74,7 @@ def taker(values: Sequence[Any]) -> Callable[[int], list[Any]]:
 
 def as_gradient(x: Any) -> Any:
     """Return a cotangent inside a sweep as a gradient, or a gradient as that."""
-    return conj(x) if x.dtype.kind == "c" else x
+    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def zeros(x: Any) -> Any:
