@@ -13,14 +13,14 @@ import numpy as np
 
 from tapegraph.custom_rules import custom_vjp
 from tapegraph.errors import check_callable, message
-from tapegraph.loops.body import Example, Replay, example, loop_operand, traced
+from tapegraph.loops.body import FurtherArguments, Replay, loop_operand, traced_without_draws
 from tapegraph.loops.scan import fori_loop, scan
 from tapegraph.loops.while_loop import while_loop
 from tapegraph.ops.elementwise import absolute, clip, maximum, sqrt, where
 from tapegraph.ops.reduce import mean
 from tapegraph.ops.reduce import sum as sum_
 from tapegraph.ops.shape import concat, reshape
-from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched
@@ -107,15 +107,10 @@ def odeint(
     times = tensor_like("odeint", t, "t").astype(vector.dtype)
     if times.ndim != 1 or not times.shape[0]:
         raise ValueError(message("odeint", f"t of shape {times.shape}", "one or more times"))
-    held = [x for _, x in leaves(args)]
-    varied = [i for i, x in enumerate(held) if isinstance(x, float) or hasattr(x, "dtype")]
-    numbers = [loop_operand("odeint", held[i], "args") for i in varied]
+    arguments = FurtherArguments("odeint", args)
 
     def derivative(vector: Any, time: Any, *numbers: Any) -> Any:
-        parts = list(held)
-        for i, x in zip(varied, numbers, strict=True):
-            parts[i] = x
-        out = f(unravel(vector), time, *replaced(args, iter(parts)))
+        out = f(unravel(vector), time, *arguments.having(numbers))
         found = [
             tensor_like("odeint", x, path)
             for path, x in matched("odeint", out, start, "the derivative", "y0")
@@ -126,12 +121,9 @@ def odeint(
                 raise ValueError(message("odeint", received, f"its shape, {y.shape}"))
         return concat([reshape(x.astype(vector.dtype), (-1,)) for x in found])
 
-    shown = [Example(example(x), True) for x in (vector, times[0], *numbers)]
-    traced_rate = traced("odeint", derivative, list, shown)
-    if traced_rate.draws:
-        raise RuntimeError("odeint: the function draws random numbers. Draw them before the call.")
-    theta, count = [*traced_rate.consts, *numbers], len(traced_rate.consts)
-    body = traced_rate.body
+    numbers = arguments.numbers
+    traced = traced_without_draws("odeint", derivative, list, [vector, times[0], *numbers])
+    theta, count, body = [*traced.consts, *numbers], len(traced.consts), traced.body
 
     def rate(vector: Any, time: Any, *theta: Any) -> Any:
         return Replay(body)(*theta[:count], vector, time, *theta[count:])[0]
@@ -329,10 +321,7 @@ class Adjoint:
         floats = [i for i, x in enumerate(theta) if x.dtype.kind == "f"]
 
         def rate(y: Any, t: Any, *moving: Any) -> Any:
-            every = list(theta)
-            for i, x in zip(floats, moving, strict=True):
-                every[i] = x
-            return self._rate(y, t, *every)
+            return self._rate(y, t, *exchanged(theta, floats, moving))
 
         moving = [theta[i] for i in floats]
         sums = [0.0 * x for x in moving]
@@ -356,7 +345,5 @@ class Adjoint:
         rows = (states[1:], times[1:], times[:-1], g[1:], g[:-1])
         start = (g[-1], 0.0 * times[0], sums)
         (a, of_start, sums), of_times = scan(interval, start, rows, reverse=True)
-        grads: list[Any] = [None] * len(theta)
-        for i, total in zip(floats, sums, strict=True):
-            grads[i] = total
-        return a, _rows(of_start, of_times), *grads
+        by_theta = exchanged([None] * len(theta), floats, sums)
+        return a, _rows(of_start, of_times), *by_theta

@@ -128,6 +128,18 @@ def replaced(value: Any, content: Iterator[Any], keys: Keys = iter) -> Any:
     return mapped(lambda _: next(content), value, keys)
 
 
+def exchanged(values: Iterable[Any], places: Iterable[int], others: Iterable[Any]) -> list[Any]:
+    """Return a list of values with others at some places.
+
+    >>> exchanged("abc", [0, 2], "xy")
+    ['x', 'b', 'y']
+    """
+    found = list(values)
+    for place, other in zip(places, others, strict=True):
+        found[place] = other
+    return found
+
+
 def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[tuple[str, Any]]:
     """Return what a structure holds, with the path of each, in the order of the form it is to have.
 

@@ -17,7 +17,7 @@ from tapegraph import random
 from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
-from tapegraph.pytree import leaves, mapped
+from tapegraph.pytree import exchanged, leaves, mapped, replaced
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
@@ -227,6 +227,39 @@ def _traced(
 def loop_operand(op: str, x: Any, path: str, dtype: Any = np.float64) -> Any:
     """Return what a loop is given as a tensor or a value of some level; of a float in a dtype."""
     return tensor_like(op, recorder().number(x, dtype), path)
+
+
+class FurtherArguments:
+    """Further arguments of a function, of which floats, arrays and tensors are inputs of its body.
+
+    :ivar numbers: Those, as tensors or values of some level.
+    """
+
+    def __init__(self, op: str, args: tuple[Any, ...]) -> None:
+        self._args = args
+        self.held = [x for _, x in leaves(args)]
+        self._places = [
+            i for i, x in enumerate(self.held) if isinstance(x, float) or hasattr(x, "dtype")
+        ]
+        self.numbers = [loop_operand(op, self.held[i], "args") for i in self._places]
+
+    def having(self, numbers: Sequence[Any]) -> tuple[Any, ...]:
+        """Return the arguments with other numbers."""
+        parts = exchanged(self.held, self._places, numbers)
+        return replaced(self._args, iter(parts))  # type: ignore[no-any-return]
+
+
+def traced_without_draws(
+    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Any]
+) -> Traced:
+    """Return a function as an inner program, as `traced` does, with a gradient by all it is given.
+
+    :raises RuntimeError: It draws random numbers.
+    """
+    found = traced(op, f, arguments, [Example(example(x), True) for x in given])
+    if found.draws:
+        raise RuntimeError(f"{op}: the function draws random numbers. Draw them before the call.")
+    return found
 
 
 class Example(NamedTuple):

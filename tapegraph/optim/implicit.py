@@ -16,11 +16,20 @@ from tapegraph.batching.rules import BatchedCall
 from tapegraph.custom_rules import custom_vjp
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message, scipy_module
-from tapegraph.loops.body import Example, Replay, Traced, example, loop_operand, traced
+from tapegraph.loops.body import (
+    Example,
+    FurtherArguments,
+    Replay,
+    Traced,
+    example,
+    loop_operand,
+    traced,
+    traced_without_draws,
+)
 from tapegraph.ops import shape
 from tapegraph.ops.linalg import solve
 from tapegraph.ops.shape import matrix_transpose
-from tapegraph.pytree import cut, leaves, replaced
+from tapegraph.pytree import cut, exchanged, leaves, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply
@@ -131,24 +140,14 @@ class Given:
         self.start = [_unknown(op, x, path) for path, x in leaves(x0, "x0")]
         if not sum(x.size for x in self.start):
             raise ValueError(message(op, f"x0={x0!r}, without a number", "what to vary"))
-        self._args = [x for _, x in leaves(args)]
-        varied = [
-            i for i, x in enumerate(self._args) if isinstance(x, float) or hasattr(x, "dtype")
-        ]
-        self.numbers = [loop_operand(op, self._args[i], "args") for i in varied]
+        arguments = FurtherArguments(op, args)
+        self._args, self.numbers = arguments.held, arguments.numbers
+        count = len(self.start)
 
         def called(inputs: list[Any]) -> tuple[Any, ...]:
-            parts = list(self._args)
-            for i, x in zip(varied, inputs[len(self.start) :], strict=True):
-                parts[i] = x
-            x = replaced(x0, iter(inputs[: len(self.start)]))
-            return x, *replaced(args, iter(parts))
+            return replaced(x0, iter(inputs[:count])), *arguments.having(inputs[count:])
 
-        shown = [Example(example(x), True) for x in (*self.start, *self.numbers)]
-        found = traced(op, f, called, shown)
-        if found.draws:
-            text = f"{op}: the function draws random numbers. Draw them before the call."
-            raise RuntimeError(text)
+        found = traced_without_draws(op, f, called, [*self.start, *self.numbers])
         self.body, self.consts = found.body, found.consts
 
     def like_input(self, solved: Sequence[Any]) -> Any:
@@ -231,7 +230,7 @@ class Equation:
 
     def _residual(self, vector: Any, theta: Sequence[Any]) -> Any:
         """Return the left side as a vector."""
-        x = cut_tensor(vector, self._shapes)
+        x = cut(vector, self._shapes)
         return joined(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
 
     def _pulled_back(self, residuals: Any, cotangent: Any) -> tuple[Any, ...]:
@@ -246,18 +245,13 @@ class Equation:
         floats = [i for i, part in enumerate(theta) if part.dtype.kind == "f"]
 
         def moved(*parts: Any) -> Any:
-            every = list(theta)
-            for i, part in zip(floats, parts, strict=True):
-                every[i] = part
-            return self._residual(x, every)
+            return self._residual(x, exchanged(theta, floats, parts))
 
-        grads: list[Any] = [None] * len(theta)
+        found: tuple[Any, ...] = ()
         if floats:
             _, pullback = vjp(moved, *(theta[i] for i in floats))
-            found = pullback(-u)
-            for i, grad in zip(floats, found if len(floats) > 1 else (found,), strict=True):
-                grads[i] = grad
-        return tuple(grads)
+            found = pullback(-u) if len(floats) > 1 else (pullback(-u),)
+        return tuple(exchanged([None] * len(theta), floats, found))
 
     def _without_matrix(self, x: Any, g: Any, theta: Sequence[Any]) -> Any:
         """Return ``u`` with ``J^T u = g``, itself the root of an equation."""
@@ -272,11 +266,6 @@ class Equation:
 def joined(parts: Sequence[Any]) -> Any:
     """Return several tensors as one vector."""
     return shape.concat([shape.reshape(x, (-1,)) for x in parts])
-
-
-def cut_tensor(vector: Any, shapes: Sequence[tuple[int, ...]]) -> list[Any]:
-    """Return the tensors whose numbers a vector holds."""
-    return [shape.reshape(part, s) for part, s in zip(cut(vector, shapes), shapes, strict=True)]
 
 
 # The entry that runs the solver. Its inputs are the unknowns to start from, and what else the
@@ -382,7 +371,7 @@ def _jacobian_body(
         stop = consts + len(shapes)
 
         def of_vector(vector: Any) -> Any:
-            x = cut_tensor(vector, shapes)
+            x = cut(vector, shapes)
             return joined(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
 
         return jacobian(of_vector)(joined(inputs[consts:stop]))
