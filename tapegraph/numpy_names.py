@@ -15,14 +15,13 @@ import numpy.typing as npt
 from tapegraph.ops.shape import stack
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
-from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.tensor import tensor as constant
 from tapegraph.typed import Array
 
 __all__ = ["argsort", "array", "complex", "eye", "to_numpy"]
 
-_RECORDED = (Tensor, Dual)
 argsort: Callable[..., npt.NDArray[np.intp]] = np.argsort
 
 
@@ -44,7 +43,7 @@ def array(object: Any, dtype: npt.DTypeLike | None = None) -> Any:
 
 
 def _holds_recorded(x: Any) -> bool:
-    return isinstance(x, _RECORDED) or (
+    return isinstance(x, ArrayMethods) or (
         isinstance(x, (list, tuple)) and any(map(_holds_recorded, x))
     )
 
@@ -78,4 +77,4 @@ def to_numpy(x: Any) -> Array:
     >>> tg.to_numpy(tg.param([1.0, 2.0]))
     array([1., 2.])
     """
-    return x.numpy() if isinstance(x, _RECORDED) else np.asarray(x)
+    return x.numpy() if isinstance(x, ArrayMethods) else np.asarray(x)

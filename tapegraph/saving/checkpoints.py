@@ -53,7 +53,8 @@ def save(
     :param path: Ends in ``.safetensors`` or in ``.npz``.
     :param tree: Holds tensors, Values, arrays, NumPy scalars, numbers, strings, booleans and None,
         in dicts, lists and tuples. An optimizer stands for its ``state_dict()``; any other object
-        for the tensors and arrays in it, by their paths (`parameters`).
+        for the tensors and arrays in it, by their paths (`parameters`). Only safetensors hold
+        arrays of bfloat16.
     :param metadata: Text for people and other programs; ``load(path, return_metadata=True)`` gives
         it back.
     :raises TypeError: Something in the tree has no place in such a file; it is named.
@@ -114,7 +115,8 @@ def load(
     Everything is checked before anything is changed: names, shapes and dtypes must be those of
     ``into``, which is then given all of the numbers.
 
-    :param path: Ends in ``.safetensors`` or in ``.npz``. bfloat16 is read as float32.
+    :param path: Ends in ``.safetensors`` or in ``.npz``. bfloat16 is read as float32, and float16
+        goes into parameters of float32.
     :param into: Leaf tensors, Values, arrays and optimizers to be given the numbers of their paths.
         Every array of the file has its place here, or under a path that holds ``...``; other things
         are passed over. What stands in several places needs one of its names in the file.
@@ -232,7 +234,10 @@ def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
     array = found if isinstance(found, files.Stored) else np.asarray(found)
     if array.shape != held.shape:
         raise ValueError(_other(path, f"shape {array.shape} for {name!r}", f"shape {held.shape}"))
-    if array.dtype != held.dtype.newbyteorder("="):
+    wanted = held.dtype.newbyteorder("=")
+    is_same = array.dtype == wanted or (array.dtype, wanted) == (np.float16, np.float32)
+    is_half = wanted.name == "bfloat16" and getattr(found, "word", "") == files.BFLOAT16
+    if not (is_same or is_half):
         raise TypeError(_other(path, f"dtype {array.dtype} for {name!r}", f"dtype {held.dtype}"))
     if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
         raise ValueError(message("load", f"a read-only array at {name!r}", "one to be filled"))
@@ -267,7 +272,8 @@ class _Kept:
 
     def own(self, data: Pytree, op: str, argument: str) -> Array:
         """Return an array that no other tensor has."""
-        if not isinstance(data, np.ndarray) or id(data) in self._ids:
+        is_kept = isinstance(data, np.ndarray) and data.dtype != np.float16
+        if not is_kept or id(data) in self._ids:  # which widens half precision
             return numeric(data, op, argument)
         self._ids.add(id(data))
         return data
