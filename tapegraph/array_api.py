@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -99,16 +99,14 @@ def clip(x: DuckArray, /, min: DuckArray = None, max: DuckArray = None) -> Any:
     return _as_tensors(np.clip(x, min, max))
 
 
-def sort(
-    x: DuckArray, /, *, axis: SupportsIndex = -1, descending: bool = False, stable: bool = True
-) -> Any:
+def sort(x: DuckArray, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Any:
     """Sort along an axis; see `tapegraph.sort`."""
     found = np.sort(x, axis=axis)
     return _as_tensors(np.flip(found, axis) if descending else found)
 
 
 def argsort(
-    x: DuckArray, /, *, axis: SupportsIndex = -1, descending: bool = False, stable: bool = True
+    x: DuckArray, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Any:
     """Return the order that sorts the array along an axis."""
     if not descending:
@@ -129,7 +127,7 @@ def _frequencies(function: Callable[..., Array]) -> Fun:
     ) -> Any:
         return asarray(function(n, d), dtype=dtype, device=device)
 
-    del frequencies.__wrapped__  # type: ignore[attr-defined]  # whose signature is another
+    del frequencies.__wrapped__  # whose signature is another
     return frequencies
 
 

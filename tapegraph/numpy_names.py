@@ -16,6 +16,7 @@ from tapegraph.ops.shape import stack
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
 from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.tensor import tensor as constant
 from tapegraph.typed import Array
@@ -77,4 +78,4 @@ def to_numpy(x: Any) -> Array:
     >>> tg.to_numpy(tg.param([1.0, 2.0]))
     array([1., 2.])
     """
-    return x.numpy() if isinstance(x, ArrayMethods) else np.asarray(x)
+    return x.numpy() if isinstance(x, (Tensor, Dual)) else np.asarray(x)

@@ -125,7 +125,8 @@ def unstack(x: Kind | ArrayLike, /, *, axis: SupportsIndex = 0) -> tuple[Kind, .
     >>> [part.item() for part in tg.unstack([1.0, 2.0])]
     [1.0, 2.0]
     """
-    return tuple(moveaxis(x, axis, 0))
+    parts: DuckArray = moveaxis(x, axis, 0)
+    return tuple(parts)
 
 
 if hasattr(np, "unstack"):  # new in NumPy 2.1
@@ -854,7 +855,8 @@ def sliding_window_view(x: Kind | ArrayLike, window_shape: Shape, axis: Axes = N
     >>> tg.sliding_window_view([1.0, 2.0, 3.0, 4.0], 2).data.tolist()
     [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
     """
-    name, out = "sliding_window_view", tensor_like("sliding_window_view", x)
+    name = "sliding_window_view"
+    array = out = tensor_like(name, x)
     lengths = int_tuple(name, "window_shape", window_shape)
     axes = range(out.ndim) if axis is None else ordered_axes(name, "axis", axis, out.ndim)
     if len(lengths) != len(axes):
@@ -863,7 +865,7 @@ def sliding_window_view(x: Kind | ArrayLike, window_shape: Shape, axis: Axes = N
     for length, along in zip(lengths, axes, strict=True):
         count = out.shape[along] - length + 1
         if length < 0 or count < 1:
-            received = f"window_shape {lengths} for shape {np.shape(x)}"
+            received = f"window_shape {lengths} for shape {array.shape}"
             raise ValueError(message(name, received, "windows that are no longer than their axes"))
         places = np.arange(count)[:, None] + np.arange(length)
         out = moveaxis(gather(out, places, along), along + 1, -1)

@@ -235,7 +235,7 @@ def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
     if array.shape != held.shape:
         raise ValueError(_other(path, f"shape {array.shape} for {name!r}", f"shape {held.shape}"))
     wanted = held.dtype.newbyteorder("=")
-    is_same = array.dtype == wanted or (array.dtype, wanted) == (np.float16, np.float32)
+    is_same = array.dtype == wanted or (array.dtype == np.float16 and wanted == np.float32)
     is_half = wanted.name == "bfloat16" and getattr(found, "word", "") == files.BFLOAT16
     if not (is_same or is_half):
         raise TypeError(_other(path, f"dtype {array.dtype} for {name!r}", f"dtype {held.dtype}"))
@@ -272,9 +272,9 @@ class _Kept:
 
     def own(self, data: Pytree, op: str, argument: str) -> Array:
         """Return an array that no other tensor has."""
-        is_kept = isinstance(data, np.ndarray) and data.dtype != np.float16
-        if not is_kept or id(data) in self._ids:  # which widens half precision
-            return numeric(data, op, argument)
+        is_other = not isinstance(data, np.ndarray) or data.dtype == np.float16
+        if is_other or id(data) in self._ids:
+            return numeric(data, op, argument)  # float32 for float16
         self._ids.add(id(data))
         return data
 

@@ -128,7 +128,8 @@ class ArrayMethods(OtherLibraries):
 
         :raises ValueError: NumPy's namespace does not follow that version of the standard.
         """
-        np.empty(0).__array_namespace__(api_version=api_version)
+        plain: Any = np.empty(0)
+        plain.__array_namespace__(api_version=api_version)
         return importlib.import_module("tapegraph.array_api")
 
     # Operators
