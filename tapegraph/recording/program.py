@@ -91,7 +91,7 @@ class Program:
     :param updates: The state that a run changes.
 
     An operation may save something for its gradient, which a recording holds beside its values. An
-    entry with several outputs has a record of their dtypes, and no shape.
+    An entry with several outputs has a record of their dtypes, and no shape.
     """
 
     ops: list[Op]
