@@ -3407,7 +3407,7 @@ FAULTS = (
         "tapegraph/ops/index.py:sliding_window_view",
         "out.shape[along] - length + 1",
         "max(out.shape[along] - length, 1)",
-        f'{OPS} -k "sliding_window_view-rows"',
+        f"{OPS} -k gather",
     ),
     Fault(
         "arrays",
