@@ -32,6 +32,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.other_names import missing_at_random
 from tapegraph.recording.changes import Undo
+from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.scopes import Scope, Setting, recorder
 from tapegraph.typed import Array, DType, DuckArray, Shape
 
@@ -249,7 +250,7 @@ def normal(
     loc: float = 0.0,
     scale: float = 1.0,
     size: Shape | None = None,
-    dtype: npt.DTypeLike = np.float64,
+    dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """Draw from a normal distribution, as `numpy.random.Generator.normal`.
 
@@ -278,7 +279,7 @@ def uniform(
     low: float = 0.0,
     high: float = 1.0,
     size: Shape | None = None,
-    dtype: npt.DTypeLike = np.float64,
+    dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """Draw evenly from ``[low, high)``, as `numpy.random.Generator.uniform`.
 
@@ -344,7 +345,7 @@ def permutation(x: SupportsIndex) -> Array:
     return drawn(name, lambda: _shared().permutation(count), np.int64)
 
 
-def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> Array:
+def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw what `tapegraph.dropout` multiplies by: ``1 / (1 - p)`` where kept, 0 elsewhere.
 
     An element is kept where NumPy's ``Generator.random(shape) >= p``, in either dtype.
@@ -374,7 +375,7 @@ def truncated_normal(
     loc: float = 0.0,
     scale: float = 1.0,
     size: Shape | None = None,
-    dtype: npt.DTypeLike = np.float64,
+    dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """Draw from a normal distribution, again where it is over two ``scale`` from ``loc``.
 
@@ -398,7 +399,7 @@ def truncated_normal(
     return drawn(name, draw, kind, loc=mean, scale=deviation)
 
 
-def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
+def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw evenly within ``gain * sqrt(6 / (fan_in + fan_out))`` of 0: PyTorch's of this name.
 
     >>> bool(abs(tg.random.xavier_uniform((2, 4))).max() <= 1.0)
@@ -408,7 +409,7 @@ def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.fl
     return _evenly(_gain(name, gain) * _root(6.0, name, "fan_sum", shape, dtype), shape, dtype)
 
 
-def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
+def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))``: PyTorch's of this name.
 
     >>> tg.random.xavier_normal((2, 4)).shape
@@ -419,7 +420,7 @@ def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.flo
 
 
 def kaiming_uniform(
-    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike = np.float64
+    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike | None = None
 ) -> Array:
     """Draw evenly within ``sqrt(6 / ((1 + a**2) * fan))`` of 0: PyTorch's of this name.
 
@@ -433,7 +434,7 @@ def kaiming_uniform(
 
 
 def kaiming_normal(
-    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike = np.float64
+    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike | None = None
 ) -> Array:
     """Draw with standard deviation ``sqrt(2 / ((1 + a**2) * fan))``: PyTorch's of this name.
 
@@ -445,7 +446,7 @@ def kaiming_normal(
     return normal(0.0, _kaiming("random.kaiming_normal", shape, a, mode, dtype), shape, dtype)
 
 
-def glorot_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def glorot_uniform(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw evenly within ``sqrt(6 / (fan_in + fan_out))`` of 0: Keras's of this name.
 
     >>> bool(abs(tg.random.glorot_uniform((2, 4))).max() <= 1.0)
@@ -454,7 +455,7 @@ def glorot_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _evenly(_root(6.0, "random.glorot_uniform", "fan_sum", shape, dtype), shape, dtype)
 
 
-def glorot_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def glorot_normal(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw truncated, with standard deviation ``sqrt(2 / (fan_in + fan_out))``: Keras's.
 
     >>> tg.random.glorot_normal((2, 4)).shape
@@ -463,7 +464,7 @@ def glorot_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _truncated(_root(2.0, "random.glorot_normal", "fan_sum", shape, dtype), shape, dtype)
 
 
-def he_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def he_uniform(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw evenly within ``sqrt(6 / fan_in)`` of 0: Keras's of this name.
 
     >>> bool(abs(tg.random.he_uniform((6, 4))).max() <= 1.0)
@@ -472,7 +473,7 @@ def he_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _evenly(_root(6.0, "random.he_uniform", "fan_in", shape, dtype), shape, dtype)
 
 
-def he_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def he_normal(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw truncated, with standard deviation ``sqrt(2 / fan_in)``: Keras's of this name.
 
     >>> tg.random.he_normal((2, 4)).shape
@@ -481,7 +482,7 @@ def he_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _truncated(_root(2.0, "random.he_normal", "fan_in", shape, dtype), shape, dtype)
 
 
-def lecun_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def lecun_uniform(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw evenly within ``sqrt(3 / fan_in)`` of 0: Keras's of this name.
 
     >>> bool(abs(tg.random.lecun_uniform((3, 4))).max() <= 1.0)
@@ -490,7 +491,7 @@ def lecun_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _evenly(_root(3.0, "random.lecun_uniform", "fan_in", shape, dtype), shape, dtype)
 
 
-def lecun_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def lecun_normal(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw truncated, with standard deviation ``sqrt(1 / fan_in)``: Keras's of this name.
 
     >>> tg.random.lecun_normal((2, 4)).shape
@@ -499,7 +500,7 @@ def lecun_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _truncated(_root(1.0, "random.lecun_normal", "fan_in", shape, dtype), shape, dtype)
 
 
-def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
+def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw a matrix with orthogonal rows or columns, of length ``gain``: PyTorch's of this name.
 
     All such matrices are equally likely. What has more axes is one row per element of the first.
@@ -522,22 +523,27 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float6
     return drawn(name, draw, kind, gain=factor)
 
 
-def _evenly(bound: float, shape: Shape, dtype: npt.DTypeLike) -> Array:
+def _evenly(bound: float, shape: Shape, dtype: npt.DTypeLike | None) -> Array:
     return uniform(-bound, bound, shape, dtype)
 
 
-def _truncated(deviation: float, shape: Shape, dtype: npt.DTypeLike) -> Array:
+def _truncated(deviation: float, shape: Shape, dtype: npt.DTypeLike | None) -> Array:
     return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
 
 
-def _kaiming(op: str, shape: Shape, a: float, mode: str, dtype: npt.DTypeLike) -> float:
+def _kaiming(op: str, shape: Shape, a: float, mode: str, dtype: npt.DTypeLike | None) -> float:
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(message(op, f"mode={mode!r}", "'fan_in' or 'fan_out'"))
     return _root(2.0, op, mode, shape, dtype, 1.0 + _number(op, "a", a, _FLOAT64) ** 2)
 
 
 def _root(
-    numerator: float, op: str, mode: str, shape: Shape, dtype: npt.DTypeLike, factor: float = 1.0
+    numerator: float,
+    op: str,
+    mode: str,
+    shape: Shape,
+    dtype: npt.DTypeLike | None,
+    factor: float = 1.0,
 ) -> float:
     """Return the root of a number over the fans, of what is empty over 1."""
     _floating(op, dtype)
@@ -611,9 +617,9 @@ def _shape(op: str, argument: str, size: Shape | None) -> tuple[int, ...]:
     return shape
 
 
-def _floating(op: str, dtype: npt.DTypeLike) -> DType:
+def _floating(op: str, dtype: npt.DTypeLike | None) -> DType:
     try:
-        kind: DType = np.dtype(dtype)
+        kind: DType = get_default_dtype() if dtype is None else np.dtype(dtype)
         if kind in _LARGEST:
             return kind
     except TypeError:

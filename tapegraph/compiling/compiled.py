@@ -37,6 +37,7 @@ from tapegraph.numpy_warnings import are_mild
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.changes import Undo, make, take_back, together
+from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import restore
@@ -233,7 +234,7 @@ class Compiled:
                 self._runs_in = None
 
     def _call(self, structure: Any, given: list[Any], undo: Undo) -> tuple[Any, bool]:
-        return self._called(self._entry((structure, recorder().flows)), structure, given, undo)
+        return self._called(self._entry(structure), structure, given, undo)
 
     def _called(
         self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo
@@ -275,8 +276,9 @@ class Compiled:
         finally:
             make(taken_back)
 
-    def _entry(self, arguments: Any) -> _KnownCall:
+    def _entry(self, structure: Any) -> _KnownCall:
         """Return the trace of some arguments and of what the function reads now."""
+        arguments = structure, recorder().flows, get_default_dtype()
         self._calls += 1
         for entry in reversed(self._entries):
             if entry.arguments == arguments and entry.view.holds():
@@ -523,7 +525,7 @@ class Compiled:
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
         """Make the next calls of a scan: all alike ones, up to the next real call."""
         block = calls.block(results.count)
-        entry = self._entry((block.structure, recorder().flows))
+        entry = self._entry(block.structure)
         runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)
         trace, programs = entry.trace, entry.programs
         repeats = trace is not None and trace.holds() and trace.repeats
@@ -586,9 +588,10 @@ class Compiled:
         if not self._entries:
             lines.append("It has not been called, or was reset: two calls alike make its program.")
         for entry in self._entries:
-            structure, recording = entry.arguments
+            structure, recording, dtype = entry.arguments
             text = call_text(self.__name__, self._parameters, structure)
-            line = f"- {text}{'' if recording else ', under no_grad'}: {entry.reason}; "
+            line = f"- {text}{'' if recording else ', under no_grad'}"
+            line += f"{'' if dtype == np.float64 else f', {dtype} by default'}: {entry.reason}; "
             if entry.trace is not None:
                 line += f"{len(entry.trace.recording)} entries, "
             line += f"{entry.calls} calls, "

@@ -18,6 +18,7 @@ from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import exchanged, leaves, mapped, replaced
+from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
@@ -35,7 +36,7 @@ from tapegraph.tensors.value import Value
 from tapegraph.transforms.jacobian import jacobian
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 
 class Draw(NamedTuple):
@@ -224,9 +225,11 @@ def _traced(
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
 
 
-def loop_operand(op: str, x: Any, path: str, dtype: Any = np.float64) -> Any:
+def loop_operand(op: str, x: Any, path: str, dtype: DType | None = None) -> Any:
     """Return what a loop is given as a tensor or a value of some level; of a float in a dtype."""
-    return tensor_like(op, recorder().number(x, dtype), path)
+    kind = get_default_dtype() if dtype is None else dtype
+    value = recorder().number(x, kind)
+    return tensor_like(op, kind.type(value) if type(value) is float else value, path)
 
 
 class FurtherArguments:

@@ -46,6 +46,7 @@ REWRITING = "tests/lowering/test_rewriting.py"
 WITH_XLA = "tests/lowering/test_steps_with_xla.py"
 RECORDED = "tests/differentiation/test_recorded_rules.py"
 RANDOM = "tests/random/test_random.py"
+DEFAULT_DTYPE = "tests/tensors/test_default_dtype.py"
 HAZARDS = "tests/compiling/test_hazards.py"
 FED = "tests/compiling/test_fed_floats.py"
 INTERRUPTS = "tests/compiling/test_interrupts.py"
@@ -1612,6 +1613,23 @@ FAULTS = (
         "if len(given) > len(arrays):",
         "tests/tensors/test_defop.py",
     ),
+    # ------------------------------------------------------------------ the default dtype
+    Fault(
+        "default dtype",
+        "a-step-goes-on-in-the-dtype-of-before",
+        "tapegraph/compiling/compiled.py:Compiled._entry",
+        "recorder().flows, get_default_dtype()",
+        "recorder().flows, np.float64",
+        DEFAULT_DTYPE,
+    ),
+    Fault(
+        "default dtype",
+        "numpys-scalars-lose-their-own",
+        "tapegraph/recording/default_dtype.py:_is_pythons",
+        " and not isinstance(data, np.generic)",
+        "",
+        DEFAULT_DTYPE,
+    ),
     # ------------------------------------------------------------------ random
     Fault(
         "random",
@@ -2092,9 +2110,9 @@ FAULTS = (
     Fault(
         "compile",
         "no-grad-shares-a-trace",
-        "tapegraph/compiling/compiled.py:Compiled._call",
-        "self._called(self._entry((structure, recorder().flows))",
-        "self._called(self._entry((structure, True))",
+        "tapegraph/compiling/compiled.py:Compiled._entry",
+        "structure, recorder().flows,",
+        "structure, True,",
         "tests/compiling/test_hazards.py",
     ),
     Fault(
