@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import csv
 import http.client
 import importlib.util
 import io
@@ -35,7 +36,9 @@ REGISTERS = "defop_scipy"
 RANKS = "data_parallel"
 # It needs TensorFlow, whatever the engine, and a second process.
 SERVES = "serve"
-HERE = [name for name in EXAMPLES if name not in (REGISTERS, RANKS, SERVES)]
+# It is a script to copy, with options of its own.
+SCRIPT = "training"
+HERE = [name for name in EXAMPLES if name not in (REGISTERS, RANKS, SERVES, SCRIPT)]
 # Single numbers, which have an engine of their own.
 SCALARS = {"microgpt", "moons"}
 # No graph node for conv2d; one trains nothing. The graphs of a Hessian through a Cholesky factor,
@@ -233,7 +236,7 @@ def assert_explains(out: str) -> None:
     assert "You learn" in out
 
 
-@pytest.mark.parametrize("name", [*HERE, SERVES])
+@pytest.mark.parametrize("name", [*HERE, SERVES, SCRIPT])
 def test_script_explains_itself(name, run_here):
     assert_explains(run_here(name, "--help"))
 
@@ -337,6 +340,116 @@ def test_serving_without_tensorflow_is_one_clear_line(tmp_path):
     out = run(SCRIPTS / f"{SERVES}.py", "--quick", cwd=tmp_path, status=1)
     assert out.startswith("This example exports to TensorFlow. TensorFlow is not installed.")
     assert "Traceback" not in out
+
+
+# ------------------------------------------------------------------ the training script
+
+
+def curves(folder: str) -> list[dict[str, float]]:
+    with open(f"{folder}/curves.csv", newline="") as file:
+        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+
+
+def test_a_run_that_was_interrupted_ends_with_the_same_bits(run_here, monkeypatch):
+    whole = run_here(SCRIPT, "--epochs", 3, "--folder", "whole")
+    assert_picture(Path("training.png"))
+    drawn = Path("training.png").read_bytes()
+    made, epochs = tg.data.batches, 0
+
+    class Interrupted:
+        """Batches, in whose second loop somebody presses Ctrl-C."""
+
+        def __init__(self, *arrays, **options):
+            self.batches = made(*arrays, **options)
+
+        def __len__(self):
+            return len(self.batches)
+
+        def __iter__(self):
+            nonlocal epochs
+            epochs += 1
+            for i, batch in enumerate(self.batches):
+                if (epochs, i) == (2, 5):
+                    raise KeyboardInterrupt
+                yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tg.data, "batches", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_here(SCRIPT, "--epochs", 3, "--folder", "parts", "--resume")
+    assert len(curves("parts")) == 1
+    resumed = run_here(SCRIPT, "--epochs", 3, "--folder", "parts", "--resume")
+    assert said(resumed)[:-1] == said(whole)[:-1]  # the last line names the folder
+    assert Path("training.png").read_bytes() == drawn
+    for name in ("last.npz", "best.npz", "curves.csv"):
+        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
+
+    again = run_here(
+        SCRIPT, "--epochs", 3, "--folder", "parts", "--resume"
+    )  # nothing is left to do
+    assert said(again) == said(resumed)
+    with pytest.raises(AssertionError, match=r"--resume: received \{'epochs': 5.+'epochs': 3"):
+        run_here(SCRIPT, "--epochs", 5, "--folder", "parts", "--resume")
+
+
+def test_the_script_stops_when_it_does_not_get_better(run_here):
+    out = run_here(SCRIPT, "--epochs", 40, "--patience", 1, "--dtype", "float64")
+    losses = [row["valid_loss"] for row in curves("training")]
+    best = int(np.argmin(losses)) + 1
+    assert len(losses) == best + 1 < 40
+    assert f"after epoch {best}, the best of {best + 1}" in out
+    saved = tg.load("training/best.npz")["model"]["out"]
+    assert saved.dtype == np.float64
+    assert not np.array_equal(saved, tg.load("training/last.npz")["model"]["out"])
+
+
+def test_the_script_trains_alike_eagerly_and_in_parts(run_here):
+    for how, engine in (("compile", "native; .+ compiled once"), ("no-compile", "native")):
+        out = run_here(SCRIPT, "--quick", f"--{how}", "--parts", 2, "--folder", how)
+        assert re.search(f"^engine +{engine}$", out, re.MULTILINE)
+    assert Path("compile/last.npz").read_bytes() == Path("no-compile/last.npz").read_bytes()
+
+
+def test_gradients_of_parts_are_those_of_the_whole_batch(monkeypatch):
+    names = runpy.run_path(str(SCRIPTS / f"{SCRIPT}.py"))
+    names["new_steps"].__globals__["DROPOUT"] = 0.0  # which draws otherwise for parts
+    tg.random.seed(5)
+    model = names["new_model"]()
+    images, labels = np.random.default_rng(0).random((8, 8, 8)), np.arange(8)
+    found = []
+    for parts in (1, 4):
+        step, _ = names["new_steps"](model, tg.SGD(model, lr=0.0), compile=True)
+        loss, norm = step(images.reshape(parts, -1, 8, 8), labels.reshape(parts, -1))
+        gradients = [p.grad.copy() for p in tg.parameters(model).values()]
+        found.append([loss.item(), norm.item(), *gradients])
+    for whole, in_parts in zip(*found, strict=True):
+        np.testing.assert_allclose(in_parts, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_curves_for_tensorboard(run_here):
+    if importlib.util.find_spec("tensorboard") is None:
+        with pytest.raises(
+            AssertionError, match=r"^--tensorboard needs .+ pip install tensorboard"
+        ):
+            run_here(SCRIPT, "--quick", "--tensorboard")
+        return
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run_here(SCRIPT, "--quick", "--tensorboard")
+    board = EventAccumulator("training/tensorboard").Reload()
+    for name in curves("training")[0]:
+        found = [float(tensor.tensor_proto.float_val[0]) for tensor in board.Tensors(name)]
+        np.testing.assert_allclose(found, [row[name] for row in curves("training")], rtol=1e-6)
+
+
+@pytest.mark.thorough
+def test_the_script_learns_digits(run_here):
+    out = run_here(SCRIPT)
+    assert figures(out)[0] >= 94
+    if TENSORFLOW:
+        by_graph = run_here(SCRIPT, "--backend", "tensorflow")
+        assert re.search(r"^engine +tensorflow; .+ compiled once$", by_graph, re.MULTILINE)
+        assert abs(figures(by_graph)[0] - figures(out)[0]) <= 2
 
 
 # ------------------------------------------------------------------ complex numbers
