@@ -58,8 +58,10 @@ IN_TENSORFLOW_TOO = [
     for name in WITH_NODES
 ]
 TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not row.marks}
+# They sample, or leave minimising to SciPy, or compute numbers of their own.
+WITHOUT_OPTIMIZER = {"gaussian_process", "hmc", "microgpt", "predator_prey", "verify_gradients"}
 # Those have tests of their own.
-ALONE = {"cnn_digits", "inverse_design", "phase_retrieval", "quantum_circuit", "wave"}
+ALONE = {"cnn_digits", "hmc", "inverse_design", "phase_retrieval", "quantum_circuit", "wave"}
 # Run with --thorough alone: they take longest, and others do what they do; the README's command is
 # digits, whole.
 LONG = {"digits", "embedding", "gpt", "gradient_penalty", "masked_attention", "rnn", *SCALARS}
@@ -190,7 +192,7 @@ def test_example_is_the_same_eagerly_and_compiled(name, run_here, trained):
     (eager, *drawn), (compiled, *drawn_compiled) = runs
     assert said(compiled) == said(eager)
     assert drawn_compiled[0] == drawn[0]  # every loss, to a pixel
-    assert drawn[1] or name in ("gaussian_process", "microgpt", "verify_gradients")
+    assert drawn[1] or name in WITHOUT_OPTIMIZER
     # Digits measures with more optimizers, when all is done.
     for ours, theirs in zip(drawn_compiled[1], drawn[1], strict=name != "digits"):
         np.testing.assert_array_equal(ours, theirs)
@@ -506,6 +508,77 @@ def test_drops_are_found_by_their_waves(run_here):
     out = run_here("wave", "--quick", "--seed", 1, "--backend", "native")
     assert printed(out, "error") < 1.5
     assert_picture(Path("wave.png"))
+
+
+# ------------------------------------------------------------------ a posterior, an inverse problem
+
+
+def test_draws_have_the_posteriors_moments(run_here):
+    out = run_here("hmc", "--quick", "--backend", "native")
+    assert printed(out, "error") < 4 * printed(out, "expected")
+    assert printed(out, "expected") < 0.05 and printed(out, "r-hat") < 1.02
+    widths = re.findall(
+        r"^(?:draws|grid) +intercept .+ \+- (.+), slope .+ \+- (.+)$", out, re.MULTILINE
+    )
+    drawn, exact = np.array(widths, float)
+    np.testing.assert_allclose(drawn, exact, rtol=0.1)
+    assert_picture(Path("hmc.png"))
+
+
+def test_the_posterior_is_that_of_a_logistic_regression(monkeypatch):
+    stats = optional("scipy.stats")
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    names = runpy.run_path(str(SCRIPTS / "hmc.py"))
+    places = np.array([[0.0, 0.0], [-0.6, 3.6], [2.0, -1.0]])
+    expected = [
+        stats.bernoulli.logpmf(names["MALIGNANT"], 1 / (1 + np.exp(-a - b * names["X"]))).sum()
+        + stats.norm.logpdf([a, b], scale=names["PRIOR"]).sum()
+        for a, b in places
+    ]
+    found = names["log_density"](places)
+    np.testing.assert_allclose(found - found[0], np.array(expected) - expected[0], rtol=1e-10)
+    # What is known of draws that do not depend on each other, or that move on by 0.5 a step.
+    noise = np.random.default_rng(0).normal(size=(4000, 4, 1))
+    assert names["independent"](noise) == pytest.approx(16000, rel=0.1)
+    assert names["r_hat"](noise) == pytest.approx(1.0, abs=0.002)
+    for i in range(1, len(noise)):
+        noise[i] += 0.5 * noise[i - 1]
+    assert names["independent"](noise) == pytest.approx(16000 / 3, rel=0.1)
+    assert names["r_hat"](noise + [[0.0], [0.0], [0.0], [4.0]]) > 1.5
+
+
+def test_lynxes_and_hares_are_fitted_as_by_others(monkeypatch):
+    least_squares = optional("scipy.optimize").least_squares
+    solve_ivp = optional("scipy.integrate").solve_ivp
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    names = runpy.run_path(str(SCRIPTS / "predator_prey.py"))
+
+    def residuals(logs):
+        rates, years = np.exp(logs), names["YEARS"]
+
+        def change(t, y):
+            hares, lynxes = y
+            gains = rates[0] - rates[1] * lynxes, rates[3] * hares - rates[2]
+            return hares * gains[0], lynxes * gains[1]
+
+        found = solve_ivp(change, years[[0, -1]], rates[4:], t_eval=years, rtol=1e-9, atol=1e-9)
+        return np.log(found.y.T / names["PELTS"]).ravel()
+
+    theirs = least_squares(residuals, names["first_guess"](), x_scale="jac")
+    with tg.use_backend("native"):
+        ours = names["fit"](tg.compile(tg.value_and_grad(names["loss"])), 100)
+        spread = names["covariance"](ours.x)
+    np.testing.assert_allclose(ours.x, theirs.x, atol=1e-4)
+    assert ours.fun == pytest.approx(theirs.cost, rel=1e-6)
+    variance = 2 * theirs.cost / (names["PELTS"].size - 6)
+    np.testing.assert_allclose(
+        spread, variance * np.linalg.inv(theirs.jac.T @ theirs.jac), rtol=0.01, atol=1e-5
+    )
+    # The deviations of Carpenter's posterior.
+    for found, known, deviation in zip(
+        np.exp(ours.x), names["STAN"].values(), (0.06, 0.004, 0.09, 0.004), strict=False
+    ):
+        assert abs(found - known) < deviation
 
 
 # ------------------------------------------------------------------ networks that read in a loop
