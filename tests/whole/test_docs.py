@@ -85,6 +85,7 @@ def test_every_page_is_in_the_index():
     stubs = {"overview.md": "README.md", "contributing.md": "CONTRIBUTING.md"}
     stubs["changes.md"] = "CHANGELOG.md"
     names = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES]
+    names = [re.sub(r"^(tutorial/.+)\.md$", r"\1.ipynb", name) for name in names]
     links = {name: f"]({name})" for name in names if name != "index.md"}
     links |= {stub: f"](../{page})" for stub, page in stubs.items()}
     for name, link in links.items():
