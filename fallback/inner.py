@@ -34,7 +34,7 @@ class NativeInner(Inner):
     @contextmanager
     def forward(self, inputs: Sequence[Any]) -> Iterator[Round]:
         def compiled() -> Plan:
-            return Plan(self._recording(inputs), in_rounds=True)
+            return Plan(self._recording(inputs))
 
         with self._lent("forward", compiled) as plan:
             yield _PlanRound(plan, self._order)
@@ -46,7 +46,7 @@ class NativeInner(Inner):
         def compiled() -> Plan:
             recording = self._recording(inputs)
             compiler = ReverseCompiler(recording, self._region(kind), seeds)
-            return Plan(recording, compiler, in_rounds=True)
+            return Plan(recording, compiler)
 
         with self._lent(kind, compiled) as plan:
             last = len(inputs) + len(seeds)
@@ -111,10 +111,9 @@ class _PlanRound(Round):
         if self._rounds is None:
             return False
         try:
-            self._rounds(count, [reads[i] for i in self._order], writes)
+            return self._rounds(count, [reads[i] for i in self._order], writes) == count
         except Mismatch:
             return False
-        return True
 
 
 class _StrongRound(Round):

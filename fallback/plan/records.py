@@ -33,6 +33,8 @@ _WHOLE = _EXACT - {np.divide, np.reciprocal}
 _REDUCED = {np.add, np.multiply, np.maximum, np.minimum}
 # Of more bytes NumPy's own call costs little beside the loop.
 _LARGEST = 1 << 15
+# Of fewer elements beside each other a loop of our own takes less time.
+_SHORT, _FEW = {np.add, np.subtract, np.multiply}, 64
 _LETTERS = set("?bhilqBHILQfdFD")
 # The records that an operation may take: more elements in a row are worth a line of Python.
 _MOST_AXES, _MOST_OPERANDS = 4, 4
@@ -167,6 +169,20 @@ def copies(x: Any, out: Array) -> Records:
     return writer.write(np.copy, [x], {})
 
 
+def may_copy(x: Any) -> bool:
+    """Return whether records can copy an array, or look for a NaN in it where its dtype has one."""
+    return _is_array(x) and x.dtype.char in _LETTERS and x.size > 0 and x.flags.aligned
+
+
+def looks(x: Any, found: Array) -> Records:
+    """Return the records that set a bool where an array, or a number of NumPy's, has a NaN."""
+    writer = _Writer([x], found)
+    array, out = writer._operands
+    along = writer._view(as_strided(out, array.shape, (0,) * array.ndim), out)
+    writer._add(f"nan_{array.dtype.name}", 0, [array, along])
+    return Records(writer.records, [], writer.work)
+
+
 def _layout(x: Any) -> Any:
     if isinstance(x, (tuple, list)):
         return (type(x), *map(_layout, x))
@@ -251,6 +267,9 @@ class _Writer:
         inner = tuple(s[-1] for s in steps)
         outer = tuple((n, *(s[axis] for s in steps)) for axis, n in enumerate(shape[:-1]))
         places = tuple(map(self._place, views, arrays))
+        if loop in _SHORT and shape[-1] <= _FEW and out.dtype.char in "fd":
+            if all(s in (0, out.itemsize) for s in inner) and inner[-1]:
+                loop = f"{loop.__name__}_{out.dtype.name}"
         self.records.append(Record(loop, index, (shape[-1],), inner, outer, places))
         self.work += math.prod(shape) * (8 if alone else 1)
 
