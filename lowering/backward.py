@@ -62,7 +62,6 @@ class Graph:
         self._call = DirectCall(self.function, len(program))
 
     def __call__(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
-        """Return the gradients of a recording of its structure, as NumPy arrays and `RowSparse`."""
         outputs = iter(self._call(self._feeds(recording, seeds)))
         grads: list[Any] = []
         for table in self._tables:

@@ -49,7 +49,6 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
-    """Raise for a program with an operation or dtype without lowering."""
     has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
         if op in DERIVATIVES or not program.inputs[slot]:
@@ -150,7 +149,6 @@ class Translator(Interpreter):
         }
 
     def body(self, inner: SubProgram) -> InnerTranslator:
-        """Return an emitter of an inner program of the same kind."""
         return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
 
     @property
@@ -297,7 +295,6 @@ class Whole(Translator):
         return made
 
     def apart(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return tensors that the tape does not watch: it would keep all of a loop's results."""
         stop = tensorflow().stop_gradient
         return list(map(stop, tensors)) if self._targets else list(tensors)
 

@@ -302,8 +302,6 @@ class Adjoint:
         self._solved = solved
 
     def __call__(self, y: Any, times: Any, *theta: Any) -> Any:
-        """Return the states at some times."""
-
         def forward(y: Any, times: Any, *theta: Any) -> Any:
             states = solution(y, times, *theta)
             return states, (states, times, theta)

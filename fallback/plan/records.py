@@ -416,7 +416,6 @@ def _is_proven(
 
 
 def _block(x: Any) -> Array:
-    """Return memory for an array of a layout."""
     steps = zip(x.shape, x.strides, strict=True) if isinstance(x, np.ndarray) else ()
     return np.empty(sum((n - 1) * abs(s) for n, s in steps) // x.itemsize + 1, x.dtype)
 

@@ -52,7 +52,6 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
         return len(self.tensor.shape)
 
     def astype(self, dtype: Any, copy: bool = True) -> GraphTracer:
-        """Return the tracer itself: all tracers of a rule have the dtype of its result."""
         return self
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:

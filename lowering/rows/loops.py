@@ -246,7 +246,6 @@ class GraphRounds:
         return (self._length if count is None else count) - 1 - i if self._reverse else i
 
     def inputs(self, i: Any, carry: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        """Return a round's inputs among the entry's ``inputs``."""
         rows = inputs[self.consts + self._carries :]
         at = self.place(i)
         return [*inputs[: self.consts], *carry, *(_row(x, at) for x in rows)]

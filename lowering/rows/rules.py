@@ -87,7 +87,6 @@ class MetNaN(NotLowered):
 
 
 def without_row(op: Op) -> NotLowered:
-    """Return the error of an operation without a row, with the reason."""
     return NotLowered(f"{op.name} {GAPS.get(op.name, _NO_ROW)}")
 
 
@@ -175,7 +174,6 @@ def broadcast_shape(tensors: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def repeated_to(x: Any, shape: tuple[Any, ...]) -> Any:
-    """Return a tensor repeated to a shape, itself if it has that shape."""
     return x if tuple(x.shape) == known(shape) else raw.BroadcastTo(input=x, shape=ints(shape))
 
 
@@ -200,7 +198,6 @@ def reordered(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of images when their channels come last."""
     return tuple(shape[i] for i in TO_LAST)
 
 
@@ -236,7 +233,6 @@ def ints(values: Iterable[Any], dtype: str = "int64") -> Any:
 
 
 def scalar(value: Any, dtype: Any) -> Any:
-    """Return a scalar constant, or a `Size`, in a dtype."""
     return cast_to(value.tensor, dtype) if isinstance(value, Size) else graph_constant(value, dtype)
 
 

@@ -38,7 +38,7 @@ class MayHaveLostZeros(NotLowered):
 
     def __init__(self, variant: str, runs_done: int = 0) -> None:
         zeros = (
-            "a gradient held a NaN, or a pooled image what is not finite, "
+            "a gradient held a NaN, or a pooled image another number that is not finite, "
             "and only the native engine keeps zeros in a step"
         )
         super().__init__("its numbers may not have been the graph's" if variant else zeros)

@@ -204,7 +204,6 @@ class Writer(Whole):
     def run_of(
         self, feeds: Sequence[Any], state: Mapping[int, Any]
     ) -> tuple[Any, list[Any], dict[int, Any]]:
-        """Return whether the run is valid, the outputs, and the new numbers of state."""
         tf, program = tensorflow(), self.program
         leaves = {
             slot: tf.convert_to_tensor(self._constants.get(slot, self.recording.values[slot]))

@@ -83,7 +83,6 @@ class Inputs:
         self._left = iter(range(len(given)))
 
     def argument(self, leaf: LeafSpec) -> Any:
-        """Return the next argument of the function."""
         position = next(self._left)
         if type(self._given[position]) is float:
             return self.float(position)
@@ -127,7 +126,7 @@ class Inputs:
 
     def origin(self, place: int) -> str:
         """Return where a number comes from, for a message."""
-        return f"a float argument ({self.number(place)!r}), whose number every call gives anew"
+        return f"a float argument ({self.number(place)!r}), whose number may differ in every call"
 
     def was_read(self, position: int) -> bool:
         """Return whether the function has read an argument, or a number computed from it."""

@@ -137,7 +137,6 @@ class CallBlock:
         return rest
 
     def row(self, run: int) -> list[Any]:
-        """Return the arrays and floats of one call."""
         place = self._start + run
         pairs = zip(self._rows, self.given, strict=True)
         return [x if rows is None else _given(rows, place, x) for rows, x in pairs]
@@ -169,7 +168,7 @@ def _leaf(path: str, value: Any, recorded: bool) -> Any:
         return value
     if isinstance(value, Node):
         if value._requires_grad and DIFFERENTIATING.value():
-            received = f"{kind_of(value)} for {path}, by which it is differentiated"
+            received = f"{kind_of(value)} for {path}, with respect to which it is differentiated"
             fix = "Loop over the calls, or let the function reach the tensor through its closure."
             raise TypeError(message("scan", received, "arrays", fix))
         if value._requires_grad:
@@ -238,7 +237,6 @@ class Results:
         self._tensors: list[bool] = []
 
     def add(self, result: Any, calls: int | None = None) -> None:
-        """Take the result of the next call, or of several, with a row for each."""
         found = list(pytree.leaves(result, "the result"))
         paths = [path for path, _ in found]
         if not self.count:
@@ -257,7 +255,6 @@ class Results:
         return pytree.replaced(self._form, (_finished(*column) for column in found))
 
     def _column(self, leaf: Any, rows: bool) -> Any:
-        """Return a buffer for the values of a leaf."""
         if isinstance(leaf, Node) and not self._recorded:
             shape = leaf._array.shape[1:] if rows else leaf._array.shape
             return np.empty((self._calls, *shape), leaf._array.dtype)

@@ -115,7 +115,6 @@ class Trace:
         self._given = [ref(leaf) for leaf in capture.inputs]
 
     def _take_results(self, capture: Capture, out: Any) -> list[Any]:
-        """Take the function's result apart; return its tensors."""
         tensors: list[Any] = []
         numbers: list[int] = []
         found: list[tuple[str, Any]] = []
@@ -367,7 +366,7 @@ class Trace:
                 return f"another tensor from outside, in {_reader(mine, slot)}"
         read, later = ([attrs for attrs, _ in t._readings] for t in (self, other))
         if read != later:
-            return f"the numbers read anew were {read}, and then {later}"
+            return f"the numbers read in each call were {read}, and then {later}"
         if a.key != b.key:
             return f"{len(a)} entries, and then {len(b)}"
         return None
@@ -469,7 +468,7 @@ def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchErr
         sentence(
             f"compile: {name}",
             f"calls differ: {difference}{since}. Every call must make the same operations on the "
-            "same constants. Pass what changes as an argument (floats and arrays), keep it in a "
-            "tensor made outside, or draw it by tg.random.",
+            "same constants. Pass a value that changes as an argument (floats and arrays), keep it "
+            "in a tensor made outside, or draw it by tg.random.",
         )
     )

@@ -117,7 +117,6 @@ def _earned_at(way: Way) -> float:
 
 
 def way_of(engine: Engine, entries: int) -> Way:
-    """Return the way of an engine that compiles a program of some length."""
     costs = engine.costs
 
     def compiling() -> float:

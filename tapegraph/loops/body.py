@@ -136,22 +136,19 @@ class Body(Capture):
         raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
 
     def assign(self, leaf: Any, value: Any) -> None:
-        """Raise: a body cannot give a tensor new numbers."""
-        self._refuse(
-            "a new value for a tensor", "Make it a part of what is carried, and return it."
-        )
+        self._refuse("a new value for a tensor", "Make it a part of the carry, and return it.")
 
     def before_write(self, leaf: Node) -> None:
-        """Raise: a body cannot write into a tensor."""
         self.assign(leaf, None)
 
     def add_gradients(self, history: Any, grads: Any, seed: Any) -> None:
-        """Raise: a body cannot add to a parameter's gradient."""
-        self._refuse("backward()", "Write tg.grad(f), or call backward() on what comes out.")
+        self._refuse("backward()", "Use tg.grad(f), or call backward() on the result.")
 
     def gradient(self, leaf: Any) -> Any:
-        """Raise: a body cannot read a gradient."""
-        self._refuse("a read of .grad", "Read it outside: what a function closes over it may use.")
+        self._refuse(
+            "a read of .grad",
+            "Read it outside: a body may close over values.",
+        )
 
     def set_gradient(self, leaf: Any, value: Any) -> None:
         self._refuse("a new gradient", "Write it outside.")

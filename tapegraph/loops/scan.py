@@ -72,7 +72,9 @@ def scan(
         out = f(carry, x)
         if not (isinstance(out, tuple) and len(out) == 2):
             received = f"a function that returns {_returned(out)}"
-            raise TypeError(message("scan", received, "a pair: the next carry, and what to stack"))
+            raise TypeError(
+                message("scan", received, "a pair: the next carry, and the values to stack")
+            )
         return out
 
     examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]

@@ -76,7 +76,6 @@ def run_scan(
 
 
 def by_role(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the consts, the carries and the xs of an entry."""
     first = len(inputs) - carries - xs
     return (
         list(inputs[:first]),
@@ -570,7 +569,6 @@ def _batched(
     size: int,
     lists: Lists,
 ) -> tuple[Traced, list[bool]]:
-    """Return a round of all examples as a body, and which carries differ after it."""
     after: list[bool] = []
 
     def forward(*leaves: Any) -> tuple[Any, ...]:

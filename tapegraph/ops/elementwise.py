@@ -576,7 +576,6 @@ def float_power(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 
 def _floating(op: str, value: DuckArray, argument: str) -> DuckArray:
-    """Return an operand with integers as floats."""
     value = operand(op, value, argument)
     if isinstance(value, (int, float)):
         return float(value)
@@ -968,7 +967,6 @@ ROUND = Op(
 
 
 def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
-    """Return whether a shape broadcasts to another."""
     if shape == over[len(over) - len(shape) :]:  # as most do, in a tenth of the time
         return True
     try:

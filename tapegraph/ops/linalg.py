@@ -80,7 +80,6 @@ __all__ = [
 
 
 def stacked_rows(x: Array) -> Array:
-    """View a stack of matrices as one matrix with all their rows."""
     return x.reshape(-1, x.shape[-1])
 
 
@@ -663,13 +662,11 @@ def equal_pairs(values: Array) -> Array:
 
 
 def zeros_among(values: Array) -> Array:
-    """Return which singular values are zero except for rounding."""
     zeros: Array = values <= _rounding(values)
     return zeros
 
 
 def _rounding(values: Array) -> Array:
-    """Return the rounding error of a matrix's values, (..., 1)."""
     largest = np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
     bound: Array = largest * (np.finfo(values.dtype).eps * values.shape[-1])
     return bound

@@ -222,7 +222,6 @@ class Equation:
         return tuple(apply(SOLVER, (*self._start, *map(stop_gradient, theta)), self._attrs))
 
     def _residual(self, vector: Any, theta: Sequence[Any]) -> Any:
-        """Return the left side as a vector."""
         x = cut(vector, self._shapes)
         return joined(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
 

@@ -511,7 +511,6 @@ class _RateOfRun(RunDependent):
         return list(map(self._in, range(self.before, self.before + runs * each, each)))
 
     def _in(self, before: int) -> float:
-        """Return the rate after ``before`` further steps."""
         return self.optimizer._rate(self.group, before)
 
 
@@ -537,7 +536,6 @@ class _RecordedNumbers:
         return list(found.values())
 
     def of(self, name: str, group: Group, dtype: Any) -> dict[str, Any]:
-        """Return a parameter's numbers."""
         optimizer, capture = self._optimizer, self._capture
         if not optimizer._has_numbers:
             return {}
@@ -641,7 +639,7 @@ def changes_to(
 ) -> list[Change]:
     """Return the changes that load another run's state, all checked; ``owned`` copies slots."""
     if not isinstance(state_dict, Mapping):
-        raise TypeError(message(op, kind_of(state_dict), "what state_dict() gave"))
+        raise TypeError(message(op, kind_of(state_dict), "a result of state_dict()"))
     _check_names(op, "entries", state_dict, _KEYS)
     kind, steps, rates, state = (state_dict[key] for key in _KEYS)
     if kind != optimizer._kind:

@@ -192,7 +192,6 @@ class Recording:
         return value
 
     def saved(self, slot: int) -> Any:
-        """Return the value that the slot's operation saved for its gradient."""
         return self.nodes[slot]._saved
 
     def converted(self, slot: int) -> tuple[np.dtype[Any] | None, ...]:

@@ -49,7 +49,6 @@ class Setting(Generic[T]):
         self.set: Callable[[tuple[tuple[object, T], ...]], object] = self.entered.set
 
     def value(self) -> T:
-        """Return the value of the innermost block."""
         entered = self.entered.get()
         return entered[-1][1] if entered else self.default
 

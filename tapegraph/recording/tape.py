@@ -34,7 +34,6 @@ class Tape:
         self.task = running_task()
 
     def enter(self, node: Node) -> None:
-        """Put an entry on the tape."""
         self.refs.append(ref(node))
         if next_seq() > self.prune_at:
             self.prune()

@@ -107,7 +107,6 @@ def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
 
 
 def _give_to(file: int, user: int, group: int) -> None:
-    """Give a file another owner and group, where the system permits it."""
     if not hasattr(os, "fchown"):  # as on Windows
         return
     now = os.fstat(file)
@@ -140,7 +139,6 @@ def _kind(mode: int) -> str:
 
 
 def suffix_of(op: str, path: str) -> str:
-    """Return the format that a path asks for."""
     for suffix in (SAFETENSORS, NPZ):
         if path.lower().endswith(suffix):
             return suffix
@@ -314,7 +312,6 @@ def _mark(text: str, at: int, expected: str) -> tuple[str, int]:
 
 
 def _entry(text: str, at: int, name: str) -> tuple[Any, int]:
-    """Return a header's entry for an array, or its text."""
     return _object(text, at, _text if name == TEXT else _detail)
 
 

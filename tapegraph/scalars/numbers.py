@@ -62,7 +62,6 @@ class Numbers:
         return f"{len(self.kinds)} numbers"
 
     def differs_from(self, other: Numbers) -> str | None:
-        """Return how another program differs, or None."""
         rows = zip(self.kinds, self.args, other.kinds, other.args, strict=False)
         for i, (kind, args, other_kind, other_args) in enumerate(rows):
             if kind != other_kind or args != other_args:
