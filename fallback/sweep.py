@@ -146,10 +146,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
 
 
 class Arrays:
-    """A sweep over the slots of a recording, and its arithmetic: arrays.
-
-    :param watchers: Watchers, which receive each part that is added to a gradient.
-    """
+    """A sweep over the slots of a recording, and its arithmetic: arrays."""
 
     def __init__(self, recording: Recording, watchers: Sequence[Watcher] = ()) -> None:
         self.recording = recording

@@ -120,11 +120,7 @@ class Graph:
 
 
 class BackwardGraph:
-    """The graph of one structure, and the one with strong zeros, made when needed.
-
-    :param varying: Which of the scalars are fed, by their place among them.
-    :ivar seconds: Seconds spent compiling.
-    """
+    """The graph of one structure, and the one with strong zeros, made when needed."""
 
     def __init__(self, recording: Recording, varying: Sequence[int]) -> None:
         start = CLOCK.now()

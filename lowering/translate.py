@@ -113,10 +113,7 @@ class Translator(Interpreter):
         return self.emitted(slot, self.values)
 
     def emitted(self, slot: int, tensors: Any, *, last: bool = False) -> Any:
-        """Return the graph tensor, or list, of an operation whose inputs ``tensors`` holds by slot.
-
-        With ``last``, images lie channels last, in ``tensors`` and in the result.
-        """
+        """Return the graph tensor, or list, of an operation, its inputs in ``tensors`` by slot."""
         program = self.program
         op = program.ops[slot]
         attrs: Attrs = program.attrs[slot]
@@ -185,10 +182,7 @@ class Translator(Interpreter):
 
 
 class Whole(Translator):
-    """Emits a program with its gradients, and a check that its numbers are valid.
-
-    :param careful: With XLA, numbers are invalid if they may differ from the graph's.
-    """
+    """Emits a program with its gradients, and a check that its numbers are valid."""
 
     def __init__(
         self, recording: Recording, *, xla: bool = False, careful: bool = False, **options: bool
@@ -316,10 +310,7 @@ class Whole(Translator):
 
 
 class InnerTranslator(Whole):
-    """Emits an inner program: a round of a loop, a branch.
-
-    :ivar checks: Whether its numbers may be invalid: it has gradients in it.
-    """
+    """Emits an inner program: a round of a loop, a branch."""
 
     def __init__(self, inner: SubProgram, **options: bool) -> None:
         super().__init__(inner.recording, **options)

@@ -1,7 +1,4 @@
-"""Pytrees: dicts, lists and tuples of arrays and numbers, their leaves and their structure.
-
-A model may be an object as well: `named` looks into its attributes.
-"""
+"""Pytrees: dicts, lists, tuples and models of arrays and numbers, leaves and structure."""
 
 from __future__ import annotations
 

@@ -168,10 +168,7 @@ class Builder:
     def emit(
         self, instr: Instr, hint: str = "t", like: Var | None = None, given: Any = None
     ) -> Var:
-        """Add an instruction and return its result, or that of the same one before.
-
-        The result takes the layout and dtype of ``like``; ``given`` is its value, if known.
-        """
+        """Add an instruction and return its result, or that of the same one before."""
         (var,) = self.emit_all(instr, hint, like, given)
         return var
 

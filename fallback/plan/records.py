@@ -60,11 +60,7 @@ class Record(NamedTuple):
 
 
 class Records(NamedTuple):
-    """A call as records.
-
-    :ivar held: Their own arrays, numbered after the result.
-    :ivar work: About how many elements they look at.
-    """
+    """A call as records."""
 
     records: list[Record]
     held: list[Array]
@@ -136,10 +132,7 @@ def _layout_alone(x: Any) -> Any:
 
 
 def records_of(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    """Return the records of a call on arrays of this layout, or None.
-
-    Their operands are the arrays and NumPy's scalars among the arguments.
-    """
+    """Return the records of a call on arrays of this layout, or None."""
     owner = getattr(function, "__self__", None)
     method = getattr(function, "__name__", "") if isinstance(owner, np.ufunc) else ""
     try:
@@ -231,11 +224,7 @@ class _Writer:
         part: tuple[slice, ...] = (),
         alone: bool = False,
     ) -> None:
-        """Add the record of an element-wise loop, its result the last of the arrays.
-
-        :param part: The part of the arrays to walk, of axes in the order of the walk.
-        :param alone: One call takes all elements, each beside the last.
-        """
+        """Add the record of an element-wise loop, its result the last of the arrays."""
         out = arrays[-1]
         walk = np.nditer(list(arrays))
         key: Any = (*part, ...)

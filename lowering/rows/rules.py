@@ -78,10 +78,7 @@ class NotLowered(EngineDeclined):
 
 
 class MetNaN(NotLowered):
-    """The graph of a program with a user's operation gave a NaN, and may have lost zeros.
-
-    Only the native engine keeps zeros through such a rule. ``grads`` are the graph's numbers.
-    """
+    """The graph of a program with a user's operation gave a NaN, and may have lost zeros."""
 
     grads: list[Any]
 
@@ -95,10 +92,7 @@ LOOPS = ("scan", "while_loop", "cond")
 
 
 def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
-    """Return the sentence about an operation known to have no lowering, or None.
-
-    :param attrs: The attributes of each entry, where loops hold their inner programs.
-    """
+    """Return the sentence about an operation known to have no lowering, or None."""
     loops = False
     for op in dict.fromkeys(ops):
         if op.name in LOOPS:
@@ -130,10 +124,7 @@ raw = RawOps()
 
 
 class Size:
-    """The length of a free axis, known when the graph runs, in place of an int in a shape.
-
-    :ivar tensor: The length, an int64 of no axes.
-    """
+    """The length of a free axis, an int64 tensor, in place of an int in a shape."""
 
     __slots__ = ("tensor",)
 
@@ -316,10 +307,7 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
 
 
 def with_gradient(compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
-    """Emit nodes with another gradient than TensorFlow's.
-
-    ``gradient(g, y, *operands)`` gives a full-shape gradient per operand.
-    """
+    """Emit nodes with another gradient than TensorFlow's, ``gradient(g, y, *operands)``."""
 
     def lowered(*xs: Any) -> Any:
         y = compute(*xs)

@@ -60,11 +60,7 @@ class Loop:
         *,
         with_xla: bool,
     ) -> list[Output] | None:
-        """Make several runs; return None if not all are valid: then nothing has changed.
-
-        :param feeds: An array for each input, and whether it has a row for each run.
-        :param ahead: The number of runs still to come, including these: XLA's capacity.
-        """
+        """Make several runs; return None if not all are valid: then nothing has changed."""
 
         def call(graph: StepGraph, changes: Changes) -> list[Output] | None:
             if graph.with_xla and self._room < runs:

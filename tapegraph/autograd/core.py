@@ -291,10 +291,7 @@ def _lifted(x: Pytree) -> Pytree:
 
 
 def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
-    """Return the value and the gradient of a scalar-valued function at a point.
-
-    :raises TypeError: The function does not return one real number.
-    """
+    """Return a function's value and gradient at a point; raise unless it is one real number."""
     point = _point("make_vjp", x)
     lifted = _lifted(point)
     level = next_tag()

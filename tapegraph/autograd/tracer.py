@@ -122,10 +122,7 @@ def _untraced(*_: Any) -> Pytree:
 
 
 class SparseObject:
-    """A gradient that a rule returns as a function that adds it to an array of the space ``vs``.
-
-    :param mut_add: Takes an array of the space, adds the gradient in place, and returns it.
-    """
+    """A gradient as a function ``mut_add``, which adds it in place to an array of ``vs``."""
 
     def __init__(self, vs: Any, mut_add: Fun) -> None:
         self.vs = vs

@@ -40,11 +40,7 @@ def info(load: bool = False) -> list[str]:
 
 
 def facts(load: bool = False) -> dict[str, str]:
-    """Return versions, the engine in force and why, and devices, by topic.
-
-    :param load: Import each engine, which takes seconds, to see whether it runs, and on which
-        devices.
-    """
+    """Return versions, the engine in force and devices, by topic; ``load`` imports each engine."""
     rows = {
         "tapegraph": tg.__version__,
         "python": f"{platform.python_version()} on {platform.machine()} {platform.system()}",

@@ -146,11 +146,7 @@ class Inputs:
         return self._floats[key]
 
     def float_program(self, leaves: Container[int], readings: int) -> FloatProgram | None:
-        """Return the program of leaves' numbers in a run, and enter where they read them, or None.
-
-        :param leaves: The ids of the program's leaves.
-        :param readings: The number of other values that every run reads before these.
-        """
+        """Return the program of leaves' numbers in a run, or None; enter where they read them."""
         kept = [(key, leaf) for key, leaf in self._floats.items() if id(leaf) in leaves]
         for i, (_, leaf) in enumerate(kept):
             leaf._attrs["number"] = i

@@ -76,11 +76,7 @@ def each(values: ArrayLike) -> Each:
 
 
 class Calls:
-    """The arguments of many calls, or a TypeError or ValueError if their number is unclear.
-
-    :param recorded: An operation takes the rows of tensors.
-    :ivar rows: The arrays of which each call takes a row, by the path of the argument.
-    """
+    """The arguments of many calls; ``rows`` are the arrays of which each call takes a row."""
 
     def __init__(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], length: int | None, *, recorded: bool
@@ -142,10 +138,7 @@ class CallBlock:
         return [x if rows is None else _given(rows, place, x) for rows, x in pairs]
 
     def column(self, source: Any, read: Sequence[list[Any]], runs: int) -> Array:
-        """Return a source's value in each of several calls, a row for each.
-
-        :param read: By reading, its values in the calls.
-        """
+        """Return a source's value in each of several calls, a row for each."""
         if isinstance(source, Converted):
             return self.column(source.source, read, runs).astype(source.dtype)
         if isinstance(source, Reading):
@@ -219,13 +212,7 @@ TENSORS = (Node, Dual, Batched)
 
 
 class Results:
-    """The results of many calls: tensors, arrays and numbers, with calls as the first axis.
-
-    A list holds the `Value` of each call; anything else, such as None, must be the same in all.
-
-    :param recorded: Stack tensors by an operation, through which gradients flow.
-    :ivar count: The number of calls so far.
-    """
+    """The results of many calls, stacked along a first axis; a list holds the `Value` of each."""
 
     def __init__(self, calls: int, *, recorded: bool = False) -> None:
         self.count = 0

@@ -253,10 +253,7 @@ class Trace:
         return columns
 
     def gradients_stored(self, arrays: list[Any]) -> list[Change]:
-        """Give state its gradients after a run, and write the numbers of Values that follow.
-
-        Each gradient is an array, or a function that gives one when the gradient is read.
-        """
+        """Give state its gradients, or functions that return them, and Values their numbers."""
         given = iter(arrays)
         changes: list[Change] = []
         if self.numbers is not None and self.numbers.written_to:
@@ -331,10 +328,7 @@ class Trace:
                 place.put(now)
 
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
-        """Return the tensors of this call, or one before, that somebody still holds.
-
-        A tensor that this call read from outside is state of the program, kept for further use.
-        """
+        """Return the tensors of this call, or one before, that are held and are not state."""
         state = set(map(id, self.state.values()))
         stale = [held for held in before if id(held()) not in state]
         return stale + leaked(self._start, self._given)

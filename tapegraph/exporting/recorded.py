@@ -105,11 +105,7 @@ class FreeFunction:
         return _followed_constant([run.recording.values[slot] for run in self.runs], self._sizes)
 
     def _free_program(self, recordings: Sequence[Recording]) -> Program:
-        """Return the program of several sizes, and inner ones, with a `Length` for each that grows.
-
-        :raises ValueError: The function differs with the size; the message names the first such
-            line.
-        """
+        """Return the program of several sizes with a `Length` for each that grows, or raise."""
         programs = [recording.program for recording in recordings]
         first, least = programs[0], min(map(len, programs))
         for slot in range(least):

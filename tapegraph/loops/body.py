@@ -64,10 +64,7 @@ class Traced(NamedTuple):
 
 
 class Body(Capture):
-    """Captures a function as an inner program, a level inside which outer duals are constants.
-
-    :ivar level: Tags of inner levels are larger.
-    """
+    """Captures a function as an inner program, a level inside which outer duals are constants."""
 
     def __init__(self, op: str) -> None:
         super().__init__()
@@ -172,11 +169,7 @@ def operation(name: str) -> Op:
 def traced(
     op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> Traced:
-    """Run a function once on leaves, and return its computation as an inner program.
-
-    :param arguments: From the leaves to the positional arguments.
-    :param given: An example of each leaf.
-    """
+    """Run a function once on leaves, and return its computation as an inner program."""
     recorder().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     # In a context that is dropped: an interrupt leaves no scope in force.
     found, tape, inputs = quietly(_traced, op, f, arguments, given)
@@ -219,10 +212,7 @@ def loop_operand(op: str, x: Any, path: str, dtype: Any = np.float64) -> Any:
 
 
 class FurtherArguments:
-    """Further arguments of a function, whose floats, arrays and tensors are inputs of its body.
-
-    :ivar numbers: These inputs, as tensors or values of some level.
-    """
+    """Further arguments of a function; ``numbers``, its floats, arrays and tensors, are inputs."""
 
     def __init__(self, op: str, args: tuple[Any, ...]) -> None:
         self._args = args

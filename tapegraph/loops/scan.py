@@ -159,12 +159,7 @@ def traced_loop(
     arguments: Callable[[Any, list[Any]], tuple[Any, ...]],
     rows: Sequence[Example],
 ) -> tuple[list[Any], Traced]:
-    """Return the first carry as tensors, and the body of a loop as an inner program.
-
-    The body is recorded again if a carry comes to need a gradient, or takes another dtype.
-
-    :param f: Takes the results of ``arguments`` for a carry and a row; returns a carry first.
-    """
+    """Return the first carry as tensors, and the body of a loop as an inner program."""
     held = [(path, x) for path, x in leaves(init, "init") if x is not None]
     carry = [loop_operand(op, x, path) for path, x in held]
     count = len(carry)

@@ -169,10 +169,7 @@ def _in_blocks(
     reverse: bool,
     checkpoint: int,
 ) -> list[Any] | None:
-    """Run many rounds at a time and return the last carries; None if the engine cannot.
-
-    A block's carries lie in arrays with a row for each of its rounds, and one for the next.
-    """
+    """Run many rounds at a time and return the last carries; None if the engine cannot."""
     size = _rounds_at_once(carry, length)
     works = [np.empty((size + 1, *c.shape), c.dtype) for c in carry]
     for work, c in zip(works, carry, strict=True):

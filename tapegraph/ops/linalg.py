@@ -652,10 +652,7 @@ def solved(a: Array, b: Array) -> DuckArray:
 
 
 def equal_pairs(values: Array) -> Array:
-    """Return which eigenvalues or singular values, (..., n, n), are equal except for rounding.
-
-    Their vectors are any basis of one space: those have no derivative.
-    """
+    """Return which eigenvalues or singular values are equal except for rounding, (..., n, n)."""
     gaps = np.abs(values[..., None, :] - values[..., :, None])
     equal: Array = gaps <= _rounding(values)[..., None]
     return equal & ~np.eye(values.shape[-1], dtype=bool)

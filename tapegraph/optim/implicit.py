@@ -125,12 +125,7 @@ def _solution(op: str, f: Callable[..., Any], x0: Any, args: Any, options: dict[
 
 
 class Given:
-    """A function of unknowns and further arguments, as an inner program.
-
-    :ivar body: Its inputs are ``consts`` from outside, the unknowns, and ``numbers``, those among
-        the further arguments.
-    :ivar start: The initial unknowns.
-    """
+    """A function of unknowns and further ``numbers``, as an inner program."""
 
     def __init__(self, op: str, f: Callable[..., Any], x0: Any, args: Any) -> None:
         check_callable(op, f)

@@ -492,11 +492,7 @@ class Optimizer:
 
 @dataclass(eq=False)
 class _RateOfRun(RunDependent):
-    """A group's learning rate in one of the steps of a captured program.
-
-    :ivar before: The number of steps before it in the same run.
-    :ivar steps: The number of steps of a run, by the optimizer's id.
-    """
+    """A group's learning rate in a captured step, after ``before`` others in the same run."""
 
     optimizer: Optimizer
     group: Group
@@ -515,11 +511,7 @@ class _RateOfRun(RunDependent):
 
 
 class _RecordedNumbers:
-    """Leaves for learning rate and step count in a captured step, read anew before every run.
-
-    Parameters with equal counts share them; that the counts stay equal is a condition of the
-    program.
-    """
+    """Leaves for learning rate and step count in a captured step, shared by equal counts."""
 
     def __init__(self, optimizer: Optimizer, capture: Capture) -> None:
         self._optimizer = optimizer
@@ -596,12 +588,7 @@ class _SameCounts:
 
 @dataclass(eq=False)
 class _NumberOfRun(_RateOfRun):
-    """One of an optimizer's `numbers` in one of the steps of a captured program.
-
-    :ivar parameter: The name of one of its parameters.
-    :ivar missed: How many steps of the same run it has missed before.
-    :ivar number: Its index.
-    """
+    """One of an optimizer's `numbers` in one of the steps of a captured program."""
 
     parameter: str
     missed: int

@@ -250,10 +250,7 @@ def promote_runtime_floats(value: Any, others: Iterable[Any]) -> Any:
 
 
 def wraps_arrays(value: Any) -> bool:
-    """Return whether a value holds arrays and computes ufuncs itself, as xarray's do.
-
-    pandas and Arrow's columns hold no tensors and set no array priority: they leave it to us.
-    """
+    """Return whether a value holds arrays and computes ufuncs itself, as xarray's do."""
     kind = type(value)
     if getattr(kind, "__array_ufunc__", None) is None or issubclass(kind, (np.ndarray, Node)):
         return False

@@ -1,7 +1,4 @@
-"""`Recorder`: records eagerly; operations, tensors and optimizers call the scope's recorder.
-
-They do not ask which it is: this one, or one that captures a program (`tapegraph.capture.capture`).
-"""
+"""`Recorder`: records eagerly what operations, tensors and optimizers do in its scope."""
 
 from __future__ import annotations
 

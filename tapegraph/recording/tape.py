@@ -97,10 +97,7 @@ def clear(node: Node) -> None:
 
 
 def current() -> Tape:
-    """Return the tape of this thread or asyncio task, made at its first use.
-
-    A task starts with a copy of its creator's context, so the tape's own task decides.
-    """
+    """Return the tape of this thread or asyncio task, made at its first use."""
     recorder = RECORDER.get()
     if recorder.tape.task is not running_task():
         RECORDER.set(recorder.on(Tape()))

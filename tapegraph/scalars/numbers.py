@@ -197,10 +197,7 @@ class Levels:
 def _folded(
     kinds: list[str], args: list[tuple[int, ...]], exports: list[int]
 ) -> dict[int, tuple[str, Sequence[Any]]]:
-    """Return each number's operation and operands; a chain of additions is one sum.
-
-    In the operands of a sum None stands for 0.0.
-    """
+    """Return each number's operation and operands; a chain of additions is one sum."""
     uses = [0] * len(kinds)
     for i in exports:
         uses[i] += 2  # it has to be there

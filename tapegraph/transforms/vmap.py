@@ -74,11 +74,7 @@ def vmap(
 
 
 class _Arguments:
-    """The arguments of a call: examples along the first axis, and values shared by all.
-
-    :ivar size: The number of examples.
-    :ivar like: The input that decides the kind of the results: a tensor if there is one.
-    """
+    """The arguments of a call: examples along the first axis, and values shared by all."""
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any) -> None:
         self.form = (args, kwargs)
