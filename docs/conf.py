@@ -48,6 +48,7 @@ AT_THE_ROOT = {
     "overview": ROOT / "README.md",
     "contributing": ROOT / "CONTRIBUTING.md",
     "changes": ROOT / "CHANGELOG.md",
+    "security": ROOT / "SECURITY.md",
 }
 INDEXES = ("index", "api")
 LINK = re.compile(r"\[([^][]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)")

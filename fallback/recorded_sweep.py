@@ -124,7 +124,6 @@ def _strong(operand: Any) -> Any:
 
 
 def transposed_vjp(op: Op) -> Rule:
-    """Return the tangent rule of an operation with a gradient rule."""
     row = recorded_row(op)
 
     def jvp(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
@@ -181,8 +180,6 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
 
 
 def transposed_jvp(jvp: Rule) -> JointVJP:
-    """Return the row on Tensors of an operation with a tangent rule."""
-
     def vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
         # Of ones: rules may leave out what is multiplied by a zero tangent.
         tangents = tuple(

@@ -146,10 +146,7 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
 
 
 class Arrays:
-    """A sweep over the slots of a recording, and its arithmetic: arrays.
-
-    :param watchers: Watchers, which receive each part that is added to a gradient.
-    """
+    """A sweep over the slots of a recording, and its arithmetic: arrays."""
 
     def __init__(self, recording: Recording, watchers: Sequence[Watcher] = ()) -> None:
         self.recording = recording
@@ -251,7 +248,6 @@ class Arrays:
         return self.operand(slot)
 
     def cotangent(self, slot: int, g: Any) -> Any:
-        """Return a cotangent in the form of rules."""
         return g
 
     def conjugated(self, g: Any) -> Any:
@@ -259,7 +255,6 @@ class Arrays:
         return conjugated(g)
 
     def fitted(self, slot: int, part: Any) -> Any:
-        """Return a gradient in the shape and dtype of a slot."""
         if type(part) is RowSparse:
             if not self.program.inputs[slot]:
                 return part
@@ -284,7 +279,6 @@ class Arrays:
         return np.zeros(self.program.shapes[slot], self.program.dtypes[slot])
 
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
-        """Tell a watcher the part added to the gradient of a slot, and the gradient now."""
         watcher.added(self.recording, self._by, slot, part, grad, strong=False)
 
 
@@ -337,7 +331,6 @@ def conjugated(g: Any) -> Any:
 
 
 def fitted(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
-    """Return a gradient in the shape and dtype of its operand."""
     if part.shape != shape:
         part = unbroadcast(part, shape)
     return part if part.dtype == dtype else in_dtype(part, dtype)

@@ -65,7 +65,6 @@ class Function:
         self._state = {slot: made[slot] for slot in made if made[slot] is not None}
 
     def results(self, feeds: Sequence[Any], *, strong_zero: bool = False) -> list[Any]:
-        """Emit it; return its results in order."""
         tf, recorded = tensorflow(), self.recorded
         batch = None
         if any(recorded.batched):
@@ -255,7 +254,6 @@ def export(
 
 
 def _holds_users(program: Program) -> bool:
-    """Return whether a program, or one inside it, has an operation of the user's."""
     return any(
         any(_holds_users(body.program) for body in subprograms(attrs))
         if op.name in LOOPS

@@ -49,7 +49,6 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
-    """Raise for a program with an operation or dtype without lowering."""
     has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
         if op in DERIVATIVES or not program.inputs[slot]:
@@ -114,10 +113,7 @@ class Translator(Interpreter):
         return self.emitted(slot, self.values)
 
     def emitted(self, slot: int, tensors: Any, *, last: bool = False) -> Any:
-        """Return the graph tensor, or list, of an operation whose inputs ``tensors`` holds by slot.
-
-        With ``last``, images lie channels last, in ``tensors`` and in the result.
-        """
+        """Return the graph tensor, or list, of an operation, its inputs in ``tensors`` by slot."""
         program = self.program
         op = program.ops[slot]
         attrs: Attrs = program.attrs[slot]
@@ -150,7 +146,6 @@ class Translator(Interpreter):
         }
 
     def body(self, inner: SubProgram) -> InnerTranslator:
-        """Return an emitter of an inner program of the same kind."""
         return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
 
     @property
@@ -187,10 +182,7 @@ class Translator(Interpreter):
 
 
 class Whole(Translator):
-    """Emits a program with its gradients, and a check that its numbers are valid.
-
-    :param careful: With XLA, numbers are invalid if they may differ from the graph's.
-    """
+    """Emits a program with its gradients, and a check that its numbers are valid."""
 
     def __init__(
         self, recording: Recording, *, xla: bool = False, careful: bool = False, **options: bool
@@ -297,7 +289,6 @@ class Whole(Translator):
         return made
 
     def apart(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return tensors that the tape does not watch: it would keep all of a loop's results."""
         stop = tensorflow().stop_gradient
         return list(map(stop, tensors)) if self._targets else list(tensors)
 
@@ -319,10 +310,7 @@ class Whole(Translator):
 
 
 class InnerTranslator(Whole):
-    """Emits an inner program: a round of a loop, a branch.
-
-    :ivar checks: Whether its numbers may be invalid: it has gradients in it.
-    """
+    """Emits an inner program: a round of a loop, a branch."""
 
     def __init__(self, inner: SubProgram, **options: bool) -> None:
         super().__init__(inner.recording, **options)

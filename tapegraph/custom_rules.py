@@ -57,11 +57,7 @@ class _Custom:
         return list(bound.args)
 
     def _called(self, args: list[Any], forward: Rule, backward: Rule) -> Any:
-        """Return the results, with ``backward`` for their gradient.
-
-        :param forward: Takes the arguments; returns the results, and the residuals.
-        :param backward: Takes the fixed arguments, the residuals and the cotangents.
-        """
+        """Return the results, with ``backward`` for their gradient."""
         places = [i for i in range(len(args)) if i not in self._fixed]
         if not any(_flows(x) for i in places for _, x in leaves(args[i])):
             return self._f(*args)
@@ -300,12 +296,7 @@ class _Call:
     def gradients(
         self, given: Sequence[Any], residuals: Sequence[Any] | None, g: Sequence[Any]
     ) -> list[Any]:
-        """Return the gradients with respect to the tensors among the arguments, None for zeros.
-
-        :param residuals: Those of the first run; None: the forward runs again on the tensors
-            ``given``.
-        :param g: The cotangent of each result.
-        """
+        """Return the gradients with respect to the tensors among the arguments, None for zeros."""
         if residuals is None:
             again = self._run(given)[1]
         else:

@@ -1,7 +1,4 @@
-"""Pytrees: dicts, lists and tuples of arrays and numbers, their leaves and their structure.
-
-A model may be an object as well: `named` looks into its attributes.
-"""
+"""Pytrees: dicts, lists, tuples and models of arrays and numbers, leaves and structure."""
 
 from __future__ import annotations
 
@@ -105,7 +102,6 @@ def mapped(
     keys: Keys = iter,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """Return a structure of the same form with a function of every leaf."""
     if is_leaf is not None and is_leaf(value):
         return function(value)
     if isinstance(value, dict):
@@ -177,7 +173,6 @@ def spelled(value: Any) -> str:
 
 
 def _difference(given: Any, form: Any, path: str) -> str | None:
-    """Return the path of the first difference between two structures, or None."""
     if differ_here(given, form):
         return path
     return next(filter(None, (_difference(*part) for part in pairs(given, form, path))), None)
@@ -226,7 +221,6 @@ class Layout:
         return np.concatenate(parts, dtype=np.float64) if parts else np.zeros(0)
 
     def structure(self, vector: Array) -> Any:
-        """Return the structure of a vector's numbers, in its own memory."""
         held = [leaf for _, leaf in leaves(self._model)]
         parts = zip(held, cut(vector, map(np.shape, held)), strict=True)
         content = (np.array(x) if isinstance(leaf, np.ndarray) else float(x) for leaf, x in parts)
@@ -234,7 +228,6 @@ class Layout:
 
 
 def cut(vector: Any, shapes: Iterable[tuple[int, ...]]) -> Iterator[Any]:
-    """Yield arrays of some shapes with the elements of a vector."""
     start = 0
     for shape in shapes:
         stop = start + math.prod(shape)

@@ -166,7 +166,7 @@ def set_state(state: dict[str, Any]) -> None:
     except (KeyError, OverflowError, TypeError, ValueError):
         understood = False
     if not understood:
-        expected = "what tg.random.get_state() gave, a state of NumPy's PCG64"
+        expected = "a result of tg.random.get_state(), a state of NumPy's PCG64"
         raise ValueError(message(name, f"{kind_of(state)} for 'state'", expected))
     _move_to(taken.state)
 
@@ -569,7 +569,6 @@ def _gain(op: str, gain: float) -> float:
 
 
 def keep_mask(shape: tuple[int, ...], p: float) -> Array:
-    """Draw a mask of the elements that dropout keeps, each with probability ``1 - p``."""
     return drawn("random.kept", lambda: _shared().random(shape) >= p, np.bool_, p=p)
 
 

@@ -129,7 +129,6 @@ def _both_signs(shape: tuple[int, ...], seed: int) -> Array:
 
 
 def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None) -> list[Array]:
-    """Return the gradients of one backward, zeros for leaves that get none."""
     for leaf in leaves:
         leaf.grad = None
     if out._requires_grad:

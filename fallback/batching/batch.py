@@ -152,7 +152,6 @@ def broadcastable(*operands: Any) -> list[Any]:
 
 
 def repeated(x: Any, count: int) -> Batch:
-    """Return an array that all share as a batch."""
     return x if isinstance(x, Batch) else Batch(np.broadcast_to(x, (count, *np.shape(x))))
 
 

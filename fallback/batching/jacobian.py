@@ -32,10 +32,7 @@ ROW_BY_ROW = frozenset(
 
 
 def jacobian(recording: Recording) -> list[Array]:
-    """Return the Jacobian of the one output for each wanted slot, output axes first.
-
-    If a NaN comes out, which may be 0 * inf, the rows are swept one by one, as `gradients` does.
-    """
+    """Return the Jacobian of the one output for each wanted slot, output axes first."""
     program = recording.program
     (output,) = program.outputs
     lengths, dtype = program.shapes[output], program.dtypes[output]

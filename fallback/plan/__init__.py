@@ -70,7 +70,7 @@ class Plan:
         self.rounds = source.segments.rounds(source.leaves, source.results)
         self._program = recording.program
         self._is_dense = all(isinstance(v.value, _ARRAYS) for v in source.results)
-        self._told: tuple[Callable[..., Any], dict[str, Any]] | None = None
+        self._watched_plan: tuple[Callable[..., Any], dict[str, Any]] | None = None
 
     def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Callable[..., Any]:
         exec(compile(text, file, "exec"), names)
@@ -106,16 +106,16 @@ class Plan:
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
         """Run the plan as one that tells watchers of each line, made on first use."""
-        if self._told is None:
+        if self._watched_plan is None:
             start, names = CLOCK.now(), dict(self._names)
-            self._told = (
+            self._watched_plan = (
                 self._made(telling(self._body), f"{PLAN}, watched>", names, self._plain_is_long),
                 names,
             )
             for watcher in watchers:
                 what = "compiling a plan that tells of its lines"
                 watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
-        run, names = self._told
+        run, names = self._watched_plan
 
         def tell(number: int, *results: Any) -> None:
             line = self._body[number]

@@ -1,8 +1,5 @@
 # ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
-"""From a captured program to the instructions of a plan: forwards, and the backwards in it.
-
-After a NaN, and for the rows of a Jacobian, a plan runs parts of the program again.
-"""
+"""From a captured program to the instructions of a plan: forwards, and the backwards in it."""
 
 from __future__ import annotations
 
@@ -311,10 +308,7 @@ class Backward:
 
 
 class InNumPy(Interpreter):
-    """Computes a program again in NumPy.
-
-    :ivar saved: The values that operations saved for their gradients, by slot.
-    """
+    """Computes a program again in NumPy."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(Recording(program, [], []))
@@ -336,10 +330,7 @@ class InNumPy(Interpreter):
 
 
 class RecomputeStrong:
-    """Recomputes the gradients of one backward from the program's leaves, with strong zeros.
-
-    A plan calls it after a NaN, which may be 0 * inf, as its intermediate values are gone by then.
-    """
+    """Recomputes a backward from the leaves, with strong zeros, after a plan has met a NaN."""
 
     def __init__(self, program: Program, numbers: dict[int, Any], backward: Backward) -> None:
         self._program = program

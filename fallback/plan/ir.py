@@ -154,7 +154,7 @@ class Builder:
 
         instr = Instr(function, mapped(given, args), mapped(given, kwargs or {}), **traits)
         if not self._gone.isdisjoint(map(id, instr.reads)):
-            raise Untraceable("what has been written over")
+            raise Untraceable("has been overwritten")
         if out is not None and out.value.ndim:
             if id(out) in self._fixed:
                 raise Untraceable("writing into an array of someone else's")
@@ -168,10 +168,7 @@ class Builder:
     def emit(
         self, instr: Instr, hint: str = "t", like: Var | None = None, given: Any = None
     ) -> Var:
-        """Add an instruction and return its result, or that of the same one before.
-
-        The result takes the layout and dtype of ``like``; ``given`` is its value, if known.
-        """
+        """Add an instruction and return its result, or that of the same one before."""
         (var,) = self.emit_all(instr, hint, like, given)
         return var
 
@@ -182,7 +179,6 @@ class Builder:
         like: Var | None = None,
         given: Any = None,
     ) -> list[Var]:
-        """Add an instruction of one value, or of a tuple, one per hint."""
         layout = None if like is None else (like.value.strides, like.value.dtype.str)
         key = (instr.function, layout, _key(instr.args), _key(instr.kwargs))
         known = None if instr.opaque else self._seen.get(key)

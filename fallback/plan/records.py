@@ -62,11 +62,7 @@ class Record(NamedTuple):
 
 
 class Records(NamedTuple):
-    """A call as records.
-
-    :ivar held: Their own arrays, numbered after the result.
-    :ivar work: About how many elements they look at.
-    """
+    """A call as records."""
 
     records: list[Record]
     held: list[Array]
@@ -138,10 +134,7 @@ def _layout_alone(x: Any) -> Any:
 
 
 def records_of(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    """Return the records of a call on arrays of this layout, or None.
-
-    Their operands are the arrays and NumPy's scalars among the arguments.
-    """
+    """Return the records of a call on arrays of this layout, or None."""
     owner = getattr(function, "__self__", None)
     method = getattr(function, "__name__", "") if isinstance(owner, np.ufunc) else ""
     try:
@@ -247,11 +240,7 @@ class _Writer:
         part: tuple[slice, ...] = (),
         alone: bool = False,
     ) -> None:
-        """Add the record of an element-wise loop, its result the last of the arrays.
-
-        :param part: The part of the arrays to walk, of axes in the order of the walk.
-        :param alone: One call takes all elements, each beside the last.
-        """
+        """Add the record of an element-wise loop, its result the last of the arrays."""
         out = arrays[-1]
         walk = np.nditer(list(arrays))
         key: Any = (*part, ...)
@@ -435,7 +424,6 @@ def _is_proven(
 
 
 def _block(x: Any) -> Array:
-    """Return memory for an array of a layout."""
     steps = zip(x.shape, x.strides, strict=True) if isinstance(x, np.ndarray) else ()
     return np.empty(sum((n - 1) * abs(s) for n, s in steps) // x.itemsize + 1, x.dtype)
 

@@ -372,7 +372,6 @@ def _det_recorded(g: Any, y: Any, a: Any) -> Any:
 
 
 def _signed_minors(a: Any) -> Any:
-    """Return the determinants of all minors, with their signs: cofactors of singular matrices."""
     n = a.shape[-1]
     others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
     minors = getitem(a, (Ellipsis, others[:, None, :, None], others[None, :, None, :]))

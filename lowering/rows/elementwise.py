@@ -231,10 +231,7 @@ def _pow(out: Any, a: Any, b: Any) -> Any:
 
 
 def _choice(compute: Callable[..., Any]) -> Rule:
-    """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves.
-
-    TensorFlow's own gives one operand all; the gradient by slopes takes half as long again.
-    """
+    """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves."""
 
     def gradient(g: Any, y: Any, a: Any, b: Any) -> list[Any]:
         same = (raw.Equal(x=x, y=y, incompatible_shape_error=True) for x in (a, b))

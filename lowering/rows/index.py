@@ -82,10 +82,7 @@ def _getitem_with_gradient(out: Any, x: Any, begin: Any, end: Any, *, plan: tupl
 
 
 def _rows_taken(x: Any, begin: Any, end: Any, plan: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Gather strided elements along any axis but the last, and leave the rest to slice.
-
-    StridedSlice with a step copies number by number, and takes eight times as long.
-    """
+    """Gather strided elements along any axis but the last, eight times as fast as slices."""
     axes = [i for i, part in enumerate(plan) if part is not None]
     for axis, i in enumerate(axes[:-1]):
         count, step = plan[i] if isinstance(plan[i], tuple) else (1, 1)

@@ -227,11 +227,7 @@ def _branches(
 
 
 class GraphRounds:
-    """The rounds of a loop.
-
-    :ivar body: Emits one of them.
-    :ivar consts: The number of inputs that all rounds share.
-    """
+    """The rounds of a loop."""
 
     def __init__(
         self, translator: Any, body: Any, consts: int, carries: int, length: Any, reverse: bool
@@ -246,7 +242,6 @@ class GraphRounds:
         return (self._length if count is None else count) - 1 - i if self._reverse else i
 
     def inputs(self, i: Any, carry: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-        """Return a round's inputs among the entry's ``inputs``."""
         rows = inputs[self.consts + self._carries :]
         at = self.place(i)
         return [*inputs[: self.consts], *carry, *(_row(x, at) for x in rows)]
@@ -259,10 +254,7 @@ class GraphRounds:
         seeds: dict[int, Any],
         of_kept: Sequence[Any],
     ) -> list[Any]:
-        """Return each input's cotangent, given those of outputs and of kept carries.
-
-        :param kept: The carries of every ``every``-th round.
-        """
+        """Return each input's cotangent, given those of outputs and of kept carries."""
         first, second = self.consts, self.consts + self._carries
         needs, slots = self.body.program.needs, self.body.inner.inputs
         flow = [i for i, slot in enumerate(slots) if needs[slot] and _is_inexact(inputs[i])]

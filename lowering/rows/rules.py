@@ -78,16 +78,12 @@ class NotLowered(EngineDeclined):
 
 
 class MetNaN(NotLowered):
-    """The graph of a program with a user's operation gave a NaN, and may have lost zeros.
-
-    Only the native engine keeps zeros through such a rule. ``grads`` are the graph's numbers.
-    """
+    """The graph of a program with a user's operation gave a NaN, and may have lost zeros."""
 
     grads: list[Any]
 
 
 def without_row(op: Op) -> NotLowered:
-    """Return the error of an operation without a row, with the reason."""
     return NotLowered(f"{op.name} {GAPS.get(op.name, _NO_ROW)}")
 
 
@@ -96,10 +92,7 @@ LOOPS = ("scan", "while_loop", "cond")
 
 
 def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
-    """Return the sentence about an operation known to have no lowering, or None.
-
-    :param attrs: The attributes of each entry, where loops hold their inner programs.
-    """
+    """Return the sentence about an operation known to have no lowering, or None."""
     loops = False
     for op in dict.fromkeys(ops):
         if op.name in LOOPS:
@@ -131,10 +124,7 @@ raw = RawOps()
 
 
 class Size:
-    """The length of a free axis, known when the graph runs, in place of an int in a shape.
-
-    :ivar tensor: The length, an int64 of no axes.
-    """
+    """The length of a free axis, an int64 tensor, in place of an int in a shape."""
 
     __slots__ = ("tensor",)
 
@@ -175,7 +165,6 @@ def broadcast_shape(tensors: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def repeated_to(x: Any, shape: tuple[Any, ...]) -> Any:
-    """Return a tensor repeated to a shape, itself if it has that shape."""
     return x if tuple(x.shape) == known(shape) else raw.BroadcastTo(input=x, shape=ints(shape))
 
 
@@ -200,7 +189,6 @@ def reordered(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of images when their channels come last."""
     return tuple(shape[i] for i in TO_LAST)
 
 
@@ -236,7 +224,6 @@ def ints(values: Iterable[Any], dtype: str = "int64") -> Any:
 
 
 def scalar(value: Any, dtype: Any) -> Any:
-    """Return a scalar constant, or a `Size`, in a dtype."""
     return cast_to(value.tensor, dtype) if isinstance(value, Size) else graph_constant(value, dtype)
 
 
@@ -320,10 +307,7 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
 
 
 def with_gradient(compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
-    """Emit nodes with another gradient than TensorFlow's.
-
-    ``gradient(g, y, *operands)`` gives a full-shape gradient per operand.
-    """
+    """Emit nodes with another gradient than TensorFlow's, ``gradient(g, y, *operands)``."""
 
     def lowered(*xs: Any) -> Any:
         y = compute(*xs)

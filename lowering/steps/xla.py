@@ -127,12 +127,7 @@ class Graphs:
     def run(
         self, call: Call, changes: Changes, *, with_xla: bool, recompiles: bool = False
     ) -> list[Output] | None:
-        """Run one of them; return None for an invalid run: nothing has changed.
-
-        :param recompiles: XLA's inputs have another shape, so that it compiles again.
-        :raises XlaFailed: XLA does not run it, and the user did not choose XLA. Nothing has
-            changed.
-        """
+        """Run one of them; return None for an invalid run, or raise XlaFailed, with no change."""
         if not (with_xla or self.asked):
             return call(self.graph, changes)
         compiles = recompiles or "with_xla" not in vars(self)

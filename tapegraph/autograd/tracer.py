@@ -122,10 +122,7 @@ def _untraced(*_: Any) -> Pytree:
 
 
 class SparseObject:
-    """A gradient that a rule returns as a function that adds it to an array of the space ``vs``.
-
-    :param mut_add: Takes an array of the space, adds the gradient in place, and returns it.
-    """
+    """A gradient as a function ``mut_add``, which adds it in place to an array of ``vs``."""
 
     def __init__(self, vs: Any, mut_add: Fun) -> None:
         self.vs = vs
@@ -294,7 +291,6 @@ class _Call:
     def gradients(
         self, needs: Sequence[bool], g: Cotangent, y: Pytree, inputs: Pytree
     ) -> list[Pytree]:
-        """Return the cotangent of each input, None where there is none."""
         wanted = tuple(dict.fromkeys(compress(self._argnums, needs)))
         recorded = isinstance(g, Tensor)
         if recorded:  # an outer derivative flows through: the rule is given what it is one of
@@ -364,7 +360,7 @@ class _Call:
 
         for node in ancestors(tensor_of(x), lambda node: node._inputs if is_beside(node) else ()):
             if is_beside(node) and (type(node) is Dual or node._seq <= self._start):
-                fix = "Pass what it is computed from as an argument."
+                fix = "Pass the value that it is computed from as an argument."
                 raise TypeError(message(self._name, "a traced result", "a plain one", fix))
 
     def _unpacked(self, packed: Cotangent, beside: Fun | None = None) -> Pytree:

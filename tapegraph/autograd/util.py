@@ -44,10 +44,7 @@ def func(f: F) -> F:
 def toposort(
     end_node: Any, parents: Callable[[Any], Iterable[Any]] = operator.attrgetter("parents")
 ) -> Iterator[Pytree]:
-    """Yield a node and its ancestors, each after everything that was computed from it.
-
-    :param parents: Returns a node's operands; ``node.parents`` by default.
-    """
+    """Yield a node and its ancestors by ``parents``, each after everything computed from it."""
     waiting: dict[Any, int] = {}
     pending = [end_node]
     while pending:

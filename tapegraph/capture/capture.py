@@ -337,7 +337,6 @@ class Capture(Recorder):
         self._version_of[id(node)] = version
 
     def set_requires_grad(self, leaf: Node, wanted: bool) -> None:
-        """Set whether all versions of a leaf need a gradient."""
         if id(leaf) in self.caller_tensors:
             text = (
                 "the gradient would not reach the caller's tensor, an argument of the compiled "
@@ -352,7 +351,6 @@ class Capture(Recorder):
     # Gradients, which a program has of leaves alone
 
     def between(self, ys: Sequence[Any], *where: Any) -> History:
-        """Return the history between results and targets of the program."""
         return CapturedHistory(self, ys, *where)
 
     def derivatives(
@@ -373,14 +371,12 @@ class Capture(Recorder):
         return self.result(OPS["reshape"], array, (y,), {"shape": array.shape})
 
     def _derivative(self, op: Op, array: Any, inputs: tuple[Any, ...]) -> Any:
-        """Return an entry for a derivative of the first input with respect to the second."""
         self._ends.add(id(inputs[1]))  # a version is an entry there, to differentiate by
         entry = self.result(op, dense_copy(array), inputs)
         entry._requires_grad = False
         return entry
 
     def add_gradients(self, history: History, grads: Sequence[Any], seed: Any) -> None:
-        """Add the gradients of one backward to those of the parameters, as entries."""
         (y,) = history.ys
         given = () if seed is None else (seed if isinstance(seed, Node) else as_leaf(own(seed)),)
         for node, grad in zip(history.wanted, grads, strict=True):
@@ -499,7 +495,6 @@ class Capture(Recorder):
         return node if version is None else version.leaf
 
     def latest(self, leaf: Node) -> Node:
-        """Return a leaf's last version, or the leaf itself."""
         return self._version(leaf, next_seq())  # type: ignore[no-any-return]
 
     def _version(self, x: Any, seq: int) -> Any:

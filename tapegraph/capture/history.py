@@ -14,13 +14,7 @@ from tapegraph.recording.values import cleared
 
 
 class CapturedHistory(History):
-    """The graph between targets and results in a captured program.
-
-    A parameter is its version at the time it was read.
-
-    :param targets: Inputs to differentiate with respect to. Without them, the parameters; results
-        from before the capture that need a gradient are then an error.
-    """
+    """The graph between targets, by default the parameters, and results of a captured program."""
 
     def __init__(
         self,

@@ -148,7 +148,6 @@ class _Parameter(Same):
 
 
 def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
-    """Return a value of a structure, with the arrays and floats of ``leaf`` in order."""
     if isinstance(structure, LeafSpec):
         return leaf(structure)
     if isinstance(structure, Static):

@@ -85,7 +85,6 @@ def compile_disabled() -> Iterator[None]:
 
 
 def _runs_plainly() -> bool:
-    """Return whether a compiled function runs as a plain function here."""
     # Inside another recording it is a part of that; a transform differentiates or batches it.
     here = recorder()
     if here.capture is not None or here.levels or DIFFERENTIATING.value() or _disabled.get():
@@ -348,7 +347,6 @@ class Compiled:
         return entry
 
     def _next_real(self, calls: int) -> int:
-        """Return the number of a trace's next real call; 0 for none."""
         every = self._verify_every
         if isinstance(every, str):
             return max(4, 1 << calls.bit_length())
@@ -666,7 +664,6 @@ def _is_looked_at(trace: Trace | None) -> bool:
 
 
 def hook_strategies(under_strategy: Callable[[Compiled, Any], Compiled]) -> None:
-    """Set the function that compiles under a strategy, from the room above."""
     global _under_strategy
     _under_strategy = under_strategy
 

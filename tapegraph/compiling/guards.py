@@ -155,7 +155,7 @@ class View(NamedTuple):
                 kinds = _text(one), _text(two)
                 was, is_now = kinds if kinds[0] != kinds[1] else (kinds[0], "another one")
                 return f"{name} was {was}, and is {is_now}"
-        return "what it sees is in another order"
+        return "the values that it reads are in another order"
 
 
 def look(function: Any, known: Known = NOTHING_KNOWN, fed: frozenset[str] = frozenset()) -> View:
@@ -210,7 +210,6 @@ class _Walk:
 
     @property
     def more(self) -> CodeNames:
-        """Return the names that count and stand in no code."""
         return CodeNames(reads=frozenset(self._strings), calls=frozenset(self._aliases))
 
     def checks(self) -> list[Check]:

@@ -203,13 +203,7 @@ class Programs:
     def run_many(
         self, block: CallBlock, runs: int, ahead: int, undo: Undo, results: Results
     ) -> int:
-        """Run the step several times; return how many runs are valid.
-
-        The next one must run by itself: it fails, or only the native engine knows its numbers.
-
-        :param ahead: The number of runs still to come, including these.
-        :param results: Takes the function's results.
-        """
+        """Run the step several times; return how many runs stand. The next must run by itself."""
         done = 0
         while done < runs:
             decision = self._choose(looped=not self._one_by_one)

@@ -115,7 +115,6 @@ class Trace:
         self._given = [ref(leaf) for leaf in capture.inputs]
 
     def _take_results(self, capture: Capture, out: Any) -> list[Any]:
-        """Take the function's result apart; return its tensors."""
         tensors: list[Any] = []
         numbers: list[int] = []
         found: list[tuple[str, Any]] = []
@@ -254,10 +253,7 @@ class Trace:
         return columns
 
     def gradients_stored(self, arrays: list[Any]) -> list[Change]:
-        """Give state its gradients after a run, and write the numbers of Values that follow.
-
-        Each gradient is an array, or a function that gives one when the gradient is read.
-        """
+        """Give state its gradients, or functions that return them, and Values their numbers."""
         given = iter(arrays)
         changes: list[Change] = []
         if self.numbers is not None and self.numbers.written_to:
@@ -332,10 +328,7 @@ class Trace:
                 place.put(now)
 
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
-        """Return the tensors of this call, or one before, that somebody still holds.
-
-        A tensor that this call read from outside is state of the program, kept for further use.
-        """
+        """Return the tensors of this call, or one before, that are held and are not state."""
         state = set(map(id, self.state.values()))
         stale = [held for held in before if id(held()) not in state]
         return stale + leaked(self._start, self._given)
@@ -367,7 +360,7 @@ class Trace:
                 return f"another tensor from outside, in {_reader(mine, slot)}"
         read, later = ([attrs for attrs, _ in t._readings] for t in (self, other))
         if read != later:
-            return f"the numbers read anew were {read}, and then {later}"
+            return f"the numbers read in each call were {read}, and then {later}"
         if a.key != b.key:
             return f"{len(a)} entries, and then {len(b)}"
         return None
@@ -469,7 +462,7 @@ def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchErr
         sentence(
             f"compile: {name}",
             f"calls differ: {difference}{since}. Every call must make the same operations on the "
-            "same constants. Pass what changes as an argument (floats and arrays), keep it in a "
-            "tensor made outside, or draw it by tg.random.",
+            "same constants. Pass a value that changes as an argument (floats and arrays), keep it "
+            "in a tensor made outside, or draw it by tg.random.",
         )
     )

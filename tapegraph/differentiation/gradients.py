@@ -162,11 +162,7 @@ class Region:
             return self._by_target(native.recorded(self._history.recording, [seed]))
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian for each target, output axes first; None if independent.
-
-        Outside a capture it is arrays, which cannot be differentiated; inside, one entry per
-        target.
-        """
+        """Return the Jacobian for each target, output axes first, as arrays or captured entries."""
         if self._history is None or not self.wanted:
             return self._by_target([])
         blocks, report = differentiate(self._history, None)

@@ -1,7 +1,4 @@
-"""The values that the gradient of each operation reads; the tape keeps no others.
-
-A value that a rule does not read may be an entry whose numbers were freed, with shape and dtype.
-"""
+"""The values that the gradient of each operation reads; the tape keeps no others."""
 
 from __future__ import annotations
 

@@ -13,12 +13,7 @@ from tapegraph.typed import Array
 
 
 def cotangent_of(y: Node, seed: Any, *, borrow: bool = False) -> Array:
-    """Return the seed as an array of y's type, ones by default.
-
-    :param borrow: Return an array of y's type without a copy, perhaps as a read-only view.
-    :raises ValueError: The seed's shape differs from y's.
-    :raises TypeError: It is not numeric, or a complex y has none.
-    """
+    """Return the seed as an array of y's type, ones by default; ``borrow`` allows a view."""
     data = y._array
     if seed is None and data.dtype.kind == "c":
         text = (

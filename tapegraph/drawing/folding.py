@@ -56,7 +56,6 @@ class Part:
         return [box for part in self.parts for box in part.boxes()] if self.is_frame else [self]
 
     def all_members(self) -> list[int]:
-        """Return the members of all boxes inside."""
         return [i for box in self.boxes() for i in box.members]
 
     def frames(self) -> list[Part]:
@@ -236,7 +235,6 @@ class Folding:
                     self._merge(leaf, gone)
 
     def _is_read_by(self, leaf: int, operations: set[int]) -> bool:
-        """Return whether a vertex is a drawn leaf that only these operations read."""
         if not self._vertices[leaf].is_leaf or leaf in self.inscribed:
             return False
         return {self.base[r] for r in self._readers[leaf]} <= operations

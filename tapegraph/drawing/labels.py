@@ -33,7 +33,6 @@ class TextLine(NamedTuple):
 
     @property
     def width(self) -> float:
-        """An upper bound of the width."""
         return columns(self.text) * SIZES[self.role] * CHARACTER
 
 
@@ -69,7 +68,6 @@ class Labels:
         return title, facts
 
     def lines(self, part: Part) -> list[TextLine]:
-        """Return a box's lines."""
         often = f" × {part.times:,}" if part.times > 1 else ""
         last = self._vertices[part.members[-1]]
         if last.kind == "gradient":
@@ -201,13 +199,11 @@ class Labels:
 
 
 def _span(numbers: Sequence[float]) -> str:
-    """Return the least and the largest number."""
     low, high = _number(min(numbers)), _number(max(numbers))
     return low if low == high else f"{low} … {high}"
 
 
 def short(text: str, most: int = _LONGEST) -> str:
-    """Return a text in one line, shortened to ``most`` characters."""
     text = escaped(" ".join(text.split()))
     return text if len(text) <= most else text[: most - 1] + "…"
 

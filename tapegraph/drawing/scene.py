@@ -237,7 +237,6 @@ def _key_width(kind: str) -> float:
 
 
 def svg(scene: Scene, theme: Theme | None = None) -> str:
-    """Return a picture as SVG, in one theme or in both."""
     return "\n".join(_svg(scene, theme)) + "\n"
 
 

@@ -72,7 +72,6 @@ class Sketch:
     of_numbers: bool = False  # its vertices are `Value`s
 
     def readers(self) -> list[list[int]]:
-        """Return the readers of each vertex, each once."""
         found: list[list[int]] = [[] for _ in self.vertices]
         for i, vertex in enumerate(self.vertices):
             for x in dict.fromkeys(vertex.inputs):
@@ -96,7 +95,7 @@ def sketch(what: Any, names: Any) -> Sketch:
     if roots and all(isinstance(root, Value) for root in roots):
         return _of_values(roots, known)
     if not roots or not all(isinstance(root, Node) for root in roots):
-        hint = "Draw what it was computed to: the result of an operation."
+        hint = "Draw the result of an operation on it."
         hint = "Draw its .primal." if hasattr(what, "primal") else hint
         raise TypeError(message("draw", kind_of(what), _EXPECTED, hint))
     for root in roots:

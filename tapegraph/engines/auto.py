@@ -117,7 +117,6 @@ def _earned_at(way: Way) -> float:
 
 
 def way_of(engine: Engine, entries: int) -> Way:
-    """Return the way of an engine that compiles a program of some length."""
     costs = engine.costs
 
     def compiling() -> float:
@@ -157,11 +156,7 @@ def backend_in_force() -> str:
 def costs(
     found: Choice | None, refused: Mapping[str, str], running: str, entries: int
 ) -> list[str]:
-    """Return the measured time of each engine, or why there is none.
-
-    :param found: The choice among them, if there is one.
-    :param refused: Why engines do not run this program, by name.
-    """
+    """Return the measured time of each engine, or why there is none."""
     ways = [] if found is None else [found.stands, *found.others]
     measured = [way for way in ways if way.times]
     told = []

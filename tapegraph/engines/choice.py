@@ -126,7 +126,7 @@ class Choice:
         self.failure: Failure | None = None
         self._trial: Way | None = None
         self._until = EARLIEST if self.others else NEVER
-        early = Failure("auto: what is new runs natively at first")
+        early = Failure("auto: a new structure runs natively at first")
         self._decision = Decision(first, early if first.engine == registry.NATIVE else None, self)
         self._last: Way | None = None
         self._lock = Lock()

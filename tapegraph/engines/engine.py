@@ -137,10 +137,7 @@ class Round(ABC):
         """Run one round on arrays, and return its outputs."""
 
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
-        """Run ``count`` rounds and return True, or run none and return False.
-
-        A round may read rows that an earlier round, in C order, has written.
-        """
+        """Run ``count`` rounds, which may read earlier ones' rows; return False if it cannot."""
         return False
 
 
@@ -223,11 +220,7 @@ class Engine(ABC):
     def whole(
         self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto"
     ) -> WholeProgram:
-        """Prepare a captured program, such as a training step, to run again, or decline.
-
-        :param state: The leaves that are tensors from outside, by slot.
-        :param xla: Whether to compile with XLA, as for `compile`.
-        """
+        """Prepare a captured program, such as a training step, to run again, or decline."""
         self.check_whole(recording.program)
         raise NotImplementedError
 
@@ -243,10 +236,7 @@ class Engine(ABC):
         """Raise EngineDeclined, at little cost, for a program that the engine does not support."""
 
     def refusal(self, history: History) -> str | None:
-        """Return why `check` rejects a history's program, or None.
-
-        `auto` calls this at every backward: override it if the answer does not need the program.
-        """
+        """Return why `check` rejects a history's program, or None; `auto` asks each time."""
         try:
             self.check(history.recording.program)
         except EngineDeclined as declined:

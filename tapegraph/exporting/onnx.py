@@ -74,7 +74,7 @@ class OnnxGraph:
         if self._nbytes > LARGEST:
             received = f"parameters and constants of more than {LARGEST:,} bytes"
             fix = "Name a folder, for a SavedModel."
-            raise ValueError(message("export", received, "what one ONNX file holds", fix))
+            raise ValueError(message("export", received, "the limit of one ONNX file", fix))
         self.initializers.append(self._onnx.numpy_helper.from_array(array, name))
         return Wire(self, name, array.dtype, array.shape)
 

@@ -65,10 +65,7 @@ class Traced(NamedTuple):
 
 
 class Body(Capture):
-    """Captures a function as an inner program, a level inside which outer duals are constants.
-
-    :ivar level: Tags of inner levels are larger.
-    """
+    """Captures a function as an inner program, a level inside which outer duals are constants."""
 
     def __init__(self, op: str) -> None:
         super().__init__()
@@ -137,22 +134,19 @@ class Body(Capture):
         raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
 
     def assign(self, leaf: Any, value: Any) -> None:
-        """Raise: a body cannot give a tensor new numbers."""
-        self._refuse(
-            "a new value for a tensor", "Make it a part of what is carried, and return it."
-        )
+        self._refuse("a new value for a tensor", "Make it a part of the carry, and return it.")
 
     def before_write(self, leaf: Node) -> None:
-        """Raise: a body cannot write into a tensor."""
         self.assign(leaf, None)
 
     def add_gradients(self, history: Any, grads: Any, seed: Any) -> None:
-        """Raise: a body cannot add to a parameter's gradient."""
-        self._refuse("backward()", "Write tg.grad(f), or call backward() on what comes out.")
+        self._refuse("backward()", "Use tg.grad(f), or call backward() on the result.")
 
     def gradient(self, leaf: Any) -> Any:
-        """Raise: a body cannot read a gradient."""
-        self._refuse("a read of .grad", "Read it outside: what a function closes over it may use.")
+        self._refuse(
+            "a read of .grad",
+            "Read it outside: a body may close over values.",
+        )
 
     def set_gradient(self, leaf: Any, value: Any) -> None:
         self._refuse("a new gradient", "Write it outside.")
@@ -176,11 +170,7 @@ def operation(name: str) -> Op:
 def traced(
     op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> Traced:
-    """Run a function once on leaves, and return its computation as an inner program.
-
-    :param arguments: From the leaves to the positional arguments.
-    :param given: An example of each leaf.
-    """
+    """Run a function once on leaves, and return its computation as an inner program."""
     recorder().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     # In a context that is dropped: an interrupt leaves no scope in force.
     found, tape, inputs = quietly(_traced, op, f, arguments, given)
@@ -225,10 +215,7 @@ def loop_operand(op: str, x: Any, path: str, dtype: DType | None = None) -> Any:
 
 
 class FurtherArguments:
-    """Further arguments of a function, whose floats, arrays and tensors are inputs of its body.
-
-    :ivar numbers: These inputs, as tensors or values of some level.
-    """
+    """Further arguments of a function; ``numbers``, its floats, arrays and tensors, are inputs."""
 
     def __init__(self, op: str, args: tuple[Any, ...]) -> None:
         self._args = args

@@ -134,7 +134,7 @@ def refuse_draws(op: str, found: Traced) -> None:
     """Raise if a body draws random numbers an unknown number of times."""
     if found.draws:
         received = f"tg.{found.draws[0].op} in a function that may not run"
-        raise RuntimeError(message(op, received, "a draw outside", "Pass it what was drawn."))
+        raise RuntimeError(message(op, received, "a draw outside", "Pass it the numbers drawn."))
 
 
 # The entry
@@ -170,7 +170,6 @@ def traced_inputs(op: str, f: Callable[..., Any], inputs: Sequence[Any]) -> Trac
 def _taken(
     branches: Sequence[SubProgram], reads: Sequence[Sequence[int]], index: Any, operands: Any
 ) -> tuple[SubProgram, list[int], list[Any]]:
-    """Return the branch that runs, the positions of its operands, and the operands."""
     chosen = min(max(int(index), 0), len(branches) - 1)
     places = list(reads[chosen])
     return branches[chosen], places, [np.asarray(operands[i]) for i in places]

@@ -1,7 +1,4 @@
-"""Inner programs run on cotangents, tangents and examples, for the rules of loops.
-
-A rule traces a function that calls one of these, and so has a body's derivative as a body.
-"""
+"""Inner programs run on cotangents, tangents and examples, for the rules of loops."""
 
 from __future__ import annotations
 

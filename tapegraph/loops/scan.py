@@ -72,7 +72,9 @@ def scan(
         out = f(carry, x)
         if not (isinstance(out, tuple) and len(out) == 2):
             received = f"a function that returns {_returned(out)}"
-            raise TypeError(message("scan", received, "a pair: the next carry, and what to stack"))
+            raise TypeError(
+                message("scan", received, "a pair: the next carry, and the values to stack")
+            )
         return out
 
     examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]
@@ -157,12 +159,7 @@ def traced_loop(
     arguments: Callable[[Any, list[Any]], tuple[Any, ...]],
     rows: Sequence[Example],
 ) -> tuple[list[Any], Traced]:
-    """Return the first carry as tensors, and the body of a loop as an inner program.
-
-    The body is recorded again if a carry comes to need a gradient, or takes another dtype.
-
-    :param f: Takes the results of ``arguments`` for a carry and a row; returns a carry first.
-    """
+    """Return the first carry as tensors, and the body of a loop as an inner program."""
     held = [(path, x) for path, x in leaves(init, "init") if x is not None]
     carry = [loop_operand(op, x, path) for path, x in held]
     count = len(carry)

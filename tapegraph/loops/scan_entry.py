@@ -76,7 +76,6 @@ def run_scan(
 
 
 def by_role(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the consts, the carries and the xs of an entry."""
     first = len(inputs) - carries - xs
     return (
         list(inputs[:first]),
@@ -170,10 +169,7 @@ def _in_blocks(
     reverse: bool,
     checkpoint: int,
 ) -> list[Any] | None:
-    """Run many rounds at a time and return the last carries; None if the engine cannot.
-
-    A block's carries lie in arrays with a row for each of its rounds, and one for the next.
-    """
+    """Run many rounds at a time and return the last carries; None if the engine cannot."""
     size = _rounds_at_once(carry, length)
     works = [np.empty((size + 1, *c.shape), c.dtype) for c in carry]
     for work, c in zip(works, carry, strict=True):
@@ -570,7 +566,6 @@ def _batched(
     size: int,
     lists: Lists,
 ) -> tuple[Traced, list[bool]]:
-    """Return a round of all examples as a body, and which carries differ after it."""
     after: list[bool] = []
 
     def forward(*leaves: Any) -> tuple[Any, ...]:

@@ -413,7 +413,6 @@ def insert(
 
 
 def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return the index of the block of ``size`` elements that starts at ``begin``."""
     return tuple(slice(b, b + n) for b, n in zip(begin.tolist(), size, strict=True))
 
 

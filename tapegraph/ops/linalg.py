@@ -80,7 +80,6 @@ __all__ = [
 
 
 def stacked_rows(x: Array) -> Array:
-    """View a stack of matrices as one matrix with all their rows."""
     return x.reshape(-1, x.shape[-1])
 
 
@@ -653,23 +652,18 @@ def solved(a: Array, b: Array) -> DuckArray:
 
 
 def equal_pairs(values: Array) -> Array:
-    """Return which eigenvalues or singular values, (..., n, n), are equal except for rounding.
-
-    Their vectors are any basis of one space: those have no derivative.
-    """
+    """Return which eigenvalues or singular values are equal except for rounding, (..., n, n)."""
     gaps = np.abs(values[..., None, :] - values[..., :, None])
     equal: Array = gaps <= _rounding(values)[..., None]
     return equal & ~np.eye(values.shape[-1], dtype=bool)
 
 
 def zeros_among(values: Array) -> Array:
-    """Return which singular values are zero except for rounding."""
     zeros: Array = values <= _rounding(values)
     return zeros
 
 
 def _rounding(values: Array) -> Array:
-    """Return the rounding error of a matrix's values, (..., 1)."""
     largest = np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
     bound: Array = largest * (np.finfo(values.dtype).eps * values.shape[-1])
     return bound

@@ -152,7 +152,7 @@ def concat(
     along = one_axis("concat", axis, len(shapes[0]))
     if len({(len(s), s[:along], s[along + 1 :]) for s in shapes}) > 1:
         received = f"arrays of shapes {shapes}"
-        raise ValueError(message("concat", received, f"equal shapes but for axis {along}"))
+        raise ValueError(message("concat", received, f"equal shapes except along axis {along}"))
     return apply(CONCAT, tuple(parts), {"axis": along})
 
 

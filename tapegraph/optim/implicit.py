@@ -125,12 +125,7 @@ def _solution(op: str, f: Callable[..., Any], x0: Any, args: Any, options: dict[
 
 
 class Given:
-    """A function of unknowns and further arguments, as an inner program.
-
-    :ivar body: Its inputs are ``consts`` from outside, the unknowns, and ``numbers``, those among
-        the further arguments.
-    :ivar start: The initial unknowns.
-    """
+    """A function of unknowns and further ``numbers``, as an inner program."""
 
     def __init__(self, op: str, f: Callable[..., Any], x0: Any, args: Any) -> None:
         check_callable(op, f)
@@ -222,7 +217,6 @@ class Equation:
         return tuple(apply(SOLVER, (*self._start, *map(stop_gradient, theta)), self._attrs))
 
     def _residual(self, vector: Any, theta: Sequence[Any]) -> Any:
-        """Return the left side as a vector."""
         x = cut(vector, self._shapes)
         return joined(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
 

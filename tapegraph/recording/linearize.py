@@ -163,11 +163,7 @@ def linearize(
     reads: Callable[[Node], tuple[Any, ...]] | None = None,
     updates: Sequence[tuple[Node, Node]] = (),
 ) -> Recording:
-    """Return the recording of everything that ``roots`` depend on, in the order of recording.
-
-    :param reads: Returns the inputs of a node, if these are not its recorded inputs.
-    :param updates: State, and its new values.
-    """
+    """Return the recording of everything that ``roots`` depend on, in the order of recording."""
     roots = [root._entry or root for root in roots]
     found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())
     seen = set(map(id, found))

@@ -53,10 +53,7 @@ class Watcher:
         seconds: float = 0.0,
         results: Sequence[Any] = (),
     ) -> None:
-        """Receive the time since the last hook, or since ``start``, of a part, or raise AskReal.
-
-        :param results: The results of a line of a native plan.
-        """
+        """Receive the time since the last hook, or since ``start``, of a part, or raise AskReal."""
 
     # Numbers
 

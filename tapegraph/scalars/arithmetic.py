@@ -100,7 +100,7 @@ def python_power(x: float, y: float) -> float:
     """Return x ** y as Python does, which raises if there is no float."""
     out = x**y
     if type(out) is not float:
-        fix = "Take powers of what is positive, or of Values, which give NaN."
+        fix = "Take powers of positive numbers, or of Values, which give NaN."
         raise TypeError(message("pow", f"{x!r} ** {y!r}, which is complex", "a float", fix))
     return out
 

@@ -168,7 +168,6 @@ class NumberRecorder:
         return self._enter(kind, args, data)
 
     def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
-        """Compute with numbers as Python does; None if one of them is not a number."""
         places = [self._place_of(x) for x in operands]
         args = tuple(i for i in places if i is not None)
         if len(args) < len(places):
@@ -189,7 +188,6 @@ class NumberRecorder:
         return self.tensor([i])[0].astype(dtype)
 
     def may_be_read(self, i: int) -> bool:
-        """Return whether a number of the program may become a plain one."""
         return False
 
     def stays(self, i: int) -> bool:
@@ -242,7 +240,6 @@ class NumberRecorder:
             setattr(x, name, self._data[i])
 
     def assign_all(self, objects: Sequence[Any], tensor: Any) -> None:
-        """Assign a tensor's elements to Values or scalar tensors, now and in the program."""
         for position, x in enumerate(objects):
             self.assign(x, DATA, self.element(tensor, position))
 
@@ -250,7 +247,7 @@ class NumberRecorder:
         """Record the gradients of a Value, and add them to those of its operands."""
         for node in order:
             if node.args and id(node) not in self._inside:
-                received = f"the result of {node.op}, from outside of what is captured"
+                received = f"the result of {node.op}, from outside the captured program"
                 fix = "Compute it inside, or make a leaf of it: Value(result.data)."
                 raise RuntimeError(message("Value.backward", received, "results made inside", fix))
         arrived: dict[int, list[int]] = {id(root): [self.constant(1.0)]}

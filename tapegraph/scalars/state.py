@@ -21,10 +21,7 @@ Column = tuple[str, list[Any], Array]
 
 
 class ScalarState:
-    """Numbers of Values, their gradients, and tensors of one number, such as Adam's means.
-
-    :ivar read_from, written_to: The places to read and to write, once the recording has ended.
-    """
+    """Numbers of Values, their gradients, and tensors of one number, such as Adam's means."""
 
     def __init__(self) -> None:
         self.read_from: list[Item] = []

@@ -152,7 +152,7 @@ def _look(what: str, operands: list[Array], result: Array) -> None:
     for name, x in zip(names, operands, strict=True):
         if x.dtype.kind in "fc" and not np.isfinite(x).all():
             came_in = f"{name}{_origin(x)} came in with {_kinds(x)}"
-            advice = f"{came_in}: look at what wrote it, or choose by np.isfinite."
+            advice = f"{came_in}: look for the code that wrote it, or choose by np.isfinite."
             break
     received = _operands(names, operands, at, result.shape)
     fix = f"{advice} {_around(names, operands, at, result)}".strip()
@@ -184,7 +184,6 @@ def _dense(grad: Cotangent) -> Array:
 
 
 def _first(array: Array, wanted: Array | None = None) -> tuple[int, ...]:
-    """Return the place of the first NaN, or else of the first infinity."""
     if wanted is None or not wanted.any():
         wanted = ~np.isfinite(array)
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(wanted)), array.shape))

@@ -227,7 +227,6 @@ class _Log(Watcher):
             self._events.append((label, start, end - start, threading.get_ident()))
 
     def trace(self) -> list[dict[str, Any]]:
-        """Return the events of a trace, in microseconds."""
         first = min((start for _, start, _, _ in self._events), default=0.0)
         return [
             {

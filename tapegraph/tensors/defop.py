@@ -118,7 +118,7 @@ def defop(
         raise ValueError(message("defop", f"the name {title!r}", "an identifier", fix))
     ours = title in OPS or (title in DEFINED and title not in _FORWARDS)
     if ours or not _is_same(_FORWARDS.get(title, forward), forward):
-        fix = "Give another one with name=."
+        fix = "Pass another name with name=."
         raise ValueError(message("defop", f"the name {title!r}, which is taken", "a new one", fix))
     takes = _Parameters(title, forward)
     for rule in vjp if isinstance(vjp, tuple) else (vjp,):

@@ -554,7 +554,6 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
 
 
 def _as_float(x: object) -> float | None:
-    """Return a number as a float, None for anything else."""
     if issubclass(type(x), float):  # and not what stands for one in a step
         return float(x)  # type: ignore[arg-type]
     if isinstance(x, int):
@@ -627,7 +626,6 @@ class _Captured(_Plain):
         return self._recorder.number(i)
 
     def _index(self, data: Any, number: float | None) -> int | None:
-        """Return the index of a number in the program: of a float, or of an array of one."""
         if number is not None:
             return self._recorder.constant(number)
         if type(data) is RunFloat and data.source is self._recorder:

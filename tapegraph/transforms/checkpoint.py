@@ -95,7 +95,6 @@ class _Segment:
         return replaced(form, (parts.get(id(x), x) for x in results))
 
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, *, record: bool) -> list[Any]:
-        """Run the function again, and return the gradient of each input that needs one."""
         start = next_seq()
         with self._as_at_first():
             form, targets = self._run()

@@ -63,7 +63,6 @@ class TracedArgument:
         self.inside = replaced(value, iter(points))
 
     def regrouped(self, results: Iterator[Any]) -> Any:
-        """Return a result per value, in the structure and of the kind of the argument."""
         if not isinstance(self.value, (dict, list, tuple)):
             return like_input(next(results), self.value)
         return replaced(self.value, (like_input(next(results), x) for x in self.given))
@@ -79,7 +78,6 @@ class TracedArgument:
 
 
 def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
-    """Return positions of arguments as a list, negative ones from the end, if allowed; or raise."""
     several = isinstance(argnums, (tuple, list))
     found = []
     for argnum in argnums if several else (argnums,):
@@ -143,7 +141,6 @@ def like_input(x: Any, given: Any) -> Any:
 
 
 def _number_of(x: Any) -> float | complex:
-    """Return a 0-d array as a Python float, or as a complex number."""
     return complex(x) if x.dtype.kind == "c" else float(x)
 
 

@@ -40,7 +40,6 @@ def linearize(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable
     _, transposed = vjp(pullback, anywhere)
 
     def derivative(*tangents: Pytree) -> Pytree:
-        """Return the derivative along one direction."""
         found = transposed(tangents[0] if len(primals) == 1 else tangents)
         if any(getattr(x, "requires_grad", False) for _, x in leaves((value, tangents))):
             return found

@@ -80,10 +80,7 @@ class Pullback:
         return self._region.varies and recorder().flows
 
     def arrays(self) -> list[Array] | None:
-        """Return the gradient for each leaf as an array, zeros if independent.
-
-        Return None if a gradient is more than an array: recorded, captured, or with a tangent.
-        """
+        """Return the gradient for each leaf as an array; None if it is recorded or captured."""
         here = recorder()
         if type(self._out) is not Tensor or here.capture or (here.flows and self._region.varies):
             return None
@@ -104,10 +101,7 @@ class Pullback:
         return list(map(elementwise.conj, self(ones)))
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian for each leaf: the result's shape, then the leaf's.
-
-        If it is more than an array, it is `vmap` of the pullback over a basis.
-        """
+        """Return the Jacobian for each leaf: the result's shape, then the leaf's."""
         out = self._out
         if type(out) is Tensor and not self._records():
             found = self._region.jacobian()
@@ -187,10 +181,7 @@ class Pullback:
 
 
 class JointPullback:
-    """Maps cotangents of several results to those of a level's leaves, in one reverse pass.
-
-    :ivar values: The results, without this level.
-    """
+    """Maps cotangents of several results to those of a level's leaves, in one reverse pass."""
 
     def __init__(self, outs: Sequence[Any], targets: Sequence[Any]) -> None:
         pulls = [Pullback(x, targets) for x in outs]
@@ -401,11 +392,7 @@ def elementwise_grad(
 
 
 class Gradient:
-    """A function's value and gradient with respect to some arguments, one call after another.
-
-    :param of_sum: Differentiate the sum of the results instead of a scalar.
-    :param holomorphic: Compute the derivative of a holomorphic function.
-    """
+    """A function's value and gradient with respect to some arguments, one call after another."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ def why(found: Choice) -> str | None:
 @imagined
 def test_the_first_times_are_native():
     earned()
-    assert why(chosen()) == "auto: what is new runs natively at first"
+    assert why(chosen()) == "auto: a new structure runs natively at first"
 
 
 @imagined
@@ -171,7 +171,7 @@ def test_the_report_says_which_engine_and_why():
     x = tg.param(np.ones(3))
     tg.sum(x * x).backward()
     assert tg.last_backward().backend == "native"
-    assert tg.last_backward().reason == "auto: what is new runs natively at first"
+    assert tg.last_backward().reason == "auto: a new structure runs natively at first"
     (found,) = auto.BACKWARDS.choices.values()
     found.ledger.spent, found.others[0].call = 1e3, 0.0  # as if the first runs had taken so long
     for _ in range(TRIALS):

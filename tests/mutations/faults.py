@@ -1152,7 +1152,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "blames-the-file-for-the-memory",
-        "tapegraph/saving/checkpoints.py:_told",
+        "tapegraph/saving/checkpoints.py:_naming",
         "if system or isinstance(error, MemoryError):",
         "if system:",
         "tests/saving/test_malformed.py -k around",
