@@ -80,10 +80,7 @@ def quietly(fn: Callable[..., Any], *args: Any) -> Any:
 
     In a context that is dropped: an interrupt at the end of an `errstate` would leave it in force.
     """
-    return copy_context().run(_ignoring, fn, *args)
-
-
-def _ignoring(fn: Callable[..., Any], *args: Any) -> Any:
+    context = copy_context()
     for variable, value in _QUIET:
-        variable.set(value)
-    return fn(*args)
+        context.run(variable.set, value)
+    return context.run(fn, *args)

@@ -160,6 +160,7 @@ class Capture(Recorder):
             for x in values
         )
 
+    graph = CapturedHistory
     keeps_all = True
     outer: Capture | None = None
 
@@ -364,10 +365,6 @@ class Capture(Recorder):
         super().set_requires_grad(leaf, wanted)
 
     # Gradients, which a program has of leaves alone
-
-    def between(self, ys: Sequence[Any], *where: Any) -> History:
-        """Return the history between results and targets of the program."""
-        return CapturedHistory(self, ys, *where)
 
     def derivatives(
         self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()

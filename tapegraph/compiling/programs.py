@@ -19,7 +19,10 @@ from tapegraph.engines import registry
 from tapegraph.engines.auto import advice, backend_in_force, costs, way_of
 from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.choice import (
+    ALONE,
+    ASKED,
     CLOCK,
+    LOOKED_AT,
     NATIVELY,
     NEVER,
     Choice,
@@ -41,11 +44,6 @@ from tapegraph.typed import Xla
 # Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
 # of arguments and results it holds.
 _LONGEST, _FIRST, _MOST_BYTES = 1.0, 16, 1 << 26
-_ASKED = Decision(NATIVELY, Failure("the backend was native"))
-_ALONE = Failure("auto: no other engine is registered")
-_LOOKED_AT = Decision(
-    NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
-)
 _OF_VALUES = Failure("Values are computed by the native engine, level by level")
 _NUMBERS = Decision(NATIVELY, _OF_VALUES)
 
@@ -315,9 +313,9 @@ class Programs:
     def _choose(self, *, looped: bool = False) -> Decision:
         name = get_backend()
         if name == registry.NATIVE:
-            return _ASKED
+            return ASKED
         if is_watched():
-            return _LOOKED_AT
+            return LOOKED_AT
         if self._trace.numbers is not None:
             return _NUMBERS
         choice = self._choices.get((name, looped))
@@ -332,7 +330,7 @@ class Programs:
         names = self._rivals() if backend == registry.AUTO else [backend]
         ways = [way_of(registry.engine(name), self._length) for name in names]
         if not ways:
-            return Decision(NATIVELY, next(iter(self._failed.values()), _ALONE))
+            return Decision(NATIVELY, next(iter(self._failed.values()), ALONE))
         if backend == registry.AUTO:
             choice = Choice(Way(registry.NATIVE), ways)
         else:

@@ -8,8 +8,7 @@ from typing import Any
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines import registry
-from tapegraph.engines.backend import LAST
-from tapegraph.engines.run import differentiate
+from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
@@ -91,7 +90,7 @@ class Region:
         self.wanted: list[Any] = []  # the targets that the results depend on
         self.outside: list[Any] = []
         if any(map(NEEDS_GRADIENT, ys)):
-            self._history = history = recorder().between(ys, targets, since, ends)
+            self._history = history = recorder().graph(ys, targets, since, ends)
             self._targets = history.targets
             self.wanted, self.outside = history.wanted, history.outside
 
@@ -136,10 +135,9 @@ class Region:
                 found = registry.engine(registry.NATIVE).recorded(history.recording, starts)
         else:
             if natively:
-                grads = registry.engine(registry.NATIVE).differentiate(history, arrays).grads
+                grads, _, _ = registry.engine(registry.NATIVE).differentiate(history, arrays)
             else:
-                grads, report = differentiate(history, arrays)
-                LAST.set(report)
+                grads = differentiate(history, arrays)
             seed = [s for s in given if s is not None]
             # Both operands of a + b receive the same array; each result must be its own.
             own = list(map(dense_copy, grads))
@@ -151,8 +149,7 @@ class Region:
         history = self._history
         if history is None or not history.wanted:
             return [None] * len(self._targets)
-        grads, report = differentiate(history, [cotangent_of(y, None) for y in self._ys])
-        LAST.set(report)
+        grads = differentiate(history, [cotangent_of(y, None) for y in self._ys])
         return self._by_target(list(map(dense_copy, grads)))
 
     def of_examples(self, seed: Any, *, record: bool) -> list[Any]:
@@ -171,8 +168,7 @@ class Region:
         """
         if self._history is None or not self.wanted:
             return self._by_target([])
-        blocks, report = differentiate(self._history, None)
-        LAST.set(report)
+        blocks = differentiate(self._history, None)
         return self._by_target(recorder().derivatives(JACOBIAN, self._history, blocks))
 
     @property

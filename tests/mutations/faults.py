@@ -355,7 +355,7 @@ FAULTS = (
     Fault(
         "sweep",
         "no-unbroadcast-of-stretched-axes",
-        "fallback/sweep.py:_swept.add",
+        "fallback/sweep.py:swept.add",
         "        if part.shape != array.shape:",
         "        if part.ndim != array.ndim:",
         f"{OPS} -k add]",
@@ -371,7 +371,7 @@ FAULTS = (
     Fault(
         "sweep",
         "dropped-cast",
-        "fallback/sweep.py:_swept.add",
+        "fallback/sweep.py:swept.add",
         "            part = in_dtype(part, dtype)",
         "            pass",
         f"{COMPLEX} -k finite",
@@ -395,7 +395,7 @@ FAULTS = (
     Fault(
         "sweep",
         "complex-gradients-not-conjugated",
-        "fallback/sweep.py:_swept",
+        "fallback/sweep.py:swept",
         'grads.append(conjugated(grad) if grad.dtype.kind == "c" else grad)',
         "grads.append(grad)",
         f"{COMPLEX} -k rises",
@@ -452,7 +452,7 @@ FAULTS = (
     Fault(
         "sweep",
         "adds-into-a-shared-cotangent",
-        "fallback/sweep.py:_swept.add",
+        "fallback/sweep.py:swept.add",
         "        elif x in ours:",
         "        elif type(held) is np.ndarray and held.flags.writeable:",
         "tests/whole/test_goldens.py -k native",
@@ -460,7 +460,7 @@ FAULTS = (
     Fault(
         "sweep",
         "keeps-the-last-part-only",
-        "fallback/sweep.py:_swept.add",
+        "fallback/sweep.py:swept.add",
         "cotangents[x] = total = held + part",
         "cotangents[x] = total = part",
         f"{OPS} -k mul]",
@@ -468,7 +468,7 @@ FAULTS = (
     Fault(
         "sweep",
         "zero-times-infinity-is-nan",
-        "fallback/sweep.py:_gradients",
+        "fallback/sweep.py:swept",
         "    if any(map(has_nan, grads)):",
         "    if not grads:",
         "tests/ops/test_zero_stays_zero.py",
@@ -1395,10 +1395,18 @@ FAULTS = (
     Fault(
         "engines",
         "a-bug-leaves-no-traceback",
-        "tapegraph/engines/run.py:differentiate",
-        "False, 0.0, seconds, trace)",
-        "False, 0.0, seconds, None)",
+        "tapegraph/engines/dispatch.py:differentiate",
+        "compiling, seconds, trace))",
+        "compiling, seconds, None))",
         "tests/differentiation/test_engines.py",
+    ),
+    Fault(
+        "engines",
+        "no-run-of-another-engine-is-measured",
+        "tapegraph/engines/dispatch.py:differentiate",
+        "way.engine == NATIVE, 0.0, CLOCK.now()",
+        "way.engine == NATIVE, 1e-9, CLOCK.now()",
+        "tests/engines/test_auto.py",
     ),
     Fault(
         "engines",
@@ -2183,8 +2191,8 @@ FAULTS = (
         "compile",
         "numpys-errors-stay-ignored-after-an-interrupt",
         "tapegraph/numpy_warnings.py:quietly",
-        "    return copy_context().run(_ignoring, fn, *args)\n",
-        "    return _ignoring(fn, *args)\n",
+        "        context.run(variable.set, value)\n    return context.run(fn, *args)\n",
+        "        variable.set(value)\n    return fn(*args)\n",
         INTERRUPTS + " -k native",
     ),
     Fault(
