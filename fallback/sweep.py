@@ -42,7 +42,7 @@ def swept(history: History, seeds: Sequence[Array]) -> list[Array]:
     be 0 * inf: then a second sweep runs with strong zeros.
     """
     flows = history.flows
-    results = {x for x in history.wanted if x._inputs}
+    results = set(history.wanted).difference(history.leaves)
     cotangents: dict[Any, Any] = {}
     # Nodes whose cotangent is a buffer made here that nobody else reads.
     ours: set[Any] = set()

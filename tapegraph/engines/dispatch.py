@@ -27,8 +27,11 @@ def differentiate(history: History, seeds: list[Array] | None) -> list[Array]:
     backend, captured = get_backend(), recorder().capture is not None
     if captured or backend == NATIVE:
         decision = ASKED
+    elif backend == AUTO and seeds is None:
+        decision = _ROWS
     elif backend == AUTO:
-        decision = _ROWS if seeds is None else auto.decide(history)
+        known = auto.BACKWARDS
+        decision = known.decision if choice.PROCESS.spent < known.until else auto.decide(history)
     else:
         decision = Decision(Way(backend))
     if decision.way.engine != NATIVE and is_watched():

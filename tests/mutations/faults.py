@@ -1062,7 +1062,7 @@ FAULTS = (
     Fault(
         "staleness",
         "changed-leaf-not-noticed",
-        "tapegraph/recording/linearize.py:History._check",
+        "tapegraph/recording/linearize.py:History._check_against",
         "x in changed and x._changed > node._seq",
         "x in changed and x._changed < node._seq",
         "tests/recording/test_staleness.py",
