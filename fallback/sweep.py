@@ -20,6 +20,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.rules import VJPS, JointVJP, Row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.numpy_warnings import quietly
@@ -326,13 +327,6 @@ def own_row(op: Op, node: Any) -> JointVJP:
     if op.rules is None:
         raise NotImplementedError(f"backward: no gradient rule for {entry_name(op, node)}")
     return JointVJP(op.rules.vjp)
-
-
-def conjugated(g: Any) -> Any:
-    """Return a cotangent the way it comes in and goes out: conjugated where it is complex."""
-    if g.dtype.kind != "c":
-        return g
-    return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)
 
 
 def fitted(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

@@ -6,7 +6,7 @@ the gradient of the tangent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any, Concatenate, Literal, overload
 
@@ -204,7 +204,7 @@ class JointPullback:
         self._pull = next(compress(pulls, self._needed), None)
         if sum(self._needed) > 1:
             with recording():
-                self._pull = Pullback(_joined(compress(outs, self._needed)), targets)
+                self._pull = Pullback(self._in_one(outs), targets)
         if self._pull is not None:
             self._pull.keep()
 
@@ -212,7 +212,12 @@ class JointPullback:
         """Return the cotangent of each leaf, zeros where no result depends on it."""
         if self._pull is None:
             return summed([], self._targets)
-        return self._pull(_joined(compress(cotangents, self._needed)))
+        return self._pull(self._in_one(cotangents))
+
+    def _in_one(self, parts: Sequence[Any]) -> Any:
+        """Return the results that need a gradient, or their cotangents, for one reverse pass."""
+        needed = list(compress(parts, self._needed))
+        return needed[0] if len(needed) == 1 else shape.in_one(needed)
 
 
 def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
@@ -282,14 +287,6 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
         return parts[0] if len(parts) == 1 else parts
 
     return value, pullback
-
-
-def _joined(parts: Iterable[Any]) -> Any:
-    """Return several results, or their cotangents, as one, for a single reverse pass."""
-    several = list(parts)
-    if len(several) == 1:
-        return several[0]
-    return shape.concat([shape.reshape(x, (-1,)) for x in several])
 
 
 @overload
