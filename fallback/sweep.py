@@ -19,6 +19,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.rules import VJPS, JointVJP, Row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.numpy_warnings import quietly
@@ -33,26 +34,14 @@ _ndarray = np.ndarray
 keep_freed_memory()
 
 
-def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array]:
+def swept(history: History, seeds: Sequence[Array]) -> list[Array]:
     """Return the gradients with respect to a history's targets, given a cotangent per result.
 
-    The first sweep is plain NumPy. A NaN in its result may be 0 * inf: then a second sweep runs
-    with strong zeros.
+    This is `Arrays` in line by nodes: 0.9 ms for `tiny`'s 1.3. A NaN in the result may be 0 * inf:
+    then a second sweep runs with strong zeros.
     """
-    return quietly(_gradients, history, seeds)  # type: ignore[no-any-return]
-
-
-def _gradients(history: History, seeds: Sequence[Array]) -> list[Array]:
-    grads = _swept(history, seeds)
-    if any(map(has_nan, grads)):
-        grads = StrongArrays(history.recording).swept(seeds)
-    return grads
-
-
-def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
-    """Return the gradients of `Arrays`, in line by nodes: 0.9 ms for `tiny`'s 1.3."""
     flows = history.flows
-    results = {x for x in history.wanted if x._inputs}
+    results = set(history.wanted).difference(history.leaves)
     cotangents: dict[Any, Any] = {}
     # Nodes whose cotangent is a buffer made here that nobody else reads.
     ours: set[Any] = set()
@@ -142,6 +131,8 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
     for x in history.wanted:
         grad = cotangents[x] if x in cotangents else np.zeros(x.shape, x.dtype)
         grads.append(conjugated(grad) if grad.dtype.kind == "c" else grad)
+    if any(map(has_nan, grads)):
+        return StrongArrays(history.recording).swept(seeds)
     return grads
 
 
@@ -299,7 +290,7 @@ class StrongArrays(Arrays):
 def gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
-    """Return the gradients with respect to the wanted slots, as `gradients_of_history` does."""
+    """Return the gradients with respect to the wanted slots, as `swept` does."""
     try:
         grads: list[Array] = quietly(Arrays(recording, watchers).swept, seeds)
         if not any(map(has_nan, grads)):
@@ -321,13 +312,6 @@ def own_row(op: Op, node: Any) -> JointVJP:
     if op.rules is None:
         raise NotImplementedError(f"backward: no gradient rule for {entry_name(op, node)}")
     return JointVJP(op.rules.vjp)
-
-
-def conjugated(g: Any) -> Any:
-    """Return a cotangent as it enters and leaves: conjugated if it is complex."""
-    if g.dtype.kind != "c":
-        return g
-    return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)
 
 
 def fitted(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:

@@ -78,7 +78,7 @@ class TensorFlow(Engine):
         check_lowers(recording.program)
         with np.errstate(all="ignore"):
             graph, seconds = graph_of(recording)
-        return Outcome(graph.run(recording, seeds), seconds is None, seconds or 0.0)
+        return graph.run(recording, seeds), seconds is None, seconds or 0.0
 
     def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
         from tapegraph.lowering.translate import forward

@@ -124,6 +124,25 @@ def replaced(value: Any, content: Iterator[Any], keys: Keys = iter) -> Any:
     return mapped(lambda _: next(content), value, keys)
 
 
+class _Hole:
+    def __repr__(self) -> str:
+        return "*"
+
+
+# Stands in a structure for a value that is kept elsewhere.
+HOLE = _Hole()
+
+
+def with_holes(value: Any, is_kept: Callable[[Any], bool]) -> Any:
+    """Return a structure with a hole in the place of each value that is kept elsewhere."""
+    return mapped(lambda x: HOLE if is_kept(x) else x, value)
+
+
+def filled(form: Any, content: Iterator[Any]) -> Any:
+    """Return a structure with its holes filled, in order."""
+    return mapped(lambda x: next(content) if x is HOLE else x, form)
+
+
 def exchanged(values: Iterable[Any], places: Iterable[int], others: Iterable[Any]) -> list[Any]:
     """Return a list of values with others at some places.
 

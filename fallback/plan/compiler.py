@@ -12,13 +12,14 @@ import numpy as np
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.differentiation.reads import Y
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
-from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
+from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import JACOBIAN, Outputs
 from tapegraph.recording.program import Program, Recording, between

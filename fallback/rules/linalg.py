@@ -9,6 +9,7 @@ import numpy as np
 
 from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.rules import JointVJP, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
 from tapegraph.ops.index import getitem
@@ -36,16 +37,12 @@ def _rising(rule: Rule) -> Rule:
 
     def conjugate(g: Any, y: Any, x: Any, **attrs: Any) -> Any:
         if isinstance(y, tuple):
-            g = [_conj(part) for part in _filled(g, y)]
+            g = [conjugated(part) for part in _filled(g, y)]
         else:
-            g = _conj(g)
-        return _conj(rule(g, y, x, **attrs))
+            g = conjugated(g)
+        return conjugated(rule(g, y, x, **attrs))
 
     return conjugate
-
-
-def _conj(x: Any) -> Any:
-    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def _filled(g: list[Any], y: Any) -> list[Any]:
@@ -277,7 +274,7 @@ def _svdvals(
 ) -> tuple[Any]:
     u, vh = saved
     out = np.matmul(g[..., None, :] * u, vh)
-    return (np.conj(out) if out.dtype.kind == "c" else out,)
+    return (conjugated(out),)
 
 
 def _svd(g: Any, y: Any, x: Any) -> Any:
@@ -324,7 +321,7 @@ def _lstsq(needs: list[bool], g: Any, y: Any, a: Any, b: Any, *, rcond: float) -
     back = np.matmul(flipped(inverse), g)
     if not needs[0]:
         return None, back
-    rising = np.conj(g) if g.dtype.kind == "c" else g
+    rising = conjugated(g)
     outside = rising - np.matmul(inverse, np.matmul(a, rising))
     missed = b - np.matmul(a, y)
     by_a = (
@@ -332,7 +329,7 @@ def _lstsq(needs: list[bool], g: Any, y: Any, a: Any, b: Any, *, rcond: float) -
         + np.matmul(np.matmul(adjoint(inverse), y), adjoint(outside))
         - np.matmul(np.matmul(adjoint(inverse), rising), adjoint(y))
     )
-    return np.conj(by_a) if by_a.dtype.kind == "c" else by_a, back
+    return conjugated(by_a), back
 
 
 def _norm(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:

@@ -155,6 +155,7 @@ class Capture(Recorder):
             for x in values
         )
 
+    graph = CapturedHistory
     keeps_all = True
     outer: Capture | None = None
 
@@ -349,9 +350,6 @@ class Capture(Recorder):
         super().set_requires_grad(leaf, wanted)
 
     # Gradients, which a program has of leaves alone
-
-    def between(self, ys: Sequence[Any], *where: Any) -> History:
-        return CapturedHistory(self, ys, *where)
 
     def derivatives(
         self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()

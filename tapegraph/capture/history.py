@@ -10,6 +10,7 @@ from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, PARAM
 from tapegraph.recording.program import between
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import cleared
 
 
@@ -18,12 +19,12 @@ class CapturedHistory(History):
 
     def __init__(
         self,
-        capture: Any,
         ys: Sequence[Node],
         targets: Sequence[Node] | None = None,
         since: int = 0,
         ends: Collection[Node] = (),
     ) -> None:
+        capture = recorder().capture
         apart = set(map(id, ends))
 
         def reads(node: Node) -> tuple[Any, ...]:

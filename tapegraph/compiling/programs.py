@@ -15,7 +15,10 @@ from tapegraph.engines import registry
 from tapegraph.engines.auto import advice, backend_in_force, costs, way_of
 from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.choice import (
+    ALONE,
+    ASKED,
     CLOCK,
+    LOOKED_AT,
     NATIVELY,
     NEVER,
     Choice,
@@ -35,15 +38,10 @@ from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, i
 from tapegraph.typed import Xla
 
 # How many runs the first loop of an engine makes; how many seconds a later one may take; and how
-# many bytes of what goes in and comes out it may hold. Natively an interrupt takes all of it back,
-# and more at once is no gain.
+# many bytes of arguments and results it holds. Natively an interrupt takes all of it back, and more
+# at once is no gain.
 _FIRST, _LONGEST, _MOST_BYTES = 16, 1.0, 1 << 26
 _LONGEST_NATIVELY, _MOST_BYTES_NATIVELY = 0.05, 1 << 18
-_ASKED = Decision(NATIVELY, Failure("the backend was native"))
-_ALONE = Failure("auto: no other engine is registered")
-_LOOKED_AT = Decision(
-    NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
-)
 _OF_VALUES = Failure("Values are computed by the native engine, level by level")
 _NUMBERS = Decision(NATIVELY, _OF_VALUES)
 
@@ -318,9 +316,9 @@ class Programs:
     def _choose(self, *, looped: bool = False) -> Decision:
         name = get_backend()
         if name == registry.NATIVE:
-            return _ASKED
+            return ASKED
         if is_watched():
-            return _LOOKED_AT
+            return LOOKED_AT
         if self._trace.numbers is not None:
             return _NUMBERS
         choice = self._choices.get((name, looped))
@@ -335,7 +333,7 @@ class Programs:
         names = self._rivals() if backend == registry.AUTO else [backend]
         ways = [way_of(registry.engine(name), self._length) for name in names]
         if not ways:
-            return Decision(NATIVELY, next(iter(self._failed.values()), _ALONE))
+            return Decision(NATIVELY, next(iter(self._failed.values()), ALONE))
         if backend == registry.AUTO:
             choice = Choice(Way(registry.NATIVE), ways)
         else:

@@ -1,4 +1,4 @@
-"""Seeds: the cotangent of a result, as a user gives it or as ones."""
+"""Seeds: the cotangent of a result, as a user gives it or as ones, and as a sweep carries it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import message, sentence
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.record import keep_parts
 from tapegraph.typed import Array
+
+
+def conjugated(g: Any) -> Any:
+    """Return a gradient as a cotangent inside a sweep, which carries conjugates, or the reverse."""
+    if g.dtype.kind != "c":
+        return g
+    return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)
 
 
 def cotangent_of(y: Node, seed: Any, *, borrow: bool = False) -> Array:

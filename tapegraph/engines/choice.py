@@ -106,6 +106,13 @@ class Decision(NamedTuple):
     choice: Choice | None = None
 
 
+ALONE = Failure("auto: no other engine is registered")
+ASKED = Decision(NATIVELY, Failure("the backend was native"))
+LOOKED_AT = Decision(
+    NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
+)
+
+
 class Choice:
     """Chooses among the ways to run one structure.
 

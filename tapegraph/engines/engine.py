@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -35,12 +35,8 @@ class EngineDeclined(Exception):
         self.expected = expected
 
 
-class Outcome(NamedTuple):
-    """The gradients of one run, whether the program was in the cache, and its compile time."""
-
-    grads: list[Array]
-    cached: bool = False
-    compile_seconds: float = 0.0
+# The gradients of one run, whether the program was in the cache, and the seconds of compiling it.
+Outcome: TypeAlias = tuple[list[Array], bool, float]
 
 
 @dataclass(frozen=True)
@@ -186,8 +182,13 @@ class Engine(ABC):
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the wanted gradients, given a cotangent per output; or raise EngineDeclined."""
 
-    def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
-        """Return gradients for a history's targets, given a cotangent per result, or decline."""
+    def differentiate(self, history: History, seeds: Sequence[Array] | None) -> Outcome:
+        """Return gradients for a history's targets, given a cotangent per result, or decline.
+
+        Without seeds return the `jacobian`.
+        """
+        if seeds is None:
+            return self.jacobian(history.recording)
         return self.run(history.recording, seeds)
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
@@ -207,11 +208,12 @@ class Engine(ABC):
         found = [np.empty((size, *program.shapes[i]), program.dtypes[i]) for i in program.wanted]
         compiling = 0.0
         for place in range(size):
-            row = self.run(recording, [np.eye(1, size, place, dtype).reshape(lengths)])
-            compiling += row.compile_seconds
-            for jacobian, grad in zip(found, row.grads, strict=True):
+            seed = np.eye(1, size, place, dtype).reshape(lengths)
+            grads, _, seconds = self.run(recording, [seed])
+            compiling += seconds
+            for jacobian, grad in zip(found, grads, strict=True):
                 jacobian[place] = dense_copy(grad)
-        return Outcome(found, compile_seconds=compiling)
+        return found, False, compiling
 
     def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
         """Return an operation's result by the engine's kernels, or None if NumPy is to compute."""

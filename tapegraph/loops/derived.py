@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.gradients import Region
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.loops.body import Replay
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.subprogram import SubProgram
@@ -27,9 +28,9 @@ def cotangents(
     given = {i: seed for i, seed in seeds.items() if outs[i].requires_grad}
     targets = [inputs[i] for i in wanted]
     region = Region([outs[i] for i in given], targets, since=start)
-    grads = region.gradients(list(map(as_gradient, given.values())), record=True)
+    grads = region.gradients(list(map(conjugated, given.values())), record=True)
     return [
-        zeros(x) if grad is None else as_gradient(grad)
+        zeros(x) if grad is None else conjugated(grad)
         for grad, x in zip(grads, targets, strict=True)
     ]
 
@@ -62,11 +63,6 @@ def taker(values: Sequence[Any]) -> Callable[[int], list[Any]]:
     """Return a function that takes the next values, as many as it is asked for."""
     left = iter(values)
     return lambda count: list(islice(left, count))
-
-
-def as_gradient(x: Any) -> Any:
-    """Convert between a sweep's cotangent and a gradient."""
-    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def zeros(x: Any) -> Any:

@@ -36,11 +36,13 @@ class Recorder:
     :ivar flows: Whether gradients flow here: not under `tg.no_grad`.
     :ivar keeps_all: Entries keep their arrays, whether or not gradients read them.
     :ivar capture: The captured program, if any.
+    :ivar graph: The class of the graph between results and targets.
     """
 
     __slots__ = ("flows", "keeps_all", "tape")
 
     capture: Any = None
+    graph: type[History] = History
     body: Any = None  # of a loop or branch (`tapegraph.loops.body`): none
     levels: tuple[Any, ...] = ()  # of `vmap` (`tapegraph.tensors.examples`): none
 
@@ -235,10 +237,6 @@ class Recorder:
         optimizer.step_now()
 
     # Gradients
-
-    def between(self, ys: Sequence[Any], *where: Any) -> History:
-        """Return the graph between results and targets; ``where`` is passed to `History`."""
-        return History(ys, *where)
 
     def derivatives(
         self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()

@@ -68,9 +68,6 @@ class Watcher:
     def swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
         """Receive the gradients of `Value`s, the result's first, before they are added."""
 
-    def gave(self, engine: str, grads: list[Any], natively: Callable[[], Any]) -> None:
-        """Receive the gradients of an engine other than the native one."""
-
     def updated(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
         """Receive a parameter's new numbers before an optimizer writes them."""
 

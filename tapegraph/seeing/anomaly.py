@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -130,14 +130,6 @@ class _Anomaly(Watcher):
         given = _operands(names, operands, at if shape == array.shape else None, shape)
         fix = f"{_ADVICE.get(op, '')} The operation was recorded at {recording.where(by)}.".strip()
         raise _error(f"backward of {op}", f"{what}, where {given}", "finite gradients", fix)
-
-    def gave(self, engine: str, grads: list[Cotangent], natively: Callable[[], Any]) -> None:
-        bad = [grad for grad in grads if not is_finite(grad)]
-        if bad:
-            natively()
-            received = f"a gradient with {_kinds(bad[0])} from {engine}"
-            fix = 'The native engine gives finite ones: tg.use_backend("native").'
-            raise _error("backward", received, "finite numbers", fix)
 
 
 def _look(what: str, operands: list[Array], result: Array) -> None:

@@ -356,7 +356,7 @@ FAULTS = (
     Fault(
         "sweep",
         "no-unbroadcast-of-stretched-axes",
-        "fallback/sweep.py:_swept.add",
+        "fallback/sweep.py:swept.add",
         "        if part.shape != array.shape:",
         "        if part.ndim != array.ndim:",
         f"{OPS} -k add]",
@@ -372,7 +372,7 @@ FAULTS = (
     Fault(
         "sweep",
         "dropped-cast",
-        "fallback/sweep.py:_swept.add",
+        "fallback/sweep.py:swept.add",
         "            part = in_dtype(part, dtype)",
         "            pass",
         f"{COMPLEX} -k finite",
@@ -396,7 +396,7 @@ FAULTS = (
     Fault(
         "sweep",
         "complex-gradients-not-conjugated",
-        "fallback/sweep.py:_swept",
+        "fallback/sweep.py:swept",
         'grads.append(conjugated(grad) if grad.dtype.kind == "c" else grad)',
         "grads.append(grad)",
         f"{COMPLEX} -k rises",
@@ -453,7 +453,7 @@ FAULTS = (
     Fault(
         "sweep",
         "adds-into-a-shared-cotangent",
-        "fallback/sweep.py:_swept.add",
+        "fallback/sweep.py:swept.add",
         "        elif x in ours:",
         "        elif type(held) is np.ndarray and held.flags.writeable:",
         "tests/whole/test_goldens.py -k native",
@@ -461,7 +461,7 @@ FAULTS = (
     Fault(
         "sweep",
         "keeps-the-last-part-only",
-        "fallback/sweep.py:_swept.add",
+        "fallback/sweep.py:swept.add",
         "cotangents[x] = total = held + part",
         "cotangents[x] = total = part",
         f"{OPS} -k mul]",
@@ -469,7 +469,7 @@ FAULTS = (
     Fault(
         "sweep",
         "zero-times-infinity-is-nan",
-        "fallback/sweep.py:_gradients",
+        "fallback/sweep.py:swept",
         "    if any(map(has_nan, grads)):",
         "    if not grads:",
         "tests/ops/test_zero_stays_zero.py",
@@ -1063,7 +1063,7 @@ FAULTS = (
     Fault(
         "staleness",
         "changed-leaf-not-noticed",
-        "tapegraph/recording/linearize.py:History._check",
+        "tapegraph/recording/linearize.py:History._check_against",
         "x in changed and x._changed > node._seq",
         "x in changed and x._changed < node._seq",
         "tests/recording/test_staleness.py",
@@ -1396,10 +1396,18 @@ FAULTS = (
     Fault(
         "engines",
         "a-bug-leaves-no-traceback",
-        "tapegraph/engines/run.py:differentiate",
-        "False, 0.0, seconds, trace)",
-        "False, 0.0, seconds, None)",
+        "tapegraph/engines/dispatch.py:differentiate",
+        "compiling, seconds, trace))",
+        "compiling, seconds, None))",
         "tests/differentiation/test_engines.py",
+    ),
+    Fault(
+        "engines",
+        "no-run-of-another-engine-is-measured",
+        "tapegraph/engines/dispatch.py:differentiate",
+        "way.engine == NATIVE, 0.0, CLOCK.now()",
+        "way.engine == NATIVE, 1e-9, CLOCK.now()",
+        "tests/engines/test_auto.py",
     ),
     Fault(
         "engines",
@@ -1569,7 +1577,7 @@ FAULTS = (
         "defop",
         "cotangents-of-users-rules-stay-conjugated",
         "tapegraph/tensors/defop.py:_gradients",
-        "_arguments(_conjugated(g), y, *arrays)",
+        "_arguments(conjugated(g), y, *arrays)",
         "_arguments(g, y, *arrays)",
         "tests/tensors/test_defop.py -k complex",
     ),
@@ -1585,7 +1593,7 @@ FAULTS = (
         "checkpoints",
         "complex-cotangents-of-a-second-run-conjugated",
         "tapegraph/transforms/checkpoint.py:_Segment.gradients",
-        "_unpacked(_conjugated(g), outs)",
+        "_unpacked(conjugated(g), outs)",
         "_unpacked(g, outs)",
         "tests/transforms/test_checkpoint.py -k complex",
     ),
@@ -2201,8 +2209,8 @@ FAULTS = (
         "compile",
         "numpys-errors-stay-ignored-after-an-interrupt",
         "tapegraph/numpy_warnings.py:quietly",
-        "    return copy_context().run(_ignoring, fn, *args)\n",
-        "    return _ignoring(fn, *args)\n",
+        "        context.run(variable.set, value)\n    return context.run(fn, *args)\n",
+        "        variable.set(value)\n    return fn(*args)\n",
         INTERRUPTS + " -k native",
     ),
     Fault(
