@@ -85,6 +85,7 @@ from tapegraph.tree import ravel_pytree
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 
 if TYPE_CHECKING:
+    from tapegraph import array_api as array_api
     from tapegraph import distributed as distributed
     from tapegraph import fallback as fallback
     from tapegraph import lowering as lowering
@@ -133,6 +134,7 @@ __all__ = [
     "amax",
     "amin",
     "anomaly",
+    "array_api",
     "backward",
     "checkpoint",
     "custom_jvp",
@@ -222,7 +224,7 @@ def __getattr__(name: str) -> object:
     """Import ``tapegraph.lowering`` on first use."""
     import importlib
 
-    if name in ("distributed", "fallback", "lowering", "testing"):
+    if name in ("array_api", "distributed", "fallback", "lowering", "testing"):
         return importlib.import_module(f"tapegraph.{name}")
     if name in _LATER:
         module = importlib.import_module(f"tapegraph.{_LATER[name]}")

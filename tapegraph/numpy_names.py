@@ -12,6 +12,7 @@ from tapegraph.ops.shape import stack
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
+from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.tensor import tensor as constant
@@ -19,7 +20,6 @@ from tapegraph.typed import Array
 
 __all__ = ["argsort", "array", "complex", "eye", "to_numpy"]
 
-_RECORDED = (Tensor, Dual)
 argsort: Callable[..., npt.NDArray[np.intp]] = np.argsort
 
 
@@ -41,7 +41,7 @@ def array(object: Any, dtype: npt.DTypeLike | None = None) -> Any:
 
 
 def _holds_recorded(x: Any) -> bool:
-    return isinstance(x, _RECORDED) or (
+    return isinstance(x, ArrayMethods) or (
         isinstance(x, (list, tuple)) and any(map(_holds_recorded, x))
     )
 
@@ -76,4 +76,4 @@ def to_numpy(x: Any) -> Array:
     >>> tg.to_numpy(tg.param([1.0, 2.0]))
     array([1., 2.])
     """
-    return x.numpy() if isinstance(x, _RECORDED) else np.asarray(x)
+    return x.numpy() if isinstance(x, (Tensor, Dual)) else np.asarray(x)

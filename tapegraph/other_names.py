@@ -36,7 +36,6 @@ ON_TENSORS = {
     "ctypes": _MEMORY,
     "cuda": _NUMPYS,
     "detach_": "x.detach()",
-    "device": _NUMPYS,
     "dim": "x.ndim",
     "div_": _IN_PLACE,
     "double": 'x.astype("float64")',
@@ -44,11 +43,10 @@ ON_TENSORS = {
     "expand_as": "np.broadcast_to(x, y.shape)",
     "fill_": _IN_PLACE,
     "flags": _MEMORY,
-    "flat": "x.ravel()",
     "float": 'x.astype("float32")',
     "gather": "np.take_along_axis(x, indices, axis)",
     "grad_fn": "x.op and x.inputs",
-    "half": 'x.astype("float32"): half precision has no gradient here',
+    "half": 'x.astype("float16"), which rounds: float32 holds the result',
     "index_select": "x.take(indices, axis)",
     "is_leaf": "not x.inputs",
     "log_softmax": "tg.log_softmax(x, axis)",
@@ -65,7 +63,6 @@ ON_TENSORS = {
     "numel": "x.size",
     "permute": "x.transpose(axes)",
     "pow": "x ** y",
-    "ptp": "np.ptp(x, axis)",
     "register_hook": "x.retain_grad(), and x.grad after backward(); or tg.gradients(loss, [x])",
     "requires_gradient": "x.requires_grad",
     "scatter_": "np.where(mask, value, x)",
@@ -89,7 +86,7 @@ ON_TENSORS = {
     "zero_": _IN_PLACE,
 }
 _ARRAY = "tg.param(array) for a parameter, tg.tensor(array) for a constant"
-_HALF = "float32 parameters: half precision has no gradient here"
+_HALF = 'float32 parameters, and x.astype("float16") to round: nothing computes in half precision'
 _LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
 _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
 _HERE = "the array itself, which lies in NumPy's memory"

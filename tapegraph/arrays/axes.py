@@ -5,6 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
 from tapegraph.errors import kind_of, message
 
 
@@ -15,7 +17,7 @@ def one_axis(op: str, axis: Any, ndim: int) -> int:
         raise TypeError(message(op, f"axis {kind_of(axis)}", "an integer axis")) from None
     if not -ndim <= number < ndim:
         expected = f"an axis in [{-ndim}, {ndim}) for a {ndim}-D array"
-        raise ValueError(message(op, f"axis {number}", expected))
+        raise np.exceptions.AxisError(message(op, f"axis {number}", expected))
     return number % ndim
 
 

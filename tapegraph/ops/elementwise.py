@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from typing import Any, overload
@@ -16,7 +17,7 @@ from tapegraph.arrays.axes import int_tuple
 from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording.node import as_leaf, numeric
+from tapegraph.recording.node import HALF, as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import (
@@ -958,6 +959,11 @@ def positive(x: Kind | ArrayLike, /) -> Kind:
 ASTYPE = Op(
     "astype", lambda x, *, dtype: x.astype(dtype), kind=OpKind.ELEMENTWISE, takes_complex=True
 )
+ROUND_TO = Op(
+    "round_to",
+    lambda x, *, dtype: x.astype(dtype).astype(np.float32),
+    kind=OpKind.ELEMENTWISE,
+)
 DETACH = Op("detach", np.copy, kind=OpKind.ELEMENTWISE, differentiable=(), takes_complex=True)
 ROUND = Op(
     "round", lambda x, *, decimals: x.round(decimals), kind=OpKind.ELEMENTWISE, takes_complex=True
@@ -1061,16 +1067,25 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     """Convert to another dtype, as `numpy.astype`; gradients flow among floats and complex numbers.
 
     Integers and bools are constants; a conversion that would drop an imaginary part is refused.
+    float16 and bfloat16 (of ml_dtypes) round: the result holds their numbers in float32, in which
+    everything is computed, and the gradient passes as if it were a cast to float32.
 
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
     dtype('float32')
+    >>> tg.astype([0.1], "float16")
+    Tensor([0.09997559], dtype=float32)
     """
     out = tensor_like("astype", x)
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        _add_bfloat16()
     try:
         wanted = np.dtype(dtype)
     except TypeError:
         received = f"{kind_of(dtype)} for 'dtype'"
         raise TypeError(message("astype", received, "a dtype", 'Write "float32".')) from None
+    if wanted.name in HALF:
+        keep_parts("astype", "a tensor", out.dtype, wanted)
+        return apply(ROUND_TO, (out,), {"dtype": wanted.name})
     numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # refuses what no tensor can hold
     if out.dtype == wanted and not copy:
         return out
@@ -1079,6 +1094,15 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     if wanted.kind not in "fc" and not recorder().records(out):
         return as_leaf(watched("astype", detached(out).astype, wanted))
     return apply(ASTYPE, (out,), {"dtype": wanted.name})
+
+
+def _add_bfloat16() -> None:
+    """Let NumPy know the dtype by its name."""
+    try:
+        importlib.import_module("ml_dtypes")
+    except ImportError:
+        received, fix = "bfloat16 in an environment without ml_dtypes", "pip install ml_dtypes"
+        raise ImportError(message("astype", received, "ml_dtypes", f"Install it: {fix}.")) from None
 
 
 if hasattr(np, "astype"):  # NumPy 2.1

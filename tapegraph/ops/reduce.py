@@ -50,6 +50,8 @@ __all__ = [
     "average",
     "cumprod",
     "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
     "diff",
     "logsumexp",
     "max",
@@ -135,6 +137,8 @@ def sum(
     if where is not None:
         x = _among("sum", x, where, 0)
     total = apply(SUM, (x,), {"axis": some_axes("sum", axis, x.ndim), "keepdims": bool(keepdims)})
+    if dtype is not None:  # sums of small integers are wider
+        total = astype(total, dtype, copy=False)
     return total if initial is None else add(_start("sum", initial, total), total)
 
 
@@ -390,6 +394,8 @@ def prod(
         x = _among("prod", x, where, 1)
     axes = some_axes("prod", axis, x.ndim)
     product = apply(PROD, (x,), {"axis": axes, "keepdims": bool(keepdims)})
+    if dtype is not None:
+        product = astype(product, dtype, copy=False)
     return product if initial is None else mul(_start("prod", initial, product), product)
 
 
@@ -423,13 +429,71 @@ def cumprod(
     return _running(CUMPROD, a, axis, dtype)
 
 
+def cumulative_sum(
+    x: Kind | ArrayLike,
+    /,
+    *,
+    axis: SupportsIndex | None = None,
+    dtype: npt.DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Kind:
+    """Partial sums along an axis, as `numpy.cumulative_sum`, from an empty one if wanted.
+
+    >>> tg.cumulative_sum([1.0, 2.0, 3.0], include_initial=True).data
+    array([0., 1., 3., 6.])
+    """
+    return _cumulative("cumulative_sum", CUMSUM, np.zeros, x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: Kind | ArrayLike,
+    /,
+    *,
+    axis: SupportsIndex | None = None,
+    dtype: npt.DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Kind:
+    """Partial products along an axis, as `numpy.cumulative_prod`, from an empty one if wanted.
+
+    >>> tg.cumulative_prod([1.0, 2.0, 3.0], include_initial=True).data
+    array([1., 1., 2., 6.])
+    """
+    return _cumulative("cumulative_prod", CUMPROD, np.ones, x, axis, dtype, include_initial)
+
+
+if hasattr(np, "cumulative_sum"):  # new in NumPy 2.1
+    implements(np.cumulative_sum)(cumulative_sum)
+    implements(np.cumulative_prod)(cumulative_prod)
+
+
+def _cumulative(
+    name: str,
+    op: Op,
+    empty: Fun,
+    a: DuckArray,
+    axis: SupportsIndex | None,
+    dtype: Any,
+    include_initial: bool,
+) -> DuckArray:
+    x = tensor_like(name, a)
+    if x.ndim > 1 and axis is None:
+        raise ValueError(message(name, f"no axis for shape {x.shape}", "an axis"))
+    results = _running(op, x, axis, dtype)
+    if not include_initial:
+        return results
+    along = 0 if axis is None else one_axis(name, axis, results.ndim)
+    shape = (*results.shape[:along], 1, *results.shape[along + 1 :])
+    return concat([empty(shape, results.dtype), results], along)
+
+
 def _running(op: Op, a: DuckArray, axis: SupportsIndex | None, dtype: Any) -> DuckArray:
     x = tensor_like(op.name, a, "a")
     if dtype is not None:
         x = astype(x, dtype, copy=False)
     if x.ndim == 0 or (axis is None and x.ndim > 1):
         x = reshape(x, (x.size,))
-    return apply(op, (x,), {"axis": one_axis(op.name, 0 if axis is None else axis, x.ndim)})
+    out = apply(op, (x,), {"axis": one_axis(op.name, 0 if axis is None else axis, x.ndim)})
+    return out if dtype is None else astype(out, dtype, copy=False)
 
 
 # Spreads

@@ -75,6 +75,8 @@ PLAIN: set[Any] = DESCRIPTIONS | {
     np.bitwise_or,
     np.bitwise_xor,
     np.invert,
+    np.left_shift,
+    np.right_shift,
     np.array_equal,
     np.allclose,
     np.isclose,
@@ -133,8 +135,6 @@ NEAREST: dict[Any, str] = {
     np.i0: "Call tg.special.i0(x).",
     np.intersect1d: "Find the places first, of x.detach().numpy(), and take them, np.ravel(x)[i].",
     np.lexsort: "Sort detached keys, i = np.lexsort(keys), and take x[i].",
-    np.lib.stride_tricks.sliding_window_view: "Take the windows of a vector by their places, "
-    "x[np.arange(len(x) - n + 1)[:, None] + np.arange(n)].",
     np.linalg.cond: "Write s = np.linalg.svd(x, compute_uv=False), and s[0] / s[-1].",
     np.linalg.matrix_rank: "It is a count: call it on tensor.detach().numpy().",
     np.linalg.tensorinv: "Reshape to a matrix and call np.linalg.inv.",

@@ -52,7 +52,8 @@ def save(
     :param path: Ends in ``.safetensors`` or in ``.npz``.
     :param tree: Dicts, lists and tuples of tensors, Values, arrays, NumPy scalars, numbers,
         strings, booleans and None. An optimizer stands for its ``state_dict()``, any other object
-        for the tensors and arrays in it, by their paths (`parameters`).
+        for the tensors and arrays in it, by their paths (`parameters`). Only safetensors hold
+        arrays of bfloat16.
     :param metadata: Text for people and other programs, which ``load(path, return_metadata=True)``
         returns.
     :raises TypeError: The file cannot hold an object in the tree; the message names it.
@@ -113,7 +114,8 @@ def load(
     Everything is checked before anything changes: names, shapes and dtypes must be those of
     ``into``, which then takes all numbers.
 
-    :param path: Ends in ``.safetensors`` or in ``.npz``. bfloat16 is read as float32.
+    :param path: Ends in ``.safetensors`` or in ``.npz``. bfloat16 is read as float32, and float16
+        goes into parameters of float32.
     :param into: Leaf tensors, Values, arrays and optimizers that take the numbers of their paths.
         Every array of the file must have its place here, or under a path that holds ``...``; other
         objects are ignored. An object in several places needs one of its names in the file.
@@ -230,7 +232,10 @@ def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
     array = found if isinstance(found, files.Stored) else np.asarray(found)
     if array.shape != held.shape:
         raise ValueError(_other(path, f"shape {array.shape} for {name!r}", f"shape {held.shape}"))
-    if array.dtype != held.dtype.newbyteorder("="):
+    wanted = held.dtype.newbyteorder("=")
+    is_same = array.dtype == wanted or (array.dtype == np.float16 and wanted == np.float32)
+    is_half = wanted.name == "bfloat16" and getattr(found, "word", "") == files.BFLOAT16
+    if not (is_same or is_half):
         raise TypeError(_other(path, f"dtype {array.dtype} for {name!r}", f"dtype {held.dtype}"))
     if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
         raise ValueError(message("load", f"a read-only array at {name!r}", "one to be filled"))
@@ -264,8 +269,9 @@ class _Kept:
         self._ids: set[int] = set()
 
     def own(self, data: Pytree, op: str, argument: str) -> Array:
-        if not isinstance(data, np.ndarray) or id(data) in self._ids:
-            return numeric(data, op, argument)
+        is_other = not isinstance(data, np.ndarray) or data.dtype == np.float16
+        if is_other or id(data) in self._ids:
+            return numeric(data, op, argument)  # float32 for float16
         self._ids.add(id(data))
         return data
 

@@ -39,9 +39,10 @@ _WORDS |= {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)}
 _WORDS |= {f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)}
 _WORDS |= {f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)}
 _DTYPES = {word: np.dtype(name).newbyteorder("<") for name, word in _WORDS.items()}
-# Read as float32, of whose bytes it is the upper half.
-_BFLOAT16 = "BF16"
-_DTYPES[_BFLOAT16] = np.dtype("<u2")
+# Read as float32, of whose bytes it is the upper half. NumPy has it by ml_dtypes alone.
+BFLOAT16 = "BF16"
+_WORDS["bfloat16"] = BFLOAT16
+_DTYPES[BFLOAT16] = np.dtype("<u2")
 # Those of a byte and less, which NumPy has not.
 _NARROW = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0"}
 _NARROW |= {"F6_E2M3", "F6_E3M2", "F4"}
@@ -49,12 +50,16 @@ _NARROW |= {"F6_E2M3", "F6_E3M2", "F4"}
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """An array in an open file: its shape and native dtype, and a function that reads it."""
+    """An array in an open file: its shape and native dtype, and a function that reads it.
+
+    :ivar word: Its dtype in safetensors' own terms.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     read: Callable[[], Array]
+    word: str = ""
 
 
 class UnreadableDtype(TypeError):
@@ -140,13 +145,16 @@ def suffix_of(op: str, path: str) -> str:
 
 def check_array(suffix: str, name: str, dtype: DType) -> None:
     """Raise for an array that the format cannot store."""
-    if dtype.kind not in "biufc":
+    if dtype.kind not in "biufc" and dtype.name != "bfloat16":
         expected = "numbers (bool, integer, float or complex)"
         raise TypeError(message("save", f"dtype {dtype} for {name!r}", expected))
     if suffix == SAFETENSORS and dtype.name not in _WORDS:
         received = f"dtype {dtype} for {name!r}, which safetensors has not"
         fix = "Save as .npz, or convert it."
         raise TypeError(message("save", received, "a dtype of up to 64 bits a number", fix))
+    if suffix == NPZ and dtype.name == "bfloat16":
+        received = f"dtype bfloat16 for {name!r}, which NumPy itself has not"
+        raise TypeError(message("save", received, "a dtype of NumPy's", "Save as .safetensors."))
     length = len(f"{name}.npy".encode())
     if suffix == NPZ and length > _LONGEST_NAME:
         received = f"a name of {length - 4} bytes, {name[:40]!r}..."
@@ -179,6 +187,8 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
     with open(path, "wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for _, array in ordered:
+            if array.dtype.name == "bfloat16":
+                array = array.view(np.uint16)
             # Little-endian, in C order: copied part by part if need be.
             parts: Any = np.nditer(  # type: ignore[call-overload]
                 [array],
@@ -216,9 +226,9 @@ def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metada
         if entry["data_offsets"] != [start, end]:
             place = _shown(entry["data_offsets"])
             raise ValueError(f"{_shown(name)} stands at {place}, and must at {[start, end]}")
-        kind = np.dtype(np.float32) if word == _BFLOAT16 else _native(dtype)
+        kind = np.dtype(np.float32) if word == BFLOAT16 else _native(dtype)
         read = partial(_read_safetensors, file, 8 + length + start, name, tuple(shape), word)
-        stored[name] = Stored(name, tuple(shape), kind, read)
+        stored[name] = Stored(name, tuple(shape), kind, read, word)
     if end != size - length:
         raise ValueError(f"its numbers take {size - length} bytes, and must take {end}")
     return stored, text
@@ -228,7 +238,7 @@ def _read_safetensors(
     file: io.BufferedReader, start: int, name: str, shape: tuple[int, ...], word: str
 ) -> Array:
     file.seek(start)
-    if word == _BFLOAT16:
+    if word == BFLOAT16:
         array = aligned_empty(shape, np.dtype(np.float32))
         flat = array.reshape(-1).view(np.uint32)
         for first in range(0, flat.size, _READ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
@@ -242,17 +243,26 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     # Conversions
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         """Export a copy of a constant; a tensor that needs a gradient raises."""
         array: Any = np.asarray(self)
-        return array.__dlpack__(**options)
+        return array.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
         return np.empty(0).__dlpack_device__()
 
     # Of any element type, as NumPy's stubs would take `array * tensor` with numbers for their own.
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
-        if self._requires_grad:
+        if self._requires_grad and not lost_gradients.is_compared():
             raise lost_gradients.to_array("Tensor")
         recorder().read(self, "numpy.asarray", "Call NumPy's functions on the tensor itself.")
         return np.array(self._array, dtype=dtype)
@@ -290,6 +300,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if self._requires_grad:
             lost_gradients.to_number("Tensor", "int")
         return int(value)
+
+    def __index__(self) -> int:
+        return operator.index(self._number("index"))
 
     def __len__(self) -> int:
         if not self._array.ndim:
