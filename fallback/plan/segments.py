@@ -224,7 +224,7 @@ class Segments:
         """
         if records.off() or not self.found:
             return None
-        # What a round writes in C's order would lie otherwise in the loop in Python.
+        # A round's results in C order would have another layout in the Python loop.
         in_order = all(np.asarray(var.value).flags.c_contiguous for var in results)
         if not in_order or any(
             n not in self._inside and n not in self._views for n in range(len(self._instrs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.differentiation import reads as reads  # tells operations what the tape keeps
+from tapegraph.differentiation import reads as reads  # declares the operations' reads
 from tapegraph.differentiation.precision import warn_of_float64
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines.backend import LAST
@@ -56,7 +56,7 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     history = here.between([y])
     warn_of_float64(history)
     grads, report = differentiate(history, [cotangent])
-    if seed is not None:  # of which nothing is kept; what is dense is copied as it is stored
+    if seed is not None:  # it is not kept; a dense gradient is copied as it is stored
         grads = [g.apart([cotangent]) if isinstance(g, RowSparse) else g for g in grads]
         seed = seed if isinstance(seed, Node) else cotangent
     here.add_gradients(history, grads, seed)

@@ -212,7 +212,7 @@ def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = n
     return tensor_like(name, rows.astype(dtype))
 
 
-# What goes in
+# Inputs
 
 
 def _pair(

@@ -254,7 +254,7 @@ def joined(parts: Sequence[Any]) -> Any:
     return shape.concat([shape.reshape(x, (-1,)) for x in parts])
 
 
-# The entry that runs the solver. Its inputs are the unknowns to start from, and what else the
+# The entry that runs the solver. Its inputs are the initial unknowns, and the other values that the
 # equation reads; `batched` says, for each level of `vmap`, which of them are of many examples.
 
 

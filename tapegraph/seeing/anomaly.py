@@ -163,7 +163,7 @@ def _error(op: str, received: str, expected: str, fix: str = "") -> FloatingPoin
     return FloatingPointError(message(op, received, expected, fix))
 
 
-# What is said of arrays
+# Texts about arrays
 
 
 def _parts(x: DuckArray) -> list[Array]:
