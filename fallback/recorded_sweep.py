@@ -162,7 +162,7 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
         region = Region([part], [g])
         if not region.wanted:
             return None
-        # A sweep carries conjugates, in and out of which another one is run here.
+        # A sweep carries conjugates; another one runs inside it here.
         if t.dtype.kind == "c":
             t = conj(t)
         (found,) = recorded_gradients(region.recording, [t], TangentTensors)
@@ -181,7 +181,7 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
 
 def transposed_jvp(jvp: Rule) -> JointVJP:
     def vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
-        # Of ones: rules may leave out what is multiplied by a zero tangent.
+        # Of ones: rules may skip products with a zero tangent.
         tangents = tuple(
             alias(as_leaf(np.ones(x.shape, x.dtype))) if needed else None
             for needed, x in zip(needs, inputs, strict=True)
@@ -194,7 +194,7 @@ def transposed_jvp(jvp: Rule) -> JointVJP:
         if tangent.shape != y.shape or tangent.dtype != y.dtype:
             tangent = tangent + as_leaf(np.zeros(y.shape, y.dtype))
         targets = [t for t in tangents if t is not None]
-        # A sweep carries conjugates, in and out of which another one is run here.
+        # A sweep carries conjugates; another one runs inside it here.
         found = iter(Region([tangent], targets).gradients([conj(g)], record=True))
         return [None if t is None else conj(next(found)) for t in tangents]
 

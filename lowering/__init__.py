@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from tapegraph.lowering.rows.rules import LOWERINGS
 
-# What lowers is imported when it is first asked for: a run of `auto` begins, and may end, without.
+# The lowering is imported on first use: a run of `auto` begins, and may end, without it.
 _LATER = dict.fromkeys(
     ("CacheInfo", "Lowered", "cache_clear", "cache_info", "lower", "set_cache_limit"), "backward"
 )

@@ -219,7 +219,7 @@ def export(
     def value_and_gradients(*feeds: Any) -> dict[str, Any]:
         found = differentiated(feeds, strong_zero=False)
         if not _holds_users(function.recorded.program):
-            # As in tapegraph, a zero absorbs what it meets where a gradient is no number.
+            # As in tapegraph, a zero absorbs NaN in a gradient.
             right = ~tf.reduce_any([tf.reduce_any(tf.math.is_nan(g)) for g in found])
             absorbing = partial(differentiated, feeds, strong_zero=True)
             found = tf.cond(right, lambda: found, absorbing)

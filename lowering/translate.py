@@ -192,7 +192,7 @@ class Whole(Translator):
         self._careful = xla and careful
         # Those that change by their rows, by the slot of the parameter: gradients come as rows.
         self._tables: Mapping[int, Any] = {}
-        # What is fed in place of numbers in inner programs, by the keys of `fed_numbers`.
+        # Tensors fed in place of numbers in inner programs, by the keys of `fed_numbers`.
         self._numbers: Mapping[Any, Any] = {}
 
     @property
@@ -227,7 +227,7 @@ class Whole(Translator):
     def operation(self, slot: int) -> Any:
         program, values = self.program, self.values
         last = values.runs_last(slot)
-        # Others may read what is transposed for this one: before the tape stops recording.
+        # Others may read its transposed operands: before the tape stops recording.
         tensors = values.read_by(slot, last=last)
         try:
             with nullcontext() if program.needs[slot] else self._tape.stop_recording():

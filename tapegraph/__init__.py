@@ -201,7 +201,7 @@ __all__ += _reduce.__all__
 __all__ += _shape.__all__
 
 
-# What not every program needs, and the module that has it.
+# Names that not every program needs, and their modules.
 _LATER = {
     "Drawing": "drawing.picture",
     "anomaly": "seeing.anomaly",

@@ -261,7 +261,7 @@ class _Call:
     def recorded(self) -> Any:
         inputs = (*self.values, *self.given, *self.residuals)
         rule = _Rule(self.gradients, len(self.values), len(self.given))
-        self.values = self.given = self.residuals = []  # the entry keeps what it needs
+        self.values = self.given = self.residuals = []  # the entry keeps the values it needs
         if recorder().capture is not None:
             inputs = (*inputs, *rule.trace(inputs))
         return filled(self._out, iter(apply(CUSTOM, inputs, rule.attrs())))

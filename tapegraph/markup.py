@@ -11,7 +11,7 @@ from tapegraph.escapes import escaped_lines
 
 # No output is longer than a screen.
 _MOST_LINES = 24
-# What stands for itself in text has another meaning in HTML.
+# Characters with a meaning in HTML.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 
 

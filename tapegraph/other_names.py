@@ -182,7 +182,7 @@ class Elsewhere:
     def __init__(self, name: str, ours: str) -> None:
         self._name = name
         self._ours = ours
-        self.__doc__ = None  # pages of the API leave out what has none
+        self.__doc__ = None  # pages of the API omit names without one
 
     def __get__(self, x: Any, owner: type) -> NoReturn:
         text = _hint(owner.__name__, self._name, self._ours)

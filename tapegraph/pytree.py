@@ -106,7 +106,7 @@ def mapped(
         return function(value)
     if isinstance(value, dict):
         parts = {key: mapped(function, value[key], keys, is_leaf) for key in keys(value)}
-        made = copy.copy(value)  # what a class of the user's takes to be made is not known
+        made = copy.copy(value)  # a user's class may need other arguments
         made.update(parts)
         return made
     if isinstance(value, (list, tuple)):

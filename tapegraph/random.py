@@ -162,7 +162,7 @@ def set_state(state: dict[str, Any]) -> None:
     taken: Any = np.random.PCG64(0)
     try:
         taken.state = state
-        understood = taken.state == state  # NumPy ignores what it does not know
+        understood = taken.state == state  # NumPy ignores unknown entries
     except (KeyError, OverflowError, TypeError, ValueError):
         understood = False
     if not understood:
@@ -543,7 +543,7 @@ def _root(
     _floating(op, dtype)
     first, second, *spatial = _matrix(op, shape)
     places = math.prod(spatial)
-    # Of a kernel the first axis is what comes out.
+    # A kernel's first axis is its outputs.
     into, out = (second * places, first * places) if spatial else (first, second)
     fans = {"fan_in": max(into, 1), "fan_out": max(out, 1)}
     fans["fan_sum"] = sum(fans.values())

@@ -254,7 +254,7 @@ def _compare(
         error = np.where(same, 0.0, np.abs(graph - native))
         allowed = np.where(np.isfinite(native), atol + rtol * np.abs(native), 0.0)
         excess = np.where(same, -1.0, np.nan_to_num(error - allowed, nan=np.inf))
-        # Below atol / rtol the absolute difference is what is judged.
+        # Below atol / rtol the absolute difference decides.
         floor = atol / rtol if rtol > 0 and atol > 0 else np.finfo(np.float64).tiny
         relative = np.where(same, 0.0, error / np.maximum(np.abs(native), floor))
     if (excess > 0.0).any():

@@ -134,7 +134,7 @@ class Batch(NDArrayOperatorsMixin):
             value = value.aligned(self.array[place].ndim - 1)
         self.array[place] = value
 
-    # What would take one array out
+    # Conversions that would take one array out
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise Unbatched("an array of it")

@@ -28,7 +28,7 @@ from tapegraph.typed import Array
 
 Sweep = Callable[[Recording, Sequence[Array]], list[Array]]
 
-# What a plan calls a value until the text is written: a slot's number follows.
+# A value's provisional name; a slot's number follows.
 _VALUE, _SAVED, _GRAD, _FOUND = "v", "s", "g", "d"
 
 
@@ -167,7 +167,7 @@ class PlanSweep(Arrays):
 
     def _found(self, slot: int, grad: Var | None) -> Var:
         """Return a target's final cotangent as an array."""
-        if grad is None:  # of what is newer than the result
+        if grad is None:  # of entries newer than the result
             return self.zeros(slot)
         if not isinstance(grad.value, RowSparse):
             return self.builder.array(grad)

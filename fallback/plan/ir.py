@@ -77,7 +77,7 @@ class NanCheck(Instr):
         self.results = [
             Var(g.builder, g.value, hint, g.roots) for g, hint in zip(grads, hints, strict=True)
         ]
-        self.reads = [*grads, *self.reads]  # and what they are computed from again
+        self.reads = [*grads, *self.reads]  # and the values to compute them from again
 
 
 class Builder:
@@ -229,7 +229,7 @@ def _parts(value: Any) -> list[Any]:
 def _may_be_of(instr: Instr, a: Any, b: Any) -> bool:
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
         return True
-    # A function may give back what it was given as soon as the numbers allow that.
+    # A function may return its argument if the numbers allow that.
     returned = instr.may_raise and a.shape == b.shape and a.dtype == b.dtype
     return returned or np.may_share_memory(a, b)
 
@@ -239,7 +239,7 @@ def _lies_alike(a: Var, b: Var) -> bool:
     root, one, two = a.roots[0].value, a.value, b.value
     if len(a.roots) > 1 or not isinstance(root, np.ndarray) or root.nbytes != one.nbytes:
         return False
-    # What a call may give back lies elsewhere, or is what it was given.
+    # A call's result lies elsewhere, or is its argument.
     if root.ctypes.data != one.ctypes.data and np.may_share_memory(root, one):
         return False
     return bool((one.shape, one.strides, one.dtype) == (two.shape, two.strides, two.dtype))

@@ -19,7 +19,7 @@ from tapegraph.environment import RECORDS, switched
 from tapegraph.typed import Array
 
 # Whose elements come out alike however they are taken together: an operation of IEEE's, a choice.
-# Others have quicker code for what lies in one run, which rounds in its own way.
+# Others have faster code for contiguous memory, which rounds differently.
 _EXACT = {
     *(np.add, np.subtract, np.multiply, np.divide, np.negative, np.positive, np.square),
     *(np.sqrt, np.reciprocal, np.absolute, np.sign, np.isnan, np.isfinite, np.isinf),
@@ -192,7 +192,7 @@ class _Writer:
     """Writes the records of one call on arrays of a layout."""
 
     def __init__(self, arrays: list[Any], out: Any) -> None:
-        # Each in an object of its own: what is one array here may be two in another run.
+        # Each in a new object: one array here may be two in another run.
         self._operands = [np.asarray(a).view() for a in (*arrays, out)]
         self._count = len(self._operands)
         self._numbers = {id(a): i for i, a in enumerate(self._operands)}
@@ -389,7 +389,7 @@ def _address(array: Array) -> int:
     return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
 
 
-# What a sum starts from: newer versions of NumPy keep the sign of zero.
+# The start of a sum: newer versions of NumPy keep the sign of zero.
 _NO_SUM = float(np.add.reduce(np.array([-0.0, -0.0])))
 
 

@@ -227,7 +227,7 @@ class Segments:
         """
         if records.off() or not all(map(self._is_in_c, range(len(self._instrs)))):
             return None
-        # What a round writes in C's order would lie otherwise in the loop in Python.
+        # A round's results in C order would have another layout in the Python loop.
         if not all(records.may_copy(v.value) and _in_order(v.value) for v in results):
             return None
         found = np.zeros((), np.bool_)

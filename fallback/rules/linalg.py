@@ -215,7 +215,7 @@ def _eig(g: Any, y: Any, a: Any) -> Any:
     (values, v), (by_values, by_vectors) = y, g
     by_v = np.matmul(adjoint(v), by_vectors)
     eye = np.eye(a.shape[-1], dtype=v.dtype)
-    # What would change a vector's length is left out, and what would turn its phase.
+    # Changes of a vector's length and of its phase are left out.
     along = (by_v * eye).sum(axis=-2, keepdims=True)
     inner = (by_v - np.matmul(adjoint(v), v) * along) * (1 - eye)
     asked = _pairs(_has(flipped(by_vectors)))
@@ -250,7 +250,7 @@ def _pairs(has: Array) -> Any:
 def _antisymmetric(x: Any) -> Any:
     if x.dtype.kind != "c":
         return (x - flipped(x)) / 2
-    # What would turn a vector's phase, which nothing says, is left out.
+    # Changes of a vector's phase, which is arbitrary, are left out.
     return (x - adjoint(x)) / 2 * (1 - np.eye(x.shape[-1], dtype=x.dtype))
 
 
@@ -292,7 +292,7 @@ def _svd(g: Any, y: Any, x: Any) -> Any:
     if x.dtype.kind == "c":  # by how much the phases of a pair of vectors differ
         inner = inner + (by_u - by_v).imag / (2 * divisor[..., None]) * (1j * eye)
     total = np.matmul(np.matmul(u, inner), vh)
-    # What moves u or v out of the space that they span.
+    # The part that moves u or v out of the space that they span.
     if m > n:
         outside = gu - np.matmul(u, np.matmul(adjoint(u), gu))
         terms = _over(outside, divisor[..., None, :], zeros[..., None, :], has_u[..., None, :])

@@ -314,7 +314,7 @@ def _xor(out: Any, a: Any, b: Any) -> Any:
 
 
 def _by_a_number(recording: Recording, slot: int) -> bool:
-    # What an array divides, XLA divides by products of it, which overflow.
+    # XLA divides by products of the divisor, which overflow.
     below = recording.program.inputs[slot][1]
     number = recording.values[below] if below in recording.program.scalars else 0.0
     return bool(2.0**-32 < abs(number) < 2.0**32)

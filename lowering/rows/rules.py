@@ -289,7 +289,7 @@ def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
     return tensorflow().cond(right, lambda: quick, careful)
 
 
-# Takes what must hold for the numbers of a graph to stand, where the native engine runs otherwise.
+# Collects the conditions for a graph's numbers to be valid; otherwise the native engine runs.
 # None where nobody else does: then the graph branches.
 GUARDS: ContextVar[list[Any] | None] = ContextVar("tapegraph_guards", default=None)
 
@@ -300,7 +300,7 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
 
     def lowered(*xs: Any) -> Any:
         y, gradient = compute(*xs)
-        # That of what is gathered from comes as IndexedSlices.
+        # A gathered tensor's gradient is IndexedSlices.
         return y, lambda *gs: gradient(*(g if g is None else tf.convert_to_tensor(g) for g in gs))
 
     return tf.custom_gradient(lowered)(*operands)

@@ -72,7 +72,7 @@ class Step:
         if option is not True:
             self.graphs.graph  # noqa: B018 - it is made now
         self._loop: Loop | None = None
-        self._numbers: dict[int, tuple[bytes, Any]] = {}  # what was fed last, and its tensor
+        self._numbers: dict[int, tuple[bytes, Any]] = {}  # the last fed bytes, and their tensor
 
     def _pay(self, seconds: float) -> None:
         self.compile_seconds += seconds

@@ -143,7 +143,7 @@ class Graphs:
                     return call(self.with_xla, noting)
             finally:
                 self._pay(CLOCK.now() - start)
-        except Exception as error:  # what XLA cannot compile is no failure: the graph runs
+        except Exception as error:  # not a failure: the graph runs
             if written or (not compiles and is_transient(error)):
                 raise
             raise_interrupt(error)

@@ -57,7 +57,7 @@ TENSORS = (Tensor, Dual)
 TRACED = (Tensor, Dual, ValueBox)
 CONTAINERS = (list, tuple, dict)
 
-# What autograd says too, so that filters of the warning find it.
+# autograd's text, so that warning filters match.
 INDEPENDENT = "Output seems independent of input"
 
 
@@ -243,7 +243,7 @@ class Box(ValueBox, metaclass=OfTraced):
     """
 
     kinds: ClassVar[tuple[type, ...]] = TRACED
-    # What it may be registered for.
+    # The classes that it may be registered for.
     values: ClassVar[tuple[type, ...]] = (float, int, complex, np.number, np.ndarray)
     types: ClassVar[set[type]] = set()
     type_mappings: ClassVar[dict[type, Fun]] = _Makers()
@@ -651,7 +651,7 @@ def _node_of(x: Pytree) -> Any:
     return VJPNode._of(x)
 
 
-# The inputs of the call whose rule runs on what an outer derivative flows through.
+# The inputs of the call whose rule runs on values of an outer derivative.
 READ_BY_RULE: Setting[tuple[Pytree, ...]] = Setting("read by rule", ())
 
 

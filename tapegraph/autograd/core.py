@@ -300,7 +300,7 @@ def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     flows = getattr(out, "_requires_grad", False)  # as most do: of a Tensor
     if not flows and not holds_box(out):
         warn(f"{INDEPENDENT}: make_vjp gives zeros", UserWarning)
-        vspace(out)  # which refuses what is no number
+        vspace(out)  # which raises unless it is a number
     y = None if isinstance(out, CONTAINERS) else result("vjp", out, level)
     numbers: Any = getattr(y, "_array", y)
     if y is None or numbers.size != 1 or numbers.dtype.kind == "c":

@@ -290,7 +290,7 @@ class _Call:
     ) -> list[Pytree]:
         wanted = tuple(dict.fromkeys(compress(self._argnums, needs)))
         recorded = isinstance(g, Tensor)
-        if recorded:  # an outer derivative flows through: the rule is given what it is one of
+        if recorded:  # an outer derivative flows through: the rule gets its traced values
             with Scope(READ_BY_RULE, self.inputs):
                 vjp = self._rule(wanted, left(y), list(map(left, inputs)))
                 found = list(vjp(without_constants(self._unpacked(left(g), np.zeros_like))))

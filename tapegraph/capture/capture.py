@@ -50,7 +50,7 @@ class Version(NamedTuple):
 
     leaf: Node
     node: Any  # stands for the leaf, from then on
-    value: Node  # what it was given
+    value: Node  # the assigned value
 
 
 class RunDependent(ABC):
@@ -108,7 +108,7 @@ class Capture(Recorder):
         self._versions: dict[int, list[Version]] = {}  # of each leaf, by its id, in time order
         self._version_of: dict[int, Version] = {}  # by the id of the node
         self._ends: set[int] = set()  # the ids of the versions that gradients are by
-        self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
+        self.started: dict[int, Array] = {}  # leaves' arrays before their first new value, by id
         self._inputs: dict[int, Node] = {}  # by id, whatever they have become since
         self.copies: list[tuple[Node, Node]] = []  # of inputs: the new leaf, and whose numbers
         self.caller_arrays: set[int] = set()  # leaves that stand for arrays which others may hold
@@ -124,7 +124,7 @@ class Capture(Recorder):
         self.frame = sys._getframe(1)
         self._outer = RECORDER.get()
         RECORDER.set(self)
-        RECORDING.enter(self, RECORDING.value())  # what looks for scopes is to find one
+        RECORDING.enter(self, RECORDING.value())  # for code that looks for a scope
         return self
 
     def __exit__(self, kind: Any, *exception: object) -> None:
@@ -356,7 +356,7 @@ class Capture(Recorder):
     ) -> list[Any]:
         """Return derivatives of the one result as entries of the program."""
         (y,), program = history.ys, history.recording.program
-        # Engines end a backward at what it is differentiated by. It is told from others by its y.
+        # Engines end a backward at its target. Its y distinguishes it from others.
         apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
         root = self._alias(y)
         return [
@@ -523,9 +523,9 @@ class Capture(Recorder):
             updates=[(leaf, value) for leaf, _, value in last if self.is_state(leaf)],
         )
         for slot, node in enumerate(recording.nodes):
-            if id(node) in self._version_of:  # no gradient flows on to what it was given
+            if id(node) in self._version_of:  # no gradient flows on to the assigned value
                 recording.program.needs[slot] = False
-        for slot in recording.program.fed:  # a run begins with what there was
+        for slot in recording.program.fed:  # a run begins with the old values
             node = recording.nodes[slot]
             recording.values[slot] = self.started.get(id(node), node._array)
             if self.is_input(node):  # also one that was made a parameter
@@ -554,7 +554,7 @@ def _dense(held: Any, leaf: Node) -> Array:
 def leaked(since: int, inputs: Iterable[ref[Node]], tape: Tape | None = None) -> list[ref[Node]]:
     """Return the live results recorded since a time, and the live inputs."""
     tape = current() if tape is None else tape
-    tape.prune()  # of what the call recorded, hardly anything is left
+    tape.prune()  # hardly any entry of the call is left
     results = [node for node in tape.live() if node._inputs and node._seq > since]
     return [*map(ref, results), *(held for held in inputs if held() is not None)]
 

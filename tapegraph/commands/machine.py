@@ -21,7 +21,7 @@ from tapegraph.testing import check_parity
 from tapegraph.typed import Array, Backend
 
 COMPARED = ("function", "engine", "largest difference", "verdict")
-# Symmetric and positive definite, for what takes a matrix; and above 1, for arccosh.
+# Symmetric and positive definite, for matrix functions; and above 1, for arccosh.
 _BELOW_ONE = np.array([[0.9, 0.2, 0.1], [0.2, 0.8, 0.3], [0.1, 0.3, 0.7]])
 _OTHER = np.array([[0.6, 0.1, 0.4], [0.3, 0.5, 0.2], [0.7, 0.4, 0.8]])
 TIMED = ("step", "engine", "milliseconds", "faster than eager")
@@ -30,7 +30,7 @@ _WARM = 5  # calls of each way that do not count
 WORKLOAD = f"a network of widths {WIDTHS}, {BATCH} rows, tanh, mean square, Adam; float64"
 
 
-# What is installed, and what is in force
+# Installation and settings
 
 
 def info(load: bool = False) -> list[str]:

@@ -255,10 +255,10 @@ class Compiled:
             return entry.programs.run(given, undo), False
         except AskReal as asked:
             take_back(undo)
-            if isinstance(asked, NotReal):  # what was recorded is of floats alone
+            if isinstance(asked, NotReal):  # the recording has only floats
                 entry.trace = entry.programs = None
             return self._real(entry, structure, given, undo), True
-        except (ArithmeticError, LookupError, ValueError):  # what was given is at fault
+        except (ArithmeticError, LookupError, ValueError):  # the arguments are at fault
             if not trace.averages:  # a real call would be a second average, here alone
                 self._raise_as_really(structure, given[: len(given) - len(entry.view.fed)])
             raise
@@ -369,14 +369,14 @@ class Compiled:
         if not self._averages:  # another call would be a second average, here alone
             plain = self._call_anew(witness, structure, given[:first], undo)
             self._averages = plain.averages
-            # Whether the function sees what it saw before, the very floats that are fed too.
+            # Whether the function sees the same objects as before, the fed floats too.
             same = all(p.read() is x for p, x in zip(fed, given[first:], strict=True))
             if same and not entry.view.holds():
                 same = self._look(entry.view.known).key == entry.view.key
             if self._averages or not same:
                 if entry.trace is None and entry.calls >= _MANY:
                     self._count_by_value((place.name for place in fed), entry)
-                return plain, False  # what it changes itself, it would change twice
+                return plain, False  # it would repeat its own changes
             left = plain.left()
         recorded, occupied = None, False
         try:

@@ -15,7 +15,7 @@ from tapegraph.recording import stored
 from tapegraph.recording.node import Node
 from tapegraph.tensors.run_float import RunFloat
 
-# Gives a leaf's value in a run, from the arguments and from what every run reads anew.
+# Returns a leaf's value in a run, from the arguments and the run's readings.
 Reader = Callable[[list[Any], list[Any]], Any]
 
 
@@ -99,7 +99,7 @@ class Inputs:
         value = float(self._given[position])  # in an attribute, it may be another capture's
         return RunFloat(self, self.numbers.argument(position, value))
 
-    # What the floats ask for
+    # Requests of the floats
 
     def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
         """Compute with numbers as Python does, or raise NotReal; None if one is not from here."""

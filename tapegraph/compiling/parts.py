@@ -51,7 +51,7 @@ class _Earlier(_Part):
     def __init__(self, whole: Trace, program: Program) -> None:
         super().__init__(whole, program)
         self.count = len(program.outputs)
-        self.found: list[Any] = []  # what this run of the step has read and computed
+        self.found: list[Any] = []  # the values that this run has read and computed
 
     def read(self, given: list[Any]) -> list[Any]:
         return self.found

@@ -146,7 +146,7 @@ class Programs:
             engine = registry.engine(name)
         except Exception as error:
             raise_interrupt(error)
-            return nullcontext()  # what is wrong there, compiling will tell
+            return nullcontext()  # compiling will raise the error
         loading = "" if engine.loaded() else f"importing {engine.title} and "
         entries = f"{self._length} entries"
         return announce(f"{loading}compiling {self._name} in {engine.title}: {entries}")
@@ -170,7 +170,7 @@ class Programs:
                 raise
             if choice is not None:
                 choice.pay(CLOCK.now() - began)
-            # It raises an error of its own where what was given is at fault.
+            # It raises the error if the arguments are at fault.
             result, changes = self._natively.computed(given, read)
             decision = Decision(NATIVELY, self._account(decision, error))
             make(together([*changes, undo.clear]))
@@ -283,7 +283,7 @@ class Programs:
             if not isinstance(error, EngineDeclined):
                 for run in range(runs):
                     if not self._run_next(Decision(NATIVELY), block.row(run), undo, results):
-                        return run  # what was given was at fault
+                        return run  # the arguments were at fault
                 if runner is self._natively:
                     raise
                 self._account(decision, error)

@@ -220,7 +220,7 @@ class Results:
         self._recorded = recorded
         self._form: Any = None
         self._paths: list[str] = []
-        self._columns: list[Any] = []  # an array, or a list of what the calls gave
+        self._columns: list[Any] = []  # an array, or a list of the calls' results
         self._tensors: list[bool] = []
 
     def add(self, result: Any, calls: int | None = None) -> None:
@@ -256,7 +256,7 @@ class Results:
         if isinstance(column, list):
             if not isinstance(leaf, (*TENSORS, Value)) and column and column[0] != leaf:
                 self._refuse(f"{leaf!r} for {path}", repr(column[0]))
-            if isinstance(leaf, TENSORS):  # as it is now: it may be state
+            if isinstance(leaf, TENSORS):  # its present numbers: it may be state
                 held: Any = leaf
                 leaf = reshape(held, (1, *held.shape))
             column.extend([leaf] * count)

@@ -102,7 +102,7 @@ class Trace:
             }
         self.count = len(results)
         self._kept = [grad._array for grad in kept]
-        self._guarded = capture.asked  # whether state had a gradient decides what was recorded
+        self._guarded = capture.asked  # the recording depends on whether state had a gradient
         self._conditions = capture.conditions
         self._schedules_read_state = capture.schedules_read_state
         self._readings = [(leaf._attrs, read) for leaf, read in capture.readings]

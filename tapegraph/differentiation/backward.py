@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tapegraph.differentiation import reads as reads  # tells operations what the tape keeps
+from tapegraph.differentiation import reads as reads  # declares the operations' reads
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, message, sentence

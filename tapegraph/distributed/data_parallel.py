@@ -230,7 +230,7 @@ class DataParallel:
         entry._requires_grad = False
         return entry, any_has
 
-    # What ranks share
+    # State that ranks share
 
     def _numbers(self) -> list[tuple[str, Array]]:
         capture = recorder().capture

@@ -26,7 +26,7 @@ DIGEST = 16
 _NO_DIGEST = np.zeros(DIGEST)
 # Digest and its squares, and the weight.
 _MORE = 2 * DIGEST + 1
-# How far engines may round apart (a step may run in another one on another rank).
+# The rounding difference of engines (ranks may run a step in different ones).
 ROUNDING = {"float32": 1e-4, "float64": 1e-9}
 
 
@@ -178,7 +178,7 @@ class Exchange:
         return RuntimeError(message(self._op, received, "gradients of the same parameters", fix))
 
 
-# What all ranks must have alike
+# Equal on all ranks
 
 
 def _digest(arrays: Sequence[tuple[str, Array]]) -> Array:

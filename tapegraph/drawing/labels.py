@@ -17,7 +17,7 @@ from tapegraph.escapes import escaped
 # character, in parts of the font's size, as wide as the widest of the fonts that are asked for.
 _LONGEST, _WIDEST, _MOST_LINES = 42, 90, 12
 CHARACTER = 0.61
-# How what is written in a box is set.
+# The styles of text in a box.
 _NAME, _CALL, _TYPE, _VALUE, _GRADIENT, _NOTE = "name", "call", "type", "value", "slope", "note"
 SIZES = {_NAME: 12.0, _CALL: 11.5, _TYPE: 10.5, _VALUE: 10.5, _GRADIENT: 10.5, _NOTE: 10.5}
 # Operations whose operands may change places.
@@ -169,7 +169,7 @@ class Labels:
                 return f"{prefix}{one}…{two}{suffix}"
             return f"{first.name} … {last.name}"
         if self._is_full and len(found) == 1 and first.kind != "number":
-            return first.op  # whose number has a line of its own
+            return first.op  # its number has another line
         if all(isinstance(v.value, (int, float)) for v in found):
             return _span([v.value for v in found])
         texts = {_number(v.value) for v in found}

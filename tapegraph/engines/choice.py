@@ -21,7 +21,7 @@ from tapegraph.interrupts import Lock
 NEVER = float("inf")
 # The clock of all measurements; tests replace it.
 CLOCK = SimpleNamespace(now=time.perf_counter)
-# Runs whose median is a way's time, and failures in a row after which it is given up.
+# The runs whose median is a way's time, and the failures in a row that end its trial.
 TRIALS = 3
 # A new way must take less than this part of the present way's time.
 EDGE = 0.95
@@ -127,7 +127,7 @@ class Choice:
         self, first: Way, others: Iterable[Way] = (), process: Ledger | None = None
     ) -> None:
         self.first = self.stands = first
-        self.others = list(others)  # than what stands
+        self.others = list(others)  # besides the one that stands
         self.ledger = Ledger()
         self._process = PROCESS if process is None else process
         self.failure: Failure | None = None

@@ -24,7 +24,7 @@ from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.parameters import collected
 from tapegraph.typed import Array, Fun, Pytree
 
-# That follow each other, so that what a length grows by is a whole number.
+# Consecutive sizes, so that a length grows by a whole number.
 TWO_SIZES = (4, 5)
 
 
@@ -93,7 +93,7 @@ class FreeFunction:
             if not any(self.batched):
                 raise
             failed = error
-        _record(self.op, self._f, examples)  # which raises what fails for any size
+        _record(self.op, self._f, examples)  # which raises errors that any size has
         size = len(arrays[self.batched.index(True)])
         fix = "Write an expression for any batch, such as reshape(-1, n), or pass batch=False."
         received = f"a function that fails for a batch of {size}: {failed}"
@@ -270,7 +270,7 @@ def _place(recording: Recording, slot: int) -> str:
     return f"read by {recording.describe(readers[0])}" if readers else "the result"
 
 
-# What a model calls its inputs, its outputs and its parameters
+# Names of a model's inputs, outputs and parameters
 
 
 class Arguments(NamedTuple):

@@ -69,11 +69,11 @@ class Body(Capture):
 
     def __init__(self, op: str) -> None:
         super().__init__()
-        self.tape = Tape()  # of its own: nobody else is to see these entries
+        self.tape = Tape()  # a new one: nobody else may see these entries
         self.outer = recorder().capture
         self.body = self
         self.level = next_tag()
-        self.closed: dict[int, tuple[Any, Any]] = {}  # a leaf and what it stands for, by its id
+        self.closed: dict[int, tuple[Any, Any]] = {}  # a leaf and its outer value, by its id
         self.draws: list[tuple[Any, Draw]] = []
         self._op = op
 

@@ -635,7 +635,7 @@ def _in_units(op: str, x: DuckArray, wanted: float, given: float) -> DuckArray:
     return mul(x, float(np.float32(wanted) / np.float32(given)) if single else wanted / given)
 
 
-# NumPy's names of what has a shorter one here, and its second names.
+# NumPy's names of functions with a shorter one here, and its second names.
 absolute = abs
 degrees, radians = rad2deg, deg2rad
 divide = true_divide = div
@@ -893,7 +893,7 @@ def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
     array([0. , 0.5, 1. ])
     """
     place, middle = _real_pair("heaviside", x1, x2)
-    if isinstance(place, (int, float)):  # a number stays one, which leaves float32 as it is
+    if isinstance(place, (int, float)):  # a number stays one and does not widen float32
         direction: Any = float(np.sign(float(place)))
     else:
         direction = sign(mul(place, 1) if place.dtype.kind == "b" else place)
@@ -1086,7 +1086,7 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     if wanted.name in HALF:
         keep_parts("astype", "a tensor", out.dtype, wanted)
         return apply(ROUND_TO, (out,), {"dtype": wanted.name})
-    numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # refuses what no tensor can hold
+    numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # raises for unsupported dtypes
     if out.dtype == wanted and not copy:
         return out
     if wanted.kind != "b":  # whether a number is zero

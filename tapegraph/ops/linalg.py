@@ -1125,7 +1125,7 @@ def _matrix_norm(
     return shape.reshape(out, reduce.kept_shape(x.shape, (rows, columns)))
 
 
-# What goes in
+# Inputs
 
 
 def _matrices(op: str, x: DuckArray) -> DuckArray:

@@ -213,7 +213,7 @@ def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike | N
     return tensor_like(name, rows.astype(get_default_dtype() if dtype is None else dtype))
 
 
-# What goes in
+# Inputs
 
 
 def _pair(

@@ -75,7 +75,7 @@ __all__ = [
     "var",
 ]
 
-# NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
+# ndarray.sum would warn at a line of NumPy's. (NumPy's types know no keepdims that varies.)
 add_up: Any = np.add.reduce
 
 
@@ -193,7 +193,7 @@ CUMSUM = Op("cumsum", np.add.accumulate, kind=OpKind.ALONG, takes_complex=True)
 CUMPROD = Op("cumprod", np.multiply.accumulate, kind=OpKind.ALONG, takes_complex=True)
 
 
-# What NumPy's reductions take beside axes
+# Arguments of NumPy's reductions besides axes
 
 
 def _mask(op: str, x: DuckArray, where: DuckArray) -> DuckArray:

@@ -249,7 +249,7 @@ class Equation:
         return _solution(self._op, transposed, 0.0 * g, (x, g, *theta), {"solver": GMRES})
 
 
-# The entry that runs the solver. Its inputs are the unknowns to start from, and what else the
+# The entry that runs the solver. Its inputs are the initial unknowns, and the other values that the
 # equation reads; `batched` says, for each level of `vmap`, which of them are of many examples.
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tapegraph.recording.node import Node, next_seq
 
-# A call of what is written in C, such as `set_array`, `setattr` or `operator.setitem`.
+# A call of C code, such as `set_array`, `setattr` or `operator.setitem`.
 Change = Callable[[], Any]
 # The undo log, the last change first; a commit empties it.
 Undo = deque[Change]

@@ -180,7 +180,7 @@ def linearize(
                 found.append(x)
     found.sort(key=RECORDED_AT)
 
-    # Slot by slot what the columns of a program hold, and a value and the object that has it.
+    # The columns of a program slot by slot, and a value and its object.
     rows: list[tuple[Any, ...]] = []
     leaves: list[int] = []
     wanted: list[int] = []

@@ -24,7 +24,7 @@ from tapegraph.errors import (
 )
 from tapegraph.recording.scopes import Setting
 
-# What to write for a function that needs an array, by the longest known part of its name.
+# The alternative to a function that needs an array, by the longest known part of its name.
 _FIXES = {
     "": "Join results by np.stack; write np.where for an assignment to elements of an array "
     "(z[:2] = x); or x.numpy() for numbers without a gradient.",

@@ -106,7 +106,7 @@ METHODS: dict[tuple[Any, str], Any] = {
     (np.add, "accumulate"): np.cumsum,
     (np.multiply, "accumulate"): np.cumprod,
 }
-# NumPy's in-place functions, and what to write instead.
+# NumPy's in-place functions, and their alternatives.
 IN_PLACE: dict[Any, str] = {
     np.copyto: "Write dst = np.where(mask, src, dst), or dst = src for all of it.",
     np.fill_diagonal: "Write x = np.where(np.eye(len(x), dtype=bool), value, x).",
@@ -115,7 +115,7 @@ IN_PLACE: dict[Any, str] = {
     np.put_along_axis: "Write x = np.where(mask, values, x).",
     np.putmask: "Write x = np.where(mask, values, x).",
 }
-# Functions that lose the origin of numbers, and what to write instead.
+# Functions that lose the origin of numbers, and their alternatives.
 REFUSED: dict[Any, str] = {
     np.resize: "Write np.reshape(np.tile(x, n)[:size], shape), or np.pad.",
     np.save: "Write np.save(file, tensor.numpy()).",

@@ -315,7 +315,7 @@ def outputs_of(node: Any) -> tuple[Any, ...]:
 
 
 def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:
-    # Not `functools.wraps`, by whose ``__wrapped__`` the stub is found and not what records.
+    # Not `functools.wraps`, whose ``__wrapped__`` would lead to the stub.
     for attribute in functools.WRAPPER_ASSIGNMENTS:
         setattr(record, attribute, getattr(stub, attribute))
     ELEMENTWISE[name] = record

@@ -146,7 +146,7 @@ class Recorder:
             recorded()
         return result
 
-    # What belongs to a program that is captured: nothing here
+    # Membership in a captured program: nothing here
 
     def records(self, *values: Any) -> bool:
         """Return whether a value, or one in lists and tuples, belongs to a program."""

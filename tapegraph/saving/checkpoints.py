@@ -33,7 +33,7 @@ from tapegraph.typed import Array, Fun, Pytree
 
 # Under which the structure stands among the metadata.
 _KEY = "tapegraph"
-# What is looked for in a tree that is saved, or that a file is loaded into.
+# The classes to look for in a tree.
 _HELD = (Node, Value, np.ndarray, Optimizer)
 # How many levels a saved tree has at most: as many as Python's stack holds when the file is read.
 _DEEPEST = 100
@@ -91,8 +91,8 @@ def save(
         if error.errno is None:
             raise
         received = f"{name!r}, which cannot be written ({error})"
-        text = message("save", received, "a place for the file")
-        raise type(error)(error.errno, text) from error
+        refusal = message("save", received, "a place for the file")
+        raise type(error)(error.errno, refusal) from error
 
 
 def _is_text(x: Any) -> bool:
@@ -208,7 +208,7 @@ def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
             if leaf is ...:
                 continue
         if not given:
-            if not _is_leaf(leaf):  # an object may keep what it has computed
+            if not _is_leaf(leaf):  # an object may keep results
                 continue
             raise ValueError(_other(path, f"no {names[0]!r}", "one that has it"))
         if not isinstance(leaf, Optimizer):
@@ -312,7 +312,7 @@ class _Flattened:
         self._names: dict[
             int, tuple[str, Pytree]
         ] = {}  # and the array, so that no other gets its id
-        self._around: set[int] = set()  # the ids of what is being looked into
+        self._around: set[int] = set()  # the ids of the enclosing containers
         self.arrays: files.NamedArrays = {}
         self.structure = self._of(tree, None)
 

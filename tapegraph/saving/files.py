@@ -387,7 +387,7 @@ class _Once(dict[str, Any]):
         super().__setitem__(name, value)
 
 
-# The largest factor by which deflating makes bytes fewer: 258 of them become two bits.
+# The largest compression of deflate: 258 bytes become two bits.
 _DEFLATED = 1032
 # As many bytes as hold every header of a .npy file that NumPy reads.
 _NPY_HEADER = 12_000
@@ -410,7 +410,7 @@ def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Store
             shape, fortran, dtype = np.lib.format.read_array_header_2_0(start)
         else:
             raise ValueError(f"{_shown(name)} is of version {version} of the .npy format")
-    except MemoryError:  # what Python's parser raises for a text of a few kB with too many brackets
+    except MemoryError:  # Python's parser raises it for a few kB with too many brackets
         raise ValueError(f"the header of {_shown(name)} is no literal") from None
     if dtype.hasobject:
         raise ValueError(f"{_shown(name)} holds pickled objects, which could run any code")

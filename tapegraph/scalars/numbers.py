@@ -104,7 +104,7 @@ class Levels:
                 groups[depths[i], kind, _width(kind, len(read))].append(i)
         order = sorted(groups)
 
-        # Where each number lies: given ones, constants, results, and what cotangents pass on.
+        # The place of each number: given ones, constants, results, and passed cotangents.
         zero, nothing = count, count + 1  # 0.0, where totals begin; -0.0, which adds nothing
         positions = np.zeros(count + 2, np.intp)
         for i, kind in enumerate(kinds):

@@ -155,7 +155,7 @@ def _error(op: str, received: str, expected: str, fix: str = "") -> FloatingPoin
     return FloatingPointError(message(op, received, expected, fix))
 
 
-# What is said of arrays
+# Texts about arrays
 
 
 def _parts(x: DuckArray) -> list[Array]:

@@ -381,7 +381,7 @@ class RemoteTensor(Tensor, remote=True):
     ndim, size = Node.ndim, Node.size
 
 
-RemoteTensor.__name__ = "Tensor"  # which is what it is to its user
+RemoteTensor.__name__ = "Tensor"  # as its user sees it
 
 
 def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:

@@ -104,7 +104,7 @@ def _jacobian(
         lifted = {i: TracedArgument(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
         level = next_tag()
-        draws = Repeated()  # what the first run draws, the second is given
+        draws = Repeated()  # the second run repeats the draws of the first
 
         def run(inputs: dict[int, Any]) -> Any:
             with recording(), draws.run():

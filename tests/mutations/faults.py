@@ -1675,7 +1675,7 @@ FAULTS = (
         "random",
         "a-state-that-numpy-mends-is-taken",
         "tapegraph/random.py:set_state",
-        "        understood = taken.state == state  # NumPy ignores what it does not know",
+        "        understood = taken.state == state  # NumPy ignores unknown entries",
         "        understood = True",
         f"{RANDOM} -k refused",
     ),
