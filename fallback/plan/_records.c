@@ -3,7 +3,8 @@
 A record is what NumPy calls an inner loop with: the loop (a pointer in the public struct of a ufunc, or
 one of the few below), where its operands lie, how many elements they have and how far apart these are.
 `records.py` says which lines become records, and with which numbers; here they only run. The loops are
-the ones that NumPy's functions call themselves, so that the bits are theirs.
+the ones that NumPy's functions call themselves, so that the bits are theirs; and short ones of sums and
+products, which IEEE rounds in one way alone.
 
 What makes it safe: a table keeps every array whose address stands in it. Addresses of what a call is
 given, and of the results that it makes, are written into the records after the last call of Python, and

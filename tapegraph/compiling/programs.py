@@ -226,7 +226,7 @@ class Programs:
             return _FIRST if way.run == NEVER else max(1, int(_LONGEST / way.run))
         if WATCHING.value() or self._trace.numbers is not None:
             return 0
-        runs = int(_LONGEST_NATIVELY / self._pace)
+        runs = int(_LONGEST_NATIVELY / max(self._pace, 1e-9))
         return runs if runs > 1 else 0
 
     def _run_next(self, decision: Decision, given: list[Any], undo: Undo, results: Results) -> int:

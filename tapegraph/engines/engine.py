@@ -75,11 +75,11 @@ class Many(NamedTuple):
 class WholeProgram(Protocol):
     """A captured program, ready to run again.
 
-    A program that keeps state may also have ``run_many(values, runs, many, changes)``: many runs in
-    one call, with state carried from run to run. An input's value is then an array with a row for
-    each run, or the first run's value of a carried input. It changes and returns what `run` does,
-    or raises `EngineDeclined`, whose ``runs_done`` says how many runs are valid. Such a program may
-    have variants, named by the ``variant`` of both methods.
+    It may also have ``run_many(values, runs, many)``: many runs in one call, with state carried
+    from run to run. An input's value is then an array with a row for each run, or the first run's
+    value of a carried input. It returns what `run` does, or raises `EngineDeclined`, whose
+    ``runs_done`` says how many runs are valid. A program that keeps state takes ``changes`` too, as
+    `run` does, and may have variants, named by the ``variant`` of both methods.
 
     :ivar leaves: The slots whose values it takes, in order.
     :ivar keeps_state: State is passed as tensors, not as arrays.
@@ -133,7 +133,10 @@ class Round(ABC):
         """Run one round on arrays, and return its outputs."""
 
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
-        """Run ``count`` rounds, which may read earlier ones' rows; return False if it cannot."""
+        """Run ``count`` rounds and return True, or return False: then none of them counts.
+
+        A round may read rows that an earlier round, in C order, has written.
+        """
         return False
 
 

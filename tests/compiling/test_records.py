@@ -565,6 +565,22 @@ def test_a_table_that_cannot_be_made():
             table(*arguments)
 
 
+def test_rounds_end_where_a_nan_is_found():
+    x, found = np.arange(5.0), np.zeros((), np.bool_)
+    x[3] = np.nan
+    looks = records.looks(x[0], found)
+    copies = records.copies(x[0], np.zeros(()))
+    places = [(looks.records[0], [(1, 0), (0, 0)]), (copies.records[0], [(1, 0), (2, 0)])]
+    run = records.table(places, [found], [np.zeros(())], [np.zeros(())])
+    out = np.full(5, 7.0)
+    assert run.rounds(5, ((x, 0, 1), (out, 0, 1)), 1, found) == 3
+    np.testing.assert_array_equal(out, [0.0, 1.0, 2.0, 7.0, 7.0])
+    assert run.rounds(2, ((x, 0, 1), (out, 3, 1)), 1, found) == 2
+    for looked, flag in ((3, found), (-1, found), (1, np.zeros((), np.int8))):
+        with pytest.raises(TypeError, match="rounds look at a bool"):
+            run.rounds(1, ((x, 0, 1), (out, 0, 1)), looked, flag)
+
+
 def test_a_scalar_of_numpys_is_an_operand():
     x = np.float64(2.0)
     run = records.table(*one_record(np.zeros(3), x), [np.zeros(3), x], [np.zeros(3)])
@@ -732,6 +748,33 @@ def test_a_scan_runs_in_c_with_the_bits_of_its_rounds(reverse, checkpoint, block
     assert sum(ran) == 50 * (2 if checkpoint == 1 else 1)
     monkeypatch.setenv("TAPEGRAPH_RECORDS", "0")
     alike(got, found())
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("zeros", [[], [30]])
+def test_a_gradient_in_the_body_of_a_scan_looks_again_where_it_is_nan(zeros, rng, monkeypatch):
+    xs = np.abs(rng.normal(size=(50, 4)))
+    xs[zeros, 0] = 0.0
+
+    def body(c, x):
+        slope = tg.grad(lambda q: tg.sum(np.where(q * x > 0.0, np.log(q * x), 0.0)))(c)
+        return c + 0.01 * slope, slope
+
+    ran = []
+    run = segments.Rounds.__call__
+
+    def counted(self, *given):
+        ran.append(run(self, *given))
+        return ran[-1]
+
+    monkeypatch.setattr(segments.Rounds, "__call__", counted)
+    carry, ys = tg.scan(body, tg.tensor(np.ones(4)), xs)
+    assert sum(ran) == (zeros or [50])[0]
+    now = tg.tensor(np.ones(4))
+    for x, y in zip(xs, ys.numpy(), strict=True):
+        now, slope = body(now, x)
+        same_bits(y, slope.numpy())
+    same_bits(carry.numpy(), now.numpy())
 
 
 def trains(kind, **options):
