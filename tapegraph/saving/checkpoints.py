@@ -269,8 +269,7 @@ class _Kept:
         self._ids: set[int] = set()
 
     def own(self, data: Pytree, op: str, argument: str) -> Array:
-        is_other = not isinstance(data, np.ndarray) or data.dtype == np.float16
-        if is_other or id(data) in self._ids:
+        if not isinstance(data, np.ndarray) or data.dtype == np.float16 or id(data) in self._ids:
             return numeric(data, op, argument)  # float32 for float16
         self._ids.add(id(data))
         return data
