@@ -95,6 +95,8 @@ def without_row(op: Op) -> NotLowered:
 
 # Entries whose inner programs are lowered with them.
 LOOPS = ("scan", "while_loop", "cond")
+# The draw of random numbers in one of them, which calls NumPy.
+DRAWN = "random_draw"
 
 
 def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
@@ -106,7 +108,7 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
     for op in dict.fromkeys(ops):
         if op.name in LOOPS:
             loops = True
-        elif op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
+        elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
             return f"{op.name} {GAPS.get(op.name, _NO_ROW)}"
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):

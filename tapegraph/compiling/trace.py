@@ -10,6 +10,7 @@ from weakref import ref
 
 import numpy as np
 
+from tapegraph import random
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
@@ -64,6 +65,7 @@ class Trace:
     :ivar gradients: The state whose gradient is touched, and what it is left with: `COMPUTED`, or
         what `Capture.gradients` has for none and for zero.
     :ivar draws: Whether runs draw random numbers.
+    :ivar moves_stream: Whether the numbers decide how much runs draw.
     :ivar averages: Whether they average over processes.
     :ivar earlier: What runs before the program of this one, where that is the last part of a step.
     :ivar sources: What gives the value of each leaf that changes from run to run, by slot: it takes
@@ -96,6 +98,9 @@ class Trace:
                 out = fn(*args, **kwargs)
             results = self._take_results(capture, out)
             kept = self._take_gradients(capture)
+            self.moves_stream = capture.stream is not None
+            if self.moves_stream:
+                kept.append(capture.stream)
             if self.numbers is not None and (written := capture.numbers.written()) is not None:
                 kept.append(written)
             self.recording: Recording = capture.recording([*results, *kept])
@@ -204,7 +209,8 @@ class Trace:
         """Whether a run leaves what the next run of the program is to find."""
         left = {id(node): grad for node, grad in self.gradients}
         found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
-        if self._schedules_read_state or self.averages:  # each run is to ask after the one before
+        # Each run is to ask after the one before.
+        if self._schedules_read_state or self.averages or self.moves_stream:
             return False
         return self.carried is not None and all(
             grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found
@@ -289,10 +295,14 @@ class Trace:
             else:
                 continue
             changes.append(partial(set_gradient, node, grad))
+        if self.moves_stream:
+            changes += random.moved_to(next(given))
         return changes
 
     def result(self, arrays: list[Array]) -> Any:
         """Return what the function returns, from the arrays of its results."""
+        if self.moves_stream:
+            random.settle()
         left, plain = iter(arrays[: self.count]), iter(self._plain)
         numbers = iter(arrays[self.count - 1].tolist() if self._gives_numbers else ())
 

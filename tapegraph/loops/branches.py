@@ -20,17 +20,27 @@ read the gradient is zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tapegraph import random
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Reverse
 from tapegraph.errors import check_callable, message
-from tapegraph.loops.body import Example, Traced, example, example_of, loop_operand, traced
+from tapegraph.loops.body import (
+    Example,
+    Traced,
+    drawing_on,
+    example,
+    example_of,
+    loop_operand,
+    traced,
+)
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
 from tapegraph.loops.scan import replaced_present
 from tapegraph.numpy_warnings import quietly
@@ -103,7 +113,7 @@ def switch(index: Operand, branches: Sequence[Callable[..., Any]], *operands: Py
 
 
 def _chosen(
-    op: str, argument: str, index: Any, functions: tuple[Callable[..., Any], ...], operands: Any
+    op: str, argument: str, index: Any, functions: Sequence[Callable[..., Any]], operands: Any
 ) -> Any:
     if index.shape:
         received = f"{argument} of shape {index.shape}"
@@ -115,11 +125,15 @@ def _chosen(
         traced(op, f, lambda x: replaced_present(operands, x), list(map(example_of, given)))
         for f in functions
     ]
+    if any(found.draws or found.draws_on for found in founds):
+        with random.stretch() as drawn:
+            further = [partial(drawing_on, f) for f in functions]
+            out, drawn.end = _chosen(op, argument, index, further, (drawn.start, *operands))
+            return out
     first = founds[0]
     types = first.body.types(first.body.outputs)
     paths = [path for path, here in leaves(first.form, "the result") if here is not None]
     for found in founds:
-        refuse_draws(op, found)
         try:
             list(matched(op, found.form, first.form, "the result of a function", "another's"))
         except ValueError as error:
@@ -133,13 +147,6 @@ def _chosen(
                 raise TypeError(message(op, received, "one type", fix))
     outs = _run(index, [(found.body, [*found.consts, *given]) for found in founds])
     return replaced_present(first.form, outs)
-
-
-def refuse_draws(op: str, found: Traced) -> None:
-    """Refuse to draw random numbers where it is not known how often."""
-    if found.draws:
-        received = f"tg.{found.draws[0].op} in a function that may not run"
-        raise RuntimeError(message(op, received, "a draw outside", "Pass it what was drawn."))
 
 
 # The entry

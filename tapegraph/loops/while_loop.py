@@ -23,12 +23,13 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph import random
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
-from tapegraph.loops.body import Example, Replay, Traced, example, traced
-from tapegraph.loops.branches import refuse_draws, traced_inputs
+from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, traced
+from tapegraph.loops.branches import traced_inputs
 from tapegraph.loops.derived import examples, taker, tangents, zeros
 from tapegraph.loops.scan import replaced_present, traced_loop
 from tapegraph.numpy_warnings import quietly
@@ -56,7 +57,8 @@ def while_loop(
 
     :param cond: Takes the carry and returns a bool, or a number that is true where it is not zero.
     :param body: Takes the carry and returns the next one, of the same structure and types. Both are
-        run once to be recorded, have no effects, and draw no random numbers.
+        run once to be recorded (twice, where they draw random numbers), and have no effects. The
+        condition draws none.
     :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
     :param max_steps: The most rounds, 0 or more; the loop then ends whatever the condition.
     :returns: The last carry, as Tensors.
@@ -77,6 +79,16 @@ def while_loop(
         "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
     )
 
+    if round_.draws or round_.draws_on:
+        with random.stretch() as drawn:
+            last, drawn.end = while_loop(
+                lambda c: cond(c[0]),
+                lambda c: drawing_on(body, c[1], c[0]),
+                (init, drawn.start),
+                max_steps=max_steps,
+            )
+            return last
+
     def test(*inputs: Any) -> Any:
         found = tensor_like("while_loop", cond(replaced_present(init, inputs)), "the condition")
         if found.shape:
@@ -86,8 +98,10 @@ def while_loop(
         return found if found.dtype == bool else found != 0
 
     condition = traced("while_loop", test, list, [Example(example(x), True) for x in carry])
-    refuse_draws("while_loop", round_)
-    refuse_draws("while_loop", condition)
+    if condition.draws or condition.draws_on:
+        received = "a condition that draws random numbers"
+        fix = "Draw in the body, and carry what was drawn."
+        raise RuntimeError(message("while_loop", received, "one without draws", fix))
     lists = (condition.consts, round_.consts, carry)
     outs = _run(condition.body, round_.body, lists, max_steps)
     return replaced_present(round_.form[0], outs[: len(carry)])
