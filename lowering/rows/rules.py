@@ -72,7 +72,10 @@ GAPS: dict[str, str] = {
 }
 
 
-_NO_ROW = "has no lowering"
+# The same of entries that are not in the table.
+_OF_ENTRIES = {
+    "at_run_time": "is a derivative of a while_loop without max_steps, which each run records anew"
+}
 
 
 class NotLowered(EngineDeclined):
@@ -90,7 +93,12 @@ class MetNaN(NotLowered):
 
 def without_row(op: Op) -> NotLowered:
     """Return the error of an operation that has no row, which says why."""
-    return NotLowered(f"{op.name} {GAPS.get(op.name, _NO_ROW)}")
+    return NotLowered(_gap(op))
+
+
+def _gap(op: Op) -> str:
+    reason = GAPS.get(op.name) or _OF_ENTRIES.get(op.name, "has no lowering")
+    return f"{op.name} {reason}"
 
 
 # Entries whose inner programs are lowered with them.
@@ -109,7 +117,7 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
         if op.name in LOOPS:
             loops = True
         elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
-            return f"{op.name} {GAPS.get(op.name, _NO_ROW)}"
+            return _gap(op)
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):
             inner = body.program

@@ -34,6 +34,7 @@ from tapegraph.engines.engine import Reverse
 from tapegraph.errors import check_callable, message
 from tapegraph.loops.body import (
     Example,
+    Replay,
     Traced,
     drawing_on,
     example,
@@ -286,7 +287,7 @@ def _transposed(
         own = take(len(places))
         seeds = dict(zip(seeded, take(len(seeded)), strict=True))
         found: dict[int, Any] = {}
-        for i, grad in zip(by, cotangents(body, own, seeds, by), strict=True):
+        for i, grad in zip(by, cotangents(Replay(body), own, seeds, by), strict=True):
             found[places[i]] = added(found.get(places[i]), grad)
         like = dict(zip(wanted, take(len(wanted)), strict=True))
         return tuple(found[i] if i in found else zeros(like[i]) for i in wanted)
@@ -335,7 +336,7 @@ def _moved(
     def forward(*leaves: Any) -> tuple[Any, ...]:
         take = taker(leaves)
         own = take(len(body.inputs))
-        outs, found = tangents(body, own, dict(zip(of, take(len(of)), strict=True)))
+        outs, found = tangents(Replay(body), own, dict(zip(of, take(len(of)), strict=True)))
         have.update(i for i, t in enumerate(found) if t is not None)
         return tuple(zeros(outs[i]) if found[i] is None else found[i] for i in forced)
 
@@ -355,7 +356,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
         ]
         return tuple(_run_derived(index, founds, lists))
     each = [
-        examples(body, inputs, own, call.size)[0]
+        examples(Replay(body), inputs, own, call.size)[0]
         for body, own, inputs in zip(branches, batched, lists, strict=True)
     ]
     results = each[-1]
@@ -370,7 +371,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
 
 def _batched(body: SubProgram, flags: Sequence[bool], size: int, inputs: Sequence[Any]) -> Traced:
     def forward(*leaves: Any) -> tuple[Any, ...]:
-        return tuple(examples(body, leaves, flags, size)[0])
+        return tuple(examples(Replay(body), leaves, flags, size)[0])
 
     return traced_inputs("cond", forward, inputs)
 

@@ -39,7 +39,7 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
-from tapegraph.loops.body import Example, Traced, example, traced
+from tapegraph.loops.body import Example, Replay, Traced, example, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
@@ -462,7 +462,7 @@ def _transposed(
         seeds = dict(zip((*ends, *seeded), [*back, *take(len(seeded))], strict=True))
         more = dict(zip(read, take(len(read)), strict=True))
         places = [*(first + i for i in ends), *of_const, *of_row]
-        found = cotangents(body, inputs, seeds, places)
+        found = cotangents(Replay(body), inputs, seeds, places)
         count = len(ends)
         carried = [g + more[i] if i in more else g for i, g in zip(ends, found, strict=False)]
         sums = [total + g for total, g in zip(totals, found[count:], strict=False)]
@@ -536,7 +536,7 @@ def _moved(
         moving |= {first + i: t for i, t in zip(of_carry, take(len(of_carry)), strict=True)}
         inputs += take(len(body.inputs) - len(inputs))
         moving |= dict(zip(of_row, take(len(of_row)), strict=True))
-        outs, turned = tangents(body, inputs, moving)
+        outs, turned = tangents(Replay(body), inputs, moving)
         have.extend(i for i, t in enumerate(turned) if t is not None)
         next_ = [zeros(outs[i]) if turned[i] is None else turned[i] for i in of_carry]
         stacked = (t for t in turned[carries:] if t is not None)
@@ -591,7 +591,7 @@ def _batched(
     after: list[bool] = []
 
     def forward(*leaves: Any) -> tuple[Any, ...]:
-        outs, differ = examples(body, leaves, flags, size)
+        outs, differ = examples(Replay(body), leaves, flags, size)
         after.extend(differ[:carries])
         one = [not (flags[first + i] or differ[i]) for i in range(carries)]
         return tuple(x[0] if i < carries and one[i] else x for i, x in enumerate(outs))

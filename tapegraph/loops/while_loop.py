@@ -28,6 +28,7 @@ from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
+from tapegraph.loops.at_run_time import Anew, pulled
 from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, traced
 from tapegraph.loops.branches import traced_inputs
 from tapegraph.loops.derived import examples, taker, tangents, zeros
@@ -213,17 +214,14 @@ def _recorded(
     """Return the backward of the scan that makes the same rounds.
 
     In a program that is captured nobody knows their number: there it makes ``max_steps``, and those
-    after the end leave the carry as it is.
+    after the end leave the carry as it is; without ``max_steps`` every run records it anew.
     """
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     consts, start, step = of_body, len(of_cond), body
     if not recorder().records(y[carries]):
         length = int(y[carries]._array)
     elif max_steps is None:
-        received = "a derivative of second order in a compiled program or a loop"
-        fix = "Give max_steps."
-        expected = "a loop whose most rounds are known"
-        raise NotImplementedError(message("while_loop", received, expected, fix))
+        return pulled(Anew(_again, (cond, body, carries)), needs, g[:carries], inputs)
     else:
         length, start = max_steps, 0
         found = body.make(("masked", cond), _masked, cond, body, carries, inputs)
@@ -239,6 +237,10 @@ def _recorded(
         for x, need in zip(of_cond[:start], needs[:start], strict=True)
     ]
     return [*of_rest, *grads[len(given) - len(needs) + start :]]
+
+
+def _again(cond: SubProgram, body: SubProgram, carries: int, *inputs: Any) -> Sequence[Any]:
+    return _run(cond, body, _by_role(inputs, cond, carries), None)[:carries]
 
 
 def _made(found: Traced) -> list[Any]:
@@ -317,7 +319,7 @@ def _moved(
         moving = dict(zip(of_const, take(len(of_const)), strict=True))
         own += take(len(body.outputs))
         moving |= {consts + i: t for i, t in zip(of_carry, take(len(of_carry)), strict=True)}
-        outs, turned = tangents(body, own, moving)
+        outs, turned = tangents(Replay(body), own, moving)
         have.extend(i for i, t in enumerate(turned) if t is not None)
         return (*outs, *(zeros(outs[i]) if turned[i] is None else turned[i] for i in of_carry))
 
@@ -377,7 +379,7 @@ def _batched(
     after: list[bool] = []
 
     def active(of_cond: Sequence[Any], now: Sequence[Any]) -> Any:
-        (found,), (differs,) = examples(cond, [*of_cond, *now], (*a, *c), size)
+        (found,), (differs,) = examples(Replay(cond), [*of_cond, *now], (*a, *c), size)
         apart.append(differs)
         return found
 
@@ -387,7 +389,7 @@ def _batched(
     def step(*leaves: Any) -> tuple[Any, ...]:
         of_cond, of_body, now = _by_role(leaves[:-1], cond, len(c))
         goes_on = active(of_cond, now)
-        outs, differ = examples(body, [*of_body, *now], (*b, *c), size)
+        outs, differ = examples(Replay(body), [*of_body, *now], (*b, *c), size)
         after.extend(differ)
         if apart[0] and all(c):
             outs = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -183,6 +184,19 @@ def test_xla_says_that_it_needs_max_steps(monkeypatch):
     with pytest.warns(RuntimeWarning, match="while_loop with max_steps alone"):
         found = [step(W, C) for _ in range(3)][-1]
     same(found, natively(tg.grad(loss_of(while_loop)), W, C))
+
+
+def test_second_derivatives_of_a_while_loop_need_max_steps(monkeypatch):
+    monkeypatch.delenv("TAPEGRAPH_STRICT")
+    for f, ran in ((while_loop, "native"), (bounded, "tensorflow")):
+        slope = tg.grad(loss_of(f))
+        of_slope = tg.grad(lambda w, c, slope=slope: tg.sum(slope(w, c) * T))
+        step = tg.compile(of_slope)
+        with nullcontext() if f is bounded else pytest.warns(RuntimeWarning, match="max_steps"):
+            found = [step(W, C) for _ in range(3)][-1]
+        said = str(step.explain())
+        assert f"ran in {ran}" in said and ("max_steps" in said) == (ran == "native"), said
+        same(found, natively(of_slope, W, C))
 
 
 @pytest.mark.parametrize("checkpoint", [None, 2, "sqrt", 7])
