@@ -25,6 +25,7 @@ def _scan(
     reverse: bool,
     checkpoint: int,
     keeps: bool,
+    residuals: int,
 ) -> list[Any]:
     """Emit a loop, whose gradient is one that runs the other way.
 

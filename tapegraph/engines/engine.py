@@ -141,7 +141,7 @@ class Round(ABC):
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
         """Run so many rounds; return whether it has, which it does or does not from the first on.
 
-        What a round writes, as C's order has it, the next may read.
+        What a round writes, as C's order has it, the next may read; also where it has read itself.
         """
         return False
 
@@ -151,10 +151,12 @@ class Reverse(NamedTuple):
 
     :ivar wanted: The slots of the inputs whose gradients it gives.
     :ivar seeded: The slots that have a cotangent; an input that has one adds to it.
+    :ivar kept: The slots of results that it is given, and does not compute again.
     """
 
     wanted: tuple[int, ...]
     seeded: tuple[int, ...]
+    kept: tuple[int, ...] = ()
 
 
 class Inner(ABC):
@@ -171,7 +173,10 @@ class Inner(ABC):
     def pullback(
         self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
     ) -> AbstractContextManager[Round]:
-        """Lend a function from such arrays, then a cotangent per seeded slot, to gradients."""
+        """Lend a function from such arrays to gradients.
+
+        After the inputs come what was kept, and then a cotangent per seeded slot.
+        """
 
     @abstractmethod
     def strong_pullback(self, kind: Reverse) -> Round:

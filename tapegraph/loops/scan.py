@@ -43,9 +43,9 @@ def scan(
     :param xs: Such a structure of arrays with a leading axis of one length; None for none.
     :param length: The number of rounds; needed where there are no ``xs``.
     :param reverse: Begin with the last row. The rows of the result lie as those of ``xs``.
-    :param checkpoint: The backward runs rounds again, from carries that were kept: of every round
-        where not given, of every k-th for an int k, of every ``ceil(sqrt(length))``-th for
-        ``"sqrt"``.
+    :param checkpoint: What is kept for the backward, which runs rounds again: the carry of every
+        round and, natively, results in it that take a while to compute, where not given; for an int
+        k the carry of every k-th round alone; for ``"sqrt"`` of every ``ceil(sqrt(length))``-th.
     :returns: The last carry, and what ``f`` gave besides, stacked along a new first axis: Tensors
         in the structures that ``f`` returns.
     :raises TypeError: ``f`` is not callable or returns no pair; the carry that it returns differs

@@ -15,6 +15,8 @@ Attributes:
 - ``reverse``: the first round reads the last row; rows of what is stacked lie as those of xs.
 - ``checkpoint``: of how many rounds one carry is kept for the backward, 1 or more.
 - ``keeps``: whether they are kept, which is where a gradient flows.
+- ``residuals``: how many of the body's last outputs are results that its backward reads in place of
+  computing them again (`tapegraph.loops.residuals`). Nobody else reads them.
 
 Outputs (each read by a ``part``):
 
@@ -41,6 +43,7 @@ from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.loops.body import Example, Replay, Traced, example, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
+from tapegraph.loops.residuals import with_residuals, without_residuals
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
@@ -70,19 +73,23 @@ def run_scan(
     """
     inputs = (*consts, *carries, *xs)
     flows = recorder().flows and any(x.requires_grad for x in inputs)
-    return apply(  # type: ignore[no-any-return]
+    step = with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
+    end, kept = len(body.outputs), len(step.outputs)
+    outs = apply(
         SCAN,
         inputs,
         {
-            "body": body,
+            "body": step,
             "carries": len(carries),
             "xs": len(xs),
             "length": length,
             "reverse": reverse,
             "checkpoint": checkpoint,
             "keeps": keeps or flows,
+            "residuals": kept - end,
         },
     )
+    return [*outs[:end], *outs[kept:]]
 
 
 def by_role(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], list[Any], list[Any]]:
@@ -139,6 +146,7 @@ def _forward(
     reverse: bool,
     checkpoint: int,
     keeps: bool,
+    residuals: int,
 ) -> tuple[Any, ...]:
     consts, carry, rows = by_role(list(map(np.asarray, inputs)), carries, xs)
     types = body.types(body.outputs)
@@ -228,10 +236,10 @@ def scan_vjp(
     carries, reverse = attrs["carries"], attrs["reverse"]
     arrays = list(map(np.asarray, inputs))
     consts, carry, rows = by_role(arrays, carries, attrs["xs"])
-    if attrs["keeps"]:
-        kept = [np.asarray(x) for x in y[len(body.outputs) :]]
-    else:
-        kept = list(_forward(*arrays, **{**attrs, "keeps": True})[len(body.outputs) :])
+    outs = y if attrs["keeps"] else _forward(*arrays, **{**attrs, "keeps": True})
+    end = len(body.outputs)
+    residuals = [np.asarray(x) for x in outs[end - attrs["residuals"] : end]]
+    kept = [np.asarray(x) for x in outs[end:]]
     program, inner = body.program, _inner(body)
     first, second = len(consts), len(consts) + carries
 
@@ -248,7 +256,7 @@ def scan_vjp(
     flowing = [i for i, slot in enumerate(body.outputs) if program.needs[slot]]
     ends = [i for i in flowing if i < carries and first + i in by_carry]
     stacked = {i: np.asarray(g[i]) for i in flowing if i >= carries and g[i] is not None}
-    of_kept = dict(zip(range(first, second), g[len(body.outputs) :], strict=False))
+    of_kept = dict(zip(range(first, second), g[end:], strict=False))
     read = {i: np.asarray(x) for i, x in of_kept.items() if x is not None and i in by_carry}
     # Consts and carries that are stacked as they are, the last output first.
     fixed = [
@@ -267,6 +275,7 @@ def scan_vjp(
             *(body.inputs[i] for i in by_const),
             *(body.outputs[i] for i in (*seeded, *ends)),
         ),
+        body.outputs[end - len(residuals) :],
     )
 
     def row_of(i: int) -> int:
@@ -290,31 +299,30 @@ def scan_vjp(
         """Run the rounds many at a time; None where the engine does not."""
         begin = {first + i: x for i, x in back.items()}
         started = [begin.get(i, carry[i - first]) for i in by_carry]
-        size = _rounds_at_once([*started, *totals], length)
-        works = [np.empty((size + 1, *x.shape), x.dtype) for x in (*started, *totals)]
-        for work, x in zip(works, (*started, *totals), strict=True):
+        size = _rounds_at_once(started, length)
+        works = [np.empty((size + 1, *x.shape), x.dtype) for x in started]
+        for work, x in zip(works, started, strict=True):
             work[0] = x
-        of_carry, of_const = works[: len(by_carry)], works[len(by_carry) :]
+        sums = [np.array(x, order="C") for x in totals]  # a round writes where it has read
         for done in range(0, length, size):
             n = min(size, length - done)
             t, by = row_of(length - 1 - done), 1 if reverse else -1
             seeds = [
-                *(RoundRows(w, 0, 1) for w in of_const),
+                *map(RoundRows, sums),
                 *(RoundRows(stacked[j], t, by) for j in seeded),
-                *(RoundRows(of_carry[by_carry.index(first + j)], 0, 1) for j in ends),
+                *(RoundRows(works[by_carry.index(first + j)], 0, 1) for j in ends),
             ]
-            of_rows = [RoundRows(x, t, by) for x in (*kept, *rows)]
+            of_rows = [RoundRows(x, t, by) for x in (*kept, *rows, *residuals)]
             writes = [
-                *(RoundRows(w, 1, 1) for w in of_carry),
+                *(RoundRows(w, 1, 1) for w in works),
                 *(RoundRows(x, t, by) for x in stacks),
-                *(RoundRows(w, 1, 1) for w in of_const),
+                *map(RoundRows, sums),
             ]
             if not pull.many(n, [*map(RoundRows, consts), *of_rows, *seeds], writes):
                 return None
             for work in works:
                 work[0] = work[n]
-        found = dict(zip(by_carry, (w[0, ...].copy() for w in of_carry), strict=True))
-        sums = [w[0, ...].copy() for w in of_const]
+        found = dict(zip(by_carry, (w[0, ...].copy() for w in works), strict=True))
         return [found.get(i) for i in range(first, second)], stacks, sums
 
     def swept(pull: Any, step: Any) -> tuple[list[Any], list[Any], list[Any]]:
@@ -345,7 +353,8 @@ def scan_vjp(
                 seeds += totals
                 seeds += [stacked[j][t, ...] for j in seeded]
                 seeds += [back[j] for j in ends]
-                found = pull([*consts, *before[i - start], *[x[t, ...] for x in rows], *seeds])
+                read_rows = [x[t, ...] for x in (*rows, *residuals)]
+                found = pull([*consts, *before[i - start], *read_rows, *seeds])
                 grads = dict(zip(by_carry, found, strict=False))
                 if i == start:
                     at = place_of(segment)
@@ -365,7 +374,8 @@ def scan_vjp(
             return swept(None, None)
         round0 = [*consts, *carry, *(x[0, ...] for x in rows)]
         seeds = [np.zeros(program.shapes[s], program.dtypes[s]) for s in kind.seeded]
-        with inner.forward(round0) as step, inner.pullback(kind, round0, seeds) as pull:
+        read = [*round0, *(x[0, ...] for x in residuals)]
+        with inner.forward(round0) as step, inner.pullback(kind, read, seeds) as pull:
             found = swept(pull, step)
             if any(map(has_nan, (x for part in found for x in part if x is not None))):
                 found = swept(inner.strong_pullback(kind), step)
@@ -476,7 +486,8 @@ def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any
 
     A carry has one where it begins with one, or where a round gives it one.
     """
-    body, carries, end = attrs["body"], attrs["carries"], len(attrs["body"].outputs)
+    end, carries = len(attrs["body"].outputs), attrs["carries"]
+    body = without_residuals(attrs["body"], attrs["residuals"])
     consts, carry, rows = by_role(inputs, carries, attrs["xs"])
     first, second = len(consts), len(consts) + carries
     places = [i for i, t in enumerate(moving) if t is not None]
@@ -505,7 +516,7 @@ def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any
     take(carries)
     for i, tangent in zip(of_carry, take(len(of_carry)), strict=True):
         result[i] = tangent
-    take(end - carries)
+    take(len(body.outputs) - carries)
     stacked = [i for i in have if i >= carries]
     for i, tangent in zip(stacked, take(len(stacked)), strict=True):
         result[i] = tangent

@@ -198,6 +198,7 @@ def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
         "reverse": False,
         "checkpoint": 1,
         "keeps": True,
+        "residuals": 0,
     }
 
 

@@ -3394,6 +3394,22 @@ FAULTS = (
     ),
     Fault(
         "loops",
+        "what-is-kept-is-that-of-the-first-round",
+        "tapegraph/loops/scan_entry.py:scan_vjp",
+        "for x in (*kept, *rows, *residuals)]",
+        "for x in (*kept, *rows)] + [RoundRows(x[0, ...]) for x in residuals]",
+        "tests/loops/test_random_bodies.py",
+    ),
+    Fault(
+        "loops",
+        "inputs-of-a-round-are-kept-once-more",
+        "tapegraph/loops/residuals.py:_kept",
+        "if dear[slot] and slot in read and slot in differs and",
+        "if slot in read and slot in differs and",
+        "tests/loops/test_scans.py -k are_kept",
+    ),
+    Fault(
+        "loops",
         "tangents-of-what-runs-record-are-lost",
         "tapegraph/loops/at_run_time.py:_moved",
         "zeros(x) if t is None else t for",
