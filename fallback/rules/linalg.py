@@ -32,10 +32,7 @@ from tapegraph.typed import Array
 
 
 def _rising(rule: Rule) -> Rule:
-    """Return a rule for the sweep's conjugates of one for cotangents ``dL/dx + i dL/dy``.
-
-    That of several outputs is given zeros for those that no cotangent has reached.
-    """
+    """Return a rule for the sweep's conjugates, made of one for cotangents ``dL/dx + i dL/dy``."""
 
     def conjugate(g: Any, y: Any, x: Any, **attrs: Any) -> Any:
         if isinstance(y, tuple):
@@ -52,7 +49,7 @@ def _conj(x: Any) -> Any:
 
 
 def _filled(g: list[Any], y: Any) -> list[Any]:
-    """Return the cotangents of several outputs, zeros where nothing has reached one."""
+    """Return the cotangents of several outputs, zeros for those without one."""
     return [np.zeros_like(x) if part is None else part for part, x in zip(g, y, strict=True)]
 
 
@@ -86,7 +83,7 @@ def _right_of_arrays(g: Any, y: Array, a: Array, b: Array) -> Any:
 
 
 def _outer(x: Array, axis: int, other: Array) -> bool:
-    """Return whether gradients are products of columns and rows: as matrices in thrice the time."""
+    """Return whether gradients are outer products, which take three times as long as matrices."""
     return x.ndim > 2 and other.ndim > 2 and x.shape[axis] == 1
 
 
@@ -97,10 +94,7 @@ def _einsum(needs: list[bool], g: Any, y: Array, *arrays: Array, spec: str) -> l
 def _contracted(
     needs: list[bool], contract: Rule, g: Any, arrays: tuple[Any, ...], spec: str
 ) -> list[Any]:
-    """Contract the cotangent with the other operands to the labels of each.
-
-    Every label of an operand is in another term or in the result, so nothing is left over.
-    """
+    """Contract the cotangent with the other operands to the labels of each."""
     terms, output = terms_of(spec)
     grads: list[Any] = []
     for i, (term, needed) in enumerate(zip(terms, needs, strict=True)):
@@ -139,7 +133,7 @@ def _det(g: Any, y: Array, a: Array) -> Any:
 
 
 def _accurate_inverse(a: Array) -> Array | None:
-    """Return the inverses, many times quicker than cofactors, where none is nearly singular."""
+    """Return the inverses, many times faster than cofactors, if none is nearly singular."""
     if not a.size:
         return None
     try:
@@ -154,8 +148,7 @@ def cofactors(a: Array) -> Array:
     """Return the matrix of cofactors, ``det(a) inv(a).T``, of singular matrices too.
 
     With the singular value decomposition of ``a`` it is ``det(U Vh) U diag(p) Vh``, where ``p_i``
-    is the product of the singular values other than ``s_i``; of a complex one ``U`` and ``Vh`` are
-    conjugated in the product.
+    is the product of the singular values other than ``s_i``, conjugated for complex matrices.
     """
     u, s, vh = np.linalg.svd(a)
     n = s.shape[-1]
@@ -173,10 +166,10 @@ def _slogdet(g: Any, y: Array, a: Array) -> Any:
 
 
 def _of_slogdet(g: list[Any], y: Any) -> Any:
-    """Return what multiplies ``inv(a).T``.
+    """Return the factor of ``inv(a).T``.
 
-    With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, and a complex sign ``s`` by
-    ``i s Im w``.
+    With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, a complex sign ``s`` by ``i s Im
+    w``.
     """
     by_sign, by_logarithm = _filled(g, y)
     if y[0].dtype.kind != "c":
@@ -185,7 +178,7 @@ def _of_slogdet(g: list[Any], y: Any) -> Any:
 
 
 def _inverse(a: Array) -> Array:
-    """Invert each matrix; of a singular one nothing is known."""
+    """Invert each matrix; the inverse of a singular one is NaN."""
     try:
         inverses: Array = np.linalg.inv(a)
     except np.linalg.LinAlgError:
@@ -253,7 +246,7 @@ def _has(cotangents: Any) -> Any:
 
 
 def _pairs(has: Array) -> Any:
-    """Return which pairs a vector with a cotangent is one of."""
+    """Return the pairs that contain a vector with a cotangent."""
     return has[..., None, :] | has[..., :, None]
 
 
@@ -269,10 +262,7 @@ def _over_gaps(terms: Any, values: Any, equal: Array, asked: Array) -> Any:
 
 
 def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
-    """Divide terms: NaN where undefined and asked for, else 0 there, whose derivative is NaN.
-
-    ``divisor`` is not zero.
-    """
+    """Divide terms: NaN where undefined and asked for, else 0 there, whose derivative is NaN."""
     undefined = np.broadcast_to(undefined, terms.shape)
     if not (recorder().records(undefined) or undefined.any()):
         return terms / divisor
@@ -352,7 +342,7 @@ def _norm(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool, 
 
 
 def _norm_slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
-    """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
+    """Return the gradient of a norm ``y`` with respect to its vector ``x``; zero at zero."""
     if ord == 1:
         return np.sign(x)
     if math.isinf(ord):

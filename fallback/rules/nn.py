@@ -85,7 +85,7 @@ def _avg_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: P
 
 
 def _spread(parts: Iterable[Any], x: Array, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    """Add to each place of the padded image what each window offset sends there."""
+    """Add the cotangents of each window offset at their places in the padded image."""
     out = np.zeros_like(x, shape=padded_shape(x.shape, pad))
     for plane, part in zip(planes(out, ksize, stride), parts, strict=False):
         plane += part
@@ -173,7 +173,7 @@ def _avg_pool2d_recorded(g: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, p
 
 
 def _spread_recorded(parts: Any, shape: Any, ksize: Pair, stride: Pair, pad: Pair) -> Any:
-    """Add to each place of the padded image what each window offset sends there."""
+    """Do the same in recorded operations."""
     full = padded_shape(shape, pad)
     places = np.arange(math.prod(full)).reshape(full)
     return cropped(scatter(parts, np.stack(planes(places, ksize, stride)), full), pad)

@@ -1,4 +1,4 @@
-"""TensorFlow nodes: Fourier transforms, of the last axes."""
+"""TensorFlow nodes: Fourier transforms of the last axes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _along(axis: int, rank: int, node: Any, x: Any, **options: Any) -> Any:
 
 
 def _scaled(x: Any, size: int, norm: str, *, forward: bool) -> Any:
-    """Scale what TensorFlow gives, whose norm is "backward"."""
+    """Scale TensorFlow's result, whose norm is "backward"."""
     factor = {"backward": 1.0, "ortho": math.sqrt(size), "forward": size}[norm]
     if factor == 1.0:
         return x
