@@ -44,13 +44,13 @@ class NativeInner(Inner):
         self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
     ) -> Iterator[Round]:
         def compiled() -> Plan:
-            recording = self._recording(inputs)
-            compiler = ReverseCompiler(recording, self._region(kind), seeds)
+            recording = self._recording(inputs[: len(self._body.inputs)])
+            compiler = ReverseCompiler(recording, self._region(kind), seeds, kind.kept)
             return Plan(recording, compiler)
 
         with self._lent(kind, compiled) as plan:
-            last = len(inputs) + len(seeds)
-            yield _PlanRound(plan, [*self._order, *range(len(inputs), last)])
+            further = range(len(self._body.inputs), len(inputs) + len(seeds))
+            yield _PlanRound(plan, [*self._order, *further])
 
     def strong_pullback(self, kind: Reverse) -> Round:
         return _StrongRound(self, kind)
@@ -119,22 +119,30 @@ class _PlanRound(Round):
 class _StrongRound(Round):
     def __init__(self, inner: NativeInner, kind: Reverse) -> None:
         self._inner, self._region = inner, inner._region(kind)
+        self._kept = len(kind.kept)  # which it computes again
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         count = len(self._inner._body.inputs)
         again = self._inner._computed(arrays[:count])
         run = Run(self._region, again.values, again.saved)
-        return _Strong(run).swept(arrays[count:])
+        return _Strong(run).swept(arrays[count + self._kept :])
 
 
 class ReverseCompiler(Compiler):
-    """Compiles the backward of an inner program, which computes its forward again."""
+    """Compiles the backward of an inner program, which computes again what was not kept."""
 
-    def __init__(self, recording: Recording, region: Program, seeds: Sequence[Any]) -> None:
+    def __init__(
+        self, recording: Recording, region: Program, seeds: Sequence[Any], kept: Sequence[int]
+    ) -> None:
         super().__init__(recording)
         self.region = region
         self.rows: set[int] = set()
         self._seeds = seeds
+        values = recording.values
+        self._kept = {slot: Feed(self.builder, values[slot], f"v{slot}") for slot in kept}
+
+    def operation(self, slot: int) -> Any:
+        return self._kept[slot] if slot in self._kept else super().operation(slot)
 
     def compile(self) -> Source:
         program, values = self.program, self.recording.values
@@ -143,7 +151,8 @@ class ReverseCompiler(Compiler):
         self.run({**self.numbers, **feeds})
         found = _InnerSweep(self, self).gradients_of(seeds)
         instrs = by_lifetime(live(self.builder.instrs, found), found)
-        return Source(self.builder, instrs, [*feeds.values(), *seeds], found, [])
+        given = [*feeds.values(), *self._kept.values(), *seeds]
+        return Source(self.builder, instrs, given, found, [])
 
 
 class _InnerSweep(PlanSweep):

@@ -5,7 +5,9 @@ NumPy's lock makes each draw atomic, so threads share the stream; which thread g
 the scheduler's choice. A forked child begins with its own stream, seeded by the system.
 
 A draw checks its arguments first, so that an error leaves the stream unchanged. In a captured
-program a draw gives a leaf, which every run draws anew in the same order, whichever engine runs.
+program a draw gives a leaf, which every run draws anew in the same order, whichever engine runs. A
+compiled step whose numbers decide how much it draws, in a branch or a loop, moves the stream as it
+ends: other threads may get the same numbers meanwhile.
 
 Initial weights have the shape (in, out) of a matrix for ``x @ w``, as in Keras, or that of a kernel
 of `conv2d`, (out, in, *spatial), whose places count in its fans, as in PyTorch.
@@ -17,6 +19,7 @@ import math
 import numbers
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,10 +29,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import axes
+from tapegraph.capture.streams import GENERATOR, packed, unpacked
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.other_names import missing_at_random
-from tapegraph.recording.changes import Undo
+from tapegraph.recording.changes import Change, Undo
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.scopes import Scope, Setting, recorder
 from tapegraph.typed import Array, DType, DuckArray, Shape
@@ -64,20 +68,28 @@ _FLOAT64 = np.dtype(np.float64)
 _lock = Lock()
 # Made when it is first asked for: importing numpy.random takes longer than the rest of the import.
 _generator: np.random.Generator | None = None
+# Gives the position to go on from, where an engine that has run still holds it.
+_left: Callable[[], Array] | None = None
 
 
 def _shared() -> np.random.Generator:
-    global _generator
+    global _generator, _left
+    given = GENERATOR.value()
+    if given is not None:
+        return given
     with _lock():
         if _generator is None:
             _generator = np.random.default_rng()
+        if _left is not None:
+            _generator.bit_generator.state = unpacked(_left())
+            _left = None
         return _generator
 
 
 def _forget() -> None:
     """Start anew in a forked child: another thread may have been drawing from its copy."""
-    global _generator
-    _generator = None
+    global _generator, _left
+    _generator = _left = None
 
 
 if hasattr(os, "register_at_fork"):
@@ -180,9 +192,28 @@ def _move_to(state: Any) -> None:
 def come_back(undo: Undo) -> None:
     """Log the stream's position, to which undoing a failed call returns."""
     if _generator is not None:
-        bits: Any = _generator.bit_generator
-        change = partial(type(bits).state.__set__, bits, get_state())
-        undo.extendleft([bits.lock.release, change, bits.lock.acquire])
+        undo.extendleft(reversed(_changed_to(get_state())))
+
+
+def moved_to(position: Any) -> list[Change]:
+    """Return the changes that let the stream go on from a position.
+
+    A function gives one that is not there yet: the next draw, or `settle`, calls it.
+    """
+    if callable(position):
+        return [partial(setattr, sys.modules[__name__], "_left", position)]
+    return _changed_to(unpacked(position))
+
+
+def settle() -> None:
+    """Let the stream be where the last run has left it, for who holds its generator."""
+    _shared()
+
+
+def _changed_to(state: dict[str, Any]) -> list[Change]:
+    bits: Any = _shared().bit_generator
+    change = partial(type(bits).state.__set__, bits, state)
+    return [bits.lock.acquire, change, bits.lock.release]
 
 
 class Repeated:
@@ -229,12 +260,44 @@ def unrepeated() -> Scope[tuple[Repeated, ...]]:
 
 def peeked(draw: Callable[[], Any]) -> Any:
     """Return the result of a draw; the stream stays where it is."""
-    bits: Any = _shared().bit_generator
-    state = bits.state
-    try:
+    bits = np.random.PCG64(0)
+    bits.state = _shared().bit_generator.state
+    with Scope(GENERATOR, np.random.Generator(bits)):
         return draw()
-    finally:
-        bits.state = state
+
+
+class Stretch:
+    """A part of the stream whose length the numbers of a program decide.
+
+    :ivar start: The position at which it begins, as a tensor.
+    :ivar end: The position after it.
+    """
+
+    def __init__(self, start: Any) -> None:
+        self.start = self.end = start
+
+
+@contextmanager
+def stretch() -> Iterator[Stretch]:
+    """Take a stretch of the stream: other threads wait, and later draws begin at its end.
+
+    A run that repeats the draws of an earlier one takes its stretch and leaves the stream.
+    """
+    bits = _shared().bit_generator
+    first = False
+
+    def take() -> Any:
+        nonlocal first
+        first = True
+        return recorder().position(lambda: packed(bits.state))
+
+    with bits.lock:
+        for block in _REPEATED.value():
+            take = partial(block.numbers, take)
+        found = Stretch(take())
+        yield found
+        if first:
+            recorder().move_to(found.end, lambda position: _move_to(unpacked(position)))
 
 
 # Draws

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tapegraph.lowering.rows.rules import NotLowered, Size, known, own_gradient, raw, scalar
+from tapegraph.lowering.rows.rules import DRAWN, NotLowered, Size, known, own_gradient, raw, scalar
 from tapegraph.lowering.runtime import tensorflow
 
 
@@ -25,6 +25,7 @@ def _scan(
     reverse: bool,
     checkpoint: int,
     keeps: bool,
+    residuals: int,
 ) -> list[Any]:
     """Emit a loop, whose gradient is a loop in the other direction.
 
@@ -371,6 +372,22 @@ def _custom_vjp(
     return list(own_gradient(with_gradient, *inputs))
 
 
+def _draw(translator: Any, read: set[int], position: Any, *, random: Any) -> list[Any]:
+    """Emit a call of NumPy's generator.
+
+    :raises NotLowered: XLA, which calls no Python, is to compile it.
+    """
+    if translator.with_xla:
+        raise NotLowered("XLA compiles no draw in a branch, nor in a loop around one")
+    tf = tensorflow()
+    numbers, end = tf.numpy_function(
+        lambda x: random.at(x), [position], [random.dtype, tf.int64], stateful=False
+    )
+    numbers.set_shape(random.shape)
+    end.set_shape(position.shape)
+    return [numbers, end]
+
+
 def _is_inexact(x: Any) -> bool:
     return bool(x.dtype.is_floating or x.dtype.is_complex)
 
@@ -405,4 +422,5 @@ EMITTED: dict[str, Callable[..., list[Any]]] = {
     "while_loop": _while_loop,
     "cond": _branches,
     "custom_vjp": _custom_vjp,
+    DRAWN: _draw,
 }

@@ -70,7 +70,10 @@ GAPS: dict[str, str] = {
 }
 
 
-_NO_ROW = "has no lowering"
+# The same of entries that are not in the table.
+_OF_ENTRIES = {
+    "at_run_time": "is a derivative of a while_loop without max_steps, which each run records anew"
+}
 
 
 class NotLowered(EngineDeclined):
@@ -84,11 +87,17 @@ class MetNaN(NotLowered):
 
 
 def without_row(op: Op) -> NotLowered:
-    return NotLowered(f"{op.name} {GAPS.get(op.name, _NO_ROW)}")
+    return NotLowered(_gap(op))
+
+
+def _gap(op: Op) -> str:
+    return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, 'has no lowering')}"
 
 
 # Entries whose inner programs are lowered with them.
 LOOPS = ("scan", "while_loop", "cond")
+# The draw of random numbers in one of them, which calls NumPy.
+DRAWN = "random_draw"
 
 
 def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
@@ -97,8 +106,8 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
     for op in dict.fromkeys(ops):
         if op.name in LOOPS:
             loops = True
-        elif op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
-            return f"{op.name} {GAPS.get(op.name, _NO_ROW)}"
+        elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
+            return _gap(op)
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):
             inner = body.program

@@ -22,6 +22,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.capture.history import CapturedHistory
+from tapegraph.capture.streams import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
@@ -115,6 +116,7 @@ class Capture(Recorder):
         self.caller_tensors: set[int] = set()  # leaves that stand for tensors of the caller's
         self.asks_a_schedule = False  # which every run asks again as it begins
         self.schedules_read_state = False
+        self.stream: Any = None  # where the stream is, once the numbers decide how much is drawn
         self.numbers: Any = None  # records single numbers (`tapegraph.scalars.recorder`)
 
     def __enter__(self) -> Capture:
@@ -242,11 +244,25 @@ class Capture(Recorder):
                 f"it and pass the numbers: {name}(x, tg.{op}(...))."
             )
             raise ConcretizationError(sentence(op, text))
+        if self.stream is not None:
+            attrs = {"random": RandomDraw(op, draw, dtype, by, self.stream._array)}
+            numbers, self.stream = apply(RANDOM_DRAW, (self.stream,), attrs)
+            return numbers
         leaf = self.reading(draw, dtype)
         frame = user_frame()
         leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
         leaf._attrs = {"draw": op, **by}
         return leaf
+
+    def position(self, read: Callable[[], Array]) -> Any:
+        """Return where the stream is; from here on draws are operations."""
+        if self.stream is None:
+            self.stream = self.draw("random.position", read, np.int64, {})
+        return self.stream
+
+    def move_to(self, position: Any, write: Callable[[Array], None]) -> None:
+        """Let later draws, and the stream after a run, go on from another position."""
+        self.stream = position
 
     def input(self, value: Any, name: str | None = None) -> Any:
         """Return a value as a leaf of the program, whose numbers may differ in each run."""

@@ -10,6 +10,7 @@ from weakref import ref
 
 import numpy as np
 
+from tapegraph import random
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
@@ -64,6 +65,7 @@ class Trace:
     :ivar gradients: The state whose gradient changes, each with `COMPUTED`, or with the entry of
         `Capture.gradients` for none and for zero.
     :ivar draws: Whether runs draw random numbers.
+    :ivar moves_stream: Whether the numbers decide how much runs draw.
     :ivar averages: Whether they average over processes.
     :ivar earlier: The programs that run first, if this one is the last part of a step.
     :ivar sources: By slot, a function of arguments and `read` that gives a changing leaf's value.
@@ -94,6 +96,9 @@ class Trace:
                 out = fn(*args, **kwargs)
             results = self._take_results(capture, out)
             kept = self._take_gradients(capture)
+            self.moves_stream = capture.stream is not None
+            if self.moves_stream:
+                kept.append(capture.stream)
             if self.numbers is not None and (written := capture.numbers.written()) is not None:
                 kept.append(written)
             self.recording: Recording = capture.recording([*results, *kept])
@@ -201,7 +206,8 @@ class Trace:
         """Whether a run leaves behind what the program's next run expects."""
         left = {id(node): grad for node, grad in self.gradients}
         found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
-        if self._schedules_read_state or self.averages:  # each run is to ask after the one before
+        # Each run is to ask after the one before.
+        if self._schedules_read_state or self.averages or self.moves_stream:
             return False
         return self.carried is not None and all(
             grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found
@@ -273,9 +279,13 @@ class Trace:
             else:
                 continue
             changes.append(partial(set_gradient, node, grad))
+        if self.moves_stream:
+            changes += random.moved_to(next(given))
         return changes
 
     def result(self, arrays: list[Array]) -> Any:
+        if self.moves_stream:
+            random.settle()
         left, plain = iter(arrays[: self.count]), iter(self._plain)
         numbers = iter(arrays[self.count - 1].tolist() if self._gives_numbers else ())
 

@@ -135,7 +135,8 @@ class Round(ABC):
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
         """Run ``count`` rounds and return True, or return False: then none of them counts.
 
-        A round may read rows that an earlier round, in C order, has written.
+        A round may read rows that an earlier round, in C order, has written, and write where it has
+        read itself.
         """
         return False
 
@@ -145,10 +146,12 @@ class Reverse(NamedTuple):
 
     :ivar wanted: The slots of the inputs whose gradients it gives.
     :ivar seeded: The slots that have a cotangent; an input that has one adds to it.
+    :ivar kept: The slots of results that it is given, and does not compute again.
     """
 
     wanted: tuple[int, ...]
     seeded: tuple[int, ...]
+    kept: tuple[int, ...] = ()
 
 
 class Inner(ABC):
@@ -162,7 +165,7 @@ class Inner(ABC):
     def pullback(
         self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
     ) -> AbstractContextManager[Round]:
-        """Lend the function from inputs and a cotangent per seeded slot to gradients."""
+        """Lend the function from inputs, kept results and a cotangent per seed to gradients."""
 
     @abstractmethod
     def strong_pullback(self, kind: Reverse) -> Round:

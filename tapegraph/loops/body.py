@@ -55,12 +55,14 @@ class Traced(NamedTuple):
     :ivar body: Its inputs are the consts, the function's arguments, and the draws.
     :ivar consts: The outside values that it reads: tensors, duals, examples of `vmap`.
     :ivar draws: Its draws, in order.
+    :ivar draws_on: Whether the numbers decide how much it draws, in a branch or a loop inside.
     :ivar form: The structure of the function's result, with True for all but None.
     """
 
     body: SubProgram
     consts: list[Any]
     draws: list[Draw]
+    draws_on: bool
     form: Any
 
 
@@ -75,6 +77,7 @@ class Body(Capture):
         self.level = next_tag()
         self.closed: dict[int, tuple[Any, Any]] = {}  # a leaf and its outer value, by its id
         self.draws: list[tuple[Any, Draw]] = []
+        self.draws_on = False
         self._op = op
 
     def apply(self, name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
@@ -120,9 +123,18 @@ class Body(Capture):
 
     def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
         """Return a leaf whose numbers each round draws; the stream is unchanged."""
+        if self.stream is not None:
+            return super().draw(op, draw, dtype, by)
         leaf = self.input(np.asarray(random.peeked(draw), dtype))
         self.draws.append((leaf, Draw(leaf.shape, op, draw, dtype, by)))
         return leaf
+
+    def position(self, read: Callable[[], Array]) -> Any:
+        """Return where the stream is; what drew in rounds is to be recorded as `drawing_on`."""
+        if self.stream is None:
+            self.draws_on = True
+            self.stream = self.input(read())
+        return self.stream
 
     def _is_argument(self, data: Any) -> bool:
         """Return False: a copy, as `tg.tensor` of a carry, is a read."""
@@ -203,8 +215,16 @@ def _traced(
     ]
     made = interned(SubProgram(recording, (*consts, *own)))
     form = mapped(lambda x: None if x is None else True, out)
-    found = Traced(made, read, [draw for _, draw in body.draws], form)
+    found = Traced(made, read, [draw for _, draw in body.draws], body.draws_on, form)
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
+
+
+def drawing_on(f: Callable[..., Any], position: Any, *args: Any) -> tuple[Any, Any]:
+    """Call a function, in a body, whose draws begin at a position; return where they end too."""
+    body = recorder().body
+    body.stream = position
+    out = f(*args)
+    return out, body.stream
 
 
 def loop_operand(op: str, x: Any, path: str, dtype: DType | None = None) -> Any:
@@ -235,7 +255,7 @@ def traced_without_draws(
 ) -> Traced:
     """Return a function as `traced` does, with a gradient for each input; draws raise."""
     found = traced(op, f, arguments, [Example(example(x), True) for x in given])
-    if found.draws:
+    if found.draws or found.draws_on:
         raise RuntimeError(f"{op}: the function draws random numbers. Draw them before the call.")
     return found
 

@@ -44,6 +44,7 @@ class Recorder:
     capture: Any = None
     graph: type[History] = History
     body: Any = None  # of a loop or branch (`tapegraph.loops.body`): none
+    stream: Any = None  # a position that draws begin at (`tapegraph.capture.streams`): none
     levels: tuple[Any, ...] = ()  # of `vmap` (`tapegraph.tensors.examples`): none
 
     def __init__(self, tape: Tape | None = None, flows: bool = True) -> None:
@@ -207,6 +208,14 @@ class Recorder:
         self, op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]
     ) -> Array:
         return np.asarray(draw(), dtype)
+
+    def position(self, read: Callable[[], Array]) -> Any:
+        """Return where the stream of random numbers is, as a tensor."""
+        return as_leaf(read())
+
+    def move_to(self, position: Any, write: Callable[[Array], None]) -> None:
+        """Let the stream go on from another position."""
+        write(position._array)
 
     # State
 
