@@ -8,7 +8,6 @@ from typing import Any
 
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
-from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.inner import NativeInner
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients, transposed_vjp
@@ -43,11 +42,6 @@ class Native(Engine):
 
     def tangent_rule(self, op: Op) -> Any:
         return transposed_vjp(op)
-
-    def jacobian(self, recording: Recording) -> Outcome:
-        if WATCHING.value():
-            return super().jacobian(recording)  # row by row
-        return Outcome(jacobian(recording))
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:
         return Plan(recording)

@@ -17,7 +17,8 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.choice import CLOCK
 from tapegraph.fallback.plan.codegen import TELL, telling
-from tapegraph.fallback.plan.compiler import Compiler
+from tapegraph.fallback.plan.compiler import Compiler, InNumPy
+from tapegraph.fallback.plan.looks import NaNInPlan
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.fallback.plan.segments import Rounds
 from tapegraph.numpy_warnings import quietly
@@ -54,13 +55,18 @@ class Plan:
         in_rounds: bool = False,
     ) -> None:
         keep_freed_memory()
+        self._program = recording.program
+        self._numbers = {slot: recording.values[slot] for slot in recording.program.scalars}
         self.variants: dict[str, float] = {}
         self.leaves = recording.program.fed
         values = [recording.values[slot] for slot in self.leaves]
         # How a sum is rounded depends on the order in memory; a real call takes arguments in C's.
         self._types = [(v.dtype, "C" if v.flags.c_contiguous else "K") for v in values]
         with np.errstate(all="ignore"):
-            source = (compiler or Compiler(recording)).compile()
+            try:
+                source = (compiler or Compiler(recording, looks=not in_rounds)).compile()
+            except NaNInPlan:  # here a zero does absorb
+                source = Compiler(recording).compile()
         self.source, self.nbytes = source.text, source.nbytes
         self._plain, self._body, self._names = source.plain, source.body, source.names
         self._plain_is_long = source.plain_is_long
@@ -91,12 +97,22 @@ class Plan:
         typed = zip(values, self._types, strict=True)
         arrays = [_as_array(v, dtype, order) for v, (dtype, order) in typed]
         watchers = WATCHING.value()
-        if watchers:
-            return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
         try:
+            if watchers:
+                return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
             return quietly(self._run, *arrays)  # type: ignore[no-any-return]
         except Mismatch:
             return quietly(self.in_python(), *arrays)  # type: ignore[no-any-return]
+        except NaNInPlan:
+            return quietly(self._computed, arrays)  # type: ignore[no-any-return]
+
+    def _computed(self, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Return what `run` does, without a plan."""
+        again = InNumPy(self._program)
+        again.run(self._numbers | dict(zip(self.leaves, arrays, strict=True)))
+        slots = self._program.outputs, [update.slot for update in self._program.updates]
+        outputs, updates = ([np.array(again.values[slot]) for slot in part] for part in slots)
+        return outputs, updates
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
         """Run the plan as one that tells watchers of each line, made on first use."""
