@@ -8,7 +8,6 @@ from typing import Any
 
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
-from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.inner import NativeInner
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients, transposed_vjp
@@ -34,8 +33,8 @@ class Native(Engine):
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         return gradients(recording, seeds, WATCHING.value()), False, 0.0
 
-    def differentiate(self, history: History, seeds: Sequence[Array] | None) -> Outcome:
-        if seeds is None or history.kept or _watched():
+    def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
+        if history.kept or _watched():
             return super().differentiate(history, seeds)
         return quietly(swept, history, seeds), False, 0.0  # by nodes: it needs no columns
 
@@ -44,11 +43,6 @@ class Native(Engine):
 
     def tangent_rule(self, op: Op) -> Any:
         return transposed_vjp(op)
-
-    def jacobian(self, recording: Recording) -> Outcome:
-        if WATCHING.value():
-            return super().jacobian(recording)  # row by row
-        return jacobian(recording), False, 0.0
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:
         return Plan(recording)

@@ -34,7 +34,7 @@ class NativeInner(Inner):
     @contextmanager
     def forward(self, inputs: Sequence[Any]) -> Iterator[Round]:
         def compiled() -> Plan:
-            return Plan(self._recording(inputs))
+            return Plan(self._recording(inputs), looks=False)
 
         with self._lent("forward", compiled) as plan:
             yield _PlanRound(plan, self._order)

@@ -9,7 +9,8 @@ operations: the derivative of either with respect to that variable is its transp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ from tapegraph.fallback.rules import JointVJP, Row, Rule, recorded_row
 from tapegraph.fallback.strong_zero import StrongTensor, as_tensor
 from tapegraph.fallback.sweep import Arrays, fitted
 from tapegraph.ops.elementwise import conj, real
-from tapegraph.ops.shape import alias
+from tapegraph.ops.shape import alias, stack
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import innermost
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import DEFINED, Op
 from tapegraph.recording.program import Recording
-from tapegraph.recording.record import outputs_of
+from tapegraph.recording.record import apply, outputs_of
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
@@ -64,8 +65,11 @@ class Tensors(Arrays):
     def row(self, slot: int) -> Row:
         op = self.program.ops[slot]
         rules = op.rules
-        if rules is not None and rules.recorded is None and rules.jvp is not None:
-            return transposed_jvp(rules.jvp)
+        if rules is not None and rules.recorded is None:
+            if not recorder().flows:
+                return JointVJP(partial(_on_arrays, op))
+            if rules.jvp is not None:
+                return transposed_jvp(rules.jvp)
         try:
             return recorded_row(op)
         except NotImplementedError as error:
@@ -74,6 +78,19 @@ class Tensors(Arrays):
 
     def takes_saved(self, op: Op) -> bool:
         return op.saves and op.rules is not None
+
+    def parts(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
+        rules = self.program.ops[slot].rules
+        if rules is None or rules.batch is not None or type(g) is not Batched:
+            return super().parts(slot, g)
+        return self._one_by_one(slot, g)
+
+    def _one_by_one(self, slot: int, g: Batched) -> Iterator[tuple[int, Any]]:
+        """Yield the same for a user's rule, which expects one cotangent."""
+        rows = (super(Tensors, self).parts(slot, row) for row in g.inner)
+        for same in zip(*rows, strict=True):
+            i = same[0][0]
+            yield i, Batched(stack([self.fitted(i, part) for _, part in same]), g.tag)
 
     def operand(self, slot: int) -> Any:
         node = self.recording.nodes[slot]
@@ -103,7 +120,7 @@ class StrongTensors(Tensors):
         return g if self.program.ops[slot].rules is not None else StrongTensor(g)  # of ours alone
 
     def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
-        given, found = (getattr(x, "_array", x) for x in map(as_tensor, (part, grad)))
+        given, found = (getattr(innermost(as_tensor(x)), "_array", x) for x in (part, grad))
         watcher.added(self.recording, self._by, slot, given, found, strong=True)
 
 
@@ -116,6 +133,32 @@ class TangentTensors(StrongTensors):
     def result(self, slot: int) -> Any:
         y = super().result(slot)
         return tuple(map(_strong, y)) if self.program.ops[slot].several else y
+
+
+def _on_arrays(op: Op, needs: list[bool], g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
+    """Return the gradients by a user's rule for arrays, which no gradient flows through."""
+    given = {"needs": tuple(needs), "attrs": tuple(attrs.items())}
+    found = iter(apply(_gradient_of(op), (g, y, *inputs), given))
+    return [next(found) if needed else None for needed in needs]
+
+
+@cache
+def _gradient_of(op: Op) -> Op:
+    """Return a user's rule for arrays as an operation: of the inputs that need it the gradients."""
+    rules: Any = op.rules
+
+    def forward(*given: Any, needs: tuple[bool, ...], attrs: tuple[Any, ...]) -> Any:
+        grads = rules.vjp(list(needs), *given, **dict(attrs))
+        found = zip(needs, given[2:], grads, strict=True)
+        return tuple(
+            np.zeros_like(x) if part is None else getattr(part, "dense", lambda part=part: part)()
+            for needed, x, part in found
+            if needed
+        )
+
+    name = f"gradient of {op.name}"
+    DEFINED.pop(name, None)  # of an operation that this one has replaced
+    return Op(name, forward, several=True, differentiable=(), takes_complex=True, rules=rules)
 
 
 def _strong(operand: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from tapegraph.lowering.rows.rules import (
     DRAWN,
     GUARDS,
     LOWERINGS,
-    TO_FIRST,
     MetNaN,
     NotLowered,
     Result,
@@ -30,14 +28,12 @@ from tapegraph.lowering.rows.rules import (
     graph_constant,
     known,
     reduced,
-    reordered,
-    reshaped,
     without_row,
 )
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.op import DERIVATIVES, JACOBIAN, PART, Attrs, Op, OpKind
+from tapegraph.recording.op import GRADIENT, PART, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
 from tapegraph.recording.subprogram import SubProgram, subprograms
 from tapegraph.typed import Array
@@ -52,7 +48,7 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 def check_lowers(program: Program, *, whole: bool = False) -> None:
     has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
-        if op in DERIVATIVES or not program.inputs[slot]:
+        if op is GRADIENT or not program.inputs[slot]:
             continue
         if op.name in EMITTED:
             gap = None if whole else gap_among([op], [program.attrs[slot]])
@@ -205,7 +201,7 @@ class Whole(Translator):
         self._sums: list[Any] = []
         self._guards: list[Any] = []
         self._targets = targets = {
-            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
+            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op is GRADIENT
         }
         token = GUARDS.set(self.guards())
         try:
@@ -254,29 +250,18 @@ class Whole(Translator):
         y = self.values[source]  # transposed, if need be, on the tape
         with tape.stop_recording():
             sources = [self.values.as_made(target) for target in targets]
-            if program.ops[slot] is JACOBIAN:
-                rows = _jacobian(y, sources, tape)
-                found = map(partial(self._as_recorded, y), slots, targets, rows)
-            else:
-                found = tape.gradient(
-                    y,
-                    sources,
-                    output_gradients=self.values[seed[0]] if seed else None,
-                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                )
+            found = tape.gradient(
+                y,
+                sources,
+                output_gradients=self.values[seed[0]] if seed else None,
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            )
             grads = {}
             for target, grad in zip(targets, found, strict=True):
                 self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
                 by_rows = target in self._tables
                 grads[target] = grad if by_rows else tf.convert_to_tensor(grad)
         return grads
-
-    def _as_recorded(self, y: Any, slot: int, target: int, rows: Any) -> Any:
-        """Return a Jacobian with the elements of ``y`` along its first axis."""
-        rows = reshaped(rows, (self.program.shapes[slot][0], *rows.shape[y.shape.rank :]))
-        if self.values.lies_last(target):
-            rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
-        return rows
 
     def body(self, inner: SubProgram) -> InnerTranslator:
         made = InnerTranslator(
@@ -384,20 +369,11 @@ def fed_numbers(recording: Recording) -> dict[int, tuple[Any, Array]]:
 
 def _checks(program: Program, xla: bool) -> bool:
     return any(
-        op in DERIVATIVES
+        op is GRADIENT
         or (xla and op.name == "within")
         or any(_checks(body.program, xla) for body in subprograms(attrs))
         for op, attrs in zip(program.ops, program.attrs, strict=True)
     )
-
-
-def _jacobian(y: Any, sources: list[Any], tape: Any) -> Any:
-    """Emit one sweep for all rows, or a loop if an operation has no nodes for that."""
-    how = {"unconnected_gradients": tensorflow().UnconnectedGradients.ZERO}
-    try:
-        return tape.jacobian(y, sources, **how)
-    except ValueError:
-        return tape.jacobian(y, sources, experimental_use_pfor=False, **how)
 
 
 def _complex_rule(op: Op) -> Rule:

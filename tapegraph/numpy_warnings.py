@@ -22,6 +22,7 @@ FORWARDS = (
     "tapegraph.recording.record",
     "tapegraph.recording.watchers",
     "tapegraph.arrays.strong_zeros",
+    "tapegraph.differentiation.products",
     "tapegraph.ops",
 )
 

@@ -18,7 +18,8 @@ from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.engine import EngineDeclined, Many
 from tapegraph.fallback.plan.codegen import TELL, telling
-from tapegraph.fallback.plan.compiler import Compiler
+from tapegraph.fallback.plan.compiler import Compiler, InNumPy
+from tapegraph.fallback.plan.looks import NaNInPlan
 from tapegraph.fallback.plan.many import run_many
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.numpy_warnings import quietly
@@ -48,8 +49,12 @@ class Plan:
     compile_seconds = 0.0
     note = ""
 
-    def __init__(self, recording: Recording, compiler: Compiler | None = None) -> None:
+    def __init__(
+        self, recording: Recording, compiler: Compiler | None = None, *, looks: bool = True
+    ) -> None:
         keep_freed_memory()
+        self._program = recording.program
+        self._numbers = {slot: recording.values[slot] for slot in recording.program.scalars}
         self.variants: dict[str, float] = {}
         self.leaves = recording.program.fed
         values = [recording.values[slot] for slot in self.leaves]
@@ -57,7 +62,10 @@ class Plan:
         orders = ["C" if v.flags.c_contiguous else "K" for v in values]
         self._types = [v.dtype for v in values], orders
         with np.errstate(all="ignore"):
-            source = (compiler or Compiler(recording)).compile()
+            try:
+                source = (compiler or Compiler(recording, looks=looks)).compile()
+            except NaNInPlan:  # here a zero does absorb
+                source = Compiler(recording).compile()
         self.source, self.nbytes = source.text, source.nbytes
         self._plain, self._body, self._names = source.plain, source.body, source.names
         self._plain_is_long = source.plain_is_long
@@ -68,7 +76,6 @@ class Plan:
         linecache.cache[file] = (len(self.source), None, lines, file)
         finalize(self, linecache.cache.pop, file, None)
         self.rounds = source.segments.rounds(source.leaves, source.results)
-        self._program = recording.program
         self._is_dense = all(isinstance(v.value, _ARRAYS) for v in source.results)
         self._watched_plan: tuple[Callable[..., Any], dict[str, Any]] | None = None
 
@@ -87,12 +94,22 @@ class Plan:
         """Return the outputs, and the new values of the state that changes."""
         arrays = list(map(_as_array, values, *self._types))
         watchers = WATCHING.value()
-        if watchers:
-            return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
         try:
+            if watchers:
+                return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
             return quietly(self._run, *arrays)  # type: ignore[no-any-return]
         except Mismatch:
             return quietly(self.in_python(), *arrays)  # type: ignore[no-any-return]
+        except NaNInPlan:
+            return quietly(self._computed, arrays)  # type: ignore[no-any-return]
+
+    def _computed(self, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
+        """Return what `run` does, without a plan."""
+        again = InNumPy(self._program)
+        again.run(self._numbers | dict(zip(self.leaves, arrays, strict=True)))
+        slots = self._program.outputs, [update.slot for update in self._program.updates]
+        outputs, updates = ([np.array(again.values[slot]) for slot in part] for part in slots)
+        return outputs, updates
 
     def run_many(self, values: list[Any], runs: int, many: Many) -> tuple[list[Any], list[Any]]:
         """Run it so many times; return the outputs, and the state after the last.

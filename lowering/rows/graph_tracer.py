@@ -32,6 +32,8 @@ _PREDICATES = {
     np.bitwise_and: "LogicalAnd",
     np.bitwise_or: "LogicalOr",
     np.invert: "LogicalNot",
+    np.logical_or: "LogicalOr",
+    np.logical_not: "LogicalNot",
     np.isnan: "IsNan",
     np.isinf: "IsInf",
     np.isfinite: "IsFinite",

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.recording.op import DERIVATIVES, Attrs, Op
+from tapegraph.recording.op import GRADIENT, Attrs, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.subprogram import subprograms
 
@@ -111,7 +111,7 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):
             inner = body.program
-            if any(map(DERIVATIVES.__contains__, inner.ops)):
+            if GRADIENT in inner.ops:
                 return f"{op.name} takes gradients inside, which a plain backward does natively"
             gap = gap_among(inner.ops, inner.attrs)
             if gap:

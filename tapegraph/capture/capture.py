@@ -368,15 +368,15 @@ class Capture(Recorder):
     # Gradients, which a program has of leaves alone
 
     def derivatives(
-        self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()
+        self, history: History, arrays: Sequence[Any], seed: Sequence[Any]
     ) -> list[Any]:
-        """Return derivatives of the one result as entries of the program."""
+        """Return gradients of the one result as entries of the program."""
         (y,), program = history.ys, history.recording.program
         # Engines end a backward at its target. Its y distinguishes it from others.
         apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
         root = self._alias(y)
         return [
-            self._derivative(op, array, (self._alias(y) if apart else root, x, *seed))
+            self._derivative(array, (self._alias(y) if apart else root, x, *seed))
             for x, array in zip(history.wanted, arrays, strict=True)
         ]
 
@@ -384,9 +384,9 @@ class Capture(Recorder):
         array = y._array.copy("K") if is_leaf(y) else y._array.view()
         return self.result(OPS["reshape"], array, (y,), {"shape": array.shape})
 
-    def _derivative(self, op: Op, array: Any, inputs: tuple[Any, ...]) -> Any:
+    def _derivative(self, array: Any, inputs: tuple[Any, ...]) -> Any:
         self._ends.add(id(inputs[1]))  # a version is an entry there, to differentiate by
-        entry = self.result(op, dense_copy(array), inputs)
+        entry = self.result(GRADIENT, dense_copy(array), inputs)
         entry._requires_grad = False
         return entry
 
@@ -394,7 +394,7 @@ class Capture(Recorder):
         (y,) = history.ys
         given = () if seed is None else (seed if isinstance(seed, Node) else as_leaf(own(seed)),)
         for node, grad in zip(history.wanted, grads, strict=True):
-            entry = self._derivative(GRADIENT, grad, (y, node, *given))
+            entry = self._derivative(grad, (y, node, *given))
             leaf = self.leaf_of(node)
             held = self.added_up(leaf)
             with no_grad():

@@ -14,7 +14,7 @@ from typing import Any
 
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.trace import Trace
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, INPUT, NO_ATTRS, SCALAR
+from tapegraph.recording.op import ALL_REDUCE, GRADIENT, INPUT, NO_ATTRS, SCALAR
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.typed import Array, Xla
 
@@ -114,7 +114,7 @@ def _cuts(program: Program) -> list[int]:
 def _differentiated(program: Program, slots: set[int]) -> set[int]:
     """Return the values computed at these slots that gradients flow through."""
     found: set[int] = set()
-    for key in {program.backward_of(slot) for slot in slots if program.ops[slot] in DERIVATIVES}:
+    for key in {program.backward_of(slot) for slot in slots if program.ops[slot] is GRADIENT}:
         targets = {program.inputs[slot][1] for slot in program.gradients_of(key)}
         inputs = [() if slot in targets else read for slot, read in enumerate(program.inputs)]
         flows = between(program, key[:1], targets, inputs)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -10,11 +12,12 @@ import numpy as np
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines import registry
+from tapegraph.engines.backend import LAST
+from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
-from tapegraph.recording.op import GRADIENT, JACOBIAN
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
 from tapegraph.typed import Array, ArrayLike, Tensor
 
@@ -68,6 +71,9 @@ def gradients(
             )
             raise RuntimeError(sentence("gradients", text))
     return tuple(found)
+
+
+_MANY = "many cotangents at once, as the rows of a Jacobian, are swept natively"
 
 
 class Region:
@@ -146,7 +152,7 @@ class Region:
             seed = [s for s in given if s is not None]
             # Both operands of a + b receive the same array; each result must be its own.
             own = list(map(dense_copy, grads))
-            found = recorder().derivatives(GRADIENT, history, own, seed)
+            found = recorder().derivatives(history, own, seed)
         return self._by_target(found)
 
     def arrays(self) -> list[Array]:
@@ -161,16 +167,21 @@ class Region:
         """Return the gradients of the one result for a seed of many examples (`tg.vmap`)."""
         if self._history is None or not self.wanted:
             return self._by_target([])
-        native = registry.engine(registry.NATIVE)
+        start = CLOCK.now()
         with Scope(RECORDING, record):
-            return self._by_target(native.recorded(self._history.recording, [seed]))
+            found = registry.engine(registry.NATIVE).recorded(self._history.recording, [seed])
+        if not record:
+            seconds = CLOCK.now() - start
+            LAST.set((registry.NATIVE, _MANY, len(self._history), False, 0.0, seconds))
+        return self._by_target(found)
 
-    def jacobian(self) -> list[Any]:
-        """Return the Jacobian for each target, output axes first, as arrays or captured entries."""
-        if self._history is None or not self.wanted:
-            return self._by_target([])
-        blocks = differentiate(self._history, None)
-        return self._by_target(recorder().derivatives(JACOBIAN, self._history, blocks))
+    @property
+    def widest(self) -> int:
+        """The number of elements of the largest cotangent of a backward."""
+        if self._history is None:
+            return 1
+        program = self._history.recording.program
+        return max(map(math.prod, compress(program.shapes, program.needs)), default=1) or 1
 
     @property
     def recording(self) -> Any:

@@ -176,7 +176,7 @@ def _of_program(program: Program) -> Sketch:
     for slot, op in enumerate(program.ops):
         inputs = program.inputs[slot]
         vertex = Vertex("operation" if inputs else _KINDS.get(op, "constant"), op.name, inputs)
-        if op in ops.DERIVATIVES:
+        if op is ops.GRADIENT:
             vertex.kind, vertex.source = "gradient", inputs[1]
             vertex.inputs = program.backward_of(slot)
         vertex.shape, vertex.dtype = program.shapes[slot], str(program.dtypes[slot])

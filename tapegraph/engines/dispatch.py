@@ -6,29 +6,24 @@ from tapegraph.arrays.buffers import own
 from tapegraph.engines import auto, choice, registry
 from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.choice import ASKED, CLOCK, LOOKED_AT, NATIVELY, Decision, Way
-from tapegraph.engines.fallback_policy import Failure, account
+from tapegraph.engines.fallback_policy import account
 from tapegraph.engines.registry import AUTO, NATIVE
 from tapegraph.recording.linearize import History
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, is_watched
 from tapegraph.typed import Array
 
-_ROWS = Decision(NATIVELY, Failure("auto: it takes the rows of a Jacobian at once"))
 
-
-def differentiate(history: History, seeds: list[Array] | None) -> list[Array]:
+def differentiate(history: History, seeds: list[Array]) -> list[Array]:
     """Return the gradients with respect to a history's targets, and report which engine ran.
 
     Inside a capture the native engine runs, without a report: an engine is chosen for the program.
 
-    :param seeds: A cotangent per result; None for the Jacobian of the one result, whose elements
-        come first. `auto` leaves that to the native engine, which has many rows in one sweep.
+    :param seeds: A cotangent per result.
     """
     backend, captured = get_backend(), recorder().capture is not None
     if captured or backend == NATIVE:
         decision = ASKED
-    elif backend == AUTO and seeds is None:
-        decision = _ROWS
     elif backend == AUTO:
         known = auto.BACKWARDS
         decision = known.decision if choice.PROCESS.spent < known.until else auto.decide(history)
@@ -46,7 +41,7 @@ def differentiate(history: History, seeds: list[Array] | None) -> list[Array]:
                     engine.prepare(history)
                     preparing = CLOCK.now() - start
                 # An engine may keep a seed; one that is borrowed is read-only.
-                seeds = seeds and [s if s.flags.writeable else own(s) for s in seeds]
+                seeds = [s if s.flags.writeable else own(s) for s in seeds]
             grads, cached, compiling = engine.differentiate(history, seeds)
             break
         except Exception as error:

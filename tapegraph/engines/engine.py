@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-
-from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
@@ -188,13 +184,8 @@ class Engine(ABC):
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         """Return the wanted gradients, given a cotangent per output; or raise EngineDeclined."""
 
-    def differentiate(self, history: History, seeds: Sequence[Array] | None) -> Outcome:
-        """Return gradients for a history's targets, given a cotangent per result, or decline.
-
-        Without seeds return the `jacobian`.
-        """
-        if seeds is None:
-            return self.jacobian(history.recording)
+    def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
+        """Return gradients for a history's targets, given a cotangent per result, or decline."""
         return self.run(history.recording, seeds)
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
@@ -204,22 +195,6 @@ class Engine(ABC):
     def tangent_rule(self, op: Op) -> Callable[..., Any]:
         """Return an operation's tangent rule, from its gradient rule, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} records no tangents")
-
-    def jacobian(self, recording: Recording) -> Outcome:
-        """Return the Jacobian for each wanted slot, output axes first, or raise EngineDeclined."""
-        program = recording.program
-        (output,) = program.outputs
-        lengths, dtype = program.shapes[output], program.dtypes[output]
-        size = math.prod(lengths)
-        found = [np.empty((size, *program.shapes[i]), program.dtypes[i]) for i in program.wanted]
-        compiling = 0.0
-        for place in range(size):
-            seed = np.eye(1, size, place, dtype).reshape(lengths)
-            grads, _, seconds = self.run(recording, [seed])
-            compiling += seconds
-            for jacobian, grad in zip(found, grads, strict=True):
-                jacobian[place] = dense_copy(grad)
-        return found, False, compiling
 
     def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
         """Return an operation's result by the engine's kernels, or None if NumPy is to compute."""

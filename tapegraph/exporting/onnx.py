@@ -374,6 +374,20 @@ def _layer_norm(out: Wire, x: Wire, *affine: Wire, eps: float) -> Wire:
     return centred / (variance + eps).node("Sqrt") * gamma + beta
 
 
+def _mul_strong(out: Wire, a: Wire, b: Wire, *, absorbs: tuple[bool, bool]) -> Wire:
+    zero, product = a.like(0.0), a * b
+    for x, strong in zip((a, b), absorbs, strict=True):
+        product = x.equal(zero).where(zero, product) if strong else product
+    return product
+
+
+def _div_strong(out: Wire, a: Wire, b: Wire, *, absorbs: tuple[bool, bool]) -> Wire:
+    zero, quotient = a.like(0.0), a / b
+    if absorbs[0]:
+        quotient = a.equal(zero).where(zero, quotient)
+    return ((b - b).is_nan() & ~b.is_nan()).where(zero, quotient) if absorbs[1] else quotient
+
+
 # Those that are one node, of the same name or another; and formulas, by their names.
 _SAME = (
     "add sub mul div pow neg sin cos tan sinh cosh exp log sqrt tanh sigmoid relu abs sign "
@@ -385,11 +399,12 @@ _OTHER = (
     "matmul=MatMul batch_matmul=MatMul"
 )
 _FORMULAS = _gelu, _log1p, _logaddexp, _mod, _floor_divide, _round, _norm, _einsum, _layer_norm
+_STRONG = _mul_strong, _div_strong
 _MOVES = _getitem, _index, _within, _argsort, _roll
 ROWS: dict[str, Rule] = {
     **{op: _one(op.capitalize()) for op in _SAME.split()},
     **{op: _one(kind) for op, kind in (pair.split("=") for pair in _OTHER.split())},
-    **{rule.__name__[1:]: rule for rule in (*_FORMULAS, *_MOVES)},
+    **{rule.__name__[1:]: rule for rule in (*_FORMULAS, *_STRONG, *_MOVES)},
     **{f"logical_{kind.lower()}": _truths(kind) for kind in ("And", "Or", "Xor", "Not")},
     **{op: _whole(kind) for op, kind in (("floor", "Floor"), ("ceil", "Ceil"), ("rint", "Round"))},
     "silu": lambda out, x: x * x.node("Sigmoid"),

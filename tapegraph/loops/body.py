@@ -22,7 +22,7 @@ from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
-from tapegraph.recording.op import DEFINED, JACOBIAN, OPS, PART, Attrs, Op
+from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
@@ -33,7 +33,6 @@ from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.transforms.jacobian import jacobian
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp
 from tapegraph.typed import Array, DType
@@ -316,13 +315,10 @@ class Replay(Interpreter):
             return self._again(dict(zip(targets, points, strict=True)), y)
 
         points = [self.values[i] for i in targets]
-        if program.ops[slot] is JACOBIAN:
-            found = jacobian(f, tuple(range(len(points))))(*points)
-        else:
-            value, pullback = vjp(f, *points)
-            ones = as_leaf(np.ones(value.shape, value.dtype))
-            grads = pullback(self.values[seed[0]] if seed else ones)
-            found = grads if len(points) > 1 else (grads,)
+        value, pullback = vjp(f, *points)
+        ones = as_leaf(np.ones(value.shape, value.dtype))
+        grads = pullback(self.values[seed[0]] if seed else ones)
+        found = grads if len(points) > 1 else (grads,)
         return dict(zip(targets, found, strict=True))
 
     def _again(self, targets: dict[int, Any], end: int) -> Any:

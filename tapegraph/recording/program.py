@@ -18,7 +18,7 @@ from tapegraph import markup
 from tapegraph.errors import line_of
 from tapegraph.escapes import escaped
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import DERIVATIVES, PART, SCALAR, Attrs, Op
+from tapegraph.recording.op import GRADIENT, PART, SCALAR, Attrs, Op
 from tapegraph.recording.values import value_of
 from tapegraph.typed import Array
 
@@ -158,7 +158,7 @@ class Program:
         return [
             slot
             for slot, op in enumerate(self.ops)
-            if op in DERIVATIVES and self.backward_of(slot) == backward
+            if op is GRADIENT and self.backward_of(slot) == backward
         ]
 
 

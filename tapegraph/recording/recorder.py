@@ -248,9 +248,9 @@ class Recorder:
     # Gradients
 
     def derivatives(
-        self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()
+        self, history: History, arrays: Sequence[Any], seed: Sequence[Any]
     ) -> list[Any]:
-        """Return an engine's derivatives as tensors."""
+        """Return gradients by what is wanted, given by an engine, as tensors."""
         return list(map(as_leaf, arrays))
 
     def add_gradients(self, history: History, grads: Sequence[Any], seed: Any) -> None:

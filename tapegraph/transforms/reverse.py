@@ -37,6 +37,9 @@ from tapegraph.transforms.levels import (
 )
 from tapegraph.typed import Array, Derivative, P, Pytree
 
+# How many numbers the largest cotangents of a block of rows may hold: two megabytes, of float64.
+BLOCK = 1 << 18
+
 
 class Pullback:
     """Maps the cotangent of a result ``out`` to those of a level's leaves, the ``targets``."""
@@ -96,22 +99,27 @@ class Pullback:
         return list(map(elementwise.conj, self(ones)))
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian for each leaf: the result's shape, then the leaf's."""
+        """Return the Jacobian for each leaf: the result's shape, then the leaf's.
+
+        It is `vmap` of the pullback over a basis, of which blocks run at a time where nothing is
+        recorded.
+        """
         out = self._out
-        if type(out) is Tensor and not self._records():
-            found = self._region.jacobian()
-            return [
-                as_leaf(np.zeros((*out.shape, *x.shape), x.dtype))
-                if block is None
-                else shape.reshape(block, (*out.shape, *x.shape))
-                for block, x in zip(found, self._targets, strict=True)
-            ]
         dtype = out.dtype if out.dtype.kind in "fc" else np.dtype(np.float64)
-        units = np.eye(out.size, dtype=dtype).reshape(out.size, *out.shape)
-        level = Level(next_tag(), out.size, "same")
-        with entered(level):
-            grads = self._rows(as_leaf(units), level)
-        return [shape.reshape(x, (*out.shape, *x.shape[1:])) for x in grads]
+        step = out.size
+        if type(out) is Tensor and not self._records() and not recorder().capture:
+            step = BLOCK // self._region.widest or 1
+        blocks = []
+        for start in range(0, max(out.size, 1), max(step, 1)):
+            size = min(step, out.size - start)
+            level = Level(next_tag(), size, "same")
+            units = np.eye(size, out.size, start, dtype).reshape(size, *out.shape)
+            with entered(level):
+                blocks.append(self._rows(as_leaf(units), level))
+        found = (
+            rows[0] if len(rows) == 1 else shape.concat(rows) for rows in zip(*blocks, strict=True)
+        )
+        return [shape.reshape(x, (*out.shape, *x.shape[1:])) for x in found]
 
     def _rows(self, seeds: Any, level: Level) -> list[Any]:
         """Return the cotangents of each leaf for many cotangents along a first axis."""

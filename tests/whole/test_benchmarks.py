@@ -260,7 +260,8 @@ def test_a_process_that_ends_is_an_error_with_its_status():
 
 
 def test_every_operation_has_a_row_or_is_listed_without_counterpart():
-    assert {row.op for row in ROWS} == set(OPS)
+    # A product with strong zeros has no public function; its time is that of the plain one.
+    assert {row.op for row in ROWS} == {name for name, op in OPS.items() if op.plain is None}
     for row in ROWS:
         assert callable(row.theirs) or row.theirs, row.label
     assert len({row.label for row in ROWS}) == len(ROWS)
