@@ -81,15 +81,15 @@ def swept(history: History, seeds: Sequence[Array]) -> list[Array]:
         op = node._op
         inputs = node._inputs
         attrs = node._attrs
-        if op is PART:
-            (whole,), index = inputs, attrs["output"]
-            outputs = cotangents.setdefault(whole, [None] * len(whole.dtype))
-            outputs[index] = g if outputs[index] is None else outputs[index] + g
-            continue
         y = node if node._array is None else node._array
         try:
             row: Any = VJPS[op.name]
         except KeyError:
+            if op is PART:
+                (whole,), index = inputs, attrs["output"]
+                outputs = cotangents.setdefault(whole, [None] * len(whole.dtype))
+                outputs[index] = g if outputs[index] is None else outputs[index] + g
+                continue
             row = own_row(op, node)
         if len(inputs) == 1 and type(row) is not JointVJP and not op.saves:  # it needs the gradient
             (x,) = inputs

@@ -34,7 +34,8 @@ check = ENGINE.check
 
 def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
     """Return the gradients of a program's outputs, given a cotangent each, by the wanted slots."""
-    return ENGINE.run(recording, seeds).grads
+    grads, _, _ = ENGINE.run(recording, seeds)
+    return grads
 
 
 def __getattr__(name: str) -> Any:
