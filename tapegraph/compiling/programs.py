@@ -303,12 +303,12 @@ class Programs:
 
     def _most_in_memory(self, way: Way) -> int:
         """Return how many runs may be made at once within memory."""
-        trace, program, most = self._trace, self._trace.recording.program, _MOST_BYTES
-        held = [*trace.sources, *program.outputs[: trace.count]]
-        if way.engine == registry.NATIVE:
-            most = _MOST_BYTES_NATIVELY
-            held = [slot for slot in held if slot not in trace.arguments]  # which the caller holds
-        size = sum(math.prod(program.shapes[i]) * program.dtypes[i].itemsize for i in held)
+        program = self._trace.recording.program
+        size = sum(
+            math.prod(program.shapes[slot]) * program.dtypes[slot].itemsize
+            for slot in (*self._trace.sources, *program.outputs[: self._trace.count])
+        )
+        most = _MOST_BYTES_NATIVELY if way.engine == registry.NATIVE else _MOST_BYTES
         return max(1, most // max(size, 1))
 
     # Engines
