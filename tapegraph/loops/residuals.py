@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tapegraph.recording.op import DERIVATIVES, OpKind
+from tapegraph.recording.op import GRADIENT, OpKind
 from tapegraph.recording.subprogram import SubProgram, interned
 
 # Those that are computed again as soon as they are read from memory.
@@ -40,7 +40,7 @@ def _kept(body: SubProgram, consts: int) -> tuple[int, ...]:
     What is the same in every round is none of them.
     """
     program = body.program
-    if any(op in DERIVATIVES for op in program.ops):
+    if GRADIENT in program.ops:
         return ()
     read = _read(body)
     differs, dear = set(body.inputs[consts:]), list[bool]()
