@@ -63,6 +63,7 @@ from tapegraph.optim import (
     clip_grad_value,
 )
 from tapegraph.other_names import missing as _missing
+from tapegraph.recording.default_dtype import get_default_dtype, set_default_dtype
 from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
@@ -148,6 +149,7 @@ __all__ = [
     "fft",
     "function",
     "get_backend",
+    "get_default_dtype",
     "get_forward",
     "grad",
     "gradients",
@@ -170,6 +172,7 @@ __all__ = [
     "ravel_pytree",
     "save",
     "set_backend",
+    "set_default_dtype",
     "set_forward",
     "softplus",
     "special",
@@ -198,7 +201,7 @@ __all__ += _reduce.__all__
 __all__ += _shape.__all__
 
 
-# What not every program needs, and the module that has it.
+# Names that not every program needs, and their modules.
 _LATER = {
     "Drawing": "drawing.picture",
     "anomaly": "seeing.anomaly",

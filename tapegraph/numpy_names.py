@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.ops.shape import stack
+from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
 from tapegraph.tensors.array_methods import ArrayMethods
@@ -56,7 +57,8 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: npt.DTypeLike | None = 
     array([[1., 0.],
            [0., 1.]])
     """
-    return cast("Tensor", as_leaf(np.eye(N, M, k, np.float64 if dtype is None else dtype)))
+    kind = get_default_dtype() if dtype is None else dtype
+    return cast("Tensor", as_leaf(np.eye(N, M, k, kind)))
 
 
 def complex(real: Any, imag: Any) -> Any:

@@ -85,7 +85,7 @@ ON_TENSORS = {
     "view_as": "x.reshape(y.shape)",
     "zero_": _IN_PLACE,
 }
-_ARRAY = "tg.param(array) for what is learned, tg.tensor(array) for a constant"
+_ARRAY = "tg.param(array) for a parameter, tg.tensor(array) for a constant"
 _HALF = 'float32 parameters, and x.astype("float16") to round: nothing computes in half precision'
 _LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
 _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
@@ -120,7 +120,7 @@ AT_THE_TOP = {
     "device_put": _HERE,
     "devices": _HERE,
     "draw_dot": "tg.draw(result)",
-    "embedding": "tg.gather(table, indices), whose gradient is kept by rows",
+    "embedding": "tg.gather(table, indices), whose gradient is row-sparse",
     "enable_grad": "code outside tg.no_grad()",
     "eval_shape": "f(x).shape",
     "flatten": "tg.ravel",
@@ -182,10 +182,10 @@ class Elsewhere:
     def __init__(self, name: str, ours: str) -> None:
         self._name = name
         self._ours = ours
-        self.__doc__ = None  # pages of the API leave out what has none
+        self.__doc__ = None  # pages of the API omit names without one
 
     def __get__(self, x: Any, owner: type) -> NoReturn:
-        text = _told(owner.__name__, self._name, self._ours)
+        text = _hint(owner.__name__, self._name, self._ours)
         raise AttributeError(text, name=self._name, obj=x)
 
 
@@ -207,17 +207,16 @@ def missing(name: str, numpys: str = "") -> AttributeError:
     ours = AT_THE_TOP.get(name) or numpys
     if not ours:
         return AttributeError(f"module 'tapegraph' has no attribute {name!r}")
-    return AttributeError(_told("tapegraph", name, ours))
+    return AttributeError(_hint("tapegraph", name, ours))
 
 
-def _told(where: str, name: str, ours: str) -> str:
+def _hint(where: str, name: str, ours: str) -> str:
     received, fix = f"{name!r}, a name of another library's", f"Did you mean {ours}?"
     return message(where, received, f"an attribute of {where}", fix)
 
 
 def missing_at_random(name: str) -> AttributeError:
-    """Return the error of a name that is not in ``tapegraph.random``."""
     ours = AT_RANDOM.get(name)
     if ours is None:
         return AttributeError(f"module 'tapegraph.random' has no attribute {name!r}")
-    return AttributeError(_told("tapegraph.random", name, ours))
+    return AttributeError(_hint("tapegraph.random", name, ours))

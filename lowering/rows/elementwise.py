@@ -45,6 +45,20 @@ def _gelu(out: Any, x: Any) -> Any:
     return own_gradient(lowered, x)
 
 
+def _mul_strong(out: Any, a: Any, b: Any, *, absorbs: tuple[bool, bool]) -> Any:
+    if not absorbs[0]:
+        return raw.MulNoNan(x=a, y=b)
+    product = raw.MulNoNan(x=b, y=a)
+    return selected(b == 0.0, 0.0, product) if absorbs[1] else product
+
+
+def _div_strong(out: Any, a: Any, b: Any, *, absorbs: tuple[bool, bool]) -> Any:
+    quotient = raw.RealDiv(x=a, y=b)
+    if absorbs[0]:
+        quotient = selected(a == 0.0, 0.0, quotient)
+    return selected(raw.IsInf(x=b), 0.0, quotient) if absorbs[1] else quotient
+
+
 def _exp2(out: Any, x: Any) -> Any:
     """Emit ``2**x`` exactly for integers, by exponent bits; TensorFlow's node calls C's power."""
     least, most, digits, integer = _EXPONENTS[x.dtype.size]
@@ -231,10 +245,7 @@ def _pow(out: Any, a: Any, b: Any) -> Any:
 
 
 def _choice(compute: Callable[..., Any]) -> Rule:
-    """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves.
-
-    TensorFlow's own gives one operand all; the gradient by slopes takes half as long again.
-    """
+    """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves."""
 
     def gradient(g: Any, y: Any, a: Any, b: Any) -> list[Any]:
         same = (raw.Equal(x=x, y=y, incompatible_shape_error=True) for x in (a, b))
@@ -317,7 +328,7 @@ def _xor(out: Any, a: Any, b: Any) -> Any:
 
 
 def _by_a_number(recording: Recording, slot: int) -> bool:
-    # What an array divides, XLA divides by products of it, which overflow.
+    # XLA divides by products of the divisor, which overflow.
     below = recording.program.inputs[slot][1]
     number = recording.values[below] if below in recording.program.scalars else 0.0
     return bool(2.0**-32 < abs(number) < 2.0**32)
@@ -339,6 +350,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), xla=True, complex=True),
     # XLA turns the gradient with respect to b, a / b / b, into a / (b * b), which overflows.
     "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), xla=_by_a_number, complex=True),
+    "mul_strong": Row(by_slopes("mul_strong", _mul_strong), xla=True),
+    "div_strong": Row(by_slopes("div_strong", _div_strong)),
     "pow": Row(_pow, xla=_is_a_product, complex=True, whole=_square_or_power),
     "neg": Row(lambda out, x: raw.Neg(x=x), xla=True, complex=True),
     "sin": Row(lambda out, x: raw.Sin(x=x), xla=True, complex=True),

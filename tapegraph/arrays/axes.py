@@ -11,7 +11,6 @@ from tapegraph.errors import kind_of, message
 
 
 def one_axis(op: str, axis: Any, ndim: int) -> int:
-    """Return ``axis`` as an integer in ``range(ndim)``."""
     try:
         number = operator.index(axis)
     except TypeError:

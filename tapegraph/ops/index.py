@@ -283,11 +283,13 @@ def _framed(x: DuckArray, widths: Array, fills: Array) -> DuckArray:
     for axis, width in enumerate(widths.tolist()):
         if width == [0, 0]:
             continue
-        borders = []
-        for count, fill in zip(width, fills[axis], strict=True):
-            lengths = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-            borders.append(watched("pad", np.full, lengths, fill, x.dtype))
-        x = concat([borders[0], x, borders[1]], axis)
+        before, after = (
+            [watched("pad", np.full, (*x.shape[:axis], count, *x.shape[axis + 1 :]), fill, x.dtype)]
+            if count
+            else []
+            for count, fill in zip(width, fills[axis], strict=True)
+        )
+        x = concat([*before, x, *after], axis)
     return x
 
 
@@ -429,7 +431,6 @@ def insert(
 
 
 def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return the index of the block of ``size`` elements that starts at ``begin``."""
     return tuple(slice(b, b + n) for b, n in zip(begin.tolist(), size, strict=True))
 
 

@@ -80,7 +80,6 @@ __all__ = [
 
 
 def stacked_rows(x: Array) -> Array:
-    """View a stack of matrices as one matrix with all their rows."""
     return x.reshape(-1, x.shape[-1])
 
 
@@ -654,23 +653,18 @@ def solved(a: Array, b: Array) -> DuckArray:
 
 
 def equal_pairs(values: Array) -> Array:
-    """Return which eigenvalues or singular values, (..., n, n), are equal except for rounding.
-
-    Their vectors are any basis of one space: those have no derivative.
-    """
+    """Return which eigenvalues or singular values are equal except for rounding, (..., n, n)."""
     gaps = np.abs(values[..., None, :] - values[..., :, None])
     equal: Array = gaps <= _rounding(values)[..., None]
     return equal & ~np.eye(values.shape[-1], dtype=bool)
 
 
 def zeros_among(values: Array) -> Array:
-    """Return which singular values are zero except for rounding."""
     zeros: Array = values <= _rounding(values)
     return zeros
 
 
 def _rounding(values: Array) -> Array:
-    """Return the rounding error of a matrix's values, (..., 1)."""
     largest = np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
     bound: Array = largest * (np.finfo(values.dtype).eps * values.shape[-1])
     return bound
@@ -804,7 +798,8 @@ def lstsq(
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
     Gradients flow through all but the rank, an int, if the rank does not change. In
-    `tg.vmap` it is a tensor where matrices differ in rank, and then no example has residuals.
+    `tg.vmap` it is a tensor where matrices differ in rank, and then no example has residuals. In
+    `tg.compile` it is a tensor, and residuals are NaN where it is below the number of columns.
 
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank
@@ -822,17 +817,20 @@ def lstsq(
     solution = _decomposed(LSTSQ, x, "finite numbers", right, rcond=limit)
     solution = _reshaped(solution, (n, *y.shape[1:]))
     s = svdvals(x)
-    recorder().read(innermost(s), "lstsq", "Write tg.linalg.pinv(a) @ b, which asks for no rank.")
-    sizes = peek(s)  # of all examples, inside `tg.vmap`
-    ranks = (sizes > limit * sizes.max(-1, keepdims=True, initial=0.0)).sum(-1)
-    rank: Any = int(ranks.min(initial=min(m, n)))
-    if rank < n or m <= n:
-        residuals = as_leaf(np.empty(0, solution.dtype))
+    rank: Any = reduce.sum(s > limit * reduce.max(s)) if s.size else 0
+    ranks = np.asarray(peek(rank))  # of all examples, inside `tg.vmap`
+    captured = recorder().records(innermost(s))
+    if captured:
+        lowest = n
     else:
-        missed = reduce.squared(matmul(x, solution) - y)
-        residuals = reduce.sum(missed, axis=0, keepdims=y.ndim == 1)
-    if (ranks != rank).any():
-        rank = reduce.sum(s > limit * reduce.max(s))
+        lowest = int(ranks.min(initial=min(m, n)))
+        rank = rank if (ranks != lowest).any() else lowest
+    if lowest < n or m <= n:
+        return solution, as_leaf(np.empty(0, solution.dtype)), rank, s
+    missed = reduce.squared(matmul(x, solution) - y)
+    residuals = reduce.sum(missed, axis=0, keepdims=y.ndim == 1)
+    if captured:
+        residuals = where(rank == n, residuals, math.nan)
     return solution, residuals, rank, s
 
 
@@ -1131,7 +1129,7 @@ def _matrix_norm(
     return shape.reshape(out, reduce.kept_shape(x.shape, (rows, columns)))
 
 
-# What goes in
+# Inputs
 
 
 def _matrices(op: str, x: DuckArray) -> DuckArray:

@@ -75,7 +75,7 @@ __all__ = [
     "var",
 ]
 
-# NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
+# ndarray.sum would warn at a line of NumPy's. (NumPy's types know no keepdims that varies.)
 add_up: Any = np.add.reduce
 
 
@@ -101,7 +101,6 @@ def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> DuckArray:
 
 
 def softmax_of(x: Array, axis: int) -> Array:
-    """Return the softmax of an array along one axis, with the maximum subtracted."""
     shifted: Array = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
     shifted = np.exp(shifted, out=shifted)
     shifted /= shifted.sum(axis=axis, keepdims=True)
@@ -194,7 +193,7 @@ CUMSUM = Op("cumsum", np.add.accumulate, kind=OpKind.ALONG, takes_complex=True)
 CUMPROD = Op("cumprod", np.multiply.accumulate, kind=OpKind.ALONG, takes_complex=True)
 
 
-# What NumPy's reductions take beside axes
+# Arguments of NumPy's reductions besides axes
 
 
 def _mask(op: str, x: DuckArray, where: DuckArray) -> DuckArray:
@@ -220,7 +219,6 @@ def _how_many(
 
 
 def _start(op: str, initial: DuckArray, result: DuckArray) -> DuckArray:
-    """Return the start of a reduction: one number, in the dtype of its result."""
     number = tensor_like(op, initial, "initial")
     if number.ndim:
         raise ValueError(message(op, f"'initial' of shape {number.shape}", "one number"))
@@ -236,7 +234,6 @@ def _operand(op: str, a: DuckArray, axis: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def last_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the permutation that puts some axes last and leaves the others in order."""
     return (*(a for a in range(ndim) if a not in axes), *axes)
 
 
@@ -248,7 +245,6 @@ def merged(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
 
 
 def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape with some axes reduced to length 1."""
     return tuple(1 if a in axes else n for a, n in enumerate(shape))
 
 
@@ -319,7 +315,7 @@ def _extreme(
         further = maximum if op is MAX else minimum
         return further(start, apply(op, (x,), attrs))
     if where is not None:
-        fix = f"NumPy's {op.name} needs it for rows of which nothing is taken."
+        fix = f"NumPy's {op.name} needs it for rows without selected elements."
         raise ValueError(message(op.name, "where= without initial=", "initial= as well", fix))
     if not _count(x.shape, axes) and all(kept_shape(x.shape, axes)):
         expected = "at least one element along the axes to search"
@@ -732,7 +728,7 @@ def _aligned(w: DuckArray, shape: tuple[int, ...], axis: Any) -> DuckArray:
     received = f"weights of shape {w.shape} for shape {shape}"
     if axis is None:
         fix = "Name the weighted axes by axis=."
-        raise TypeError(message("average", received, "equal shapes where no axis is given", fix))
+        raise TypeError(message("average", received, "equal shapes without axis=", fix))
     axes = ordered_axes("average", "axis", axis, len(shape))
     lengths = tuple(shape[a] for a in axes)
     if w.shape != lengths:
@@ -931,7 +927,7 @@ def _edge(value: DuckArray, argument: str, x: DuckArray, axis: int) -> DuckArray
     if edge.ndim == 0:
         return mul(edge, np.ones(slab, edge.dtype))
     if edge.ndim != x.ndim or kept_shape(edge.shape, (axis,)) != slab:
-        expected = f"a number, or the shape {x.shape} but for axis {axis}"
+        expected = f"a number, or the shape {x.shape} except along axis {axis}"
         raise ValueError(message("diff", f"{argument!r} of shape {edge.shape}", expected))
     return edge
 

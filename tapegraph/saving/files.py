@@ -1,7 +1,4 @@
-"""Files of named arrays and text in two formats, each file old or new as a whole.
-
-Neither format holds a pickle. Both are read and written array by array, in the memory of one array.
-"""
+"""Files of named arrays and text in two formats, without pickle, array by array."""
 
 from __future__ import annotations
 
@@ -53,11 +50,9 @@ _NARROW |= {"F6_E2M3", "F6_E3M2", "F4"}
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """An array in an open file.
+    """An array in an open file: its shape and native dtype, and a function that reads it.
 
-    :ivar shape, dtype: Those of the array after reading, whose dtype is native.
-    :ivar read: Returns the array in its own memory, or raises.
-    :ivar word: The name of its dtype in safetensors.
+    :ivar word: Its dtype in safetensors' own terms.
     """
 
     name: str
@@ -110,7 +105,6 @@ def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
 
 
 def _give_to(file: int, user: int, group: int) -> None:
-    """Give a file another owner and group, where the system permits it."""
     if not hasattr(os, "fchown"):  # as on Windows
         return
     now = os.fstat(file)
@@ -143,7 +137,6 @@ def _kind(mode: int) -> str:
 
 
 def suffix_of(op: str, path: str) -> str:
-    """Return the format that a path asks for."""
     for suffix in (SAFETENSORS, NPZ):
         if path.lower().endswith(suffix):
             return suffix
@@ -292,12 +285,7 @@ _ENTRY = 4096
 def _object(
     text: str, at: int, value: Callable[[str, int, str], tuple[Any, int]]
 ) -> tuple[dict[str, Any], int]:
-    """Return a JSON object and the place where it ends; raise at the first repeated name.
-
-    `json.loads` keeps every pair until the object ends.
-
-    :param value: Returns the value at a place, and the place where it ends.
-    """
+    """Return a JSON object and the place where it ends; raise at the first repeated name."""
     found: dict[str, Any] = {}
     mark, at = _mark(text, at, "{")
     if text.startswith("}", at):
@@ -322,7 +310,6 @@ def _mark(text: str, at: int, expected: str) -> tuple[str, int]:
 
 
 def _entry(text: str, at: int, name: str) -> tuple[Any, int]:
-    """Return a header's entry for an array, or its text."""
     return _object(text, at, _text if name == TEXT else _detail)
 
 
@@ -400,7 +387,7 @@ class _Once(dict[str, Any]):
         super().__setitem__(name, value)
 
 
-# The largest factor by which deflating makes bytes fewer: 258 of them become two bits.
+# The largest compression of deflate: 258 bytes become two bits.
 _DEFLATED = 1032
 # As many bytes as hold every header of a .npy file that NumPy reads.
 _NPY_HEADER = 12_000
@@ -423,7 +410,7 @@ def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Store
             shape, fortran, dtype = np.lib.format.read_array_header_2_0(start)
         else:
             raise ValueError(f"{_shown(name)} is of version {version} of the .npy format")
-    except MemoryError:  # what Python's parser raises for a text of a few kB with too many brackets
+    except MemoryError:  # Python's parser raises it for a few kB with too many brackets
         raise ValueError(f"the header of {_shown(name)} is no literal") from None
     if dtype.hasobject:
         raise ValueError(f"{_shown(name)} holds pickled objects, which could run any code")

@@ -38,12 +38,15 @@ def native_engine():
         yield
 
 
+ATTRS: dict[str, Any] = dict.fromkeys(("mul_strong", "div_strong"), {"absorbs": (True, False)})
+
+
 def special_entries(op: str, dtype: type) -> Iterator[Entry]:
     """Yield the same at special numbers, all with all; the condition of `where` is one too."""
     operands = 2 if op == "where" else len(SLOPES[op])
     grid = np.array(list(itertools.product(SPECIAL, repeat=operands)), dtype).T
     inputs = [grid[0] > 0, *grid] if op == "where" else list(grid)
-    yield OPS[op].forward(*inputs), inputs, {}
+    yield OPS[op].forward(*inputs, **ATTRS.get(op, {})), inputs, ATTRS.get(op, {})
     if op == "pow":
         for exponent in (0, 1, 2, 3, -1, 0.5, 2.0):
             yield grid[0] ** exponent, [grid[0], exponent], {}
@@ -146,7 +149,7 @@ def test_tangent_is_gradient_times_direction(op, dtype):
     row = SLOPES[op]
     if any(slope is None for slope in row) or op in ("polygamma", "bessel_i", "bessel_j"):
         pytest.skip("has a condition, or attributes: its cases compare the two")
-    attrs = ATTRIBUTES.get(op, {})
+    attrs = ATTRIBUTES.get(op, ATTRS.get(op, {}))
     grid = np.array(list(itertools.product(SPECIAL, repeat=len(row))), dtype).T
     y = OPS[op].forward(*grid, **attrs)
     for i, rule in enumerate(fallback.VJPS[op]):

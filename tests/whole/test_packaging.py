@@ -334,7 +334,7 @@ def test_a_checkout_makes_two_sibling_folders_importable_and_nothing_else(run_py
 # derivative.
 OF_EACH_ROOM = {
     *("Rule", "Row", "VJPS", "RECORDED", "LOWERINGS"),
-    *("ENGINE", "gradients", "jacobian", "export", "function"),
+    *("ENGINE", "gradients", "export", "function"),
     "permuted",
     *("divide", "log", "power", "relu", "sigmoid"),  # of Python's floats
     *("linearize", "leaves"),  # of what is recorded, and JAX's
