@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.batching.rules import BatchedCall
-from tapegraph.engines import registry
 from tapegraph.engines.backend import use_backend
 from tapegraph.loops.derived import cotangents, examples, tangents, zeros
 from tapegraph.numpy_warnings import quietly
@@ -52,31 +51,31 @@ def pulled(of: Anew, needs: Sequence[bool], g: Sequence[Any], inputs: Sequence[A
     return grads
 
 
-def _pulled(of: Anew, wanted: Sequence[int], seeded: Sequence[int], *tensors: Any) -> Sequence[Any]:
+def _pulled(of: Any, wanted: Sequence[int], seeded: Sequence[int], *tensors: Any) -> Sequence[Any]:
     inputs, seeds = tensors[: -len(seeded)], tensors[-len(seeded) :]
     return cotangents(of, inputs, dict(zip(seeded, seeds, strict=True)), wanted)
 
 
-def _moved(of: Anew, moving: Sequence[int], *tensors: Any) -> Sequence[Any]:
+def _moved(of: Any, moving: Sequence[int], *tensors: Any) -> Sequence[Any]:
     inputs, given = tensors[: -len(moving)], tensors[-len(moving) :]
     outs, found = tangents(of, inputs, dict(zip(moving, given, strict=True)))
     return [zeros(x) if t is None else t for x, t in zip(outs, found, strict=True)]
 
 
-def _of_examples(of: Anew, batched: Sequence[bool], size: int, *tensors: Any) -> Sequence[Any]:
+def _of_examples(of: Any, batched: Sequence[bool], size: int, *tensors: Any) -> Sequence[Any]:
     return examples(of, tensors, batched, size)[0]
 
 
 def _forward(*inputs: Any, of: Anew) -> tuple[Any, ...]:
     def run() -> tuple[Any, ...]:
-        with use_backend(registry.NATIVE), Scope(RECORDING, True):
+        with use_backend("native"), Scope(RECORDING, True):
             leaves = [as_leaf(np.asarray(x)) for x in inputs]
             for leaf in leaves:
                 leaf._requires_grad = leaf.dtype.kind in "fc"
                 leaf._retains = False
             return tuple(np.array(x._array) for x in of(*leaves))
 
-    return Context().run(quietly, run)  # type: ignore[no-any-return]  # outside of every capture
+    return Context().run(quietly, run)  # outside of every capture
 
 
 def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, of: Anew) -> list[Any]:

@@ -3525,14 +3525,6 @@ FAULTS = (
     ),
     Fault(
         "loops",
-        "tangents-of-what-runs-record-are-lost",
-        "tapegraph/loops/at_run_time.py:_moved",
-        "zeros(x) if t is None else t for",
-        "zeros(x) for",
-        "tests/loops/test_while_loop.py -k second_order",
-    ),
-    Fault(
-        "loops",
         "a-draw-in-a-branch-leaves-the-position",
         "tapegraph/capture/capture.py:Capture.draw",
         "numbers, self.stream = apply",
