@@ -167,7 +167,6 @@ def _strong(operand: Any) -> Any:
 
 
 def transposed_vjp(op: Op) -> Rule:
-    """Return the tangent rule of an operation with a gradient rule."""
     row = recorded_row(op)
 
     def jvp(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
@@ -206,7 +205,7 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
         region = Region([part], [g])
         if not region.wanted:
             return None
-        # A sweep carries conjugates, in and out of which another one is run here.
+        # A sweep carries conjugates; another one runs inside it here.
         if t.dtype.kind == "c":
             t = conj(t)
         (found,) = recorded_gradients(region.recording, [t], TangentTensors)
@@ -224,10 +223,8 @@ def _pulled_back(part: Any, g: Any, t: Any) -> Any:
 
 
 def transposed_jvp(jvp: Rule) -> JointVJP:
-    """Return the row on Tensors of an operation with a tangent rule."""
-
     def vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
-        # Of ones: rules may leave out what is multiplied by a zero tangent.
+        # Of ones: rules may skip products with a zero tangent.
         tangents = tuple(
             alias(as_leaf(np.ones(x.shape, x.dtype))) if needed else None
             for needed, x in zip(needs, inputs, strict=True)
@@ -240,7 +237,7 @@ def transposed_jvp(jvp: Rule) -> JointVJP:
         if tangent.shape != y.shape or tangent.dtype != y.dtype:
             tangent = tangent + as_leaf(np.zeros(y.shape, y.dtype))
         targets = [t for t in tangents if t is not None]
-        # A sweep carries conjugates, in and out of which another one is run here.
+        # A sweep carries conjugates; another one runs inside it here.
         found = iter(Region([tangent], targets).gradients([conj(g)], record=True))
         return [None if t is None else conj(next(found)) for t in tangents]
 

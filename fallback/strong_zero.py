@@ -61,10 +61,7 @@ def to_ndarray(array: Any) -> Any:
 
 
 class StrongTensor(ArrayMethods):
-    """A tensor whose zeros stay zero under multiplication, division and matrix products.
-
-    A matrix product in a capture is ordinary: nothing can test whether its factors are finite.
-    """
+    """A tensor whose zeros stay zero under multiplication, division and matrix products."""
 
     __slots__ = ("tensor",)
 

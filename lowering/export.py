@@ -65,7 +65,6 @@ class Function:
         self._state = {slot: made[slot] for slot in made if made[slot] is not None}
 
     def results(self, feeds: Sequence[Any], *, strong_zero: bool = False) -> list[Any]:
-        """Emit it; return its results in order."""
         tf, recorded = tensorflow(), self.recorded
         batch = None
         if any(recorded.batched):
@@ -220,7 +219,7 @@ def export(
     def value_and_gradients(*feeds: Any) -> dict[str, Any]:
         found = differentiated(feeds, strong_zero=False)
         if not _holds_users(function.recorded.program):
-            # As in tapegraph, a zero absorbs what it meets where a gradient is no number.
+            # As in tapegraph, a zero absorbs NaN in a gradient.
             right = ~tf.reduce_any([tf.reduce_any(tf.math.is_nan(g)) for g in found])
             absorbing = partial(differentiated, feeds, strong_zero=True)
             found = tf.cond(right, lambda: found, absorbing)
@@ -255,7 +254,6 @@ def export(
 
 
 def _holds_users(program: Program) -> bool:
-    """Return whether a program, or one inside it, has an operation of the user's."""
     return any(
         any(_holds_users(body.program) for body in subprograms(attrs))
         if op.name in LOOPS

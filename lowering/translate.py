@@ -15,6 +15,7 @@ from tapegraph.lowering.rows.graph_tracer import with_strong_zeros
 from tapegraph.lowering.rows.loops import EMITTED
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
+    DRAWN,
     GUARDS,
     LOWERINGS,
     MetNaN,
@@ -45,7 +46,6 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
-    """Raise for a program with an operation or dtype without lowering."""
     has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
         if op is GRADIENT or not program.inputs[slot]:
@@ -55,7 +55,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
             if gap:
                 raise NotLowered(gap)
             inner = subprograms(program.attrs[slot])
-            if not inner:  # a rule of a user's that runs in Python
+            if not inner and op.name != DRAWN:  # a rule of a user's that runs in Python
                 raise without_row(op)
             for body in inner:
                 check_lowers(body.program, whole=whole)
@@ -110,10 +110,7 @@ class Translator(Interpreter):
         return self.emitted(slot, self.values)
 
     def emitted(self, slot: int, tensors: Any, *, last: bool = False) -> Any:
-        """Return the graph tensor, or list, of an operation whose inputs ``tensors`` holds by slot.
-
-        With ``last``, images lie channels last, in ``tensors`` and in the result.
-        """
+        """Return the graph tensor, or list, of an operation, its inputs in ``tensors`` by slot."""
         program = self.program
         op = program.ops[slot]
         attrs: Attrs = program.attrs[slot]
@@ -146,7 +143,6 @@ class Translator(Interpreter):
         }
 
     def body(self, inner: SubProgram) -> InnerTranslator:
-        """Return an emitter of an inner program of the same kind."""
         return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
 
     @property
@@ -183,10 +179,7 @@ class Translator(Interpreter):
 
 
 class Whole(Translator):
-    """Emits a program with its gradients, and a check that its numbers are valid.
-
-    :param careful: With XLA, numbers are invalid if they may differ from the graph's.
-    """
+    """Emits a program with its gradients, and a check that its numbers are valid."""
 
     def __init__(
         self, recording: Recording, *, xla: bool = False, careful: bool = False, **options: bool
@@ -196,7 +189,7 @@ class Whole(Translator):
         self._careful = xla and careful
         # Those that change by their rows, by the slot of the parameter: gradients come as rows.
         self._tables: Mapping[int, Any] = {}
-        # What is fed in place of numbers in inner programs, by the keys of `fed_numbers`.
+        # Tensors fed in place of numbers in inner programs, by the keys of `fed_numbers`.
         self._numbers: Mapping[Any, Any] = {}
 
     @property
@@ -231,7 +224,7 @@ class Whole(Translator):
     def operation(self, slot: int) -> Any:
         program, values = self.program, self.values
         last = values.runs_last(slot)
-        # Others may read what is transposed for this one: before the tape stops recording.
+        # Others may read its transposed operands: before the tape stops recording.
         tensors = values.read_by(slot, last=last)
         try:
             with nullcontext() if program.needs[slot] else self._tape.stop_recording():
@@ -282,7 +275,6 @@ class Whole(Translator):
         return made
 
     def apart(self, tensors: Sequence[Any]) -> list[Any]:
-        """Return tensors that the tape does not watch: it would keep all of a loop's results."""
         stop = tensorflow().stop_gradient
         return list(map(stop, tensors)) if self._targets else list(tensors)
 
@@ -304,10 +296,7 @@ class Whole(Translator):
 
 
 class InnerTranslator(Whole):
-    """Emits an inner program: a round of a loop, a branch.
-
-    :ivar checks: Whether its numbers may be invalid: it has gradients in it.
-    """
+    """Emits an inner program: a round of a loop, a branch."""
 
     def __init__(self, inner: SubProgram, **options: bool) -> None:
         super().__init__(inner.recording, **options)

@@ -73,10 +73,7 @@ def watched(name: str, compute: Callable[..., Any], *arrays: Any, **attrs: Any) 
 
 def quietly(fn: Callable[..., Any], *args: Any) -> Any:
     """Call a function while NumPy ignores overflow and the like, in a context that is dropped."""
-    return copy_context().run(_ignoring, fn, *args)
-
-
-def _ignoring(fn: Callable[..., Any], *args: Any) -> Any:
+    context = copy_context()
     for variable, value in _QUIET:
-        variable.set(value)
-    return fn(*args)
+        context.run(variable.set, value)
+    return context.run(fn, *args)

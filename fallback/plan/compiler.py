@@ -15,13 +15,14 @@ import numpy as np
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.differentiation.reads import Y
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.looks import check_for_nan, looked_at
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
-from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
+from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import Outputs
 from tapegraph.recording.program import Program, Recording, between
@@ -30,7 +31,7 @@ from tapegraph.typed import Array
 
 Sweep = Callable[[Recording, Sequence[Array]], list[Array]]
 
-# What a plan calls a value until the text is written: a slot's number follows.
+# A value's provisional name; a slot's number follows.
 _VALUE, _SAVED, _GRAD, _FOUND = "v", "s", "g", "d"
 
 
@@ -169,7 +170,7 @@ class PlanSweep(Arrays):
 
     def _found(self, slot: int, grad: Var | None) -> Var:
         """Return a target's final cotangent as an array."""
-        if grad is None:  # of what is newer than the result
+        if grad is None:  # of entries newer than the result
             return self.zeros(slot)
         if not isinstance(grad.value, RowSparse):
             return self.builder.array(grad)
@@ -304,10 +305,7 @@ class Backward:
 
 
 class InNumPy(Interpreter):
-    """Computes a program again in NumPy.
-
-    :ivar saved: The values that operations saved for their gradients, by slot.
-    """
+    """Computes a program again in NumPy."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(Recording(program, [], []))
@@ -327,10 +325,7 @@ class InNumPy(Interpreter):
 
 
 class RecomputeStrong:
-    """Recomputes the gradients of one backward from the program's leaves, with strong zeros.
-
-    A plan calls it after a NaN, which may be 0 * inf, as its intermediate values are gone by then.
-    """
+    """Recomputes a backward from the leaves, with strong zeros, after a plan has met a NaN."""
 
     def __init__(self, program: Program, numbers: dict[int, Any], backward: Backward) -> None:
         self._program = program

@@ -245,10 +245,7 @@ def _pow(out: Any, a: Any, b: Any) -> Any:
 
 
 def _choice(compute: Callable[..., Any]) -> Rule:
-    """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves.
-
-    TensorFlow's own gives one operand all; the gradient by slopes takes half as long again.
-    """
+    """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves."""
 
     def gradient(g: Any, y: Any, a: Any, b: Any) -> list[Any]:
         same = (raw.Equal(x=x, y=y, incompatible_shape_error=True) for x in (a, b))
@@ -276,6 +273,19 @@ def _round(out: Any, x: Any, *, decimals: int) -> Any:
     if decimals > 0:
         return raw.Round(x=x * scale) / scale
     return raw.Round(x=x / scale) * scale if decimals else raw.Round(x=x)
+
+
+def _round_to(out: Any, x: Any, *, dtype: str) -> Any:
+    single = cast_to(x, "float32")
+    if dtype == "float16" and x.dtype.size == 8:
+        # TensorFlow rounds to float32 first. Rounded there towards zero, and to an odd last bit
+        # where that is not exact, it is rounded to float16 as NumPy does it, once.
+        back = cast_to(single, x.dtype)
+        bits = raw.Bitcast(input=single, type="int32")
+        bits -= cast_to(raw.Abs(x=back) > raw.Abs(x=x), "int32")
+        bits = raw.BitwiseOr(x=bits, y=cast_to(back != x, "int32"))
+        single = raw.Bitcast(input=bits, type="float32")
+    return cast_to(cast_to(single, dtype), "float32")
 
 
 def _where(out: Any, cond: Any, a: Any, b: Any) -> Any:
@@ -318,7 +328,7 @@ def _xor(out: Any, a: Any, b: Any) -> Any:
 
 
 def _by_a_number(recording: Recording, slot: int) -> bool:
-    # What an array divides, XLA divides by products of it, which overflow.
+    # XLA divides by products of the divisor, which overflow.
     below = recording.program.inputs[slot][1]
     number = recording.values[below] if below in recording.program.scalars else 0.0
     return bool(2.0**-32 < abs(number) < 2.0**32)
@@ -394,6 +404,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "floor_divide": _floor_divide,
     "astype": Row(lambda out, x, *, dtype: cast_to(x, dtype), xla=_is_float, complex=True),
     "round": Row(_round, complex=_by_parts(_round)),
+    "round_to": by_slopes("round_to", _round_to),
     "where": Row(_where, xla=True, complex=True),
     "detach": Row(lambda out, x: raw.StopGradient(input=x), xla=True, complex=True),
     "real": Row(lambda out, x: _part("Real", x), complex=True),

@@ -54,7 +54,6 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
         return len(self.tensor.shape)
 
     def astype(self, dtype: Any, copy: bool = True) -> GraphTracer:
-        """Return the tracer itself: all tracers of a rule have the dtype of its result."""
         return self
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -88,10 +87,7 @@ def tensor_of(x: Any, dtype: Any) -> Any:
 
 
 def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
-    """Return a rule with the gradient of the table of slopes in place of TensorFlow's.
-
-    With ``strong_zero``, a zero cotangent absorbs any factor.
-    """
+    """Return a rule with the gradient of the table of slopes in place of TensorFlow's."""
 
     def lowered(out: Result, *operands: Any, **attrs: Any) -> Any:
         def gradient(g: Any, y: Any, *xs: Any) -> list[Any]:
@@ -107,10 +103,7 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
 
 
 def with_strong_zeros(name: str, row: Row) -> Rule:
-    """Return an operation's rule with a gradient in which a zero cotangent absorbs any factor.
-
-    The second run after a NaN uses it: the same nodes, and products that give 0 for 0 * inf.
-    """
+    """Return an operation's rule in whose gradient a zero cotangent absorbs any factor."""
     if row.strong_zero is not None:
         return row.strong_zero
     if any(not isinstance(slope, Linear | None) for slope in SLOPES.get(name, ())):

@@ -70,7 +70,10 @@ GAPS: dict[str, str] = {
 }
 
 
-_NO_ROW = "has no lowering"
+# The same of entries that are not in the table.
+_OF_ENTRIES = {
+    "at_run_time": "is a derivative of a while_loop without max_steps, which each run records anew"
+}
 
 
 class NotLowered(EngineDeclined):
@@ -78,34 +81,33 @@ class NotLowered(EngineDeclined):
 
 
 class MetNaN(NotLowered):
-    """The graph of a program with a user's operation gave a NaN, and may have lost zeros.
-
-    Only the native engine keeps zeros through such a rule. ``grads`` are the graph's numbers.
-    """
+    """The graph of a program with a user's operation gave a NaN, and may have lost zeros."""
 
     grads: list[Any]
 
 
 def without_row(op: Op) -> NotLowered:
-    """Return the error of an operation without a row, with the reason."""
-    return NotLowered(f"{op.name} {GAPS.get(op.name, _NO_ROW)}")
+    return NotLowered(_gap(op))
+
+
+def _gap(op: Op) -> str:
+    return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, 'has no lowering')}"
 
 
 # Entries whose inner programs are lowered with them.
 LOOPS = ("scan", "while_loop", "cond")
+# The draw of random numbers in one of them, which calls NumPy.
+DRAWN = "random_draw"
 
 
 def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
-    """Return the sentence about an operation known to have no lowering, or None.
-
-    :param attrs: The attributes of each entry, where loops hold their inner programs.
-    """
+    """Return the sentence about an operation known to have no lowering, or None."""
     loops = False
     for op in dict.fromkeys(ops):
         if op.name in LOOPS:
             loops = True
-        elif op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
-            return f"{op.name} {GAPS.get(op.name, _NO_ROW)}"
+        elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
+            return _gap(op)
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):
             inner = body.program
@@ -131,10 +133,7 @@ raw = RawOps()
 
 
 class Size:
-    """The length of a free axis, known when the graph runs, in place of an int in a shape.
-
-    :ivar tensor: The length, an int64 of no axes.
-    """
+    """The length of a free axis, an int64 tensor, in place of an int in a shape."""
 
     __slots__ = ("tensor",)
 
@@ -175,7 +174,6 @@ def broadcast_shape(tensors: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def repeated_to(x: Any, shape: tuple[Any, ...]) -> Any:
-    """Return a tensor repeated to a shape, itself if it has that shape."""
     return x if tuple(x.shape) == known(shape) else raw.BroadcastTo(input=x, shape=ints(shape))
 
 
@@ -200,7 +198,6 @@ def reordered(x: Any, axes: tuple[int, ...]) -> Any:
 
 
 def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of images when their channels come last."""
     return tuple(shape[i] for i in TO_LAST)
 
 
@@ -236,7 +233,6 @@ def ints(values: Iterable[Any], dtype: str = "int64") -> Any:
 
 
 def scalar(value: Any, dtype: Any) -> Any:
-    """Return a scalar constant, or a `Size`, in a dtype."""
     return cast_to(value.tensor, dtype) if isinstance(value, Size) else graph_constant(value, dtype)
 
 
@@ -302,7 +298,7 @@ def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
     return tensorflow().cond(right, lambda: quick, careful)
 
 
-# Takes what must hold for the numbers of a graph to stand, where the native engine runs otherwise.
+# Collects the conditions for a graph's numbers to be valid; otherwise the native engine runs.
 # None where nobody else does: then the graph branches.
 GUARDS: ContextVar[list[Any] | None] = ContextVar("tapegraph_guards", default=None)
 
@@ -313,17 +309,14 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
 
     def lowered(*xs: Any) -> Any:
         y, gradient = compute(*xs)
-        # That of what is gathered from comes as IndexedSlices.
+        # A gathered tensor's gradient is IndexedSlices.
         return y, lambda *gs: gradient(*(g if g is None else tf.convert_to_tensor(g) for g in gs))
 
     return tf.custom_gradient(lowered)(*operands)
 
 
 def with_gradient(compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
-    """Emit nodes with another gradient than TensorFlow's.
-
-    ``gradient(g, y, *operands)`` gives a full-shape gradient per operand.
-    """
+    """Emit nodes with another gradient than TensorFlow's, ``gradient(g, y, *operands)``."""
 
     def lowered(*xs: Any) -> Any:
         y = compute(*xs)

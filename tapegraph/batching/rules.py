@@ -50,7 +50,6 @@ class BatchedCall:
         return getattr(self.xs[place], "ndim", 0) - self.batched[place]
 
     def with_axes(self, place: int, ndim: int) -> Any:
-        """Return an operand that broadcasts behind the batch axis with one of ``ndim`` axes."""
         x, missing = self.xs[place], ndim - self.ndim(place)
         if not (self.batched[place] and missing > 0):
             return x
@@ -278,7 +277,6 @@ def _lstsq(call: BatchedCall) -> Any:
 
 
 def _images(call: BatchedCall) -> Any:
-    """Run the images of all examples as one stack of images."""
     x = call.spread(0)
     one = shape.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
     out = call.run(one, *call.xs[1:])
@@ -369,7 +367,6 @@ _OF_KIND: dict[OpKind, BatchingRule] = {
 
 
 def batching_rule(op: Op) -> BatchingRule | None:
-    """Return an operation's batching rule, None if there is none."""
     if op.rules is not None:
         return op.rules.batch
     return RULES.get(op.name) or _OF_KIND.get(op.kind)

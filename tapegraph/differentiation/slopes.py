@@ -305,6 +305,7 @@ SLOPES: Slopes = {
     "mod": (SAME, _quotient),
     "floor_divide": (FLAT, FLAT),
     "astype": (Linear(lambda g, y, x, *, dtype: g.astype(dtype, copy=False)),),
+    "round_to": (Linear(lambda g, y, x, *, dtype: g.astype("float32", copy=False)),),
     "where": (
         None,
         Linear(lambda g, y, cond, a, b: np.where(cond, g, 0.0)),

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
@@ -31,12 +31,8 @@ class EngineDeclined(Exception):
         self.expected = expected
 
 
-class Outcome(NamedTuple):
-    """The gradients of one run, whether the program was in the cache, and its compile time."""
-
-    grads: list[Array]
-    cached: bool = False
-    compile_seconds: float = 0.0
+# The gradients of one run, whether the program was in the cache, and the seconds of compiling it.
+Outcome: TypeAlias = tuple[list[Array], bool, float]
 
 
 @dataclass(frozen=True)
@@ -75,11 +71,11 @@ class Many(NamedTuple):
 class WholeProgram(Protocol):
     """A captured program, ready to run again.
 
-    A program that keeps state may also have ``run_many(values, runs, many, changes)``: many runs in
-    one call, with state carried from run to run. An input's value is then an array with a row for
-    each run, or the first run's value of a carried input. It changes and returns what `run` does,
-    or raises `EngineDeclined`, whose ``runs_done`` says how many runs are valid. Such a program may
-    have variants, named by the ``variant`` of both methods.
+    It may also have ``run_many(values, runs, many)``: many runs in one call, with state carried
+    from run to run. An input's value is then an array with a row for each run, or the first run's
+    value of a carried input. It returns what `run` does, or raises `EngineDeclined`, whose
+    ``runs_done`` says how many runs are valid. A program that keeps state takes ``changes`` too, as
+    `run` does, and may have variants, named by the ``variant`` of both methods.
 
     :ivar leaves: The slots whose values it takes, in order.
     :ivar keeps_state: State is passed as tensors, not as arrays.
@@ -133,9 +129,10 @@ class Round(ABC):
         """Run one round on arrays, and return its outputs."""
 
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
-        """Run ``count`` rounds and return True, or run none and return False.
+        """Run ``count`` rounds and return True, or return False: then none of them counts.
 
-        A round may read rows that an earlier round, in C order, has written.
+        A round may read rows that an earlier round, in C order, has written, and write where it has
+        read itself.
         """
         return False
 
@@ -145,10 +142,12 @@ class Reverse(NamedTuple):
 
     :ivar wanted: The slots of the inputs whose gradients it gives.
     :ivar seeded: The slots that have a cotangent; an input that has one adds to it.
+    :ivar kept: The slots of results that it is given, and does not compute again.
     """
 
     wanted: tuple[int, ...]
     seeded: tuple[int, ...]
+    kept: tuple[int, ...] = ()
 
 
 class Inner(ABC):
@@ -162,7 +161,7 @@ class Inner(ABC):
     def pullback(
         self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
     ) -> AbstractContextManager[Round]:
-        """Lend the function from inputs and a cotangent per seeded slot to gradients."""
+        """Lend the function from inputs, kept results and a cotangent per seed to gradients."""
 
     @abstractmethod
     def strong_pullback(self, kind: Reverse) -> Round:
@@ -204,11 +203,7 @@ class Engine(ABC):
     def whole(
         self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto"
     ) -> WholeProgram:
-        """Prepare a captured program, such as a training step, to run again, or decline.
-
-        :param state: The leaves that are tensors from outside, by slot.
-        :param xla: Whether to compile with XLA, as for `compile`.
-        """
+        """Prepare a captured program, such as a training step, to run again, or decline."""
         self.check_whole(recording.program)
         raise NotImplementedError
 
@@ -224,10 +219,7 @@ class Engine(ABC):
         """Raise EngineDeclined, at little cost, for a program that the engine does not support."""
 
     def refusal(self, history: History) -> str | None:
-        """Return why `check` rejects a history's program, or None.
-
-        `auto` calls this at every backward: override it if the answer does not need the program.
-        """
+        """Return why `check` rejects a history's program, or None; `auto` asks each time."""
         try:
             self.check(history.recording.program)
         except EngineDeclined as declined:

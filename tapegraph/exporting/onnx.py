@@ -45,7 +45,7 @@ _EVERY_TYPE = set(
     "Transpose Xor".split()
 )
 _WIDER = dict.fromkeys(("bool", "int8", "int16", "uint8", "uint16"), "int32")
-# What int64 gives for uint64, and what onnxruntime has for uint64 itself.
+# Operations right for uint64 in int64, and those that onnxruntime has for uint64.
 _WRAPPING = set("Add CumSum Einsum Equal MatMul Mul Neg ReduceProd ReduceSum Sub Where".split())
 _UNSIGNED = set("Div Max Min Mod".split())
 
@@ -74,7 +74,7 @@ class OnnxGraph:
         if self._nbytes > LARGEST:
             received = f"parameters and constants of more than {LARGEST:,} bytes"
             fix = "Name a folder, for a SavedModel."
-            raise ValueError(message("export", received, "what one ONNX file holds", fix))
+            raise ValueError(message("export", received, "the limit of one ONNX file", fix))
         self.initializers.append(self._onnx.numpy_helper.from_array(array, name))
         return Wire(self, name, array.dtype, array.shape)
 
@@ -121,7 +121,7 @@ def _wide(kind: str, dtype: DType) -> DType:
     """Return the type in which onnxruntime computes a node, for most the type itself."""
     if dtype.kind not in "biu" or kind in _EVERY_TYPE:
         return dtype
-    if kind == "Pow":  # which goes by way of float64: what fits there wraps around as it should
+    if kind == "Pow":  # computed in float64: numbers that fit there wrap around correctly
         wide = np.dtype(np.int64)
     elif dtype == np.uint64:
         wide = dtype if kind in _UNSIGNED else np.dtype(np.int64)
@@ -327,7 +327,7 @@ def _index(out: Wire, x: Wire, *arrays: Wire, plan: tuple[str, ...]) -> Wire:
 def _within(out: Wire, x: Wire, *, low: int, high: int) -> Wire:
     x = x.to(np.int64)
     inside = (x < 0).where(x + high, x)
-    return ((x >= low) & (x < high)).where(inside, x.like(high))  # else what gathers by it fails
+    return ((x >= low) & (x < high)).where(inside, x.like(high))  # or a later gather fails
 
 
 def _argsort(out: Wire, x: Wire, *, axis: int) -> Wire:
@@ -354,7 +354,7 @@ def _roll(out: Wire, x: Wire, *, shift: tuple[Any, ...], axis: tuple[int, ...]) 
 
 
 def _einsum(out: Wire, *operands: Wire, spec: str) -> Wire:
-    if any(0 in x.shape for x in operands):  # of which onnxruntime 1.23 crashes
+    if any(0 in x.shape for x in operands):  # on which onnxruntime 1.23 crashes
         return out.like(0).node("Expand", out.graph.ints(out.shape))
     return out.graph.node("Einsum", *operands, equation=spec)
 

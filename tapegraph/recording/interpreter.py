@@ -18,7 +18,7 @@ class Interpreter:
         dtype.
     """
 
-    values: Any  # a list, or what is read and assigned to as one
+    values: Any  # a list, or an object that reads and assigns like one
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording

@@ -108,10 +108,7 @@ class Op:
     def converts(
         self, operands: Sequence[Any], result: np.dtype[Any]
     ) -> tuple[np.dtype[Any] | None, ...]:
-        """Return the dtype to which NumPy converts each operand, None if it does not.
-
-        :param operands: The dtype of each operand, or a Python number, which is weak.
-        """
+        """Return the dtype to which NumPy converts each operand, None if it does not."""
         if self.kind is OpKind.COMPARISON:
             return (np.result_type(*operands),) * len(operands)
         if not self.promotes or self.several:

@@ -23,12 +23,7 @@ class SlowBatchingWarning(RuntimeWarning):
 
 
 class Batched(ArrayMethods):
-    """All examples of a value, in the shape of one of them.
-
-    :ivar inner: The examples along the first axis, as a Tensor, or a Dual or Batched of an outer
-        level.
-    :ivar tag: The level.
-    """
+    """All examples of a value, in the shape of one; ``inner`` has them along the first axis."""
 
     __slots__ = ("inner", "tag")
     __tapegraph_batched__ = True

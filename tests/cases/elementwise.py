@@ -575,6 +575,14 @@ def _numbers() -> Iterator[Case]:
 
 def _of_creation() -> Iterator[Case]:
     """Yield the family's cases."""
+    yield Case(
+        "round_to",
+        "float16",
+        lambda x: elementwise.astype(elementwise.astype(x, "float16"), x.dtype),
+        (exactly([0.1, -2.0, 1e-8, 1 + 2**-11 + 2**-30]),),  # the last is above a tie
+        reference=lambda x: x.astype(np.float16).astype(x.dtype),
+        expected=([1.0, 1.0, 1.0, 1.0],),
+    )
     for label, lengths in (("0d", ()), ("3d", (2, 1, 3)), ("empty", (0, 3))):
         x = (anywhere(*lengths),)
         yield Case("astype", f"copy-{label}", elementwise.copy, x, reference=np.copy)

@@ -20,6 +20,7 @@ UNNAMED = {
     "from_parts": elementwise.from_parts,
     "getitem": index.getitem,
     "index": index.getitem,
+    "round_to": elementwise.astype,
     "scatter": index.scatter,
     "bessel_i": special.i0,
     "bessel_j": special.j0,

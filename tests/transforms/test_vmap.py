@@ -338,7 +338,7 @@ def test_no_example_at_all():
             r"for args\[0\] of .*Write in_axes\[0\]=0",
         ),
         (lambda: tg.vmap(energy, None)(W, X), "no argument with examples"),
-        (lambda: tg.vmap(np.sin, out_axes=None)(X), "None for the result.*Write out_axes=0"),
+        (lambda: tg.vmap(np.sin, out_axes=None)(X), "None for the result.*Use out_axes=0"),
         (lambda: tg.vmap(np.sin, out_axes=3)(X), "axis 3 for the result"),
         (lambda: tg.vmap(np.sin, randomness="some")(X), "randomness='some'"),
         (lambda: tg.vmap(np.sin, chunk_size=0)(X), "chunk_size=0"),
