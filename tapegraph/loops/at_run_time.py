@@ -14,8 +14,9 @@ import numpy as np
 
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines.backend import use_backend
-from tapegraph.loops.derived import cotangents, examples, tangents, zeros
+from tapegraph.loops.derived import cotangents, tangents, zeros
 from tapegraph.numpy_warnings import quietly
+from tapegraph.ops.shape import stack
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply
@@ -63,7 +64,11 @@ def _moved(of: Any, moving: Sequence[int], *tensors: Any) -> Sequence[Any]:
 
 
 def _of_examples(of: Any, batched: Sequence[bool], size: int, *tensors: Any) -> Sequence[Any]:
-    return examples(of, tensors, batched, size)[0]
+    """Compute one example after another: each may record another program."""
+    each = [
+        of(*(x[i] if b else x for x, b in zip(tensors, batched, strict=True))) for i in range(size)
+    ]
+    return [stack(outs) for outs in zip(*each, strict=True)]
 
 
 def _forward(*inputs: Any, of: Anew) -> tuple[Any, ...]:
