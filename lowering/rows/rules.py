@@ -70,7 +70,8 @@ GAPS: dict[str, str] = {
 }
 
 
-# The same of entries that are not in the table.
+_NO_ROW = "has no lowering"
+# Entries outside the table.
 _OF_ENTRIES = {
     "at_run_time": "is a derivative of a while_loop without max_steps, which each run records anew"
 }
@@ -87,8 +88,7 @@ class MetNaN(NotLowered):
 
 
 def without_row(op: Op) -> NotLowered:
-    reason = GAPS.get(op.name) or _OF_ENTRIES.get(op.name, "has no lowering")
-    return NotLowered(f"{op.name} {reason}")
+    return NotLowered(f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, _NO_ROW)}")
 
 
 # Entries whose inner programs are lowered with them.
@@ -104,7 +104,7 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
         if op.name in LOOPS:
             loops = True
         elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
-            return str(without_row(op))
+            return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, _NO_ROW)}"
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):
             inner = body.program
