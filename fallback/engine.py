@@ -53,7 +53,7 @@ class Native(Engine):
         return Plan(recording)
 
     def inner(self, body: SubProgram) -> NativeInner:
-        return body.make(NativeInner, NativeInner, body)  # type: ignore[no-any-return]
+        return body.make(NativeInner, NativeInner, body)
 
 
 ENGINE = Native()

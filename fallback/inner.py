@@ -109,10 +109,10 @@ class _PlanRound(Round):
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
         given = [arrays[i] for i in self._order]
         try:
-            return self._run(*given)[0]  # type: ignore[no-any-return]
+            return self._run(*given)[0]
         except Mismatch:
             self._run = self._plan.in_python()
-            return self._run(*given)[0]  # type: ignore[no-any-return]
+            return self._run(*given)[0]
 
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
         if self._rounds is None:

@@ -40,7 +40,7 @@ def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array
     The first sweep is plain NumPy. A NaN in its result may be 0 * inf: then a second sweep runs
     with strong zeros.
     """
-    return quietly(_gradients, history, seeds)  # type: ignore[no-any-return]
+    return quietly(_gradients, history, seeds)
 
 
 def _gradients(history: History, seeds: Sequence[Array]) -> list[Array]:
@@ -327,7 +327,7 @@ def strong_gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
     """Return the same by the second sweep alone."""
-    return quietly(StrongArrays(recording, watchers).swept, seeds)  # type: ignore[no-any-return]
+    return quietly(StrongArrays(recording, watchers).swept, seeds)
 
 
 def own_row(op: Op, node: Any) -> JointVJP:

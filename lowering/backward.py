@@ -100,7 +100,7 @@ class Graph:
                     tensors[slot] = _standing_in(tensors[slot], stand_ins[slot])
                 if slot in wanted:
                     tape.watch(tensors[slot])
-        return tape.gradient(  # type: ignore[no-any-return]
+        return tape.gradient(
             [tensors[s] for s in program.outputs],
             [tensors[s] for s in program.wanted],
             output_gradients=list(arrived),

@@ -195,10 +195,7 @@ def _plain(shape: list[int], dtype: Any) -> Array:
 
 
 def export(
-    f: Callable[..., Any],
-    path: str | os.PathLike[str],
-    arguments: Arguments,
-    params: Pytree,
+    f: Callable[..., Any], path: str | os.PathLike[str], arguments: Arguments, params: Pytree
 ) -> None:
     """Write a SavedModel; see `tapegraph.export`."""
     tf = tensorflow()

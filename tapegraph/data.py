@@ -50,7 +50,7 @@ class ArrayRows(Rows):
 
     def row(self, place: int) -> Array:
         """Return one row."""
-        return self._array[place]  # type: ignore[no-any-return]
+        return self._array[place]
 
     def block(self, start: int, stop: int) -> Array:
         """Return some rows."""

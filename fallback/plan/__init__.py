@@ -97,11 +97,11 @@ class Plan:
         arrays = [_as_array(v, dtype, order) for v, (dtype, order) in typed]
         watchers = WATCHING.value()
         if watchers:
-            return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
+            return self._run_watched(watchers, arrays)
         try:
-            return quietly(self._run, *arrays)  # type: ignore[no-any-return]
+            return quietly(self._run, *arrays)
         except Mismatch:
-            return quietly(self.in_python(), *arrays)  # type: ignore[no-any-return]
+            return quietly(self.in_python(), *arrays)
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
         """Run the plan as one that tells watchers of each line; it is made when first needed."""

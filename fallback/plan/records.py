@@ -286,7 +286,7 @@ class _Writer:
         if not _is_array(x):
             return self._held(np.array(x, dtype))
         if x.dtype == dtype:
-            return x  # type: ignore[no-any-return]
+            return x
         return self._convert(x, self._held(np.empty(x.shape, dtype)))
 
     def _convert(self, x: Array, out: Array) -> Array:
@@ -383,7 +383,7 @@ def _weak(x: Any) -> Any:
 
 
 def _address(array: Array) -> int:
-    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    return array.__array_interface__["data"][0]
 
 
 # What a sum starts from: newer versions of NumPy keep the sign of zero.

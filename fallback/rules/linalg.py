@@ -163,9 +163,8 @@ def cofactors(a: Array) -> Array:
     scaled = u * others.prod(axis=-1)[..., None, :]
     sign = np.linalg.det(np.matmul(u, vh))
     if a.dtype.kind == "c":
-        return sign[..., None, None] * np.conj(np.matmul(scaled, vh))  # type: ignore[no-any-return]
-    result: Array = sign.round()[..., None, None] * np.matmul(scaled, vh)
-    return result
+        return sign[..., None, None] * np.conj(np.matmul(scaled, vh))
+    return sign.round()[..., None, None] * np.matmul(scaled, vh)
 
 
 def _slogdet(g: Any, y: Array, a: Array) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,8 +18,9 @@ from tapegraph.lowering.rows.rules import (
     raw,
     with_gradient,
 )
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphDType, GraphOperand, GraphTensor, tensorflow
 from tapegraph.recording import numpy_functions
+from tapegraph.recording.op import Attrs
 
 _PREDICATES = {
     np.equal: "Equal",
@@ -43,7 +43,7 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
 
     __slots__ = ("dtype", "tensor")
 
-    def __init__(self, tensor: Any, dtype: Any) -> None:
+    def __init__(self, tensor: GraphTensor, dtype: GraphDType) -> None:
         self.tensor = tensor
         self.dtype = dtype  # that of the floats, in which conditions count as 0 and 1
 
@@ -71,9 +71,7 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
         return GraphTracer(raw.SelectV2(condition=condition.tensor, t=t, e=e), self.dtype)
 
     @staticmethod
-    def __tapegraph_apply__(
-        name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
-    ) -> GraphTracer:
+    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> GraphTracer:
         """Emit the node of an operation."""
         dtype = next(x.dtype for x in inputs if type(x) is GraphTracer)
         tensors = [tensor_of(x, dtype) for x in inputs]
@@ -81,7 +79,7 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
         return GraphTracer(LOWERINGS[name].rule(out, *tensors, **attrs), dtype)
 
 
-def tensor_of(x: Any, dtype: Any) -> Any:
+def tensor_of(x: GraphTracer | GraphOperand, dtype: GraphDType) -> GraphTensor:
     """Return an operand as a graph tensor of floats."""
     if type(x) is not GraphTracer:
         return tensorflow().constant(x, dtype)
@@ -94,12 +92,12 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
     Where ``strong_zero``, a zero cotangent absorbs what it meets.
     """
 
-    def lowered(out: Result, *operands: Any, **attrs: Any) -> Any:
-        def gradient(g: Any, y: Any, *xs: Any) -> list[Any]:
-            g, *arrays = (GraphTracer(x, y.dtype) for x in (g, y, *xs))
-            parts = [rule_of(slope)(g, *arrays, **attrs) for slope in SLOPES[name]]
+    def lowered(out: Result, *operands: GraphTensor, **attrs: Any) -> GraphTensor:
+        def gradient(g: GraphTensor, y: GraphTensor, *xs: GraphTensor) -> list[GraphTensor]:
+            traced = [GraphTracer(x, y.dtype) for x in (g, y, *xs)]
+            parts = [rule_of(slope)(*traced, **attrs) for slope in SLOPES[name]]
             if strong_zero:
-                parts = [np.where(g == 0.0, 0.0, part) for part in parts]
+                parts = [np.where(traced[0] == 0.0, 0.0, part) for part in parts]
             return [tensor_of(part, y.dtype) for part in parts]
 
         return with_gradient(partial(rule, out, **attrs), gradient, *operands)

@@ -434,7 +434,7 @@ class VJPNode(Node):
     def _of(cls, tensor: Any) -> VJPNode:
         entry = tape_entry(tensor)
         if entry._op is BOX:
-            return entry._saved  # type: ignore[no-any-return]
+            return entry._saved
         node = cls.__new__(cls)
         node._held, node._is_root = tensor, False
         return node
@@ -606,7 +606,7 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
 def _function_of(op: Op) -> Fun:
     """Return NumPy's function of an operation's name, or one that runs the operation."""
     if hasattr(np, op.name):
-        return getattr(np, op.name)  # type: ignore[no-any-return]
+        return getattr(np, op.name)
 
     def function(*arrays: Any, **attrs: Any) -> Pytree:
         return op.forward(*arrays, **attrs)

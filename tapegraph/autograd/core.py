@@ -188,7 +188,7 @@ def primitive(f_raw: F) -> F:
         define("defvjp_is_zero", dict.fromkeys(argnums))
 
     fun.defgrad, fun.defvjp, fun.defvjp_is_zero = defgrad, old_defvjp, defvjp_is_zero
-    return fun  # type: ignore[no-any-return]
+    return fun
 
 
 # Of values of classes of one's own: the sums and products of arrays have rules already.

@@ -89,7 +89,7 @@ def deriv(fun: Fun, x: Pytree) -> Pytree:
 @unary_to_nary
 def jacobian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
     """Return the Jacobian, of the result's shape and then the argument's: one reverse pass."""
-    return core.make_jacobian(fun, x)  # type: ignore[no-any-return]
+    return core.make_jacobian(fun, x)
 
 
 @unary_to_nary
@@ -99,7 +99,7 @@ def hessian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
     Of several numbers it is the Jacobian of the Jacobian. The first derivatives are recorded once,
     and one reverse pass differentiates all of them.
     """
-    return core.make_jacobian(lambda x: _slopes(fun, x), x)  # type: ignore[no-any-return]
+    return core.make_jacobian(lambda x: _slopes(fun, x), x)
 
 
 def _slopes(fun: Fun, x: Pytree) -> Pytree:

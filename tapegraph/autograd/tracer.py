@@ -326,8 +326,7 @@ class _Call:
         rule = primitive_vjps.get(self._fun)
         if rule is None:
             raise undefined("VJP", self._fun, f"arguments {list(wanted)}")
-        vjp: Rule = rule(wanted, self._unpacked(y), self._filled(inputs), self._kwargs)
-        return vjp
+        return rule(wanted, self._unpacked(y), self._filled(inputs), self._kwargs)
 
     def _by_input(self, argnum: int, grad: Cotangent) -> Iterator[Pytree]:
         """Return the part of an argument's gradient for each tensor in the argument."""

@@ -521,7 +521,7 @@ class Capture(Recorder):
 
     def latest(self, leaf: Node) -> Node:
         """Return the last version of a leaf, or the leaf itself."""
-        return self._version(leaf, next_seq())  # type: ignore[no-any-return]
+        return self._version(leaf, next_seq())
 
     def _version(self, x: Any, seq: int) -> Any:
         for version in reversed(self._versions.get(id(x), ())):

@@ -37,7 +37,7 @@ class CapturedHistory(History):
                 return ()  # a leaf here, however long its own history
             if node._op is CLEARED:
                 raise cleared(node)
-            return capture.history(node)  # type: ignore[no-any-return]
+            return capture.history(node)
 
         recording = linearize(ys, reads=reads)
         program, nodes = recording.program, recording.nodes

@@ -65,7 +65,7 @@ def communicator(op: str, comm: Any) -> Communicator:
         received = f"{kind_of(comm)} without {', '.join(missing)}"
         expected = "a communicator such as MPI.COMM_WORLD, or a strategy of tf.distribute"
         raise TypeError(message(op, received, expected))
-    return comm  # type: ignore[no-any-return]
+    return comm
 
 
 class _EndOfJob:

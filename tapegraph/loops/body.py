@@ -192,7 +192,7 @@ def traced(
     # In a context that is dropped: an interrupt leaves no scope in force.
     found, tape, inputs = quietly(_traced, op, f, arguments, given)
     expire(leaked(0, inputs, tape), f"{op} of {getattr(f, '__name__', 'a function')}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _traced(
@@ -246,7 +246,7 @@ class FurtherArguments:
     def having(self, numbers: Sequence[Any]) -> tuple[Any, ...]:
         """Return the arguments with other numbers."""
         parts = exchanged(self.held, self._places, numbers)
-        return replaced(self._args, iter(parts))  # type: ignore[no-any-return]
+        return replaced(self._args, iter(parts))
 
 
 def traced_without_draws(

@@ -70,7 +70,7 @@ def run_scan(
     """
     inputs = (*consts, *carries, *xs)
     flows = recorder().flows and any(x.requires_grad for x in inputs)
-    return apply(  # type: ignore[no-any-return]
+    return apply(
         SCAN,
         inputs,
         {

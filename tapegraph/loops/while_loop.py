@@ -100,7 +100,7 @@ ByRole = tuple[list[Any], list[Any], list[Any]]
 
 def _run(cond: SubProgram, body: SubProgram, lists: ByRole, max_steps: int | None) -> Sequence[Any]:
     attrs = {"cond": cond, "body": body, "carries": len(lists[2]), "max_steps": max_steps}
-    return apply(WHILE_LOOP, (*lists[0], *lists[1], *lists[2]), attrs)  # type: ignore[no-any-return]
+    return apply(WHILE_LOOP, (*lists[0], *lists[1], *lists[2]), attrs)
 
 
 def _by_role(inputs: Sequence[Any], cond: SubProgram, carries: int) -> ByRole:
@@ -141,7 +141,7 @@ def _rounds(
                 count += 1
         return now, count
 
-    return quietly(run)  # type: ignore[no-any-return]
+    return quietly(run)
 
 
 def _vjp(

@@ -667,15 +667,13 @@ def equal_pairs(values: Array) -> Array:
 
 def zeros_among(values: Array) -> Array:
     """Return which singular values are zero but for rounding."""
-    zeros: Array = values <= _rounding(values)
-    return zeros
+    return values <= _rounding(values)
 
 
 def _rounding(values: Array) -> Array:
     """Return how far off the values of a matrix may be, (..., 1)."""
     largest = np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
-    bound: Array = largest * (np.finfo(values.dtype).eps * values.shape[-1])
-    return bound
+    return largest * (np.finfo(values.dtype).eps * values.shape[-1])
 
 
 def _det(x: Array) -> DuckArray:

@@ -87,8 +87,7 @@ def images_last(x: Array) -> Array:
 
 def images_first(x: Array) -> Array:
     """View ``(c, h, w, n)`` as ``(n, c, h, w)``."""
-    view: Array = x.transpose(3, 0, 1, 2)
-    return view
+    return x.transpose(3, 0, 1, 2)
 
 
 def overlap_add(parts: Array, shape: tuple[int, ...], stride: Pair, dilation: Pair) -> Array:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,8 @@ __all__ = [
     "trapezoid",
     "var",
 ]
+
+T = TypeVar("T")
 
 # NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
 add_up: Any = np.add.reduce
@@ -243,7 +245,7 @@ def merged(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
     return x if len(axes) == 1 else reshape(x, (*x.shape[:rest], math.prod(x.shape[rest:])))
 
 
-def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def kept_shape(shape: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T | int, ...]:
     """Return a shape with some axes reduced to length 1."""
     return tuple(1 if a in axes else n for a, n in enumerate(shape))
 

@@ -56,7 +56,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
         factor = np.where(np.isfinite(norm), factor, np.nan)
         if not isinstance(factor, Tensor):
             if factor == 1.0:
-                return as_leaf(np.asarray(norm))  # type: ignore[no-any-return]
+                return as_leaf(np.asarray(norm))
             if not np.isfinite(norm):
                 _warn_of(found, norm)
                 found = [(p, g.dense() if isinstance(g, RowSparse) else g) for p, g in found]

@@ -340,7 +340,7 @@ def _solver(
         found, info = linear.gmres(operator, -constant, rtol=1e-12, atol=0.0, maxiter=start.size)
         if info:
             _failed(residual(found), "GMRES, for a derivative, stopped before its tolerance")
-        return found  # type: ignore[no-any-return]
+        return found
     if name == FIXED_POINT:
         try:
             return np.asarray(
@@ -351,7 +351,7 @@ def _solver(
     found = scipy.root(residual, start, method=name, jac=matrix, tol=tol, options=options or None)
     if not found.success:
         _failed(found.fun, found.message)
-    return found.x  # type: ignore[no-any-return]
+    return found.x
 
 
 def _failed(residual: Array, why: str) -> None:

@@ -45,7 +45,7 @@ class Option(Generic[T]):
         if self._name not in instance.__dict__:
             text = f"{self._name} is not set. Set options before super().__init__(params, lr)."
             raise AttributeError(sentence(owner.__name__, text))
-        return instance.__dict__[self._name]  # type: ignore[no-any-return]
+        return instance.__dict__[self._name]
 
     def __set__(self, instance: object, value: Any) -> None:
         kind = type(instance).__name__

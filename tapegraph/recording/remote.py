@@ -82,7 +82,7 @@ def restore(node: Node) -> Array:
         now = node._held
         if now.__class__ is not RemoteArray:  # type(now) would be a call
             node.__class__ = nodes.tensor_class
-            return now  # type: ignore[no-any-return]
+            return now
         array = now.fetch()
         if node._held is now:
             node._held = array

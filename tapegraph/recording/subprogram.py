@@ -86,8 +86,7 @@ _lock = Lock()
 def interned(found: SubProgram) -> SubProgram:
     """Return the first program that was equal to this one, with what was made of it."""
     with _lock():
-        known: SubProgram = _remembered(_known, found, found)
-        return known
+        return _remembered(_known, found, found)
 
 
 def _remembered(known: OrderedDict[Any, Any], key: Any, value: Any) -> Any:

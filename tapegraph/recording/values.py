@@ -35,7 +35,7 @@ def value_of(x: Any) -> Array:
                     found[i] = None
                     pending.append(i)
         quietly(_compute, sorted(found, key=RECORDED_AT))
-    return x._array  # type: ignore[no-any-return]
+    return x._array
 
 
 def _compute(entries: list[Node]) -> None:

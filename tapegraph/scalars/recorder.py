@@ -415,4 +415,4 @@ def recorder_of(capture: Any) -> NumberRecorder:
     """Return what records the numbers of a capture."""
     if capture.numbers is None:
         capture.numbers = NumberRecorder(capture)
-    return capture.numbers  # type: ignore[no-any-return]
+    return capture.numbers

@@ -88,4 +88,4 @@ def slot_of(x: Any, name: str) -> str:
 
 def number_of(x: Any, name: str) -> float:
     """Return the present number of a `Value`, of its gradient, or of a tensor."""
-    return x._array.item() if isinstance(x, Node) else getattr(x, name)  # type: ignore[no-any-return]
+    return x._array.item() if isinstance(x, Node) else getattr(x, name)

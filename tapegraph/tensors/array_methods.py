@@ -177,16 +177,16 @@ class ArrayMethods(OtherLibraries):
     # Of masks, which are tensors in a captured step
 
     def __and__(self, other: object) -> npt.NDArray[np.bool_]:
-        return _numpy.bitwise_and(self, other)  # type: ignore[no-any-return]
+        return _numpy.bitwise_and(self, other)
 
     def __or__(self, other: object) -> npt.NDArray[np.bool_]:
-        return _numpy.bitwise_or(self, other)  # type: ignore[no-any-return]
+        return _numpy.bitwise_or(self, other)
 
     def __xor__(self, other: object) -> npt.NDArray[np.bool_]:
-        return _numpy.bitwise_xor(self, other)  # type: ignore[no-any-return]
+        return _numpy.bitwise_xor(self, other)
 
     def __invert__(self) -> npt.NDArray[np.bool_]:
-        return _numpy.invert(self)  # type: ignore[no-any-return]
+        return _numpy.invert(self)
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
@@ -224,12 +224,12 @@ class ArrayMethods(OtherLibraries):
     @property
     def itemsize(self) -> int:
         """The bytes of an element."""
-        return self.dtype.itemsize  # type: ignore[attr-defined, no-any-return]
+        return self.dtype.itemsize  # type: ignore[attr-defined]
 
     @property
     def nbytes(self) -> int:
         """The bytes of all elements."""
-        return self.size * self.itemsize  # type: ignore[attr-defined, no-any-return]
+        return self.size * self.itemsize  # type: ignore[attr-defined]
 
     @overload
     def transpose(self, axes: Sequence[SupportsIndex] | None, /) -> Self: ...
@@ -352,11 +352,11 @@ class ArrayMethods(OtherLibraries):
 
     def argsort(self, axis: SupportsIndex | None = -1) -> npt.NDArray[np.intp]:
         """Return the order that would sort the array, as a plain array."""
-        return _numpy.argsort(self, axis)  # type: ignore[no-any-return]
+        return _numpy.argsort(self, axis)
 
     def nonzero(self) -> tuple[npt.NDArray[np.intp], ...]:
         """Return the indices of non-zero elements, as plain arrays."""
-        return numpy_functions.detached(self).nonzero()  # type: ignore[no-any-return]
+        return numpy_functions.detached(self).nonzero()
 
     @overload
     def searchsorted(

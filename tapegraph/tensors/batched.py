@@ -67,17 +67,17 @@ class Batched(ArrayMethods):
     @property
     def shape(self) -> tuple[int, ...]:
         """Length along each axis."""
-        return self.inner.shape[1:]  # type: ignore[no-any-return]
+        return self.inner.shape[1:]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type."""
-        return self.inner.dtype  # type: ignore[no-any-return]
+        return self.inner.dtype
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.inner.ndim - 1  # type: ignore[no-any-return]
+        return self.inner.ndim - 1
 
     @property
     def size(self) -> int:
@@ -87,7 +87,7 @@ class Batched(ArrayMethods):
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient flows through the examples."""
-        return self.inner.requires_grad  # type: ignore[no-any-return]
+        return self.inner.requires_grad
 
     def detach(self) -> Batched:
         """Return the examples as constants, without derivative."""

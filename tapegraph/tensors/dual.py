@@ -132,7 +132,7 @@ class Dual(ArrayMethods):
 
     def detach(self) -> Tensor:
         """Return the value as a constant, without derivative."""
-        return under(self).detach()  # type: ignore[no-any-return]
+        return under(self).detach()
 
     # Conversions
 

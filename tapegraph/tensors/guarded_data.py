@@ -95,7 +95,7 @@ def guarded(node: Node) -> Array:
     view = node._array.view(GuardedArray)
     view.flags.writeable = False
     view._owner = node
-    return view  # type: ignore[no-any-return]
+    return view
 
 
 def is_whole(node: Node, value: Any) -> bool:

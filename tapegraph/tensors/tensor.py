@@ -75,7 +75,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         A result has one only after `retain_grad`; reading it before gives a warning.
         """
-        return recorder().gradient(self)  # type: ignore[no-any-return]
+        return recorder().gradient(self)
 
     @grad.setter
     def grad(self, value: ArrayLike | None) -> None:
@@ -89,22 +89,22 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def shape(self) -> tuple[int, ...]:
         """Length along each axis."""
-        return self._array.shape  # type: ignore[no-any-return]
+        return self._array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type."""
-        return self._array.dtype  # type: ignore[no-any-return]
+        return self._array.dtype
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self._array.ndim  # type: ignore[no-any-return]
+        return self._array.ndim
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self._array.size  # type: ignore[no-any-return]
+        return self._array.size
 
     @property
     def _computed(self) -> Any:
@@ -115,7 +115,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def op(self) -> str:
         """The name of the operation that made it; ``"param"`` or ``"constant"`` for a leaf."""
-        return self._computed._op.name  # type: ignore[no-any-return]
+        return self._computed._op.name
 
     @property
     def inputs(self) -> tuple[Tensor | float, ...]:
@@ -139,7 +139,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise self._not_one("item")
         number: Any = self._array.item(*index)
         recorder().read(self, "item", _OUTSIDE)
-        return number  # type: ignore[no-any-return]
+        return number
 
     def _not_one(self, op: str, fix: str = "") -> ValueError:
         received = f"a tensor of shape {self.shape}"
@@ -157,7 +157,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def detach(self) -> Tensor:
         """Return the value as a constant with no history."""
-        return recorder().detach(self)  # type: ignore[no-any-return]
+        return recorder().detach(self)
 
     def assign(self, value: ArrayLike) -> None:
         """Set the value of a leaf; graphs recorded before can no longer be differentiated.
@@ -331,7 +331,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def __deepcopy__(self, memo: Any) -> Tensor:
         make, arguments = self.__reduce__()
-        return make(*arguments)  # type: ignore[no-any-return]
+        return make(*arguments)
 
     # Under `no_grad` a parameter is updated in place; otherwise x += y is x = x + y.
     __iadd__ = _updating(elementwise.add)
@@ -360,12 +360,12 @@ class RemoteTensor(Tensor, remote=True):
     @property
     def shape(self) -> tuple[int, ...]:
         """Length along each axis, which an entry knows without the numbers."""
-        return self._array.shape if self._entry is None else self._entry.shape  # type: ignore[no-any-return]
+        return self._array.shape if self._entry is None else self._entry.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The element type, which it knows too."""
-        return self._array.dtype if self._entry is None else self._entry.dtype  # type: ignore[no-any-return]
+        return self._array.dtype if self._entry is None else self._entry.dtype
 
     ndim, size = Node.ndim, Node.size
 
@@ -403,7 +403,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     leaf = here.leaf(array, data)
     leaf.name = name
     here.parameter(leaf, user_frame(sys._getframe(1)))
-    return leaf  # type: ignore[no-any-return]
+    return leaf
 
 
 def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
@@ -424,7 +424,7 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     if dtype is not None:
         cast = as_dtype("tensor", array, np.dtype(dtype))
         array = numeric(cast, "tensor", "data", widens=False)
-    return here.leaf(array, data)  # type: ignore[no-any-return]
+    return here.leaf(array, data)
 
 
 def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:

@@ -110,7 +110,7 @@ class _Arguments:
     def inside(self, start: int, step: int, level: Level) -> tuple[Any, Any]:
         """Return the arguments of the examples from one on, in the form that came in."""
         whole = start == 0 and step >= self.size
-        return replaced(  # type: ignore[no-any-return]
+        return replaced(
             self.form,
             (
                 x if not along else Batched(x if whole else x[start : start + step], level.tag)
