@@ -95,7 +95,8 @@ def primitive(f_raw: F) -> F:
 def notrace_primitive(f_raw: F) -> F:
     """Make a function run on plain values, so that no derivative flows through it."""
 
-    @functools.wraps(f_raw)
+    # Not `__type_params__`: that of `type` itself is a descriptor on Python 3.12, and refused.
+    @functools.wraps(f_raw, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
     def wrapped(*args: Pytree, **kwargs: Any) -> Pytree:
         return _on_plain(f_raw, args, kwargs)
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import queue
 import shlex
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .check import Verdict, applied, copied, failing, judge
@@ -30,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--only", action="append", metavar="TEXT", help="faults whose KIND/NAME holds this"
     )
     parser.add_argument("--list", action="store_true", help="name the faults and stop")
+    parser.add_argument(
+        "--jobs", type=int, default=1, metavar="N", help="try N faults at a time, each in a copy"
+    )
     options = parser.parse_args(argv)
     chosen = [f for f in FAULTS if any(text in label(f) for text in options.only or [""])]
     if not chosen:
@@ -38,14 +43,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(f"{label(f):60} {f.within}" for f in chosen))
         return 0
     try:
-        return check(chosen)
+        return check(chosen, options.jobs)
     except (RuntimeError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
 
 
-def check(faults: list[Fault]) -> int:
-    """Print the verdict of every fault; return the exit status."""
+def check(faults: list[Fault], jobs: int) -> int:
+    """Print the verdict of every fault, ``jobs`` at a time; return the exit status."""
     if importlib.util.find_spec("tensorflow") is None:
         needing = [f for f in faults if f.tensorflow]
         faults = [f for f in faults if not f.tensorflow]
@@ -58,9 +63,22 @@ def check(faults: list[Fault]) -> int:
             with applied(fault, checkout):
                 pass  # all texts are there before the first test runs
         sound(faults, checkout)
-        for fault in with_progress(faults):
-            verdicts.append(judge(fault, checkout))
-            print(line(verdicts[-1]), flush=True)
+        free: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        free.put(checkout)
+        for n in range(1, jobs):
+            free.put(copied(Path(folder) / str(n)))
+
+        def verdict(fault: Fault) -> Verdict:
+            place = free.get()
+            try:
+                return judge(fault, place)
+            finally:
+                free.put(place)
+
+        with ThreadPoolExecutor(jobs) as pool:
+            for found in with_progress(pool.map(verdict, faults), len(faults)):
+                verdicts.append(found)
+                print(line(found), flush=True)
     surprises = [v for v in verdicts if not v.as_expected]
     killed = sum(v.killed_by is not None for v in verdicts)
     print(f"\n{killed} of {len(verdicts)} killed, {sum(v.seconds for v in verdicts):.0f} s")
@@ -92,13 +110,13 @@ def line(verdict: Verdict) -> str:
     return f"{label(verdict.fault):60} {verdict.seconds:6.1f} s  {verdict.killed_by or survived}"
 
 
-def with_progress(faults: list[Fault]) -> Iterable[Fault]:
+def with_progress(verdicts: Iterable[Verdict], total: int) -> Iterable[Verdict]:
     """Show a bar on a terminal where tqdm is installed."""
     try:
         from tqdm import tqdm
     except ImportError:
-        return faults
-    return tqdm(faults, desc="faults", unit="fault", disable=None)
+        return verdicts
+    return tqdm(verdicts, total=total, desc="faults", unit="fault", disable=None)
 
 
 if __name__ == "__main__":

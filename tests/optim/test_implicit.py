@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from optional import optional
 
 import tapegraph as tg
 from tapegraph.optim import implicit
 
-pytest.importorskip("scipy")
+optional("scipy")
 A = np.array([2.0, 10.0])
 
 

@@ -30,9 +30,9 @@ BY_HESSIAN = ["dogleg", "trust-exact"]
 
 KNOWN = {
     **dict.fromkeys(BY_VALUE, {}),
-    **dict.fromkeys(BY_GRADIENT, {"jac": optimize.rosen_der}),
-    **dict.fromkeys(BY_PRODUCTS, {"jac": optimize.rosen_der, "hessp": optimize.rosen_hess_prod}),
-    **dict.fromkeys(BY_HESSIAN, {"jac": optimize.rosen_der, "hess": optimize.rosen_hess}),
+    **dict.fromkeys(BY_GRADIENT, {"jac": "rosen_der"}),
+    **dict.fromkeys(BY_PRODUCTS, {"jac": "rosen_der", "hessp": "rosen_hess_prod"}),
+    **dict.fromkeys(BY_HESSIAN, {"jac": "rosen_der", "hess": "rosen_hess"}),
 }
 
 
@@ -41,7 +41,8 @@ def test_each_method_goes_where_it_goes_with_derivatives_by_hand(method):
     # Where the Hessian is positive definite, as dogleg asks.
     start = np.full(3, 1.1) if method == "dogleg" else START
     found = tg.optim.minimize(rosenbrock, start, method)
-    want = optimize.minimize(optimize.rosen, start, method=method, **KNOWN[method])
+    known = {kind: getattr(optimize, name) for kind, name in KNOWN[method].items()}
+    want = optimize.minimize(optimize.rosen, start, method=method, **known)
     np.testing.assert_allclose(found.x, want.x, rtol=1e-5)
     assert found.success and found.nit == want.nit
     assert found.fun == rosenbrock(found.x)
@@ -100,13 +101,19 @@ def test_bounds_constraints_and_options():
 
 
 ON_A_LINE = {"type": "eq", "fun": lambda x: x[0] + x[1] - 1.0}
-RESTRICTIONS = {
-    "a dict": {"constraints": ON_A_LINE},
-    "a list": {"constraints": [ON_A_LINE]},
-    "an object": {"constraints": optimize.LinearConstraint(np.ones((1, 2)), 1.0, 1.0)},
-    "bounds": {"bounds": [(0.5, None), (None, None)]},
-    "bounds, an object": {"bounds": optimize.Bounds([0.5, -1.0], [2.0, 2.0])},
-}
+RESTRICTIONS = ["a dict", "a list", "an object", "bounds", "bounds, an object"]
+
+
+def restriction(kind):
+    return {
+        "a dict": {"constraints": ON_A_LINE},
+        "a list": {"constraints": [ON_A_LINE]},
+        "an object": {"constraints": optimize.LinearConstraint(np.ones((1, 2)), 1.0, 1.0)},
+        "bounds": {"bounds": [(0.5, None), (None, None)]},
+        "bounds, an object": {"bounds": optimize.Bounds([0.5, -1.0], [2.0, 2.0])},
+    }[kind]
+
+
 # Where SciPy warns that a method cannot handle them, and goes on without.
 CANNOT = {
     "constraints": [*BY_VALUE, *BY_GRADIENT, *BY_PRODUCTS, *BY_HESSIAN],
@@ -116,11 +123,11 @@ CANNOT = {
 
 @pytest.mark.parametrize("kind", RESTRICTIONS)
 def test_what_a_method_would_ignore_is_refused(kind):
-    (argument,) = RESTRICTIONS[kind]
+    (argument,) = restriction(kind)
     refusing = [m for m in CANNOT[argument] if m not in (None, "SLSQP", "trust-constr")]
     for method in refusing:
         with pytest.raises(ValueError, match="minimize") as caught:
-            tg.optim.minimize(rosenbrock, np.ones(2), method, **RESTRICTIONS[kind])
+            tg.optim.minimize(rosenbrock, np.ones(2), method, **restriction(kind))
         message = str(caught.value)
         assert f"received {argument} for {method.upper()}, which has no use for them" in message
         assert 'Write method="SLSQP" or "trust-constr".' in message
@@ -131,9 +138,9 @@ def test_what_a_method_would_ignore_is_refused(kind):
 @pytest.mark.parametrize("kind", RESTRICTIONS)
 def test_what_restricts_the_search_is_kept_to(kind, method):
     found = tg.optim.minimize(
-        lambda x: x[0] ** 2 + 3.0 * x[1] ** 2, np.array([1.0, 3.0]), method, **RESTRICTIONS[kind]
+        lambda x: x[0] ** 2 + 3.0 * x[1] ** 2, np.array([1.0, 3.0]), method, **restriction(kind)
     )
-    wanted = [0.75, 0.25] if "constraints" in RESTRICTIONS[kind] else [0.5, 0.0]
+    wanted = [0.75, 0.25] if "constraints" in restriction(kind) else [0.5, 0.0]
     np.testing.assert_allclose(found.x, wanted, atol=1e-5)
 
 

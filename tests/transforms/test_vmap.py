@@ -12,11 +12,11 @@ from tests.cases import CASES, COMPLEX_CASES, WITHOUT_GRADIENT
 from tests.quick import check_each, each_operation
 
 COUNT = 3
-# Where sums are taken in another order than in the loop: products of matrices by BLAS, and rules
-# that are written with other operations where what is shared in the loop is batched.
+# Where sums are taken in another order than in the loop: products of matrices and vectors by
+# BLAS, and rules written with other operations where what is shared in the loop is batched.
 OTHER_SUMS = {
     *("matmul", "batch_matmul", "einsum", "convolve", "conv2d", "lstsq", "layer_norm"),
-    "softmax_crossentropy",
+    *("softmax_crossentropy", "mse_loss", "norm"),
 }
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from optional import optional
 from programs import Program, programs
 
 import tapegraph as tg
 
-pytest.importorskip("torch")
-from torch_programs import second_derivatives, weighted
+optional("torch")
 
 
 def repeatable(examples: int):
@@ -24,6 +24,8 @@ def repeatable(examples: int):
 
 
 def agrees_with_pytorch(program: Program) -> None:
+    from torch_programs import second_derivatives, weighted  # imports PyTorch, which takes seconds
+
     leaves = [tg.param(x) for x in program.inputs]
     y = program.run(*leaves)
     loss = tg.sum(y * weighted(y, 0.3))
