@@ -18,14 +18,17 @@ beside it, which computes from the inputs and ``y`` what the operation had saved
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes, rule_of
 from tapegraph.ops import COMPOSED, rules_of_families
 from tapegraph.recording.op import Op
+from tapegraph.typed import Array, Tensor
 
 Rule = Callable[..., Any]
+# One for each input, None where none is needed.
+Gradients = Sequence[Array | Tensor | None]
 
 
 class JointVJP:

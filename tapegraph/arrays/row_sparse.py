@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cmath import isfinite
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from tapegraph.arrays.buffers import MAX_KEPT_BYTES
 from tapegraph.typed import Array, Cotangent, DType, DuckArray
 
 
+@final
 class RowSparse:
     """A sum of rows: zero but for ``values[i]`` added at row ``rows[i]``, repeated rows adding up.
 
@@ -140,7 +141,7 @@ def dense_copy(grad: Cotangent) -> Array:
     return grad.dense() if isinstance(grad, RowSparse) else np.array(grad)
 
 
-def has_nan(grad: Cotangent) -> bool:
+def has_nan(grad: Array | RowSparse) -> bool:
     """Return whether a gradient holds a NaN.
 
     A product of the array with itself keeps every NaN and makes no new one, and is the quickest
@@ -156,7 +157,7 @@ def has_nan(grad: Cotangent) -> bool:
     return bool(np.isnan(array).any() if square is None else square != square)
 
 
-def is_finite(grad: Cotangent) -> bool:
+def is_finite(grad: Array | RowSparse) -> bool:
     """Return whether a gradient, or any array of floats, holds neither a NaN nor an infinity.
 
     The same product is finite only if each element is; where it is not, it may have overflowed.

@@ -473,7 +473,7 @@ class VJPNode(Node):
 class JVPNode(Node):
     """The node of a traced value in forward mode: its derivative ``g``."""
 
-    def initialize_root(self, g: Cotangent = None) -> None:
+    def initialize_root(self, g: Cotangent | None = None) -> None:
         """Take the derivative."""
         self.g = g
 

@@ -404,9 +404,7 @@ class _Call:
             for i, argument in enumerate(self._args)
         )
 
-    def _checked(
-        self, argnum: int, grad: Cotangent, shape: tuple[int, ...], recorded: bool
-    ) -> Pytree:
+    def _checked(self, argnum: int, grad: Pytree, shape: tuple[int, ...], recorded: bool) -> Pytree:
         """Return a gradient as an array or tensor that broadcasts from the input's shape."""
         if box_class(grad) is not None:
             if recorded:

@@ -301,7 +301,7 @@ def _signature(name: str, leaf: Leaf) -> str:
     return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
 
-def _gradient_put(p: Leaf, grad: Cotangent) -> Change:
+def _gradient_put(p: Leaf, grad: Any) -> Change:
     """Return the change that gives a leaf a gradient."""
     if isinstance(p, Value):
         return partial(setattr, p, GRAD, float(grad))

@@ -70,7 +70,7 @@ def padded_shape(shape: tuple[int, ...], pad: Pair) -> tuple[int, ...]:
     return (n, c, h + 2 * pad[0], w + 2 * pad[1])
 
 
-def cropped(x: Array, pad: Pair) -> Array:
+def cropped(x: DuckArray, pad: Pair) -> DuckArray:
     """Take the padding off again."""
     ph, pw = pad
     return x[:, :, ph : x.shape[2] - ph, pw : x.shape[3] - pw]
