@@ -24,7 +24,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import ALIGNMENT, LARGE_BYTES, own
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.typed import Array
 
 _SHARED = frozenset("fdlq")
@@ -48,7 +48,7 @@ def shareable(array: Array) -> bool:
     )
 
 
-def to_tensorflow(array: Array) -> Any:
+def to_tensorflow(array: Array) -> GraphTensor:
     """Return an eager tensor of an array's value.
 
     The memory is shared where `shareable`, and must stay unchanged while TensorFlow runs. All else
@@ -61,18 +61,18 @@ def to_tensorflow(array: Array) -> Any:
     return _shared(array) if shareable(array) else copied(array)
 
 
-def moved(array: Array) -> Any:
+def moved(array: Array) -> GraphTensor:
     """Return an eager tensor of a copy of an array, which nobody else holds."""
     if array.ndim and array.size and array.dtype.char in _SHARED:
         return _shared(own(array, align=True))
     return copied(array)
 
 
-def _shared(array: Array) -> Any:
+def _shared(array: Array) -> GraphTensor:
     return tensorflow().experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def copied(array: Array) -> Any:
+def copied(array: Array) -> GraphTensor:
     """Return an eager tensor of a copy of an array.
 
     The constructor of eager tensors, which ``tf.constant`` calls, reads a property of the context
@@ -82,7 +82,7 @@ def copied(array: Array) -> Any:
     return tensorflow().raw_ops.Identity(input=own_bytes)
 
 
-def to_numpy(tensor: Any) -> Array:
+def to_numpy(tensor: GraphTensor) -> Array:
     """Return a read-only view of an eager tensor's memory."""
     return np.asarray(tensor)
 
@@ -109,7 +109,7 @@ class DirectCall:
         self._name, self._count = function.name, len(function.outputs)
         self._is_registered = True
 
-    def begin(self, feeds: list[Any]) -> Iterator[Any]:
+    def begin(self, feeds: list[GraphTensor]) -> Iterator[GraphTensor]:
         """Return what gives the function's outputs: taking the first one calls it.
 
         That is one piece of C code, in which Python handles no signal; or else, inside `apart`, it
@@ -126,7 +126,7 @@ class DirectCall:
         given = (here._handle, here.device_name, self._name, tensors, self._attrs, self._count)
         return chain.from_iterable(starmap(found.execute, (given,)))
 
-    def _publicly(self, feeds: list[Any], tensors: list[Any]) -> Any:
+    def _publicly(self, feeds: list[GraphTensor], tensors: list[GraphTensor]) -> Any:
         """Call the function by what TensorFlow documents; with XLA by its own call."""
         if self.xla:
             return self.function(*feeds)
@@ -139,7 +139,7 @@ class DirectCall:
         """Call a function that takes what `begin` gave, where no signal is handled in between."""
         return fn(*args) if private() is not None else away_from_signals(fn, *args)
 
-    def __call__(self, feeds: list[Any]) -> list[Any]:
+    def __call__(self, feeds: list[GraphTensor]) -> list[GraphTensor]:
         """Return the function's outputs, flat."""
         try:
             return list(self.begin(feeds))

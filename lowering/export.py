@@ -22,7 +22,7 @@ from tapegraph.exporting.recorded import (
     output_names,
 )
 from tapegraph.lowering.rows.rules import LOOPS, NotLowered, Size, ints, reshaped, scalar
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.translate import Translator, stopped
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT, OpKind
@@ -67,7 +67,9 @@ class Function:
         made = {slot: variables.of(param) for slot, param in recorded.parameters.items()}
         self._state = {slot: made[slot] for slot in made if made[slot] is not None}
 
-    def results(self, feeds: Sequence[Any], *, strong_zero: bool = False) -> list[Any]:
+    def results(
+        self, feeds: Sequence[GraphTensor], *, strong_zero: bool = False
+    ) -> list[GraphTensor]:
         """Emit it; return its results in order."""
         tf, recorded = tensorflow(), self.recorded
         batch = None
@@ -95,7 +97,7 @@ class _FreeTranslator(Translator):
         self._recorded = recorded
         self._batch = batch
 
-    def operation(self, slot: int) -> Any:
+    def operation(self, slot: int) -> GraphTensor:
         """Emit an operation; where the recording lets no gradient through, none flows here."""
         program, op = self.program, self.program.ops[slot]
         asked, entry = self._recorded.op, self._recorded.recording.describe(slot)
@@ -117,7 +119,7 @@ class _FreeTranslator(Translator):
         return result
 
 
-def _constant(found: Any, batch: Any) -> Any:
+def _constant(found: Any, batch: GraphTensor | None) -> Any:
     """Return what all recordings have, or what follows the batch, as a tensor."""
     tf = tensorflow()
     if isinstance(found, np.ndarray):
@@ -147,7 +149,7 @@ def function(f: Callable[..., Any], params: Pytree = None) -> Any:
     variables = Variables("function", params)
     signature = inspect.signature(f)
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: GraphTensor, **kwargs: Any) -> Any:
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         feeds = [x if tf.is_tensor(x) else tf.constant(np.asarray(x)) for x in given.args]
@@ -165,7 +167,7 @@ def function(f: Callable[..., Any], params: Pytree = None) -> Any:
     return made
 
 
-def _stand_ins(feeds: Sequence[Any]) -> tuple[list[Array], list[bool]]:
+def _stand_ins(feeds: Sequence[GraphTensor]) -> tuple[list[Array], list[bool]]:
     """Return arrays of the types of tensors, and which have a free leading axis."""
     arrays, batched = [], []
     for i, x in enumerate(feeds):
@@ -209,10 +211,10 @@ def export(
         for x, free, name in zip(arrays, batched, names, strict=True)
     ]
 
-    def serve(*feeds: Any) -> dict[str, Any]:
+    def serve(*feeds: GraphTensor) -> dict[str, GraphTensor]:
         return dict(zip(outputs, function.results(feeds), strict=True))
 
-    def differentiated(feeds: Sequence[Any], *, strong_zero: bool) -> list[Any]:
+    def differentiated(feeds: Sequence[GraphTensor], *, strong_zero: bool) -> list[GraphTensor]:
         with tf.GradientTape() as tape:
             (loss,) = function.results(feeds, strong_zero=strong_zero)
         sources = list(variables.by_name.values())
@@ -220,7 +222,7 @@ def export(
         found = tape.gradient(loss, sources, unconnected_gradients=zero)
         return [loss, *map(tf.convert_to_tensor, found)]
 
-    def value_and_gradients(*feeds: Any) -> dict[str, Any]:
+    def value_and_gradients(*feeds: GraphTensor) -> dict[str, GraphTensor]:
         found = differentiated(feeds, strong_zero=False)
         if not _holds_users(function.recorded.program):
             # As in tapegraph, a zero absorbs what it meets where a gradient is no number.

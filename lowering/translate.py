@@ -33,13 +33,13 @@ from tapegraph.lowering.rows.rules import (
     reshaped,
     without_row,
 )
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import DERIVATIVES, JACOBIAN, PART, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
 from tapegraph.recording.subprogram import SubProgram, subprograms
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 # Every node takes these.
 COMMON = {"float32", "float64", "int64"}
@@ -82,7 +82,7 @@ def row_of(op: Op, *, whole: bool = False) -> Row:
     return row
 
 
-def specs(program: Program, fed: list[int], fed_scalars: int) -> list[Any]:
+def specs(program: Program, fed: list[int], fed_scalars: int) -> list[GraphTensor]:
     """Return the input types of a program's gradient: fed slots, packed scalars, seeds."""
     tf = tensorflow()
 
@@ -159,11 +159,11 @@ class Translator(Interpreter):
         """Whether XLA is to compile it."""
         return False
 
-    def apart(self, tensors: Sequence[Any]) -> list[Any]:
+    def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
         """Return what nodes with a gradient of their own are to read."""
         return list(tensors)
 
-    def check(self, right: Any) -> None:
+    def check(self, right: GraphTensor) -> None:
         """Take note of whether numbers stand: in a plain backward they do."""
 
     def _rule(self, slot: int) -> Rule:
@@ -181,11 +181,11 @@ class Translator(Interpreter):
             raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps {zeros}")
         return rule
 
-    def constant(self, number: Any, dtype: Any) -> Any:
+    def constant(self, number: float | Array, dtype: DType) -> GraphTensor:
         """Return a number as a constant of the graph."""
         return graph_constant(number, dtype)
 
-    def cast(self, value: Any, dtype: Any) -> Any:
+    def cast(self, value: GraphTensor, dtype: DType) -> GraphTensor:
         """Return a graph tensor in another dtype."""
         return cast_to(value, dtype)
 
@@ -213,11 +213,11 @@ class Whole(Translator):
         """Whether XLA is to compile it."""
         return self._xla
 
-    def emit(self, leaves: Mapping[int, Any]) -> None:
+    def emit(self, leaves: Mapping[int, GraphTensor]) -> None:
         """Emit all entries."""
         tf, program = tensorflow(), self.program
-        self._sums: list[Any] = []
-        self._guards: list[Any] = []
+        self._sums: list[GraphTensor] = []
+        self._guards: list[GraphTensor] = []
         self._targets = targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
         }
@@ -231,7 +231,7 @@ class Whole(Translator):
             GUARDS.reset(token)
         del self._tape
 
-    def guards(self) -> list[Any] | None:
+    def guards(self) -> list[GraphTensor] | None:
         """Return what takes that which must hold for the numbers to stand."""
         return self._guards
 
@@ -261,7 +261,7 @@ class Whole(Translator):
                 self.check(tensorflow().reduce_all(result >= 0))
         return result
 
-    def derivatives(self, slot: int) -> dict[int, Any]:
+    def derivatives(self, slot: int) -> dict[int, GraphTensor]:
         """Emit the gradients or Jacobians of one backward."""
         tf, program, tape = tensorflow(), self.program, self._tape
         source, _, *seed = program.inputs[slot]
@@ -287,7 +287,7 @@ class Whole(Translator):
                 grads[target] = grad if by_rows else tf.convert_to_tensor(grad)
         return grads
 
-    def _as_recorded(self, y: Any, slot: int, target: int, rows: Any) -> Any:
+    def _as_recorded(self, y: GraphTensor, slot: int, target: int, rows: Any) -> GraphTensor:
         """Return a Jacobian with the elements of ``y`` along its first axis."""
         rows = reshaped(rows, (self.program.shapes[slot][0], *rows.shape[y.shape.rank :]))
         if self.values.lies_last(target):
@@ -306,7 +306,7 @@ class Whole(Translator):
         made._numbers = self._numbers
         return made
 
-    def apart(self, tensors: Sequence[Any]) -> list[Any]:
+    def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
         """Return tensors that the tape does not watch.
 
         A loop that reads what a persistent tape watches keeps all that its rounds compute.
@@ -314,15 +314,15 @@ class Whole(Translator):
         stop = tensorflow().stop_gradient
         return list(map(stop, tensors)) if self._targets else list(tensors)
 
-    def check(self, right: Any) -> None:
+    def check(self, right: GraphTensor) -> None:
         """Take note of whether some numbers stand."""
         self._guards.append(right)
 
-    def _look_at(self, gradient: Any) -> None:
+    def _look_at(self, gradient: GraphTensor) -> None:
         """Keep the sum of a gradient in float64, which shows a NaN."""
         self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
 
-    def stands(self) -> Any:
+    def stands(self) -> GraphTensor:
         """Return whether no gradient holds a NaN, and XLA gives the same."""
         tf, guards = tensorflow(), list(self._guards)
         if self._sums:
@@ -343,7 +343,9 @@ class InnerTranslator(Whole):
         self.inner = inner
         self.checks = _checks(inner.program, self._xla)
 
-    def __call__(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def __call__(
+        self, inputs: Sequence[GraphTensor]
+    ) -> tuple[list[GraphTensor], list[GraphTensor]]:
         """Return the outputs, and where its numbers may not stand whether they do."""
         leaves = dict(zip(self.inner.inputs, inputs, strict=True))
         if self._numbers:
@@ -353,11 +355,11 @@ class InnerTranslator(Whole):
         outputs = [self.output(slot) for slot in self.inner.outputs]
         return outputs, [self.stands()] if self.checks else []
 
-    def guards(self) -> list[Any] | None:
+    def guards(self) -> list[GraphTensor] | None:
         """Return None: a layer branches by itself."""
         return None
 
-    def output(self, slot: int) -> Any:
+    def output(self, slot: int) -> GraphTensor:
         """Return a result as a tensor."""
         value = self.values[slot]
         if value is None:
@@ -416,7 +418,7 @@ def _checks(program: Program, xla: bool) -> bool:
     )
 
 
-def _jacobian(y: Any, sources: list[Any], tape: Any) -> Any:
+def _jacobian(y: GraphTensor, sources: list[GraphTensor], tape: Any) -> list[GraphTensor]:
     """Emit one sweep for all rows, or a loop where an operation has no nodes for that."""
     how = {"unconnected_gradients": tensorflow().UnconnectedGradients.ZERO}
     try:

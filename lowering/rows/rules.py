@@ -88,7 +88,7 @@ class MetNaN(NotLowered):
     Only the native engine keeps them through such a rule. ``grads`` are the graph's numbers.
     """
 
-    grads: list[GraphTensor]
+    grads: list[Any]
 
 
 def without_row(op: Op) -> NotLowered:
