@@ -44,7 +44,7 @@ def take_back(undo: Undo) -> None:
     undo.clear()
 
 
-def new_numbers(leaf: Node, array: Any) -> list[Change]:
+def new_numbers(leaf: Node, array: object) -> list[Change]:
     """Return the change that gives a leaf other numbers: an array that nobody else holds."""
     return [partial(set_array, leaf, array), partial(set_changed, leaf, next_seq())]
 

@@ -24,12 +24,12 @@ class Interpreter:
         self.recording = recording
         self.program = recording.program
 
-    def run(self, leaves: Mapping[int, Any], end: int | None = None) -> None:
+    def run(self, leaves: Mapping[int, object], end: int | None = None) -> None:
         """Compute all slots, or those before an end."""
         for _ in self.walk(leaves, end):
             pass
 
-    def walk(self, leaves: Mapping[int, Any], end: int | None = None) -> Iterator[int]:
+    def walk(self, leaves: Mapping[int, object], end: int | None = None) -> Iterator[int]:
         """Compute slot after slot from the leaves, and yield each with its value."""
         program = self.program
         self.values = self.no_values()

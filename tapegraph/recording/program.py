@@ -20,7 +20,7 @@ from tapegraph.escapes import escaped
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import DERIVATIVES, PART, SCALAR, Attrs, Op
 from tapegraph.recording.values import value_of
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 Key = tuple[Any, ...]
 
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     inputs: tuple[int, ...]
     attrs: Attrs
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     requires_grad: bool
     name: str | None
     where: str
@@ -101,7 +101,7 @@ class Program:
     inputs: list[tuple[int, ...]]
     attrs: list[dict[str, Any]]
     shapes: list[tuple[int, ...]]
-    dtypes: list[np.dtype[Any]]
+    dtypes: list[DType]
     needs: list[bool]
     leaves: list[int]
     outputs: tuple[int, ...]
@@ -199,7 +199,7 @@ class Recording:
         """Return the value that the slot's operation saved for its gradient."""
         return self.nodes[slot]._saved
 
-    def converted(self, slot: int) -> tuple[np.dtype[Any] | None, ...]:
+    def converted(self, slot: int) -> tuple[DType | None, ...]:
         """Return the dtype to which NumPy converts each input of an entry, or None."""
         program = self.program
         kinds = [

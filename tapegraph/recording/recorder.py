@@ -154,11 +154,11 @@ class Recorder:
 
     # What belongs to a program that is captured: nothing here
 
-    def records(self, *values: Any) -> bool:
+    def records(self, *values: object) -> bool:
         """Return whether one of the values, or of those in lists and tuples, is of a program."""
         return False
 
-    def read(self, value: Any, conversion: str, fix: str) -> None:
+    def read(self, value: object, conversion: str, fix: str) -> None:
         """Let a value, or those in lists and tuples, become plain numbers, unless of a program."""
 
     def read_plain(self, op: str, what: str, fix: str) -> None:
@@ -167,24 +167,24 @@ class Recorder:
     def outside(self, op: str, fix: str) -> None:
         """Let happen what cannot be a part of a program."""
 
-    def fixed(self, op: str, value: Any, argument: str, fix: str = "") -> None:
+    def fixed(self, op: str, value: object, argument: str, fix: str = "") -> None:
         """Refuse a float that every run gives anew where only one that stays can be used."""
 
-    def number(self, value: Any, dtype: Any) -> Any:
+    def number(self, value: object, dtype: object) -> Any:
         """Return a float that every run gives anew as a tensor, and anything else as it is."""
         return value
 
-    def met(self, args: Any, options: Any) -> Any:
+    def met(self, args: object, options: object) -> Any:
         """Return arguments with such floats as tensors, of the dtype that a number would take."""
         return args, options
 
     # Leaves
 
-    def numbers_of(self, data: Any) -> Any:
+    def numbers_of(self, data: object) -> Any:
         """Return what a leaf is made from: of an argument of a program its numbers."""
         return data
 
-    def leaf(self, array: Array, data: Any) -> Any:
+    def leaf(self, array: Array, data: object) -> Any:
         """Return a constant of the numbers that were made from data."""
         return as_leaf(array)
 
@@ -253,12 +253,12 @@ class Recorder:
         return History(ys, *where)
 
     def derivatives(
-        self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()
+        self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[object] = ()
     ) -> list[Any]:
         """Return derivatives by what is wanted, given by an engine, as tensors."""
         return list(map(as_leaf, arrays))
 
-    def add_gradients(self, history: History, grads: Sequence[Any], seed: Any) -> None:
+    def add_gradients(self, history: History, grads: Sequence[object], seed: object) -> None:
         """Add the gradients of one backward to those of what is wanted."""
         tape = current() if "asyncio" in _modules else self.tape
         stored.write(tape, history.wanted, grads)

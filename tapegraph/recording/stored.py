@@ -50,7 +50,7 @@ def held(node: Node) -> Any:
     return read(node) if type(grad) is DeferredGradient else grad
 
 
-def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
+def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[object]) -> None:
     """Add one backward's gradients; every array has been checked before the first is written.
 
     :raises RuntimeError: The user has given an array that ``.grad`` handed out another shape or

@@ -52,7 +52,7 @@ def _compute(entries: list[Node]) -> None:
             entry._array = np.asarray(out[0] if entry._op.saves else out)
 
 
-def handle_of(x: Any) -> Any:
+def handle_of(x: object) -> Any:
     """Return a tensor of an entry, which computes its numbers when they are read.
 
     A tensor or a number is returned unchanged.
