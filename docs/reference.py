@@ -14,9 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["TABLE", "public", "written"]
+__all__ = ["EXPERIMENTAL", "TABLE", "public", "written"]
 
 PAGES = Path(__file__).parent / "api"
+_STABILITY = (PAGES.parent / "stability.md").read_text().split("<!-- experimental -->")[1]
+EXPERIMENTAL = re.findall(r"`(tg\.[\w.]+)`", _STABILITY.partition("\n## ")[0])
 TABLE = re.compile(r"^<!-- (api|data): (\S+) ?(\S*) -->\n\n((?:\|.*\n)*)", re.MULTILINE)
 
 
@@ -49,6 +51,7 @@ def _table(package: str, modules: str) -> str:
 
 def _row(name: str, value: Any, another: str = "") -> str:
     text = f"Another name of `{another}`." if another else _sentence(inspect.getdoc(value) or "")
+    text = f"*Experimental.* {text}" if name in EXPERIMENTAL else text
     return f"| `{name}{_signature(value)}` | {text} |"
 
 

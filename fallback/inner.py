@@ -1,7 +1,4 @@
-"""Inner programs as plans: the body of a loop and its backward, a branch and its backward.
-
-The loops themselves, and what they add up, are in `tapegraph.loops`.
-"""
+"""Inner programs as plans: the body of a loop and its backward, a branch and its backward."""
 
 # ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
 from __future__ import annotations
@@ -26,11 +23,7 @@ from tapegraph.recording.subprogram import SubProgram
 
 
 class NativeInner(Inner):
-    """An inner program in NumPy.
-
-    Its plans own buffers, so each is lent to one loop at a time; a loop inside of itself, or in
-    another thread, has one of its own.
-    """
+    """An inner program in NumPy; each plan is lent to one loop at a time, as it owns buffers."""
 
     def __init__(self, body: SubProgram) -> None:
         self._body = body
@@ -84,7 +77,7 @@ class NativeInner(Inner):
         return Recording(self._program, values, self._body.recording.nodes)
 
     def _region(self, kind: Reverse) -> Program:
-        """Return the program with the slots that have a cotangent for results."""
+        """Return the program whose outputs are the slots with a cotangent."""
         program = self._program
         return Program(
             program.ops,
@@ -100,7 +93,7 @@ class NativeInner(Inner):
 
 
 class _PlanRound(Round):
-    """A plan as a round; ``order`` are the arrays that its leaves are."""
+    """A plan as a round; ``order`` holds the arrays of its leaves."""
 
     def __init__(self, plan: Plan, order: list[int]) -> None:
         self._plan, self._order = plan, order
@@ -155,7 +148,7 @@ class ReverseCompiler(Compiler):
 
 
 class _InnerSweep(PlanSweep):
-    """The sweep of a backward whose cotangents come from another one, and go on to one."""
+    """The sweep of a backward whose cotangents come from another sweep and go on to it."""
 
     def gradients_of(self, seeds: Sequence[Any]) -> list[Any]:
         swept = zip(self.program.wanted, self.swept(seeds), strict=True)

@@ -1,11 +1,8 @@
 """The reverse sweep on Tensors: gradients are results like any other, and differentiable.
 
-It runs the same rules as the sweep on arrays, in the same order. Its operations are on the tape,
-and can be differentiated again, drawn, replayed or lowered to a graph.
-
-One rule of an operation gives the other. A tangent rule is linear in its tangents, a gradient rule
-in the cotangent, and both use recorded operations: the derivative of either with respect to the
-variable that it is linear in is its transpose, recorded.
+It runs the rules of the sweep on arrays, in the same order, as operations on the tape. A tangent
+rule is linear in its tangents and a gradient rule in the cotangent, and both use recorded
+operations: the derivative of either with respect to that variable is its transpose, recorded.
 """
 
 # ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
@@ -43,9 +40,9 @@ def recorded_gradients(
 ) -> list[Any]:
     """Return the gradients of the wanted slots as Tensors, given a Tensor per output.
 
-    As on arrays, a NaN in a result may be 0 * inf, which a second sweep with strong zeros decides.
-    A captured program cannot test for NaN: there zeros are strong from the first sweep on. The same
-    holds with watchers, which would otherwise see infinite slopes that a zero absorbs.
+    As on arrays, a NaN may be 0 * inf, which a second sweep with strong zeros decides. A captured
+    program cannot test for NaN: its zeros are strong from the first sweep on. So they are with
+    watchers, which would otherwise see infinite slopes that a zero absorbs.
     """
     strong = strong or StrongTensors
     watchers = WATCHING.value()
@@ -100,7 +97,7 @@ class Tensors(Arrays):
 
 
 class StrongTensors(Tensors):
-    """The same with strong zeros."""
+    """The arithmetic of Tensors with strong zeros."""
 
     def cotangent(self, slot: int, g: Any) -> Any:
         return g if self.program.ops[slot].rules is not None else StrongTensor(g)  # of ours alone
@@ -156,7 +153,7 @@ def transposed_vjp(op: Op) -> Rule:
 
 
 def _pulled_back(part: Any, g: Any, t: Any) -> Any:
-    """Return the derivative by ``g`` of ``part`` times ``t``; None where it is zero."""
+    """Return the derivative with respect to ``g`` of ``part`` times ``t``; None for zero."""
     tag = max((x.tag for x in (part, t) if type(x) in (Batched, Dual)), default=None)
     level = next((level for level in recorder().levels if level.tag == tag), None)
     if level is not None:

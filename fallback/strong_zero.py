@@ -1,8 +1,8 @@
 """Strong zeros: a zero cotangent times anything is zero, and 0 * inf and 0 / 0 are 0.
 
-Only the second sweep uses them: the rules stay as they are, and the cotangent brings the products
-of `tapegraph.differentiation.products`, as a `StrongZero` in sweeps over arrays and a
-`StrongTensor` in recorded ones.
+Only the second sweep uses them: the cotangent brings the products of
+`tapegraph.differentiation.products`, as a `StrongZero` in sweeps over arrays and a `StrongTensor`
+in recorded ones.
 """
 
 from __future__ import annotations
@@ -45,20 +45,17 @@ _PRODUCTS: dict[Any, Any] = {np.multiply: times, np.divide: over, np.matmul: str
 
 
 def strong_zeros(array: Any) -> Any:
-    """View an array with strong zeros."""
     return np.asarray(array).view(StrongZero)
 
 
 def to_ndarray(array: Any) -> Any:
-    """View an array as an ordinary one again."""
     return array.view(np.ndarray) if isinstance(array, StrongZero) else array
 
 
 class StrongTensor(ArrayMethods):
     """A tensor whose zeros stay zero under multiplication, division and matrix products.
 
-    A product of matrices in a capture is an ordinary one: nothing can test whether its factors are
-    finite, and a NaN stays one.
+    A matrix product in a capture is ordinary: nothing can test whether its factors are finite.
     """
 
     __slots__ = ("tensor",)
@@ -94,7 +91,7 @@ class StrongTensor(ArrayMethods):
     )
 
     def detach(self) -> Any:
-        """Return the tensor as a constant with no history."""
+        """Return the tensor as a constant without history."""
         return self.tensor.detach()
 
     def __len__(self) -> int:
@@ -102,5 +99,5 @@ class StrongTensor(ArrayMethods):
 
 
 def as_tensor(x: Any) -> Any:
-    """Return the tensor itself, and anything else as it is."""
+    """Return the tensor itself, and anything else unchanged."""
     return x.tensor if isinstance(x, StrongTensor) else x

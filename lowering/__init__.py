@@ -33,10 +33,7 @@ check = ENGINE.check
 
 
 def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
-    """Return the gradients of a program's outputs with respect to its wanted slots.
-
-    ``seeds`` holds a cotangent per output.
-    """
+    """Return the gradients of a program's outputs, given a cotangent each, by the wanted slots."""
     return ENGINE.run(recording, seeds).grads
 
 

@@ -1,7 +1,7 @@
-"""Graphs of a plain backward: traced once a structure, cached by it, and looked at.
+"""Graphs of a plain backward: traced once per structure and cached.
 
-A graph is fed the large results that the tape has kept: to copy them takes less than to compute
-them again. Another one, in which zeros absorb, is traced when a gradient holds a NaN.
+A graph is fed the large results that the tape kept, which is faster than computing them again. A
+second graph, with strong zeros, is traced if a gradient holds a NaN.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ LEAST_FED = 1 << 14
 class Graph:
     """One concrete function that gives the gradients of a program's wanted slots.
 
-    Its function takes the leaves, the ``results`` that are inputs instead of being computed again,
-    the scalars of the slots ``fed_scalars`` packed as one float64 vector, and the seeds.
+    Its inputs are the leaves, the ``results`` that are fed, the scalars of the slots
+    ``fed_scalars`` packed as one float64 vector, and the seeds.
     """
 
     def __init__(
@@ -125,10 +125,10 @@ class Graph:
 
 
 class BackwardGraph:
-    """The graph of one structure, and the one with strong zeros once that was needed.
+    """The graph of one structure, and the one with strong zeros, made when needed.
 
     :param varying: Which of the scalars are fed, by their place among them.
-    :ivar seconds: What compiling took.
+    :ivar seconds: Seconds spent compiling.
     """
 
     def __init__(self, recording: Recording, varying: Sequence[int]) -> None:
@@ -141,10 +141,7 @@ class BackwardGraph:
         self.seconds = CLOCK.now() - start
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> list[Array]:
-        """Return the gradients of the wanted slots.
-
-        :raises MetNaN: One holds a NaN that may be 0 * inf, and an operation is of the user's.
-        """
+        """Return the wanted slots' gradients; raise MetNaN if a user's rule may lose zeros."""
         with np.errstate(all="ignore"):
             grads = self.graph(recording, seeds)
             if any(has_nan(g) for g in grads):
@@ -163,7 +160,7 @@ class BackwardGraph:
 
 
 def results_fed(recording: Recording, least: int = LEAST_FED) -> list[int]:
-    """Return the kept results of so many elements: to compute them again takes longer."""
+    """Return the kept results of at least that many elements, which take longer to recompute."""
     program = recording.program
     return [
         slot
@@ -199,7 +196,7 @@ class CacheInfo(NamedTuple):
 
 
 class _CachedGraph:
-    """The graph of one structure, and which of its scalars have been seen to change."""
+    """The graph of one structure, and which of its scalars have changed."""
 
     __slots__ = ("bits", "compiled", "lock", "varying", "wiring")
 
@@ -217,7 +214,7 @@ _info = CacheInfo(0, 0, 0, 0, 0, limit=128)
 
 
 def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
-    """Return a structure's graph and, where it had to be compiled now, the seconds that took."""
+    """Return a structure's graph and the seconds that compiling it took, if it did."""
     key = recording.program.key
     with _lock():
         entry = _entries.setdefault(key, _CachedGraph())
@@ -236,7 +233,6 @@ def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
 
 
 def _compiled(entry: _CachedGraph, recording: Recording) -> tuple[BackwardGraph, bool]:
-    """Return the entry's graph, and whether it had to be compiled now."""
     program, scalars = recording.program, recording.scalars
     bits = scalar_bits(scalars)
     if entry.compiled is None:
@@ -319,11 +315,11 @@ class Input(NamedTuple):
 class Lowered:
     """A lowered graph.
 
-    :ivar program: The structure of the tape it was made from.
-    :ivar node_types: The TensorFlow nodes of each tape entry, in tape order; constant operands such
-        as axes and shapes are left out.
+    :ivar program: The structure of its tape.
+    :ivar node_types: The TensorFlow nodes of each tape entry, in tape order, without constant
+        operands such as axes and shapes.
     :ivar graph_def: The forward graph and its gradient, a ``tf.compat.v1.GraphDef``.
-    :ivar inputs: What is fed, in order; the seed comes after them.
+    :ivar inputs: The fed values, in order; the seed comes after them.
     :ivar tf_function: Takes the inputs and the seed, returns one gradient per wanted leaf.
     """
 

@@ -1,13 +1,12 @@
-"""Calling a graph: arrays handed over without a copy where that is safe, and a cheap call.
+"""Call a graph: share arrays where that is safe, and call cheaply.
 
-Graph optimisation is set for this call alone. What would reorder the sums
-and products of a graph is off: ``(x + a) - a`` rounds, and ``x * a / a`` may overflow.
+Graph optimisations that would reorder sums and products are off, for this call alone: ``(x + a) -
+a`` rounds, and ``x * a / a`` may overflow.
 
-A step's call is to be one piece of C code, in which Python handles no signal: what the graph
-assigns and what Python notes of it go together. TensorFlow's public calls are such a piece with
-Python around it. The piece is private; it is named in this file alone, and tried on a small
-function before it is used. Where TensorFlow has it no longer, or it gives something else, the
-public operation is called in a thread: Python handles signals in the main one alone.
+A step's call must be one piece of C code, in which Python handles no signal, so that TensorFlow's
+assignments and ours go together. That piece is private to TensorFlow, named only in this file, and
+tried on a small function before use. If it is missing or differs, the public operation runs in a
+thread: Python handles signals only in the main one.
 """
 
 from __future__ import annotations
@@ -32,10 +31,7 @@ T = TypeVar("T")
 
 
 def shareable(array: Array) -> bool:
-    """Return whether TensorFlow may read an array's own memory.
-
-    Its kernels abort the process on memory that is aligned to less.
-    """
+    """Return whether TensorFlow may read an array's memory: it aborts on less alignment."""
     flags = array.flags
     return bool(
         array.size
@@ -51,8 +47,8 @@ def shareable(array: Array) -> bool:
 def to_tensorflow(array: Array) -> GraphTensor:
     """Return an eager tensor of an array's value.
 
-    The memory is shared where `shareable`, and must stay unchanged while TensorFlow runs. All else
-    is copied, what is large by NumPy, whose freed memory is kept: TensorFlow's is new pages.
+    It shares the memory if `shareable`, which must then stay unchanged while TensorFlow runs. NumPy
+    copies large arrays, because it reuses freed memory.
     """
     if not shareable(array):
         if array.nbytes < LARGE_BYTES or array.dtype.char not in _SHARED:
@@ -75,8 +71,8 @@ def _shared(array: Array) -> GraphTensor:
 def copied(array: Array) -> GraphTensor:
     """Return an eager tensor of a copy of an array.
 
-    The constructor of eager tensors, which ``tf.constant`` calls, reads a property of the context
-    and drops what it raises, so that a signal's handler could raise in vain; an operation does not.
+    It uses an operation: ``tf.constant`` reads a property of the context and drops what a signal
+    handler raises there.
     """
     own_bytes = np.array(array, array.dtype.newbyteorder("="), order="C")
     return tensorflow().raw_ops.Identity(input=own_bytes)
@@ -94,7 +90,7 @@ GRAPPLER_LIMIT = 250
 
 
 class DirectCall:
-    """A concrete function of a program with so many entries, to be called with eager tensors."""
+    """A concrete function of a program with so many entries, called with eager tensors."""
 
     def __init__(self, function: Any, entries: int, *, xla: bool = False) -> None:
         self.function = function
@@ -110,10 +106,10 @@ class DirectCall:
         self._is_registered = True
 
     def begin(self, feeds: list[GraphTensor]) -> Iterator[GraphTensor]:
-        """Return what gives the function's outputs: taking the first one calls it.
+        """Return an iterator over the function's outputs; taking the first one calls it.
 
-        That is one piece of C code, in which Python handles no signal; or else, inside `apart`, it
-        is in a thread where it handles none. It raises what `public` makes TensorFlow's own error.
+        The call is one piece of C code, in which Python handles no signal, or inside `apart` runs
+        in a thread that handles none. `public` converts its errors.
         """
         if self._is_registered:  # by now its gradients have been emitted
             self._is_registered = False
@@ -127,7 +123,7 @@ class DirectCall:
         return chain.from_iterable(starmap(found.execute, (given,)))
 
     def _publicly(self, feeds: list[GraphTensor], tensors: list[GraphTensor]) -> Any:
-        """Call the function by what TensorFlow documents; with XLA by its own call."""
+        """Call the function by TensorFlow's public API; with XLA by its own call."""
         if self.xla:
             return self.function(*feeds)
         types = [output.dtype for output in self.function.outputs]
@@ -136,7 +132,7 @@ class DirectCall:
         )
 
     def apart(self, fn: Callable[..., T], *args: Any) -> T:
-        """Call a function that takes what `begin` gave, where no signal is handled in between."""
+        """Call a function of `begin`'s result where no signal is handled in between."""
         return fn(*args) if private() is not None else away_from_signals(fn, *args)
 
     def __call__(self, feeds: list[GraphTensor]) -> list[GraphTensor]:
@@ -156,7 +152,7 @@ def public(error: Exception) -> Exception:
 
 
 def _let_go(graph: Any) -> None:
-    """Take a graph's own gradients, emitted by now, out of a registry that holds it for good."""
+    """Remove a graph's own gradients, already emitted, from a registry that keeps it alive."""
     try:
         from tensorflow.python.framework import ops
 
@@ -185,7 +181,7 @@ class Private(NamedTuple):
 
 @cache
 def private() -> Private | None:
-    """Return TensorFlow's private call, or None where it is not what it was."""
+    """Return TensorFlow's private call, or None if it has changed."""
     tf = tensorflow()
     try:
         from tensorflow.python import pywrap_tfe
@@ -214,7 +210,7 @@ def private() -> Private | None:
 
 
 def away_from_signals(fn: Callable[..., T], *args: Any) -> T:
-    """Call a function where no signal handler runs, and wait for it, whatever one raises here."""
+    """Call a function where no signal handler runs, and wait for it whatever a handler raises."""
     if threading.current_thread() is not threading.main_thread():
         return fn(*args)
     results: list[Callable[[], T]] = []

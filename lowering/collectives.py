@@ -1,7 +1,7 @@
-"""The workers of a `tf.distribute` strategy as a communicator: arrays by TensorFlow's collectives.
+"""The workers of a `tf.distribute` strategy as a communicator, by TensorFlow's collectives.
 
-A collective is one operation with a key of its own, the same on all workers. It runs eagerly, from
-whichever thread asks: a worker inside a graph's run meets one that runs natively.
+A collective has a key, the same on all workers, and runs eagerly from any thread: a worker inside a
+graph's run meets one that runs natively.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ _GROUP = 0x7467
 
 
 class Workers:
-    """The workers of a strategy, with what `tapegraph.distributed` asks of a communicator."""
+    """The workers of a strategy, with the methods that `tapegraph.distributed` calls."""
 
     def __init__(self, rank: int, size: int, device: str) -> None:
         self.rank, self.size = rank, size
         self._device = device
 
     def Allreduce(self, sendbuf: Array, recvbuf: Array, /) -> None:
-        """Add up an array of every worker, and give each the sum."""
         recvbuf[...] = self._sum("numbers", sendbuf)
 
     def Bcast(self, buf: Array, /, root: int = 0) -> None:
@@ -68,7 +67,7 @@ class Workers:
 
 
 def workers(op: str, strategy: Any) -> Workers:
-    """Return the workers of a strategy, or of the one that a function makes."""
+    """Return the workers of a strategy, or of one that a function makes."""
     tf = tensorflow()
     if callable(strategy):
         strategy = _made(op, strategy)

@@ -1,4 +1,4 @@
-"""The graph `Engine`: what it refuses, compiles and runs, and what that costs."""
+"""The graph `Engine`: its refusals, its runs, and their costs."""
 
 from __future__ import annotations
 
@@ -41,43 +41,37 @@ _BROUGHT = {"sklearn": 0.9, "jax": 0.6, "matplotlib": 0.5, "pandas": 0.35, "scip
 
 
 class TensorFlow(Engine):
-    """Tapes lowered to TensorFlow graphs. What lowers is imported when it is first needed."""
+    """Tapes lowered to TensorFlow graphs; the lowering is imported on first use."""
 
     name = "tensorflow"
     title = "TensorFlow"
     costs = Costs(load=3.0, compile=0.05, compile_entry=1.5e-3, call=1e-4)
 
     def unavailable(self) -> EngineDeclined | None:
-        """Return why TensorFlow cannot be used, without importing it."""
         return unavailable()
 
     def check(self, program: Program) -> None:
-        """Refuse, without importing TensorFlow, what is known to run natively."""
         gap = gap_among(program.ops, program.attrs)
         if gap is not None:
             raise NotLowered(gap)
         check_installed()
 
     def refusal(self, history: History) -> str | None:
-        """Return which operation has no lowering."""
         entries = history.entries[::-1]
         return gap_among(list(map(OP_OF, entries)), map(ATTRS_OF, entries))
 
     def load(self) -> None:
-        """Import TensorFlow."""
         tensorflow()
 
     def loaded(self) -> bool:
-        """Return whether TensorFlow has been imported, by whomever."""
         return loaded()
 
     def load_seconds(self) -> float:
-        """Return the guess for TensorFlow alone, and for what it will bring along."""
+        """Return the estimate for TensorFlow and the packages that it imports."""
         brought = (s for name, s in _BROUGHT.items() if name not in sys.modules and is_found(name))
         return self.costs.load + sum(brought)
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
-        """Return the gradients by the program's graph, from the cache or compiled now."""
         from tapegraph.lowering.backward import graph_of
         from tapegraph.lowering.translate import check_lowers
 
@@ -87,36 +81,32 @@ class TensorFlow(Engine):
         return Outcome(graph.run(recording, seeds), seconds is None, seconds or 0.0)
 
     def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
-        """Return an operation's result by an eager kernel; None where there is no such one."""
         from tapegraph.lowering.translate import forward
 
         with np.errstate(all="ignore"):
             return forward(op, arrays, attrs)
 
     def check_whole(self, program: Program) -> None:
-        """Refuse, without importing TensorFlow, a whole program that does not lower."""
         from tapegraph.lowering.translate import check_lowers
 
         check_installed()
         check_lowers(program, whole=True)
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Step:
-        """Trace a program that was captured."""
         from tapegraph.lowering.steps.step import Step
 
         self.check_whole(recording.program)
         return Step(recording, state, xla)
 
     def workers(self, op: str, strategy: Any) -> Workers:
-        """Return the workers of a `tf.distribute` strategy as a communicator."""
         from tapegraph.lowering.collectives import workers
 
         return workers(op, strategy)
 
     def node_times(self) -> Callable[[], list[NodeTime]] | None:
-        """Start TensorFlow's own profiler, and return what stops it and gives the nodes that ran.
+        """Start TensorFlow's profiler; return a function that stops it and returns nodes.
 
-        It is None where the profiler cannot be started, for instance because it runs already.
+        It is None if the profiler cannot be started, for instance because it runs already.
         """
         profiler: Any = tensorflow().profiler.experimental
         folder = tempfile.TemporaryDirectory(prefix="tapegraph-profile-")
@@ -143,15 +133,13 @@ class TensorFlow(Engine):
         return stop
 
     def is_transient(self, error: Exception) -> bool:
-        """Return whether it may pass: others hold the memory, or a device is busy."""
+        """Return whether the error may pass: others hold the memory, or a device is busy."""
         return is_transient(error)
 
     def version(self) -> str:
-        """Return TensorFlow's version, without importing it; ``""`` where only that tells."""
         return installed_version()
 
     def details(self) -> dict[str, str]:
-        """Return the devices and the state of the cache."""
         from tapegraph.lowering.backward import cache_info
 
         try:
@@ -167,7 +155,7 @@ class TensorFlow(Engine):
 
 
 def _nodes(folder: Path, space: Any) -> list[NodeTime]:
-    """Read the events of nodes, which alone are called ``name:type`` and shown by the type."""
+    """Read the events of nodes, which alone have names ``name:type``."""
     found = []
     for file in folder.rglob("*.xplane.pb"):
         space.ParseFromString(file.read_bytes())

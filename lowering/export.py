@@ -1,4 +1,4 @@
-"""Functions of arrays as TensorFlow's own: SavedModels, and functions for use inside TensorFlow."""
+"""Functions of arrays as TensorFlow's own: SavedModels, and functions for TensorFlow code."""
 
 from __future__ import annotations
 
@@ -33,10 +33,7 @@ from tapegraph.typed import Array, Pytree
 
 
 class Variables:
-    """The variables of parameters, made when they are first met.
-
-    :ivar by_name: In the order in which they were met.
-    """
+    """The variables of parameters, made on first use; ``by_name`` keeps that order."""
 
     def __init__(self, op: str, params: Pytree) -> None:
         self._names = ParameterNames(op, params)
@@ -45,7 +42,7 @@ class Variables:
             self.of(param)
 
     def of(self, param: Any) -> Any:
-        """Return the variable of a parameter; None of one that is to stay a constant."""
+        """Return a parameter's variable; None if it stays a constant."""
         name = self._names.of(param)
         if name is None:
             return None
@@ -98,7 +95,6 @@ class _FreeTranslator(Translator):
         self._batch = batch
 
     def operation(self, slot: int) -> GraphTensor:
-        """Emit an operation; where the recording lets no gradient through, none flows here."""
         program, op = self.program, self.program.ops[slot]
         asked, entry = self._recorded.op, self._recorded.recording.describe(slot)
         try:
@@ -120,7 +116,7 @@ class _FreeTranslator(Translator):
 
 
 def _constant(found: Any, batch: GraphTensor | None) -> Any:
-    """Return what all recordings have, or what follows the batch, as a tensor."""
+    """Return a value that all recordings share, or the formula of the batch, as a tensor."""
     tf = tensorflow()
     if isinstance(found, np.ndarray):
         return tf.constant(found)
@@ -144,7 +140,6 @@ def _sized(value: Any, batch: Any) -> Any:
 
 
 def function(f: Callable[..., Any], params: Pytree = None) -> Any:
-    """Return a function of arrays as a ``tf.function``; see `tapegraph.function`."""
     tf = tensorflow()
     variables = Variables("function", params)
     signature = inspect.signature(f)
@@ -183,7 +178,7 @@ def _stand_ins(feeds: Sequence[GraphTensor]) -> tuple[list[Array], list[bool]]:
 
 
 def _plain(shape: list[int], dtype: Any) -> Array:
-    """Return numbers that most functions are defined for: places are 0, matrices regular."""
+    """Return numbers in the domain of most functions: places are 0, matrices regular."""
     array = np.zeros(shape, dtype)
     if array.dtype.kind == "f":
         array += 0.5
@@ -199,7 +194,6 @@ def _plain(shape: list[int], dtype: Any) -> Array:
 def export(
     f: Callable[..., Any], path: str | os.PathLike[str], arguments: Arguments, params: Pytree
 ) -> None:
-    """Write a SavedModel; see `tapegraph.export`."""
     tf = tensorflow()
     names, arrays, batched = arguments
     _check_names(names)
@@ -260,7 +254,7 @@ def export(
 
 
 def _holds_users(program: Program) -> bool:
-    """Return whether a program, or one inside of it, has an operation of the user's."""
+    """Return whether a program, or one inside it, has an operation of the user's."""
     return any(
         any(_holds_users(body.program) for body in subprograms(attrs))
         if op.name in LOOPS
@@ -270,7 +264,7 @@ def _holds_users(program: Program) -> bool:
 
 
 def _check_names(names: Sequence[str]) -> None:
-    """Refuse the names of arguments that no signature of a SavedModel can have."""
+    """Raise for argument names that no SavedModel signature can have."""
     fix = "Rename it, or wrap the function: tg.export(lambda x: f(x), path, x)."
     for name in names:
         if name == "self" or not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
@@ -282,7 +276,7 @@ def _check_names(names: Sequence[str]) -> None:
 
 
 def _check(serve: Any, function: Function, variables: Variables) -> None:
-    """Refuse a graph that gives other numbers than the function, at the last of its sizes."""
+    """Raise if a graph's numbers differ from the function's, at the last of its sizes."""
     tf = tensorflow()
     inputs, wanted = function.recorded.arrays[-1], function.recorded.runs[-1].values
     feeds = list(map(tf.constant, inputs))

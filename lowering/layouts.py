@@ -1,7 +1,7 @@
-"""Where a step's images lie: channels first as recorded, or last as TensorFlow's kernels want them.
+"""The layout of a step's images: channels first as recorded, or last for TensorFlow's kernels.
 
-A layer of images takes them channels last and gives them so; element-wise operations, reductions
-and joins of what lies so follow. Only what reads them otherwise has them transposed, once.
+Layers of images compute channels last; element-wise operations, reductions and joins of their
+results follow. Other readers get a transposed copy, once.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _attrs_last(op: Op, attrs: Attrs) -> Attrs | None:
 
 
 class LaidOut:
-    """The tensor of each slot in the layouts that readers want; as a list, channels first."""
+    """The tensor of each slot in its readers' layouts; as a list, channels first."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -59,7 +59,7 @@ class LaidOut:
         return self._first[slot]
 
     def __setitem__(self, slot: int, tensor: GraphTensor) -> None:
-        """Take the tensor of a slot, of images as the slot `runs_last` or not."""
+        """Set the tensor of a slot, in the layout of `runs_last`."""
         if len(self._program.shapes[slot]) == RANK and self.runs_last(slot):
             self._last[slot] = tensor
             self._made_last.add(slot)
@@ -71,11 +71,11 @@ class LaidOut:
         return slot in self._made_last
 
     def as_made(self, slot: int) -> GraphTensor:
-        """Return the tensor of a slot in the layout in which it was made."""
+        """Return a slot's tensor in its original layout."""
         return self._last[slot] if slot in self._made_last else self._first[slot]
 
     def runs_last(self, slot: int) -> bool:
-        """Return whether an entry is to be emitted channels last; a gradient as what it is of."""
+        """Return whether an entry is emitted channels last; a gradient as its target."""
         program, inputs = self._program, self._program.inputs[slot]
         if not inputs:
             return False
@@ -95,7 +95,8 @@ class LaidOut:
     def read_by(self, slot: int, *, last: bool) -> dict[int, GraphTensor]:
         """Return the tensors that an operation reads, by slot, in the layouts that it wants.
 
-        A layer wants its images channels last; any other operation what broadcasts to images.
+        A layer wants its images channels last; any other operation also whatever broadcasts to
+        images.
         """
         inputs = self._program.inputs[slot]
         if not last:
@@ -110,7 +111,7 @@ class LaidOut:
         return self._last[slot]
 
     def _beside_last(self, slot: int) -> GraphTensor:
-        """Return what broadcasts to images as it does to those channels last."""
+        """Return a tensor for channels-last images that broadcast to channels-first ones."""
         size = self._program.shapes[slot]
         if slot in self._made_last or self._first[slot] is None or not size:
             return self.as_made(slot)

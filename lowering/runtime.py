@@ -1,4 +1,4 @@
-"""TensorFlow itself: loaded at first use and quietly, refused where it cannot serve."""
+"""TensorFlow itself: loaded on first use and quietly, refused where it cannot run."""
 
 from __future__ import annotations
 
@@ -112,11 +112,7 @@ _level_set = False
 
 
 def tensorflow() -> Any:
-    """Return the tensorflow module, importing it the first time.
-
-    :raises Unavailable: It is not installed, does not import, is too old or lacks what is needed,
-        or this process was forked from one that used it.
-    """
+    """Return the tensorflow module, imported on first use, or raise Unavailable."""
     global _module, _reason
     if _module is None or _reason is not None:
         with _lock():
@@ -128,10 +124,7 @@ def tensorflow() -> Any:
 
 
 def unavailable() -> Unavailable | None:
-    """Return why TensorFlow cannot be used, as far as is known without an import, or None.
-
-    What is not installed is not looked for again.
-    """
+    """Return why TensorFlow cannot be used, as known without an import, or None."""
     global _found, _reason
     if _reason is None and not _found:
         # None stands among the modules for what must not be imported.
@@ -142,17 +135,13 @@ def unavailable() -> Unavailable | None:
 
 
 def check_installed() -> None:
-    """Refuse where TensorFlow is known to be unusable, without importing it."""
     declined = unavailable()
     if declined is not None:
         raise declined
 
 
 def installed_version() -> str:
-    """Return TensorFlow's version, without importing it; ``""`` where only importing it tells.
-
-    :raises Unavailable: It is not installed, or too old, or is known not to work.
-    """
+    """Return TensorFlow's version without importing it, ``""`` if unknown; or raise Unavailable."""
     if _module is not None:
         return str(_module.__version__)
     check_installed()
@@ -168,7 +157,6 @@ def installed_version() -> str:
 
 
 def is_found(name: str) -> bool:
-    """Return whether a package is installed, without importing it."""
     try:  # what importlib.util.find_spec does, which takes thrice as long to import as to run
         return any(finder.find_spec(name, None) for finder in sys.meta_path)
     except Exception as error:
@@ -177,12 +165,11 @@ def is_found(name: str) -> bool:
 
 
 def loaded() -> bool:
-    """Return whether TensorFlow has been imported in this process, by whomever."""
     return sys.modules.get("tensorflow") is not None
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether it may pass: others hold the memory, or a device is busy."""
+    """Return whether the error may pass: others hold the memory, or a device is busy."""
     if isinstance(error, MemoryError):
         return True
     if not loaded():
@@ -219,10 +206,9 @@ def _load() -> None:
 
 
 def _imported() -> Any:
-    """Import TensorFlow, with its C++ log at fatal errors alone, if no ``TF_CPP_`` variable is set.
+    """Import TensorFlow with its C++ log at fatal errors, unless a ``TF_CPP_`` variable is set.
 
-    The level is read during the import and holds from then on. A process that dies of the import
-    says why with the level 0.
+    The level is read during the import. A process that dies of the import says why with level 0.
     """
     global _level_set
     if "tensorflow" not in sys.modules:
@@ -244,7 +230,7 @@ def _restore_level() -> None:
 
 
 def _too_old(version: str) -> str:
-    """Return why a version is refused, ``""`` of one that is new enough."""
+    """Return why a version is refused, ``""`` for one that is new enough."""
     if tuple(int(part) for part in version.split(".")[:2]) >= MINIMUM:
         return ""
     wanted = f"{'.'.join(map(str, MINIMUM))} or later is needed"
@@ -260,7 +246,7 @@ def _has(module: Any, name: str) -> bool:
 
 
 def _after_fork() -> None:
-    """Turn a child of a process that has used TensorFlow native: its threads are gone."""
+    """Turn a forked child of a process that has used TensorFlow native: its threads are gone."""
     global _reason, _refusal
     _restore_level()  # it may be imported at this moment
     if "tensorflow" in sys.modules:

@@ -49,7 +49,7 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
-    """Refuse a program that holds an operation or a dtype without lowering."""
+    """Raise for a program with an operation or dtype without lowering."""
     has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
         if op in DERIVATIVES or not program.inputs[slot]:
@@ -71,7 +71,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
 
 
 def row_of(op: Op, *, whole: bool = False) -> Row:
-    """Return the lowering of an operation: ours from the table, or a user's own."""
+    """Return an operation's lowering: ours from the table, or a user's own."""
     row = LOWERINGS.get(op.name) or (WHOLE_LOWERINGS.get(op.name) if whole else None)
     if op.name in EMITTED:
         return Row(EMITTED[op.name])
@@ -98,7 +98,7 @@ def specs(program: Program, fed: list[int], fed_scalars: int) -> list[GraphTenso
 class Translator(Interpreter):
     """Emits a program's nodes in the graph that is being traced; numbers become constants.
 
-    :param strong_zero: Zero cotangents absorb what they meet.
+    :param strong_zero: Zero cotangents absorb any factor.
     :param whole: Operations may have rules that only whole programs use.
     """
 
@@ -114,10 +114,9 @@ class Translator(Interpreter):
         return self.emitted(slot, self.values)
 
     def emitted(self, slot: int, tensors: Any, *, last: bool = False) -> Any:
-        """Return the graph tensor of an operation of ``tensors``, which holds its inputs by slot.
+        """Return the graph tensor, or list, of an operation whose inputs ``tensors`` holds by slot.
 
-        Of an operation with several outputs it is a list. Where ``last``, images lie channels last,
-        in ``tensors`` and in the result.
+        With ``last``, images lie channels last, in ``tensors`` and in the result.
         """
         program = self.program
         op = program.ops[slot]
@@ -151,20 +150,19 @@ class Translator(Interpreter):
         }
 
     def body(self, inner: SubProgram) -> InnerTranslator:
-        """Return what emits an inner program in the same way."""
+        """Return an emitter of an inner program of the same kind."""
         return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
 
     @property
     def with_xla(self) -> bool:
-        """Whether XLA is to compile it."""
         return False
 
     def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
-        """Return what nodes with a gradient of their own are to read."""
+        """Return the tensors for nodes with their own gradient to read."""
         return list(tensors)
 
     def check(self, right: GraphTensor) -> None:
-        """Take note of whether numbers stand: in a plain backward they do."""
+        """Record whether numbers are valid: in a plain backward they are."""
 
     def _rule(self, slot: int) -> Rule:
         op = self.program.ops[slot]
@@ -182,19 +180,16 @@ class Translator(Interpreter):
         return rule
 
     def constant(self, number: float | Array, dtype: DType) -> GraphTensor:
-        """Return a number as a constant of the graph."""
         return graph_constant(number, dtype)
 
     def cast(self, value: GraphTensor, dtype: DType) -> GraphTensor:
-        """Return a graph tensor in another dtype."""
         return cast_to(value, dtype)
 
 
 class Whole(Translator):
-    """Emits a program with the gradients in it, and what tells whether its numbers stand.
+    """Emits a program with its gradients, and a check that its numbers are valid.
 
-    :param xla: XLA is to compile it.
-    :param careful: With XLA its numbers do not stand where they may not be those of the graph.
+    :param careful: With XLA, numbers are invalid if they may differ from the graph's.
     """
 
     def __init__(
@@ -210,11 +205,9 @@ class Whole(Translator):
 
     @property
     def with_xla(self) -> bool:
-        """Whether XLA is to compile it."""
         return self._xla
 
     def emit(self, leaves: Mapping[int, GraphTensor]) -> None:
-        """Emit all entries."""
         tf, program = tensorflow(), self.program
         self._sums: list[GraphTensor] = []
         self._guards: list[GraphTensor] = []
@@ -232,15 +225,14 @@ class Whole(Translator):
         del self._tape
 
     def guards(self) -> list[GraphTensor] | None:
-        """Return what takes that which must hold for the numbers to stand."""
+        """Return the collector of conditions for valid numbers."""
         return self._guards
 
     def no_values(self) -> LaidOut:
-        """Return what holds the tensors: images may lie channels last."""
+        """Return a container of tensors in which images may lie channels last."""
         return LaidOut(self.program)
 
     def operation(self, slot: int) -> Any:
-        """Emit an operation; where the recording lets no gradient through, none flows here."""
         program, values = self.program, self.values
         last = values.runs_last(slot)
         # Others may read what is transposed for this one: before the tape stops recording.
@@ -262,7 +254,6 @@ class Whole(Translator):
         return result
 
     def derivatives(self, slot: int) -> dict[int, GraphTensor]:
-        """Emit the gradients or Jacobians of one backward."""
         tf, program, tape = tensorflow(), self.program, self._tape
         source, _, *seed = program.inputs[slot]
         slots = program.gradients_of(program.backward_of(slot))
@@ -295,7 +286,6 @@ class Whole(Translator):
         return rows
 
     def body(self, inner: SubProgram) -> InnerTranslator:
-        """Return what emits an inner program in the same way."""
         made = InnerTranslator(
             inner,
             strong_zero=self._strong_zero,
@@ -307,15 +297,11 @@ class Whole(Translator):
         return made
 
     def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
-        """Return tensors that the tape does not watch.
-
-        A loop that reads what a persistent tape watches keeps all that its rounds compute.
-        """
+        """Return tensors that the tape does not watch: it would keep all of a loop's results."""
         stop = tensorflow().stop_gradient
         return list(map(stop, tensors)) if self._targets else list(tensors)
 
     def check(self, right: GraphTensor) -> None:
-        """Take note of whether some numbers stand."""
         self._guards.append(right)
 
     def _look_at(self, gradient: GraphTensor) -> None:
@@ -335,7 +321,7 @@ class Whole(Translator):
 class InnerTranslator(Whole):
     """Emits an inner program: a round of a loop, a branch.
 
-    :ivar checks: Whether its numbers may not stand: it has gradients in it.
+    :ivar checks: Whether its numbers may be invalid: it has gradients in it.
     """
 
     def __init__(self, inner: SubProgram, **options: bool) -> None:
@@ -346,7 +332,7 @@ class InnerTranslator(Whole):
     def __call__(
         self, inputs: Sequence[GraphTensor]
     ) -> tuple[list[GraphTensor], list[GraphTensor]]:
-        """Return the outputs, and where its numbers may not stand whether they do."""
+        """Return the outputs, and with ``checks`` whether they are valid."""
         leaves = dict(zip(self.inner.inputs, inputs, strict=True))
         if self._numbers:
             fed = fed_numbers(self.recording).items()
@@ -367,7 +353,7 @@ class InnerTranslator(Whole):
         return value
 
     def operation(self, slot: int) -> Any:
-        """Emit an operation; also a loop's own gradient flows where the recording lets it."""
+        """Emit an operation; a loop's own gradient also flows where the recording lets it."""
         program, result = self.program, super().operation(slot)
         if program.needs[slot] or not any(program.needs[i] for i in program.inputs[slot]):
             return result
@@ -375,18 +361,18 @@ class InnerTranslator(Whole):
 
 
 def stopped(result: Any) -> Any:
-    """Return a tensor, or each of a list that is there, through which no gradient flows."""
+    """Return a tensor, or a list of tensors, through which no gradient flows."""
     if isinstance(result, (list, tuple)):
         return [None if x is None else stopped(x) for x in result]
     return tensorflow().stop_gradient(result)
 
 
 def fed_numbers(recording: Recording) -> dict[int, tuple[Any, Array]]:
-    """Return the Python numbers that XLA is fed, so that it joins no two of them, by slot.
+    """Return the Python numbers that XLA is fed, by slot, so that it fuses no two of them.
 
-    Each has a key, which equal ones share, and is a tensor of its own, in the dtype of its readers:
-    out of a vector, or in another dtype, one would be taken again for every element that is
-    computed with it. Exponents stay: XLA multiplies powers of a known one out.
+    Each has a key, which equal ones share, and its own tensor in its readers' dtype: XLA would
+    fetch a vector's element, or convert, for every element computed with it. Exponents stay
+    constants.
     """
     program = recording.program
     readers = program.readers()
@@ -419,7 +405,7 @@ def _checks(program: Program, xla: bool) -> bool:
 
 
 def _jacobian(y: GraphTensor, sources: list[GraphTensor], tape: Any) -> list[GraphTensor]:
-    """Emit one sweep for all rows, or a loop where an operation has no nodes for that."""
+    """Emit one sweep for all rows, or a loop if an operation has no nodes for that."""
     how = {"unconnected_gradients": tensorflow().UnconnectedGradients.ZERO}
     try:
         return tape.jacobian(y, sources, **how)
@@ -435,10 +421,7 @@ def _complex_rule(op: Op) -> Rule:
 
 
 def forward(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
-    """Return an operation's result by TensorFlow's eager kernels.
-
-    None where it is neither element by element nor a product: NumPy is to compute it, or refuse it.
-    """
+    """Return an operation's result by TensorFlow's eager kernels, None if it has none here."""
     row = LOWERINGS.get(op.name)
     each = op.kind is OpKind.ELEMENTWISE and op.name in elementwise.LOWERINGS and not attrs
     if op.rules is not None or row is None or not (row.shape or each):

@@ -1,8 +1,4 @@
-"""A graph-compiling autograd: NumPy forward, one TensorFlow graph backward.
-
-Operations run at once in NumPy and record a tape; ``backward()`` lowers the tape to one
-TensorFlow graph, or sweeps it natively where TensorFlow cannot run it.
-"""
+"""A graph-compiling autograd: NumPy forward, native or TensorFlow backward."""
 
 from __future__ import annotations
 
@@ -220,7 +216,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what not every program needs when it is first asked for: ``tapegraph.lowering``."""
+    """Import ``tapegraph.lowering`` on first use."""
     import importlib
 
     if name in ("distributed", "fallback", "lowering", "testing"):
@@ -243,5 +239,4 @@ _compiled.hook_strategies(_under_strategy)
 
 
 def __dir__() -> list[str]:
-    """Name what is public."""
     return sorted([*__all__, "lowering"])

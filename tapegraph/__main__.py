@@ -1,4 +1,4 @@
-"""What is installed, what differentiates, whether the engines agree, how fast, and pictures."""
+"""The command line: installation, differentiable functions, engines compared, timings, pictures."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _draw(options: argparse.Namespace) -> None:
 
 
 def _found(target: str) -> Any:
-    """Return what a function without arguments returns, or a variable, of a file or module."""
+    """Return a variable of a file or module, or the result of a function without arguments."""
     place, colon, name = target.rpartition(":")
     if not colon or not name.isidentifier() or not place:
         raise ValueError(f"received {target!r}; expected FILE:FUNCTION, such as model.py:loss")
@@ -138,7 +138,6 @@ def _found(target: str) -> Any:
 
 
 def _names(place: str) -> dict[str, Any]:
-    """Run a file, or import a module, and return its names."""
     if place.endswith(".py"):
         sys.path.insert(0, str(Path(place).resolve().parent))
         if not Path(place).is_file():
@@ -165,7 +164,7 @@ def _is_module(place: str) -> bool:
 
 
 class _UsersError(Exception):
-    """An error of the user's own code."""
+    """An error raised by the user's code."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -173,7 +172,7 @@ class _UsersError(Exception):
 
 @contextmanager
 def _users_code() -> Iterator[None]:
-    """Run code of the user's; its errors have a traceback that begins there."""
+    """Run the user's code; its errors have a traceback that begins there."""
     try:
         yield
     except Exception as error:
@@ -192,7 +191,6 @@ def _print_table(
 
 
 def _print_either(options: argparse.Namespace, data: Any, text: str) -> None:
-    """Print for machines or for people."""
     say(json.dumps(data) if options.json else text)
 
 

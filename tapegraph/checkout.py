@@ -1,4 +1,4 @@
-"""Where the library's own code lies: one folder when it is installed, three in a checkout."""
+"""Location of the library's code: one folder when installed, three in a checkout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Siblings:
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where one of the two packages is; None for every other module."""
+        """Return the spec of one of the two packages; None for every other module."""
         folder = SIBLINGS.get(name)
         if folder is None:
             return None
@@ -38,6 +38,6 @@ class Siblings:
 
 
 def find_siblings() -> None:
-    """Let Python find the sibling folders, after whatever an installation has registered."""
+    """Let Python find the sibling folders, after any finder that an installation registered."""
     if SIBLINGS and Siblings not in sys.meta_path:
         sys.meta_path.append(Siblings)

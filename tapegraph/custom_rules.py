@@ -1,8 +1,8 @@
-"""`custom_vjp` and `custom_jvp`: derivatives of the user's own for functions of tensors.
+"""`custom_vjp` and `custom_jvp`: the user's own derivatives for functions of tensors.
 
-A call leaves one entry, ``custom_vjp``. Its inputs are the results, the arguments, and what the
-backward reads; its outputs are the results again. Its gradient runs the user's backward: on the
-residuals of the call, or, where the gradient is recorded, on those of another run of the forward,
+A call leaves one entry, ``custom_vjp``. Its inputs are the results, the arguments, and the tensors
+that the backward reads; its outputs are the results again. Its gradient runs the user's backward:
+on the call's residuals, or, where the gradient is recorded, on those of another run of the forward,
 so that derivatives of any order follow. In a captured step the backward is an inner program.
 """
 
@@ -39,7 +39,7 @@ Rule = Callable[..., Any]
 
 
 class _Custom:
-    """A function with a rule of its own, which is called in its place."""
+    """A function with its own rule, called in its place."""
 
     def __init__(self, f: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
         self._op = type(self).__name__
@@ -59,8 +59,8 @@ class _Custom:
     def _called(self, args: list[Any], forward: Rule, backward: Rule) -> Any:
         """Return the results, with ``backward`` for their gradient.
 
-        :param forward: Takes the arguments; returns the results, and what the backward reads.
-        :param backward: Takes what is fixed, that, and the cotangents.
+        :param forward: Takes the arguments; returns the results, and the residuals.
+        :param backward: Takes the fixed arguments, the residuals and the cotangents.
         """
         places = [i for i in range(len(args)) if i not in self._fixed]
         if not any(_flows(x) for i in places for _, x in leaves(args[i])):
@@ -75,13 +75,12 @@ class custom_vjp(_Custom):  # noqa: N801 - it is called like a function
     """A function of tensors whose gradient is a rule of yours; also a decorator.
 
     :param f: Takes numbers, arrays, tensors, and dicts, lists and tuples of them; returns such.
-    :param nondiff_argnums: Positions of arguments that are no such things, or have no gradient.
-        The backward takes them first.
+    :param nondiff_argnums: Positions of other arguments, or of those without a gradient. The
+        backward takes them first.
 
     Give it its rule by ``f.defvjp(forward, backward)``:
 
-    - ``forward(*args)`` returns a pair: what ``f`` returns, and a tree of whatever the backward
-      needs.
+    - ``forward(*args)`` returns a pair: the result of ``f``, and a tree of residuals.
     - ``backward(residuals, cotangent)`` takes that tree, and a cotangent in the structure of the
       result; it returns a tuple with the gradient with respect to each argument, in its structure,
       or None where that is zero.
@@ -92,7 +91,7 @@ class custom_vjp(_Custom):  # noqa: N801 - it is called like a function
 
     :raises TypeError: ``f`` or a rule is not callable; ``forward`` returns no pair, ``backward`` no
         tuple with a part for each argument.
-    :raises RuntimeError: There is no rule, or a gradient flows to something that is no argument.
+    :raises RuntimeError: There is no rule, or a gradient flows to a tensor that is not an argument.
     :raises ValueError: A gradient differs from its argument in structure or shape.
 
     >>> @tg.custom_vjp
@@ -121,7 +120,6 @@ class custom_vjp(_Custom):  # noqa: N801 - it is called like a function
         self._rule = forward, backward
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
         if self._rule is None:
             name = getattr(self, "__name__", "f")
             text = f"custom_vjp: {name} has no rule. Write {name}.defvjp(forward, backward)."
@@ -133,8 +131,8 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
     """A function of tensors whose tangent is a rule of yours; also a decorator.
 
     :param f: Takes numbers, arrays, tensors, and dicts, lists and tuples of them; returns such.
-    :param nondiff_argnums: Positions of arguments that are no such things, or have no tangent. The
-        rule takes them first.
+    :param nondiff_argnums: Positions of other arguments, or of those without a tangent. The rule
+        takes them first.
 
     Give it its rule by ``f.defjvp(rule)``: ``rule(primals, tangents)`` takes two tuples, and
     returns the result and its tangent, which is linear in the tangents. It is written with
@@ -142,7 +140,7 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
     `vmap`, follow.
 
     :raises TypeError: ``f`` or the rule is not callable, or the rule returns no pair.
-    :raises RuntimeError: There is no rule, or a gradient flows to something that is no argument.
+    :raises RuntimeError: There is no rule, or a gradient flows to a tensor that is not an argument.
 
     >>> @tg.custom_jvp
     ... def safe_sqrt(x):
@@ -169,7 +167,7 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
         return rule
 
     def defjvps(self, *rules: Rule | None) -> None:
-        """Set a rule per argument, whose tangents are added up; None where an argument has none.
+        """Set a rule per argument, whose tangents are added; None if an argument has no tangent.
 
         :param *rules: Each takes the tangent, the result, and all arguments.
 
@@ -191,7 +189,6 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
         self.defjvp(rule)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
         rule = self._rule
         if rule is None:
             name = getattr(self, "__name__", "f")
@@ -221,7 +218,7 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
 
 
 def _ones(x: Any) -> Any:
-    """Return a tangent: of a number or tensor ones, in its dtype."""
+    """Return ones as a tangent of a number or tensor, in its dtype."""
     dtype = np.result_type(getattr(x, "dtype", x))
     return np.ones(np.shape(x), dtype if dtype.kind in "fc" else np.float64)
 
@@ -239,7 +236,7 @@ def _is_numeric(x: Any) -> bool:
 
 
 class _Hole:
-    """Stands for a tensor in a structure of which only the form is kept."""
+    """Stands for a tensor in a structure of which only the form matters."""
 
     def __repr__(self) -> str:
         return "*"
@@ -257,10 +254,7 @@ def _filled(form: Any, content: Iterator[Any]) -> Any:
 
 
 class _Call:
-    """One call of a function with a rule, in whose arguments a derivative flows.
-
-    :param places: The positions of the arguments that may have a gradient.
-    """
+    """One call of a function with a rule, in whose arguments a derivative flows."""
 
     def __init__(
         self, op: str, args: list[Any], places: list[int], forward: Rule, backward: Rule
@@ -287,7 +281,6 @@ class _Call:
             )
 
     def recorded(self) -> Any:
-        """Record the entry, and return the results."""
         inputs = (*self.values, *self.given, *self.residuals)
         rule = _Rule(self.gradients, len(self.values), len(self.given))
         self.values = self.given = self.residuals = []  # the entry keeps what it needs
@@ -307,10 +300,10 @@ class _Call:
     def gradients(
         self, given: Sequence[Any], residuals: Sequence[Any] | None, g: Sequence[Any]
     ) -> list[Any]:
-        """Return the gradients by the tensors among the arguments, None for zeros.
+        """Return the gradients with respect to the tensors among the arguments, None for zeros.
 
-        :param given: Those tensors.
-        :param residuals: Of the first run. None: the forward runs again, on what is given.
+        :param residuals: Those of the first run; None: the forward runs again on the tensors
+            ``given``.
         :param g: The cotangent of each result.
         """
         if residuals is None:
@@ -332,7 +325,7 @@ class _Call:
         ]
 
     def _along(self, part: Any, arg: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
-        """Yield the leaves of an argument, each with its path and gradient."""
+        """Yield an argument's leaves, each with its path and gradient."""
         if part is None:
             yield from ((x, path, None) for _, x in leaves(arg))
             return
@@ -353,10 +346,10 @@ class _Call:
 class _Rule:
     """The gradient of an entry, as an attribute.
 
-    :ivar results: How many results there are, the first inputs; ``given`` flows come after them.
-    :ivar backward: In a captured step the backward as an inner program. It takes what it reads from
-        outside, the last ``consts`` inputs of the entry, and what flows, residuals and cotangents;
-        it gives those gradients of which ``present`` says that they are there.
+    :ivar results: The number of results, the first inputs; ``given`` counts the flows after them.
+    :ivar backward: In a captured step the backward as an inner program. It takes the ``consts``
+        last inputs of the entry, residuals and cotangents, and gives the gradients marked
+        ``present``.
     """
 
     def __init__(self, gradients: Callable[..., list[Any]], results: int, given: int) -> None:
@@ -367,16 +360,15 @@ class _Rule:
         self.consts = 0
 
     def attrs(self) -> dict[str, Any]:
-        """Return the attributes of an entry."""
         return {"rule": self, "backward": self.backward}
 
     def parts(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Return what flows, and what the backward reads."""
+        """Return the flows, and the tensors that the backward reads."""
         stop = self.results + self.given
         return inputs[self.results : stop], inputs[stop:]
 
     def trace(self, inputs: Sequence[Any]) -> list[Any]:
-        """Make the backward an inner program; return what it reads besides."""
+        """Make the backward an inner program; return the further tensors that it reads."""
         given, residuals = self.parts(inputs)
         reads = (*given, *residuals, *inputs[: self.results])
 
@@ -462,7 +454,7 @@ def _of_inputs(found: Sequence[Any], needs: Sequence[bool], rule: _Rule) -> list
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
-    """Return the examples; the broadcast of an argument that all share sums its gradients."""
+    """Return the examples; the broadcast of a shared argument sums its gradients."""
     rule: _Rule = call.attrs["rule"]
     stop = rule.results + rule.given
     xs = [call.spread(i) if i < stop else x for i, x in enumerate(call.xs)]

@@ -21,7 +21,7 @@ Rng: TypeAlias = "int | np.random.Generator | None"  # NumPy loads its generator
 
 
 class Rows(ABC):
-    """An array's rows, each of which is an array of its own."""
+    """An array's rows, each an array of its own."""
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -49,19 +49,14 @@ class ArrayRows(Rows):
         return len(self._array)
 
     def row(self, place: int) -> Array:
-        """Return one row."""
         return self._array[place]
 
     def block(self, start: int, stop: int) -> Array:
-        """Return some rows."""
         return self._array[start:stop]
 
 
 class BatchRows(Rows):
-    """The rows of an array, a batch at a time; the last batch may be a short one.
-
-    :param order: Where the rows stand in the array; None for as they stand there.
-    """
+    """The rows of an array, a batch at a time, in an order; the last batch may be a short one."""
 
     def __init__(self, array: Array, order: Array | None, size: int, *, drop_last: bool) -> None:
         self._array, self._order, self._size = array, order, size
@@ -76,11 +71,9 @@ class BatchRows(Rows):
         return self._full - start if start < self._full else 1
 
     def row(self, place: int) -> Array:
-        """Return one batch."""
         return self._rows(place * self._size, (place + 1) * self._size)
 
     def block(self, start: int, stop: int) -> Array:
-        """Return some batches."""
         rows = self._rows(start * self._size, stop * self._size)
         return rows.reshape(stop - start, -1, *rows.shape[1:])
 
@@ -139,16 +132,16 @@ class Batches:
 def batches(
     *arrays: Any, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
 ) -> Batches:
-    """Go over arrays in batches, in as many loops as one likes.
+    """Iterate over arrays in batches, as often as wanted.
 
-    :param *arrays: Of shape (rows, ...), or dicts, lists and tuples of such. All with as many rows.
-        They are read batch by batch, so that one on disk (``np.memmap``) need not fit into memory.
+    :param *arrays: Arrays of shape (rows, ...), or dicts, lists and tuples of them, with equal
+        numbers of rows. They are read batch by batch, so that one on disk (``np.memmap``) need not
+        fit into memory.
     :param size: The rows of a batch.
     :param shuffle: Whether each loop takes the rows in another order.
-    :param rng: Draws the orders; an int seeds one of its own. Without it `tapegraph.random` does.
-    :param drop_last: Whether to leave out the last batch where it has fewer rows.
-    :returns: An iterable with a length. It yields arrays where there is one argument, and tuples of
-        several.
+    :param rng: The generator of the orders, or its seed; `tapegraph.random` by default.
+    :param drop_last: Whether to leave out a last batch with fewer rows.
+    :returns: An iterable with a length, of arrays for one argument and of tuples for several.
     :raises TypeError, ValueError: An argument is no array, or the arrays have other numbers of
         rows, or fewer than one batch.
 
@@ -178,13 +171,13 @@ def batches(
 def epoch(
     *arrays: Any, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
 ) -> Epoch:
-    """Return one pass over arrays, as ``step.scan`` takes it: ``step.scan(tg.data.epoch(x, y))``.
+    """Return one pass over arrays for ``step.scan``: ``step.scan(tg.data.epoch(x, y))``.
 
-    Without ``shuffle`` nothing is copied. A short last batch is run apart, after the others.
+    Without ``shuffle`` nothing is copied. A short last batch runs separately, after the others.
 
-    :param *arrays, size, shuffle, rng, drop_last: As `batches` takes them.
-    :returns: An iterable with a length. To ``scan`` it stands for the arguments that a batch has.
-    :raises TypeError, ValueError: As `batches` raises them.
+    :param *arrays, size, shuffle, rng, drop_last: As for `batches`.
+    :returns: An iterable with a length. In ``scan`` it stands for the arguments of a batch.
+    :raises TypeError, ValueError: As for `batches`.
 
     >>> step = tg.compile(lambda x, y: np.sum(x * y))
     >>> x = np.arange(6.0)
@@ -195,7 +188,7 @@ def epoch(
 
 
 def _array(path: str, data: Any) -> Array:
-    """Return the array of an argument, with rows."""
+    """Return an argument's array, which has rows."""
     if isinstance(data, Node):
         if data._requires_grad:
             received = f"{kind_of(data)} that needs a gradient for {path}"
@@ -208,7 +201,7 @@ def _array(path: str, data: Any) -> Array:
 
 
 def _permutation(rng: Any) -> Callable[[int], Array]:
-    """Return what draws the order of each pass."""
+    """Return the function that draws each pass's order."""
     if rng is None:
         return random.permutation
     if isinstance(rng, np.random.Generator):
@@ -229,5 +222,4 @@ def _whole(argument: str, value: Any) -> int:
 
 
 def __dir__() -> list[str]:
-    """Name what is public."""
     return sorted(__all__)

@@ -1,4 +1,4 @@
-"""Environment variables that are switches, and the wrong_value of what a variable cannot be."""
+"""Environment variables that are switches, and the errors of wrong values."""
 
 from __future__ import annotations
 
@@ -18,17 +18,14 @@ _COMPILE = _encoded(COMPILE) if _encoded is not None else COMPILE
 
 
 def compiles() -> bool:
-    """Return whether the environment lets compiled functions run their programs, now."""
+    """Return whether the environment lets compiled functions run their programs now."""
     if os.environ is _VARIABLES and _behind is not None and not _behind.get(_COMPILE):
         return True
     return switched(COMPILE) is not False
 
 
 def switched(variable: str) -> bool | None:
-    """Return whether a variable is ``1`` or ``0``; None where it is not set, or empty.
-
-    :raises ValueError: It is something else.
-    """
+    """Return True for ``1``, False for ``0``, None if unset; raise ValueError for others."""
     text = os.environ.get(variable, "")
     if text not in ("", "0", "1"):
         raise wrong_value(variable, text, "'1' or '0'")

@@ -1,4 +1,4 @@
-"""Error and warning messages: what was received, what was expected, how to fix it, and where."""
+"""Error and warning messages: received, expected, how to fix it, and the user's line."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tapegraph.escapes import escaped, escaped_lines
 
 
 class LostGradientWarning(UserWarning):
-    """A tensor that needs a gradient became a plain number, through which none flows."""
+    """A tensor that needs a gradient became a plain number, through which no gradient flows."""
 
 
 class LostGradientError(TypeError):
-    """A tensor inside a function that is differentiated would have become a plain number."""
+    """A tensor in a differentiated function would have become a plain number."""
 
 
 class ConcretizationError(TypeError):
-    """A number of a captured program would become a plain one, frozen for good."""
+    """A number of a captured program would become a plain one, the same in every run."""
 
 
 # Whose code a file holds: the user's, an installed library's, or code that only passes calls on:
@@ -39,7 +39,7 @@ _INSTALLED = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-pa
 
 
 class _Origins(dict[str, int]):
-    """Whose code a file holds, found out once per file name."""
+    """The owner of the code in each file, determined once per file name."""
 
     def __missing__(self, file: str) -> int:
         if file.startswith("<tapegraph "):  # the lines of a plan, which may be one of many
@@ -58,7 +58,7 @@ ORIGINS = _Origins()
 
 
 def user_frame(frame: FrameType | None = None) -> FrameType:
-    """Return the innermost frame of the user's own code; in an installed program of a library's."""
+    """Return the innermost frame of the user's own code, or of an installed program's."""
     start = frame if frame is not None else sys._getframe(1)
     for wanted in (USER, LIBRARY):
         current: FrameType | None = start
@@ -77,14 +77,13 @@ def line_of(code: CodeType, lasti: int) -> str:
 
 
 def line_number(code: CodeType, lasti: int) -> int:
-    """Return the line of the instruction at an offset."""
     found = (n for start, stop, n in code.co_lines() if start <= lasti < stop)
     line = next(found, None)
     return code.co_firstlineno if line is None else line
 
 
 def place(file: str, line: Any) -> str:
-    """Return ``file:line``, escaped; of a notebook's cell ``In[7]:line``, as IPython calls it."""
+    """Return ``file:line``, escaped; ``In[7]:line`` for a notebook cell, as in IPython."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     titled = getattr(getattr(shell, "compile", None), "format_code_name", None)
     title = None if titled is None else titled(file)
@@ -97,13 +96,13 @@ def place(file: str, line: Any) -> str:
 
 
 def user_line() -> str:
-    """Return ``file:line`` of the user's line that is being run."""
+    """Return ``file:line`` of the user's line that is running."""
     frame = user_frame(sys._getframe(1))
     return place(frame.f_code.co_filename, frame.f_lineno)
 
 
 def warn(message: str, category: type[Warning]) -> None:
-    """Warn at the user's own line, by the user's own filters: as a rule once per line."""
+    """Warn at the user's line, by the user's filters: usually once per line."""
     frame = user_frame(sys._getframe(1))
     names = frame.f_globals
     warnings.warn_explicit(
@@ -117,18 +116,18 @@ def warn(message: str, category: type[Warning]) -> None:
 
 
 def message(op: str, received: str, expected: str, fix: str = "") -> str:
-    """Return a message about an argument, in the library's form, ending in the user's own line."""
+    """Return a message about an argument, ending in the user's line."""
     hint = f" {fix}" if fix else ""
     return sentence(op, f"received {received}; expected {expected}.{hint}")
 
 
 def sentence(op: str, text: str) -> str:
-    """Return a message about a state, in the library's form, ending in the user's own line."""
+    """Return a message about a state, ending in the user's line."""
     return escaped_lines(f"{op}: {text} (at {user_line()})")
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an error: below it in a traceback, or before Python 3.11 after its message."""
+    """Add a note to an error: in its traceback, or before Python 3.11 after its message."""
     if sys.version_info >= (3, 11):
         error.add_note(note)
     elif error.args and isinstance(error.args[0], str):
@@ -136,7 +135,7 @@ def add_note(error: BaseException, note: str) -> None:
 
 
 def kind_of(value: Any) -> str:
-    """Describe a value for a message: type, and dtype and shape where it has them."""
+    """Describe a value for a message: its type, and dtype and shape if it has them."""
     shape = getattr(value, "shape", None)
     dtype = getattr(value, "dtype", None)
     if shape is not None and dtype is not None:
@@ -156,14 +155,14 @@ def scipy_module(name: str, op: str, requirement: str = "scipy") -> Any:
 
 
 def check_callable(op: str, f: Any, argument: str = "", fix: str = "") -> None:
-    """Refuse what is no function, as which ``argument`` it came."""
+    """Raise if an argument is not callable."""
     if not callable(f):
         received = f"{kind_of(f)} for {argument!r}" if argument else kind_of(f)
         raise TypeError(message(op, received, "a function", fix))
 
 
 def path_of(op: str, path: Any, fix: str) -> str:
-    """Return a path as text; refuse what is none, as arguments in the wrong order are."""
+    """Return a path as text; raise for other types, such as arguments in the wrong order."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(message(op, f"{kind_of(path)} for 'path'", "a path", fix))
     return os.fsdecode(path)

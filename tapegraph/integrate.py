@@ -1,7 +1,6 @@
 """`odeint`: solutions of ordinary differential equations, with derivatives.
 
-The solvers are loops of recorded operations, so that they are differentiated, batched and compiled
-as any others.
+The solvers are loops of recorded operations, which differentiate, batch and compile as any others.
 """
 
 from __future__ import annotations
@@ -65,26 +64,26 @@ def odeint(
 ) -> Pytree:
     """Return the solution of ``dy/dt = f(y, t, *args)`` at some times, with derivatives.
 
-    Derivatives flow to ``y0``, ``t``, ``args`` and to what ``f`` closes over, of any order.
+    Derivatives of any order flow to ``y0``, ``t``, ``args`` and tensors that ``f`` closes over.
 
     :param f: Takes the state, in the structure of ``y0``, a time and ``args``; returns the
-        derivative, in that structure. It is traced: it runs on tensors without numbers, as in
-        `compile`.
+        derivative in that structure. It is traced, as in `compile`: it runs on tensors without
+        numbers.
     :param y0: The state at the first time: real numbers, arrays, tensors, and dicts, lists and
         tuples of them.
     :param t: The times, an array of shape (n,), rising or falling; the first is that of ``y0``.
-    :param *args: What else ``f`` takes.
+    :param *args: Further arguments of ``f``.
     :param rtol, atol: The error of a step is at most ``atol + rtol * |y|``, by root mean square.
     :param method: ``"dopri5"``, Dormand and Prince's adaptive method of order 5; or ``"rk4"``, the
         classical method with steps of a fixed length.
-    :param steps: Of ``"rk4"``: how many steps there are from one time to the next.
+    :param steps: For ``"rk4"``: the number of steps from one time to the next.
     :param adjoint: Compute gradients by the adjoint equation, solved backwards by the same method,
-        in place of a backward through the steps. It keeps the states at ``t`` alone; its error is
-        that of the solver.
-    :param max_steps: Of ``"dopri5"``: the most steps from one time to the next; 10,000 where not
-        given. Second derivatives need it, and then take the time of so many steps.
+        in place of a backward through the steps. It keeps only the states at ``t``, with the
+        solver's error.
+    :param max_steps: For ``"dopri5"``: the maximum number of steps from one time to the next,
+        10,000 by default. Second derivatives need it, and take the time of that many steps.
     :returns: The states at ``t``, in the structure of ``y0``, along a first axis of length n.
-    :raises RuntimeError: It did not reach a time within ``max_steps``. In a compiled step and under
+    :raises RuntimeError: It did not reach a time within ``max_steps``; in a compiled step and under
         `vmap` the result is NaN.
     :raises TypeError, ValueError: ``f`` is not callable or returns another structure or shape,
         ``y0`` is complex or empty, ``t`` is no array of one axis, ``method`` is another.
@@ -141,7 +140,7 @@ def odeint(
 
 
 def _in_structure(states: Any, y0: Any, start: Any, given: Any) -> Any:
-    """Return rows of vectors as the structure of the state, each part along a first axis."""
+    """Return rows of vectors in the state's structure, times along the first axis."""
     n, begin, parts = states.shape[0], 0, []
     for _, x in leaves(start):
         part = reshape(states[:, begin : begin + x.size], (n, *x.shape))
@@ -158,7 +157,7 @@ def _rows(first: Any, later: Any) -> Any:
 
 
 def _fixed(rate: RateOfChange, y: Any, times: Any, steps: int) -> Any:
-    """Return the states at some times by Runge and Kutta's classical method."""
+    """Return the states at some times by the classical Runge-Kutta method."""
 
     def advance(y: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         start, stop = ends
@@ -184,8 +183,7 @@ def _adaptive(
 ) -> Any:
     """Return the states at some times by Dormand and Prince's method.
 
-    Time runs from 0 in the direction of the times. No derivative flows through the choice of a
-    step's length.
+    Time runs from 0 in the direction of the times. No derivative flows through step lengths.
     """
     sign = stop_gradient(where(times[-1] >= times[0], 1.0, -1.0)).astype(y.dtype)
     origin = times[0]
@@ -260,7 +258,7 @@ def _combined(weights: Sequence[float], ks: Sequence[Any]) -> Any:
 
 
 def _first_step(slope: RateOfChange, error_of: Callable[..., Any], y: Any, k1: Any) -> Any:
-    """Return the length of a first step by Hairer, Norsett and Wanner's rule (1993, II.4)."""
+    """Return the first step's length by Hairer, Norsett and Wanner's rule (1993, II.4)."""
     y, k1 = stop_gradient(y), stop_gradient(k1)
     zero = 0.0 * y[0]
     d0, d1 = error_of(y, y), error_of(k1, y)
@@ -274,12 +272,12 @@ def _first_step(slope: RateOfChange, error_of: Callable[..., Any], y: Any, k1: A
 
 
 def _numbers(x: Any) -> Any:
-    """Return the numbers of a tensor, or of the value of a dual one."""
+    """Return the numbers of a tensor, or of a dual's value."""
     return _numbers(x.primal) if isinstance(x, Dual) else x._array
 
 
 def _stopped(reached: Any) -> int | None:
-    """Return the first time that was not reached, None where all were or nobody can know."""
+    """Return the first time that was not reached, None if all were or the values are unknown."""
     inner = reached
     while isinstance(inner, Dual):
         inner = inner.primal
@@ -292,10 +290,10 @@ def _stopped(reached: Any) -> int | None:
 class Adjoint:
     """A solution whose gradient is that of the adjoint equation.
 
-    For ``dy/dt = f(y, t, p)`` the cotangent ``a`` of the state follows ``da/dt = -a df/dy``, and
-    the gradient by ``p`` is the integral of ``a df/dp`` (Pontryagin; Chen et al., 2018).
+    For ``dy/dt = f(y, t, p)`` the state's cotangent ``a`` follows ``da/dt = -a df/dy``, and the
+    gradient with respect to ``p`` is the integral of ``a df/dp`` (Pontryagin; Chen et al., 2018).
 
-    :param rate: Takes a vector, a time, and what else the equation reads.
+    :param rate: Takes a vector, a time, and the equation's other inputs.
     :param solved: Takes a `RateOfChange`, a vector and times; returns the states.
     """
 
@@ -328,7 +326,7 @@ class Adjoint:
         _, unravel = ravel_pytree([states[0], states[0], times[0], *sums])
 
         def backwards(vector: Any, s: Any) -> Any:
-            """Return the derivatives of state, cotangent and sums by the time ``s = -t``."""
+            """Return the derivatives of state, cotangent and sums with respect to ``s = -t``."""
             y, a, *_ = unravel(vector)
             dy, pullback = vjp(rate, y, -s, *moving)
             return ravel_pytree([-dy, *pullback(a)])[0]

@@ -1,7 +1,7 @@
 """Signal and fork safety.
 
-A handler runs wherever the program happens to be. What it raises looks like an error of the code
-there, and what it reads like a read of a step that is being recorded.
+A handler runs anywhere in the program. Its errors look like errors of the code there, and its reads
+like reads of a step that is being recorded.
 """
 
 from __future__ import annotations
@@ -16,10 +16,7 @@ from weakref import WeakSet
 
 
 def raise_interrupt(error: BaseException) -> None:
-    """Raise what a signal handler has raised, if an error is that or was made of it.
-
-    Whoever goes on after an error asks first: that of a handler is nobody's failure.
-    """
+    """Raise what a signal handler has raised, if an error is that error or was made of it."""
     handlers = _handlers()
     found: BaseException | None = error
     while found is not None:
@@ -32,7 +29,7 @@ def raise_interrupt(error: BaseException) -> None:
 
 
 def in_handler(outer: FrameType | None) -> bool:
-    """Return whether a signal handler runs here, that began inside the call of a frame."""
+    """Return whether a signal handler runs here that began inside a frame's call."""
     handlers = _handlers()
     frame: FrameType | None = sys._getframe(1)
     while handlers and frame is not None and frame is not outer:
@@ -48,7 +45,7 @@ def _handlers() -> set[CodeType]:
 
 
 def _code(handler: Any) -> CodeType | None:
-    """Return the code of a function, a method, or an object that can be called."""
+    """Return the code of a function, a method or a callable object."""
     handler = getattr(handler, "func", handler)  # of a partial
     handler = getattr(handler, "__func__", handler)
     if not isinstance(handler, FunctionType):
@@ -57,12 +54,10 @@ def _code(handler: Any) -> CodeType | None:
 
 
 class Lock:
-    """A mutual exclusion of threads, as in ``with lock():``; a forked child gets it released.
+    """A lock that a forked child gets released, used as ``with lock():``.
 
-    A fork copies a lock as it is, without the thread that would release it. A signal handler runs
-    in the thread that it interrupts, and may take the lock that this holds again. A call gives the
-    plain lock, which a ``with`` takes in one piece: in an ``__enter__`` written in Python an
-    interrupt could fall behind the taking, and it would stay taken for good.
+    A signal handler may take it again in the thread that holds it. A call returns the plain lock:
+    an interrupt inside an ``__enter__`` written in Python could leave it locked.
     """
 
     __slots__ = ("__weakref__", "_lock")
@@ -72,7 +67,7 @@ class Lock:
         _locks.add(self)
 
     def __call__(self) -> Any:
-        """Return what a ``with`` takes."""
+        """Return the lock for a ``with`` statement."""
         return self._lock
 
     def renew(self) -> None:

@@ -1,4 +1,4 @@
-"""What notebooks show of objects: short HTML, in which every text is escaped."""
+"""Objects in notebooks: short HTML, with all text escaped."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;",
 
 
 def escape(text: str) -> str:
-    """Return a text as HTML, as `html.escape` does, whose tables take long to be imported."""
+    """Escape a text as `html.escape`, whose tables take long to import."""
     return escaped_lines(text).translate(_ESCAPES)
 
 
 def heading(kind: str, *facts: str) -> str:
-    """Return what something is, and facts about it in a line."""
+    """Return a title, and facts about the object in a line."""
     told = " · ".join(escape(fact) for fact in facts if fact)
     return f"<div><b>{escape(kind)}</b>{' · ' if told else ''}{told}</div>"
 
 
 def html_text(lines: str, most: int = _MOST_LINES) -> str:
-    """Return lines as they are, without those in the middle where there are too many."""
+    """Return lines as HTML, without the middle if there are too many."""
     return f'<pre style="margin: 0.2em 0">{escape(chr(10).join(abridged(lines, most)))}</pre>'
 
 
 def abridged(lines: str, most: int) -> list[str]:
-    """Return some lines, with a note in place of those in the middle where there are more."""
+    """Return lines, with a note in place of the middle if there are too many."""
     found = lines.splitlines()
     if len(found) <= most:
         return found
@@ -48,7 +48,7 @@ def array(values: Any, most: int) -> str:
 
 
 def html_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
-    """Return rows as a table, without those in the middle where there are too many."""
+    """Return rows as an HTML table, without the middle if there are too many."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
     if len(lines) > _MOST_LINES:

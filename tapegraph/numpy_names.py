@@ -1,8 +1,4 @@
-"""Names of NumPy's that libraries ask of this module which choose functions by an array's class.
-
-autoray does: it looks for a function in the module of the class. What the functions of NumPy record
-themselves goes by tapegraph's own names.
-"""
+"""NumPy's names for libraries that look functions up by an array's class, as autoray does."""
 
 from __future__ import annotations
 
@@ -27,10 +23,10 @@ argsort: Callable[..., npt.NDArray[np.intp]] = np.argsort
 
 
 def array(object: Any, dtype: npt.DTypeLike | None = None) -> Any:
-    """Return an array as a tensor, in which a gradient flows to the tensors it is made of.
+    """Return an array as a tensor, with gradients to the tensors inside.
 
     :param object: Numbers, arrays and tensors, also in lists and tuples.
-    :param dtype: That of the result; what comes out of the parts where not given.
+    :param dtype: The result's dtype; by default that of the parts together.
     :raises TypeError: A part is not numeric.
 
     >>> x = tg.param(3.0)
@@ -73,7 +69,7 @@ def complex(real: Any, imag: Any) -> Any:
 
 
 def to_numpy(x: Any) -> Array:
-    """Return the numbers of a tensor, or of anything else, as an array without its history.
+    """Return the numbers of a tensor, or of any array_like, as an array without history.
 
     >>> tg.to_numpy(tg.param([1.0, 2.0]))
     array([1., 2.])

@@ -1,10 +1,8 @@
 """Repeat NumPy's warnings of a forward at the user's line, once per line.
 
-NumPy warns at the line that calls it, a line of the library, and Python shows a line's warning
-once. So within the library these warnings are raised; the caller of a forward catches them, runs
-the forward again without them, and warns at the user's line. A forward that does not warn pays
-nothing. NumPy's functions written in Python, and conversions outside a forward, are `watched` from
-the start.
+NumPy warns at a line of the library, and Python shows a line's warning once. So within the library
+these warnings are errors; the caller of a forward catches them, runs the forward again without
+them, and warns at the user's line. A forward that does not warn pays nothing.
 """
 
 from __future__ import annotations
@@ -36,10 +34,7 @@ warnings.filterwarnings(
 
 
 def _setting_of_quiet() -> list[tuple[Any, Any]]:
-    """Return NumPy's context variable and its value where overflow and the like are ignored.
-
-    To set it takes a tenth of the time of `numpy.seterr`, which makes the value anew.
-    """
+    """Return NumPy's context variable and its value where overflow and the like are ignored."""
     context, here = copy_context(), copy_context()
     context.run(np.seterr, all="ignore")
     return [(var, value) for var, value in context.items() if here.get(var) is not value]
@@ -53,7 +48,7 @@ _mild: Any = None  # the last one that raises and calls nothing
 
 
 def are_mild() -> bool:
-    """Return whether NumPy ignores an overflow and the like here, or warns, and no more."""
+    """Return whether NumPy ignores or only warns of overflow and the like here."""
     global _mild
     now = None if _in_force is None else _in_force.get()
     if now is not None and now is _mild:
@@ -76,10 +71,7 @@ def watched(name: str, compute: Callable[..., Any], *arrays: Any, **attrs: Any) 
 
 
 def quietly(fn: Callable[..., Any], *args: Any) -> Any:
-    """Call a function while NumPy ignores overflow and the like.
-
-    In a context that is dropped: an interrupt at the end of an `errstate` would leave it in force.
-    """
+    """Call a function while NumPy ignores overflow and the like, in a context that is dropped."""
     return copy_context().run(_ignoring, fn, *args)
 
 

@@ -1,7 +1,7 @@
-"""Names of other libraries, and what to write here: the tables, and the errors that say so.
+"""Names of other libraries and their counterparts here: the tables, and the errors.
 
-A name costs only who asks for it and finds none. On tensors each is a descriptor, for a
-``__getattr__`` of the class would make every other attribute slower.
+On tensors each name is a descriptor: a ``__getattr__`` of the class would slow every other
+attribute down.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ AT_RANDOM = {
 
 
 class Elsewhere:
-    """Stands in a class for a name of another library: to ask for it is an AttributeError."""
+    """Stands in a class for a name of another library; reading it is an AttributeError."""
 
     def __init__(self, name: str, ours: str) -> None:
         self._name = name
@@ -193,7 +193,7 @@ class Elsewhere:
 
 
 class OtherLibraries:
-    """The names that other libraries' arrays have, as a base class; ``dir`` does not show them."""
+    """The names of other libraries' arrays, as a base class; ``dir`` does not show them."""
 
     __slots__ = ()
 
@@ -206,7 +206,7 @@ for _name, _ours in ON_TENSORS.items():
 
 
 def missing(name: str, numpys: str = "") -> AttributeError:
-    """Return the error of a name that is not at the top of the library, but may be ``numpys``."""
+    """Return the error of a name that the library lacks, but ``numpys`` may have."""
     ours = AT_THE_TOP.get(name) or numpys
     if not ours:
         return AttributeError(f"module 'tapegraph' has no attribute {name!r}")

@@ -1,7 +1,7 @@
-"""A line on stderr where compiling takes long: what is being compiled, and then how long it took.
+"""A line on stderr while compiling takes long: what is compiling, and then the time it took.
 
-It appears after two seconds, where stderr is a terminal. Where logging is set up, the logger
-``tapegraph`` has it at INFO.
+It appears after two seconds on a terminal. With logging set up, the logger ``tapegraph`` has it at
+INFO.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATIENCE = 2.0  # seconds
 
 @cache
 def logger() -> Any:
-    """Return the logger ``tapegraph``, importing `logging` the first time: that takes long."""
+    """Return the logger ``tapegraph``; importing `logging` takes long."""
     import logging
 
     found = logging.getLogger("tapegraph")
@@ -32,7 +32,7 @@ def logger() -> Any:
 
 @contextmanager
 def announce(what: str) -> Iterator[None]:
-    """Announce what goes on inside the block once that takes long, and then how long it took."""
+    """Announce the block's work once that takes long, and then the time it took."""
     stream = sys.stderr  # what a test or a notebook has put there
     what = escaped(what)
     begun: list[str] = []
@@ -60,7 +60,7 @@ def announce(what: str) -> Iterator[None]:
 
 @contextmanager
 def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show how far a loop is, by what it tells, once it takes long: a bar of tqdm's, or a line."""
+    """Show a loop's progress once it takes long: a bar of tqdm's, or a line."""
     start, bars = time.perf_counter(), list[Any]()
     what = escaped(what)
 
@@ -87,7 +87,7 @@ def _bar(what: str, total: int) -> Any:
 
 
 class _Line:
-    """What is shown in place of a bar."""
+    """The line in place of a bar."""
 
     def __init__(self, what: str, total: int) -> None:
         self.n = 0

@@ -1,4 +1,4 @@
-"""Pytrees: dicts, lists and tuples of arrays and numbers. Their leaves, and the same form anew.
+"""Pytrees: dicts, lists and tuples of arrays and numbers, their leaves and their structure.
 
 A model may be an object as well: `named` looks into its attributes.
 """
@@ -29,7 +29,7 @@ Keys = Callable[[dict[Any, Any]], Iterable[Any]]
 
 
 def leaves(value: Any, path: str = "", keys: Keys = iter) -> Iterator[tuple[str, Any]]:
-    """Yield what a structure holds, in order, with the path of each, as `matched` shows it."""
+    """Yield a structure's leaves in order, each with its path, as `matched` shows it."""
     if isinstance(value, dict):
         for key in keys(value):
             yield from leaves(value[key], f"{path}[{key!r}]", keys)
@@ -41,9 +41,9 @@ def leaves(value: Any, path: str = "", keys: Keys = iter) -> Iterator[tuple[str,
 
 
 def named(op: str, model: Any, held: tuple[type, ...]) -> list[tuple[str, Any]]:
-    """Return what a model holds of some classes, in order, each by the dotted path of its places.
+    """Return a model's leaves of some classes, in order, each by its dotted path.
 
-    What stands in several places has a name for each; an array inside a shared object has one.
+    A leaf in several places has a name for each; an array inside a shared object has one.
 
     >>> from types import SimpleNamespace
     >>> named("f", {"layers": [SimpleNamespace(w=1.0, act="relu")]}, (float,))
@@ -55,7 +55,7 @@ def named(op: str, model: Any, held: tuple[type, ...]) -> list[tuple[str, Any]]:
 def _named(
     op: str, value: Any, held: tuple[type, ...], seen: dict[int, Any]
 ) -> list[tuple[str | None, Any]]:
-    """Return the same; what is of such a class itself has no name, which is not the empty one."""
+    """Yield as `named` does; a bare leaf has the name None."""
     if isinstance(value, held):
         return [(None, value)]
     parts = parts_of(value)
@@ -75,7 +75,7 @@ def _named(
 
 
 def parts_of(value: Any) -> Iterable[tuple[Any, Any]] | None:
-    """Return the parts of a dict, list, tuple or model by name, or None of what has none."""
+    """Return the parts of a dict, list, tuple or model by name, or None for anything else."""
     if isinstance(value, Mapping):
         return list(value.items())
     if isinstance(value, (list, tuple)):
@@ -90,7 +90,7 @@ def parts_of(value: Any) -> Iterable[tuple[Any, Any]] | None:
 
 @lru_cache(maxsize=512)
 def _slots(kind: type) -> tuple[str, ...] | None:
-    """Return the slots of a class, None where a model's object is of no such class."""
+    """Return the slots of a class, None if it is not a model's."""
     own = any(base.__module__.partition(".")[0] == _OWN for base in kind.__mro__)
     if own or issubclass(kind, _CLOSED):
         return None
@@ -105,7 +105,7 @@ def mapped(
     keys: Keys = iter,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """Return a structure of the same form with a function of everything that it holds."""
+    """Return a structure of the same form with a function of every leaf."""
     if is_leaf is not None and is_leaf(value):
         return function(value)
     if isinstance(value, dict):
@@ -120,7 +120,7 @@ def mapped(
 
 
 def replaced(value: Any, content: Iterator[Any], keys: Keys = iter) -> Any:
-    """Return a structure of the same form that holds something else, in order.
+    """Return a structure of the same form with other content, in order.
 
     >>> replaced({"w": (1.0, 2.0), "b": 3.0}, iter("xyz"))
     {'w': ('x', 'y'), 'b': 'z'}
@@ -141,7 +141,7 @@ def exchanged(values: Iterable[Any], places: Iterable[int], others: Iterable[Any
 
 
 def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[tuple[str, Any]]:
-    """Return what a structure holds, with the path of each, in the order of the form it is to have.
+    """Return a structure's leaves and their paths, in the order of a given form.
 
     >>> list(matched("f", {"b": 3.0, "w": [1.0]}, {"w": ["x"], "b": "y"}, "p", "q"))
     [("p['w'][0]", 1.0), ("p['b']", 3.0)]
@@ -156,13 +156,13 @@ def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[
 
 
 def described(value: Any) -> str:
-    """Return a structure as text, a star for what it holds: ``{'w': (*, None)}``."""
+    """Return a structure as text, with stars for leaves: ``{'w': (*, None)}``."""
     text = spelled(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 def spelled(value: Any) -> str:
-    """Return the same, however long it is."""
+    """Return a structure as text at full length."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key!r}: {spelled(part)}" for key, part in value.items()) + "}"
     if not isinstance(value, (list, tuple)):
@@ -177,7 +177,7 @@ def spelled(value: Any) -> str:
 
 
 def _difference(given: Any, form: Any, path: str) -> str | None:
-    """Return the path of the first place where two structures differ, None where none does."""
+    """Return the path of the first difference between two structures, or None."""
     if differ_here(given, form):
         return path
     return next(filter(None, (_difference(*part) for part in pairs(given, form, path))), None)
@@ -214,7 +214,7 @@ def pairs(given: Any, form: Any, path: str) -> list[tuple[Any, Any, str]]:
 
 
 class Layout:
-    """Where the numbers of a structure lie in one vector: in its order, row by row."""
+    """The places of a structure's numbers in one vector: in its order, row by row."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -226,7 +226,7 @@ class Layout:
         return np.concatenate(parts, dtype=np.float64) if parts else np.zeros(0)
 
     def structure(self, vector: Array) -> Any:
-        """Return the structure that holds the numbers of a vector, in memory of its own."""
+        """Return the structure of a vector's numbers, in its own memory."""
         held = [leaf for _, leaf in leaves(self._model)]
         parts = zip(held, cut(vector, map(np.shape, held)), strict=True)
         content = (np.array(x) if isinstance(leaf, np.ndarray) else float(x) for leaf, x in parts)
@@ -234,7 +234,7 @@ class Layout:
 
 
 def cut(vector: Any, shapes: Iterable[tuple[int, ...]]) -> Iterator[Any]:
-    """Yield the arrays of some shapes whose elements a vector holds."""
+    """Yield arrays of some shapes with the elements of a vector."""
     start = 0
     for shape in shapes:
         stop = start + math.prod(shape)

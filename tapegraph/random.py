@@ -1,13 +1,11 @@
 """Random numbers: arrays, or leaves that every run of a program draws anew.
 
-One NumPy ``Generator`` (PCG64) serves the whole process, seeded by the system until `seed` is
-called. NumPy's own lock makes each draw one step, so threads share the stream and none gets a
-number twice; which thread gets which is the scheduler's. A forked child does not go on with its
-parent's stream: it begins with one of its own, seeded by the system, until it calls `seed`.
+One NumPy ``Generator`` (PCG64) serves the process, seeded by the system until `seed` is called.
+NumPy's lock makes each draw atomic, so threads share the stream; which thread gets which number is
+the scheduler's choice. A forked child begins with its own stream, seeded by the system.
 
-A draw checks its arguments first, so one that is refused leaves the stream where it was. Where a
-program is captured, a draw gives a Tensor, a leaf of it: it stands in the order of drawing, and
-every run reads it anew from the same generator, whichever engine runs.
+A draw checks its arguments first, so that an error leaves the stream unchanged. In a captured
+program a draw gives a leaf, which every run draws anew in the same order, whichever engine runs.
 
 Initial weights have the shape (in, out) of a matrix for ``x @ w``, as in Keras, or that of a kernel
 of `conv2d`, (out, in, *spatial), whose places count in its fans, as in PyTorch.
@@ -76,7 +74,7 @@ def _shared() -> np.random.Generator:
 
 
 def _forget() -> None:
-    """Begin anew in a forked child, whose copy another thread may have been drawing from."""
+    """Start anew in a forked child: another thread may have been drawing from its copy."""
     global _generator
     _generator = None
 
@@ -89,9 +87,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def generator() -> np.random.Generator:
-    """Return NumPy's generator behind every draw, to look at or to hand to other code.
+    """Return NumPy's generator behind every draw, for other code to use.
 
-    What is drawn from it directly is a plain array, which no program draws anew.
+    A direct draw from it is a plain array, which no program draws anew.
 
     :raises RuntimeError: Inside a captured program.
 
@@ -105,7 +103,7 @@ def generator() -> np.random.Generator:
 
 
 def seed(n: SupportsIndex) -> None:
-    """Begin the stream of a seed: from here on the numbers of ``np.random.default_rng(n)``.
+    """Start the stream of a seed: the numbers of ``np.random.default_rng(n)``.
 
     :param n: Not negative, of any size.
     :raises TypeError: It is not an integer.
@@ -125,11 +123,11 @@ def seed(n: SupportsIndex) -> None:
 
 
 def get_state() -> dict[str, Any]:
-    """Return where the stream is, as dicts of strings and Python ints, which JSON can hold.
+    """Return the position of the stream, as dicts of strings and Python ints, for JSON.
 
     The integers have up to 128 bits: Python's ``json`` keeps them all, other readers may not.
 
-    :returns: What `set_state` takes; the ``state`` of NumPy's ``PCG64``.
+    :returns: The state of NumPy's ``PCG64``, for `set_state`.
     :raises RuntimeError: Inside a captured program.
 
     >>> saved, first = tg.random.get_state(), tg.random.uniform(size=3)
@@ -145,11 +143,11 @@ def get_state() -> dict[str, Any]:
 
 
 def set_state(state: dict[str, Any]) -> None:
-    """Go on from where the stream was when `get_state` returned a state.
+    """Continue the stream from a result of `get_state`.
 
-    :param state: What `get_state` gave; not changed, and nothing of it is kept.
+    :param state: A result of `get_state`; neither changed nor kept.
     :raises TypeError: It is no dict.
-    :raises ValueError: It is not a state of NumPy's ``PCG64``. The stream is then where it was.
+    :raises ValueError: It is not a state of NumPy's ``PCG64``. The stream is unchanged.
     :raises RuntimeError: Inside a captured program.
 
     >>> tg.random.set_state(np.random.default_rng(7).bit_generator.state)
@@ -179,10 +177,7 @@ def _move_to(state: Any) -> None:
 
 
 def come_back(undo: Undo) -> None:
-    """Add to what undoes a failed call: the stream goes back to where it is now.
-
-    What other threads drew meanwhile is then drawn again.
-    """
+    """Log the stream's position, to which undoing a failed call returns."""
     if _generator is not None:
         bits: Any = _generator.bit_generator
         change = partial(type(bits).state.__set__, bits, get_state())
@@ -192,7 +187,7 @@ def come_back(undo: Undo) -> None:
 class Repeated:
     """Repeat the draws of a first run in later runs of a function.
 
-    The stream moves on by the first alone. In a captured step, all read one leaf.
+    Only the first moves the stream. In a captured step, all read one leaf.
 
     >>> draws = tg.random.Repeated()
     >>> with draws.run():
@@ -208,7 +203,6 @@ class Repeated:
 
     @contextmanager
     def run(self) -> Iterator[None]:
-        """Make a run inside."""
         self._next = 0
         with Scope(_REPEATED, (*_REPEATED.value(), self)):
             yield
@@ -233,7 +227,7 @@ def unrepeated() -> Scope[tuple[Repeated, ...]]:
 
 
 def peeked(draw: Callable[[], Any]) -> Any:
-    """Return what a draw would give; the stream stays where it is."""
+    """Return the result of a draw; the stream stays where it is."""
     bits: Any = _shared().bit_generator
     state = bits.state
     try:
@@ -253,9 +247,9 @@ def normal(
 ) -> Array:
     """Draw from a normal distribution, as `numpy.random.Generator.normal`.
 
-    In float32, which NumPy's has not, ``loc + scale * Generator.standard_normal(size, dtype)``.
-    ``loc`` and ``scale`` are finite numbers: for arrays and tensors write
-    ``loc + scale * tg.random.normal(size=...)``, which has a gradient too.
+    In float32, which NumPy's lacks, ``loc + scale * Generator.standard_normal(size, dtype)``.
+    ``loc`` and ``scale`` are finite numbers: for arrays and tensors write ``loc + scale *
+    tg.random.normal(size=...)``, which has a gradient too.
 
     >>> tg.random.seed(0)
     >>> tg.random.normal(5.0, 0.1, size=3)
@@ -282,9 +276,9 @@ def uniform(
 ) -> Array:
     """Draw evenly from ``[low, high)``, as `numpy.random.Generator.uniform`.
 
-    In float32, which NumPy's has not, it is ``low + (high - low) * Generator.random(size, dtype)``.
-    The bounds and their difference are finite, ``low <= high``: for arrays and tensors write
-    ``low + (high - low) * tg.random.uniform(size=...)``, which has a gradient too.
+    In float32, which NumPy's lacks, it is ``low + (high - low) * Generator.random(size, dtype)``.
+    The bounds are finite numbers, ``low <= high``: for arrays and tensors write ``low + (high -
+    low) * tg.random.uniform(size=...)``, which has a gradient too.
 
     >>> tg.random.seed(0)
     >>> tg.random.uniform(-1.0, 1.0, size=3)
@@ -332,7 +326,7 @@ def integers(
 def permutation(x: SupportsIndex) -> Array:
     """Draw an order of ``range(x)``, as `numpy.random.Generator.permutation` of a number.
 
-    An array is refused: shuffle one by ``array[tg.random.permutation(len(array))]``.
+    For an array write ``array[tg.random.permutation(len(array))]``.
 
     >>> tg.random.seed(0)
     >>> tg.random.permutation(5)
@@ -345,13 +339,13 @@ def permutation(x: SupportsIndex) -> Array:
 
 
 def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> Array:
-    """Draw what `tapegraph.dropout` multiplies by: ``1 / (1 - p)`` where kept, 0 elsewhere.
+    """Draw the factors of `tapegraph.dropout`: ``1 / (1 - p)`` for kept elements, 0 for others.
 
     An element is kept where NumPy's ``Generator.random(shape) >= p``, in either dtype.
 
-    :param p: The share that is dropped, in [0, 1].
+    :param p: The share to drop, in [0, 1].
     :param dtype: Float32 or float64.
-    :raises TypeError: ``p`` is not a number, ``shape`` is not integers, or the dtype is another.
+    :raises TypeError: ``p`` is not a number, ``shape`` not integers, or the dtype unsupported.
     :raises ValueError: ``p`` is not in [0, 1], or a length in ``shape`` is negative.
 
     >>> tg.random.seed(0)
@@ -502,7 +496,7 @@ def lecun_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
 def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
     """Draw a matrix with orthogonal rows or columns, of length ``gain``: PyTorch's of this name.
 
-    All such matrices are equally likely. What has more axes is one row per element of the first.
+    All such matrices are equally likely. With more axes, each element of the first is a row.
 
     >>> q = tg.random.orthogonal((4, 2), gain=3.0)
     >>> np.allclose(q.T @ q, 9.0 * np.eye(2))
@@ -539,7 +533,7 @@ def _kaiming(op: str, shape: Shape, a: float, mode: str, dtype: npt.DTypeLike) -
 def _root(
     numerator: float, op: str, mode: str, shape: Shape, dtype: npt.DTypeLike, factor: float = 1.0
 ) -> float:
-    """Return the root of a number over the fans, of what is empty over 1."""
+    """Return the root of a number over the fans; an empty array's fans are 1."""
     _floating(op, dtype)
     first, second, *spatial = _matrix(op, shape)
     places = math.prod(spatial)
@@ -569,17 +563,17 @@ def _gain(op: str, gain: float) -> float:
 
 
 def keep_mask(shape: tuple[int, ...], p: float) -> Array:
-    """Draw where dropout keeps an element: true with probability ``1 - p``."""
+    """Draw a mask of the elements that dropout keeps, each with probability ``1 - p``."""
     return drawn("random.kept", lambda: _shared().random(shape) >= p, np.bool_, p=p)
 
 
 def keep_scale(p: float) -> float:
-    """Return what dropout multiplies the kept elements by, so that the mean stays."""
+    """Return dropout's factor for kept elements, which preserves the mean."""
     return 1.0 / (1.0 - p) if p < 1.0 else 0.0
 
 
 def share(op: str, p: float) -> float:
-    """Return the share that dropout drops as a float, or refuse what is none in [0, 1]."""
+    """Return dropout's share as a float, or raise if it is outside [0, 1]."""
     fix = "For tensors write tg.where(tg.random.uniform(size=x.shape) < p, 0.0, x / (1.0 - p))."
     rate = _number(op, "p", p, _FLOAT64, fix)
     if not 0.0 <= rate <= 1.0:
@@ -588,10 +582,7 @@ def share(op: str, p: float) -> float:
 
 
 def drawn(op: str, draw: Callable[[], DuckArray], dtype: npt.DTypeLike, **by: float) -> Array:
-    """Draw now; in a captured step, as a leaf that every run draws anew.
-
-    The numbers that it draws by are attributes of the leaf: programs that draw by others differ.
-    """
+    """Draw now; in a captured step, return a leaf that every run draws anew, keyed by ``by``."""
     take: Callable[[], Array] = partial(recorder().draw, op, draw, dtype, by)
     for block in _REPEATED.value():  # the innermost is asked first
         take = partial(block.numbers, take)
@@ -599,7 +590,7 @@ def drawn(op: str, draw: Callable[[], DuckArray], dtype: npt.DTypeLike, **by: fl
 
 
 def _stretched(z: DuckArray, start: float, width: float) -> DuckArray:
-    """Return ``start + width * z`` in z's dtype, infinite where it overflows as in NumPy's own."""
+    """Return ``start + width * z`` in z's dtype, infinite on overflow as in NumPy."""
     with np.errstate(over="ignore"):
         return start + width * z
 
@@ -649,10 +640,9 @@ def _integer(op: str, argument: str, value: Any, fix: str = "") -> int:
 
 
 def __dir__() -> list[str]:
-    """Name what is public."""
     return sorted(__all__)
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Refuse a name of another library's, and say what to write."""
+    """Raise for another library's name, and say what to write."""
     raise missing_at_random(name)

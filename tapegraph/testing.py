@@ -36,7 +36,7 @@ class GradientReport:
     :ivar gradients, numeric: List of ndarray of the sum of ``f``'s result, by autograd and by
         finite differences, one per input.
     :ivar max_abs_error, max_rel_error: The worst over all elements and both cotangents.
-    :ivar checked: How many elements.
+    :ivar checked: The number of elements.
     """
 
     gradients: list[Array]
@@ -58,20 +58,18 @@ def check_gradients(
     """Compare autograd with two-sided finite differences, element by element.
 
     Each input element ``x`` is moved, ``(f(x + h) - f(x - h)) / 2h``, and the result contracted
-    with two cotangents: ones, whose numbers are reported, and random ones of both signs, so that
-    every output element counts and a rule must be linear in its cotangent.
+    with two cotangents: ones, which the report shows, and random ones of both signs, so that every
+    output element counts and a rule must be linear in its cotangent.
 
     :param f: Takes one tensor per input, returns a tensor of any shape.
-    :param *inputs: Where to check; computed in float64, or complex128: then both parts are moved.
-    :param eps: ``h`` relative to ``max(1, |x|)``; where not given the cube root of float64's
-        precision.
-    :param rtol, atol: Agreement is ``|a - n| <= atol + rtol * |n|``; where a number is not finite,
-        equality.
-    :param backend: The engine to check; the one in force where not given.
-    :param seed: Int of the random cotangent.
+    :param *inputs: The points, in float64, or complex128: then both parts move.
+    :param eps: ``h`` relative to ``max(1, |x|)``; by default the cube root of float64's precision.
+    :param rtol, atol: Agreement is ``|a - n| <= atol + rtol * |n|``, or equality if not finite.
+    :param backend: The engine to check; by default the one in force.
+    :param seed: The random cotangent's seed.
     :returns: GradientReport.
-    :raises AssertionError: A gradient disagrees; names the input, the index, the cotangent and both
-        numbers.
+    :raises AssertionError: A gradient disagrees; the message names the input, the index, the
+        cotangent and both numbers.
     :raises TypeError: ``f`` returns no tensor.
 
     >>> report = tg.testing.check_gradients(lambda x: tg.sin(x) * x, [0.5, 1.0])
@@ -131,7 +129,7 @@ def _both_signs(shape: tuple[int, ...], seed: int) -> Array:
 
 
 def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None) -> list[Array]:
-    """Return the gradients of one backward, zeros where a leaf gets none."""
+    """Return the gradients of one backward, zeros for leaves that get none."""
     for leaf in leaves:
         leaf.grad = None
     if out._requires_grad:
@@ -173,10 +171,9 @@ def _differences(
 class ParityReport:
     """The report of `check_parity`.
 
-    :ivar backend: ``"tensorflow"`` where both engines ran, ``"native"`` where the tape has no
-        lowering.
+    :ivar backend: ``"tensorflow"`` if both engines ran, ``"native"`` if the tape has no lowering.
     :ivar reason: Why it has none.
-    :ivar max_abs_difference, max_rel_difference: The worst; 0 where nothing was compared.
+    :ivar max_abs_difference, max_rel_difference: The worst; 0 if nothing was compared.
     :ivar gradients: The native ones, one per input.
     """
 
@@ -196,15 +193,16 @@ def check_parity(
 ) -> ParityReport:
     """Differentiate one recorded program with both engines and compare every gradient.
 
-    The result's cotangent is drawn at random. No ``.grad`` is written.
+    The result's cotangent is random. No ``.grad`` is written.
 
     :param f: Takes one tensor per input, returns a tensor of any shape.
     :param *inputs: Values of the leaves; float32 arrays are computed in float32.
-    :param rtol, atol: ``|graph - native| <= atol + rtol * |native|``; by the leaf's dtype where not
-        given: 1e-9 and 1e-12 for float64, 1e-4 and 1e-5 for float32.
-    :param seed: Int of the cotangent.
+    :param rtol, atol: ``|graph - native| <= atol + rtol * |native|``; by default 1e-9 and 1e-12 for
+        float64 leaves, 1e-4 and 1e-5 for float32 ones.
+    :param seed: The cotangent's seed.
     :returns: ParityReport.
-    :raises AssertionError: A gradient differs; names the leaf, the worst index and both numbers.
+    :raises AssertionError: A gradient differs; the message names the leaf, the worst index and both
+        numbers.
     :raises RuntimeError: TensorFlow cannot be used here, or ``f``'s result needs no gradient.
 
     >>> report = tg.testing.check_parity(tg.tanh, [0.5, 1.0])  # doctest: +SKIP
@@ -270,5 +268,4 @@ def _compare(
 
 
 def __dir__() -> list[str]:
-    """Name what is public."""
     return sorted(__all__)

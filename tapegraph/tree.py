@@ -1,6 +1,6 @@
 """Trees: dicts, lists and tuples, nested, of arrays, tensors and numbers; ``tg.tree``.
 
-None holds nothing, as in JAX. Dicts keep their order, and two dicts are paired by key.
+None has no leaves, as in JAX. Dicts keep their order, and two dicts are paired by key.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ IsLeaf = Callable[[Any], bool]
 
 
 class Structure:
-    """The form of a tree without what it holds; two of them compare equal where the forms do."""
+    """The structure of a tree without its leaves; it compares by structure."""
 
     def __init__(self, form: Any, num_leaves: int) -> None:
         self._form = form
         self.num_leaves = num_leaves
 
     def unflatten(self, content: Iterable[Any]) -> Any:
-        """Return the tree of this form that holds ``content``; see `unflatten`."""
+        """Return the tree of this structure with the leaves ``content``; see `unflatten`."""
         return unflatten(self, content)
 
     def __eq__(self, other: object) -> bool:
@@ -44,17 +44,17 @@ class Structure:
 
 
 class _Leaf:
-    """Stands in a form for whatever a tree holds at that place."""
+    """Stands for a leaf in a structure."""
 
 
 _LEAF = _Leaf()
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
-    """Return what a tree holds as a list, and its structure.
+    """Return a tree's leaves as a list, and its structure.
 
     :param tree: Dicts, lists, tuples and named tuples, nested; anything else is a leaf.
-    :param is_leaf: Called with every part; where it is true the part is a leaf as a whole.
+    :param is_leaf: Called with every part; where it returns True the whole part is a leaf.
     :returns: The leaves in order, and the `Structure`.
 
     >>> tg.tree.flatten({"w": (1.0, 2.0), "b": None})
@@ -71,7 +71,7 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Struct
 
 
 def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
-    """Return what a tree holds as a list.
+    """Return a tree's leaves as a list.
 
     :param tree, is_leaf: As for `flatten`.
 
@@ -82,7 +82,7 @@ def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
 
 
 def structure(tree: Any, is_leaf: IsLeaf | None = None) -> Structure:
-    """Return the form of a tree, which another one may be compared with.
+    """Return the structure of a tree, which can be compared with another.
 
     :param tree, is_leaf: As for `flatten`.
 
@@ -93,9 +93,9 @@ def structure(tree: Any, is_leaf: IsLeaf | None = None) -> Structure:
 
 
 def unflatten(structure: Structure, content: Iterable[Any]) -> Any:
-    """Return the tree of a structure that holds ``content``.
+    """Return the tree of a structure with the leaves ``content``.
 
-    :param structure: What `structure` or `flatten` gave.
+    :param structure: A result of `structure` or `flatten`.
     :param content: As many leaves, in order.
     :raises ValueError: There are more leaves, or fewer.
 
@@ -112,15 +112,15 @@ def unflatten(structure: Structure, content: Iterable[Any]) -> Any:
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
-    """Return a tree of the same form that holds ``f`` of each leaf.
+    """Return a tree of the same structure with ``f`` of each leaf.
 
-    :param f: Takes a leaf of ``tree``, and what each of ``rest`` has at its place.
-    :param tree: The tree that decides on the form.
-    :param *rest: Trees that hold the same structure; where ``tree`` has a leaf, they may have a
-        tree, which ``f`` takes whole.
+    :param f: Takes a leaf of ``tree``, and the part of each of ``rest`` at its place.
+    :param tree: The tree that decides the structure.
+    :param *rest: Trees of the same structure; in place of a leaf of ``tree`` they may have a tree,
+        which ``f`` takes whole.
     :param is_leaf: As for `flatten`.
     :raises TypeError: ``f`` is not callable.
-    :raises ValueError: The structures differ; the text names the place.
+    :raises ValueError: The structures differ; the message names the place.
 
     >>> tg.tree.map(lambda w, g: w - 0.1 * g, {"w": 1.0, "b": [2.0]}, {"b": [10.0], "w": 0.0})
     {'w': 1.0, 'b': [1.0]}
@@ -134,12 +134,12 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = N
 
 
 def reduce(f: Callable[[Any, Any], Any], tree: Any, *initial: Any) -> Any:
-    """Return the leaves of a tree joined by a function of two, from the first to the last.
+    """Return a tree's leaves joined by a function of two, from the first to the last.
 
-    :param f: Takes what was joined so far, and a leaf.
+    :param f: Takes the result so far, and a leaf.
     :param tree: As for `flatten`.
-    :param *initial: Where to begin; else with the first leaf.
-    :raises TypeError: The tree holds nothing, and there is no ``initial``.
+    :param *initial: The start; by default the first leaf.
+    :raises TypeError: The tree has no leaves, and there is no ``initial``.
 
     >>> tg.tree.reduce(lambda total, x: total + x, {"w": [1.0, 2.0], "b": 3.0}, 0.0)
     6.0
@@ -159,12 +159,12 @@ def all(tree: Any) -> bool:
 
 
 def ravel_pytree(tree: Pytree) -> tuple[Any, Callable[[Any], Pytree]]:
-    """Return the numbers of a tree as one vector, and the function that makes a tree of a vector.
+    """Return the numbers of a tree as one vector, and the function from a vector to a tree.
 
     :param tree: Dicts, lists and tuples of arrays, tensors and numbers.
     :returns: The vector, of the dtype that all of them promote to, in the order of `flatten`; a
-        `Tensor` where the tree has one. And ``unravel``: it takes a vector of that length and
-        returns the tree, each part of its shape and dtype; gradients flow through both.
+        `Tensor` if the tree has one. And ``unravel``, from such a vector to the tree, each part of
+        its shape and dtype; gradients flow through both.
     :raises ValueError: In ``unravel``: the vector has another shape.
 
     >>> vector, unravel = tg.ravel_pytree({"w": np.ones((2, 2)), "b": 3.0})
@@ -186,7 +186,7 @@ def ravel_pytree(tree: Pytree) -> tuple[Any, Callable[[Any], Pytree]]:
     shapes = [np.shape(x) for x in parts]
 
     def unravel(vector: Any) -> Any:
-        """Return the tree that holds the numbers of a vector."""
+        """Return the tree of a vector's numbers."""
         if np.shape(vector) != (size,):
             received = f"a vector of shape {np.shape(vector)}"
             raise ValueError(message("ravel_pytree", received, f"shape {(size,)}, as it gave"))
@@ -212,7 +212,7 @@ def _mapped(f: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None) -> Any:
 
 
 def _along(form: Any, given: Any, is_leaf: IsLeaf | None, path: str) -> Iterable[Any]:
-    """Yield what a tree has at the places of another's leaves."""
+    """Yield a tree's parts at the places of another's leaves."""
     if is_leaf is not None and is_leaf(form):
         yield given
         return
@@ -228,7 +228,7 @@ def _along(form: Any, given: Any, is_leaf: IsLeaf | None, path: str) -> Iterable
 
 
 def _alike(form: Any, other: Any) -> bool:
-    """Return whether two forms, which hold `_LEAF` and None, are the same."""
+    """Return whether two structures are the same."""
     if pytree.differ_here(other, form):
         return False
     if isinstance(form, (dict, list, tuple)):

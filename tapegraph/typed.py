@@ -1,8 +1,7 @@
 """The types of public functions: ``x: Kind | ArrayLike`` in, and ``Kind`` out.
 
-`Kind` is a `Tensor`, or a `Dual` where one comes in; `AnyKind` a `Value` too. NumPy's own stubs
-know of arrays alone: to them ``np.exp(x)`` is an array, so a program that is type-checked calls
-``tg.exp``.
+`Kind` is a `Tensor`, or a `Dual` for a `Dual`; `AnyKind` a `Value` too. To NumPy's own stubs
+``np.exp(x)`` is an array, so a type-checked program calls ``tg.exp``.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ Fun: TypeAlias = Callable[..., Any]
 
 
 class SupportsArray(Protocol):
-    """What makes an array of itself."""
+    """An object that converts itself to an array."""
 
     def __array__(self) -> npt.NDArray[Any]: ...
 
@@ -112,7 +111,7 @@ class OfMany(Protocol):
 
 
 class Derivative(Protocol[P]):
-    """What `grad` gives: the first argument is differentiated by, and decides what comes out."""
+    """The result of `grad`: differentiates with respect to the first argument, of its kind."""
 
     __name__: str
 
@@ -130,31 +129,31 @@ if TYPE_CHECKING:
     # Those of `tapegraph.ops.linalg`, generic, as they cannot be before Python 3.11.
 
     class SlogdetResult(NamedTuple, Generic[Kind]):
-        """What `slogdet` returns."""
+        """The result of `slogdet`."""
 
         sign: Kind
         logabsdet: Kind
 
     class EighResult(NamedTuple, Generic[Kind]):
-        """What `eigh` returns."""
+        """The result of `eigh`."""
 
         eigenvalues: Kind
         eigenvectors: Kind
 
     class EigResult(NamedTuple, Generic[Kind]):
-        """What `eig` returns."""
+        """The result of `eig`."""
 
         eigenvalues: Kind
         eigenvectors: Kind
 
     class QRResult(NamedTuple, Generic[Kind]):
-        """What `qr` returns."""
+        """The result of `qr`."""
 
         Q: Kind
         R: Kind
 
     class SVDResult(NamedTuple, Generic[Kind]):
-        """What `svd` returns."""
+        """The result of `svd`."""
 
         U: Kind
         S: Kind

@@ -1,6 +1,6 @@
 """`Batch`: many arrays as one, and how NumPy's functions compute with it.
 
-A batch computes like each of its arrays: their axis comes first, and the running code does not see
+A batch computes like each of its arrays; their axis comes first, and the running code does not see
 it. A function without a rule here raises `Unbatched`: a VJP rule that calls it belongs in
 `ROW_BY_ROW` (`jacobian.py`).
 """
@@ -24,10 +24,7 @@ class Unbatched(Exception):
 
 
 class Batch(NDArrayOperatorsMixin):
-    """Stands for each of the arrays that it holds.
-
-    :param array: The arrays, along the first axis.
-    """
+    """Stands for each of the arrays that it holds along the first axis."""
 
     __slots__ = ("array",)
 
@@ -155,12 +152,11 @@ def broadcastable(*operands: Any) -> list[Any]:
 
 
 def repeated(x: Any, count: int) -> Batch:
-    """Return an array, which is the same for all, as a batch."""
+    """Return an array that all share as a batch."""
     return x if isinstance(x, Batch) else Batch(np.broadcast_to(x, (count, *np.shape(x))))
 
 
 def _behind(axis: int) -> int:
-    """Return where an axis of each array is in the array of all."""
     return axis if axis < 0 else axis + 1
 
 
@@ -169,7 +165,7 @@ def _axes(axis: Any) -> Any:
 
 
 def _key(key: Any) -> tuple[Any, ...]:
-    """Return a key to the array of all: of the advanced ones, those whose axes stay in place."""
+    """Return a key to the batch; advanced keys only if their axes stay in place."""
     parts = key if isinstance(key, tuple) else (key,)
     advanced = [p for p in parts if not (p is None or p is ... or type(p) in (int, slice))]
     if len(advanced) > 1 or (advanced and int in map(type, parts)) or bool in map(type, parts):

@@ -1,8 +1,7 @@
 """The reverse sweep for many cotangents at once: all rows of a Jacobian.
 
 It runs the rules of the sweep, in the same order, on a `Batch` of cotangents. Values that depend
-only on the recording are computed once for all rows, and one call of NumPy, with Python's overhead,
-serves as many rows as fit the cache.
+only on the recording are computed once, and one NumPy call serves as many rows as fit the cache.
 """
 
 # ruff: noqa: D102 - the sweep has what `Arrays` has
@@ -33,9 +32,9 @@ ROW_BY_ROW = frozenset(
 
 
 def jacobian(recording: Recording) -> list[Array]:
-    """Return the Jacobian of the one output by each wanted slot, its elements first.
+    """Return the Jacobian of the one output for each wanted slot, output axes first.
 
-    Where a NaN comes out, which may be 0 * inf, the rows are swept one by one, as `gradients` does.
+    If a NaN comes out, which may be 0 * inf, the rows are swept one by one, as `gradients` does.
     """
     program = recording.program
     (output,) = program.outputs

@@ -1,8 +1,7 @@
 """The native plan: a captured program compiled to straight-line NumPy, one call a line.
 
-The plan is made by running it once: what has to be summed back or converted, what is a view of
-what, and how everything lies in memory is found then, and the lines say so. It computes bit for
-bit what the eager engine does.
+Running the program once makes the plan: it finds the sums and conversions, views and memory
+layouts. A plan computes bit for bit what the eager engine does.
 """
 
 from __future__ import annotations
@@ -35,13 +34,12 @@ _as_array: Any = np.asarray  # NumPy's types do not know an order that varies
 class Plan:
     """A function of the values of a program's leaves, as readable Python.
 
-    It owns the buffers it writes into, so that one thread at a time may run it; what it returns
-    is never written to again.
+    It owns the buffers it writes into, so that one thread at a time may run it; it never writes to
+    its results again. ``leaves`` are the slots whose values it takes, in order: all but Python
+    numbers.
 
-    ``leaves`` are the slots whose values it takes, in order: all but Python numbers.
-
-    :param in_rounds: It is the body of a loop: ``rounds`` runs it many times in C, where all of it
-        is records, with arrays for the leaves and then for the outputs; else it is None.
+    :param in_rounds: It is the body of a loop: ``rounds`` runs it many times in C if it is records
+        alone, with arrays for the leaves and then for the outputs; else it is None.
     """
 
     keeps_state = False
@@ -83,10 +81,7 @@ class Plan:
         return (lambda *a: next(plan(*a))) if long else plan
 
     def in_python(self) -> Callable[..., Any]:
-        """Turn to lines of Python alone, for good: records do not fit an array (`Mismatch`).
-
-        Nothing has been written by then that anybody sees.
-        """
+        """Switch to lines of Python for good, because records do not fit an array (`Mismatch`)."""
         file = f"{PLAN}, in Python alone>"
         self._run = self._made(self._plain, file, dict(self._names), self._plain_is_long)
         return self._run
@@ -104,7 +99,7 @@ class Plan:
             return quietly(self.in_python(), *arrays)
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
-        """Run the plan as one that tells watchers of each line; it is made when first needed."""
+        """Run the plan as one that tells watchers of each line, made on first use."""
         if self._told is None:
             start, names = CLOCK.now(), dict(self._names)
             self._told = (

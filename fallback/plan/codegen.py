@@ -34,7 +34,7 @@ POSITIONAL = {
 
 
 class Names:
-    """The names in a plan's text, and what they refer to."""
+    """The names in a plan's text, and the objects that they refer to."""
 
     def __init__(self, *taken: str) -> None:
         self.known: dict[str, Any] = {}
@@ -43,13 +43,11 @@ class Names:
         self._of: dict[int, str] = {}
 
     def of(self, var: Var) -> str:
-        """Return the name of a value."""
         if isinstance(var, Constant):
             return self.refer(var.value, var.hint)
         return self._named(var, var.hint)
 
     def refer(self, value: Any, hint: str) -> str:
-        """Return the name of something that the plan holds."""
         name = self._named(value, hint)
         self.known[name] = value
         return name
@@ -73,7 +71,7 @@ class Names:
 
 
 class Line(NamedTuple):
-    """A line of a plan: its text, and of what it computes the operation, place and names."""
+    """A line of a plan: its text, and its result's operation, place and names."""
 
     text: str
     op: str = ""
@@ -86,10 +84,7 @@ class Line(NamedTuple):
 
 
 def telling(body: list[Line]) -> str:
-    """Return a plan as one that calls ``tell`` after each line with its number and results.
-
-    What lies in buffers and is looked at in the same way in every run it has from the plan.
-    """
+    """Return a plan that calls ``tell`` after each line with its number and results."""
     told = []
     for number, line in enumerate(body):
         told.append(line.text)
@@ -101,9 +96,9 @@ def telling(body: list[Line]) -> str:
 class Source:
     """Writes a plan.
 
-    ``text`` is a function ``plan``, and ``names`` what it refers to. What is ``long`` is a
-    generator, which gives the results as its first value. ``plain`` is the function in Python
-    alone, and ``body`` its lines. ``segments`` are what runs in C, from ``leaves`` to ``results``.
+    ``text`` is a function ``plan``, and ``names`` its globals. A ``long`` plan is a generator whose
+    first value is the results. ``plain`` is the function in Python alone, and ``body`` its lines.
+    ``segments`` run in C, from ``leaves`` to ``results``.
     """
 
     def __init__(
@@ -173,7 +168,7 @@ class Source:
         return body
 
     def _segment(self, segment: Segment, lines: list[Line]) -> list[Line]:
-        """Write the call of a table; the lines that it stands for follow as comments."""
+        """Write the call of a table, and the lines that it replaces as comments."""
         name, of = self._names.refer(segment.table, "records"), self._names.of
         call = f"{name}({', '.join(map(of, segment.inputs))})"
         made = ", ".join(map(of, segment.outputs))
@@ -209,7 +204,7 @@ class Source:
         return f"{targets} = {self._function(instr)}({', '.join([*args, *options])})"
 
     def _out(self, instr: Instr) -> str:
-        """Return what a result is written into, or ``""``."""
+        """Return the array to write a result into, or ``""``."""
         result = id(instr.results[0])
         if result in self._buffers:
             return self._names.refer(self._buffers[result], "b")
@@ -227,10 +222,7 @@ class Source:
         return self._names.refer(instr.function, instr.name or instr.function.__name__)
 
     def _numbers_as_arrays(self, instr: Instr) -> tuple[Any, ...]:
-        """Return what a call is given, with numbers in the dtype that they would be taken as.
-
-        On a small array NumPy takes longer to make an array of a number than for all the rest.
-        """
+        """Return a call's arguments, with numbers as arrays: the conversion takes NumPy long."""
         arrays = [var.value for var in instr.reads]
         dtypes = {getattr(a, "dtype", None) for a in arrays}
         size = max((a.size for a in arrays if isinstance(a, np.ndarray)), default=LARGE)
@@ -247,7 +239,7 @@ class Source:
         return self._arrays.setdefault((repr(x), dtype), constant)
 
     def _is_fixed_view(self, instr: Instr) -> bool:
-        """Return whether a call only looks at a buffer, in the same way in every run."""
+        """Return whether a call only views a buffer, in the same way in every run."""
         if not is_view(instr) or isinstance(instr.reads[0].value, np.generic):
             return False
         operand = id(instr.reads[0])
@@ -277,7 +269,7 @@ class Source:
         )
 
     def _result(self, var: Var) -> str:
-        """Return what a result is: of what the plan holds itself, a copy."""
+        """Return a result's expression, a copy for the plan's own arrays."""
         of_the_plan = any(isinstance(root, Constant) for root in var.roots)
         return f"{self._names.of(var)}.copy()" if of_the_plan else self._names.of(var)
 

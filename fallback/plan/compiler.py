@@ -1,7 +1,7 @@
 # ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
 """From a captured program to the instructions of a plan: forwards, and the backwards in it.
 
-What a plan does after a NaN, and for the rows of a Jacobian, runs parts of the program again.
+After a NaN, and for the rows of a Jacobian, a plan runs parts of the program again.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _VALUE, _SAVED, _GRAD, _FOUND = "v", "s", "g", "d"
 
 
 class Compiler(Interpreter):
-    """Compiles one captured program, by running it on the recorded values.
+    """Compiles one captured program by running it on the recorded values.
 
     :ivar values: A value of the plan per slot, or a Python number.
-    :ivar saved: What operations saved, by slot.
+    :ivar saved: The values that operations saved, by slot.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -51,7 +51,6 @@ class Compiler(Interpreter):
         self._readers = self.program.readers()
 
     def compile(self) -> Source:
-        """Return the plan."""
         program, values = self.program, self.recording.values
         feeds = {slot: Feed(self.builder, values[slot], f"{_VALUE}{slot}") for slot in program.fed}
         self.run({**self.numbers, **feeds})
@@ -62,7 +61,7 @@ class Compiler(Interpreter):
         return Source(self.builder, instrs, list(feeds.values()), outputs, updates)
 
     def operation(self, slot: int) -> Any:
-        """Compile an operation; of the update of a table by rows only the last part is one."""
+        """Compile an operation; of a table's update by rows only the last part."""
         self._begin(slot)
         move = self._moves.get(slot)
         if move is None or not isinstance(self.values[move.gradient].value, RowSparse):
@@ -73,12 +72,11 @@ class Compiler(Interpreter):
         return self.builder.emit(update, f"{_VALUE}{slot}")
 
     def _begin(self, slot: int) -> None:
-        """Let instructions be those of an entry from here on."""
+        """Attribute the following instructions to an entry."""
         self.builder.op = self.program.ops[slot].name
         self.builder.place = self.recording.where(slot)
 
     def derivatives(self, slot: int) -> dict[int, Var]:
-        """Compile one backward."""
         self._begin(slot)
         key = self.program.backward_of(slot)
         if self.program.ops[slot] is not JACOBIAN:
@@ -94,7 +92,6 @@ class Compiler(Interpreter):
         return dict(zip(backward.targets, self.items(several), strict=True))
 
     def items(self, several: Var) -> list[Any]:
-        """Return each of what an instruction gives as a list."""
         return [
             None if x is None else self.builder.emit(Instr(getitem, (several, i)))
             for i, x in enumerate(several.value)
@@ -126,10 +123,10 @@ class Compiler(Interpreter):
         return _named(self.builder.array(out), hint)
 
     def _apart(self, slots: tuple[int, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return operands in memory of their own where they are that when run eagerly.
+        """Return operands in separate memory if they are separate in eager code.
 
-        What the user computed twice is computed once here; and of one array NumPy computes the
-        product with its transpose in another way, which is rounded otherwise.
+        Equal computations are made once here; but NumPy multiplies an array with its own transpose
+        in another way, with other rounding.
         """
         arrays, seen = self.recording.values, dict[int, int]()
         found = []
@@ -144,7 +141,7 @@ class Compiler(Interpreter):
 
 
 class PlanSweep(Arrays):
-    """The sweep of one backward, and its arithmetic: what the rules call is noted."""
+    """The sweep of one backward, whose arithmetic notes the rules' calls."""
 
     def __init__(self, compiler: Compiler, backward: Any) -> None:
         whole = compiler.recording
@@ -154,7 +151,7 @@ class PlanSweep(Arrays):
         self.backward = backward
 
     def gradients(self) -> dict[int, Var]:
-        """Return the gradient of each target, as an array of its own name."""
+        """Return the gradient of each target, as a separately named array."""
         backward, values = self.backward, self.compiler.values
         ones = np.ones_like(values[backward.y].value)
         seed = self.builder.constant(ones) if backward.seed is None else values[backward.seed]
@@ -171,7 +168,7 @@ class PlanSweep(Arrays):
         return dict(zip(backward.targets, check.results, strict=True))
 
     def _found(self, slot: int, grad: Var | None) -> Var:
-        """Return the cotangent that a target was left with, as an array."""
+        """Return a target's final cotangent as an array."""
         if grad is None:  # of what is newer than the result
             return self.zeros(slot)
         if not isinstance(grad.value, RowSparse):
@@ -186,7 +183,6 @@ class PlanSweep(Arrays):
     def called(
         self, slot: int, rule: Any, given: tuple[Any, ...], attrs: Any, place: int | None = None
     ) -> Any:
-        """Compile a rule; return its result, or of a joint rule its results."""
         op, joint = self.program.ops[slot], place is None
         rule, opaque = rule.rule if joint else rule, joint and op.rules is not None
         name = f"{op.name}_vjp{'' if joint else place}"
@@ -202,7 +198,7 @@ class PlanSweep(Arrays):
         return self.compiler.values[slot]
 
     def result(self, slot: int) -> Any:
-        """Return the variable of a result; None where the rule does not read it."""
+        """Return the variable of a result; None if the rule does not read it."""
         reads_result = any(reads & Y for reads in self.program.ops[slot].reads)
         reads_result = reads_result or not isinstance(self.row(slot), JointVJP)
         return self.operand(slot) if reads_result else None
@@ -243,7 +239,6 @@ class PlanSweep(Arrays):
 
 
 def _named(var: Var, hint: str) -> Var:
-    """Return a value, called so where it has no name yet."""
     if var.hint == "t":
         var.hint = hint
     return var
@@ -262,7 +257,6 @@ class Run(Recording):
         self._saved = saved
 
     def saved(self, slot: int) -> Any:
-        """Return what the slot's operation saved for its gradient."""
         return self._saved[slot]
 
 
@@ -270,8 +264,8 @@ class Backward:
     """One backward in a program: the gradients of a result with respect to some slots.
 
     ``flows`` says of each slot whether a gradient flows from ``y`` through it to a target; ``rows``
-    are the targets whose gradient may be `RowSparse`; ``region`` is the program up to ``y``, of
-    which the targets are leaves.
+    are the targets whose gradient may be `RowSparse`; ``region`` is the program up to ``y``, with
+    the targets as leaves.
     """
 
     def __init__(self, program: Program, key: tuple[int, ...], rows: Collection[int] = ()) -> None:
@@ -297,7 +291,6 @@ class Backward:
     def gradients(
         self, values: list[Any], saved: dict[int, Any], sweep: Sweep = gradients
     ) -> dict[int, Any]:
-        """Return the gradient of each target, from the values of the program."""
         seed = np.ones_like(values[self.y]) if self.seed is None else values[self.seed]
         swept = sweep(Run(self.region, values, saved), [seed])
         found = dict(zip(self.region.wanted, swept, strict=True))
@@ -311,7 +304,7 @@ class Backward:
         return np.asarray(grad)
 
     def jacobian(self, values: list[Any], saved: dict[int, Any]) -> dict[int, Any]:
-        """Return the Jacobian by each target, all of which come before ``y``."""
+        """Return the Jacobian for each target, all of which come before ``y``."""
         found = jacobian(Run(self.region, values, saved))
         rows = dict(zip(self.region.wanted, found, strict=True))
         return {slot: rows[slot] for slot in self.targets}
@@ -320,7 +313,7 @@ class Backward:
 class InNumPy(Interpreter):
     """Computes a program again in NumPy.
 
-    :ivar saved: What operations saved for their gradients, by slot.
+    :ivar saved: The values that operations saved for their gradients, by slot.
     """
 
     def __init__(self, program: Program) -> None:
@@ -328,7 +321,6 @@ class InNumPy(Interpreter):
         self.saved: dict[int, Any] = {}
 
     def operation(self, slot: int) -> Any:
-        """Return the array of a result, or its `Outputs`."""
         op = self.program.ops[slot]
         out = op.forward(*self.operands(slot), **self.program.attrs[slot])
         if op.saves:
@@ -336,7 +328,6 @@ class InNumPy(Interpreter):
         return Outputs(map(np.asarray, out)) if op.several else np.asarray(out)
 
     def derivatives(self, slot: int) -> dict[int, Array]:
-        """Return the arrays of one backward, by target."""
         backward = Backward(self.program, self.program.backward_of(slot))
         op = self.program.ops[slot]
         compute = backward.jacobian if op is JACOBIAN else backward.gradients
@@ -345,10 +336,9 @@ class InNumPy(Interpreter):
 
 
 class RecomputeStrong:
-    """Computes the gradients of one backward from the leaves of the program, with strong zeros.
+    """Recomputes the gradients of one backward from the program's leaves, with strong zeros.
 
-    A plan calls it where it has met a NaN, which may be 0 * inf: the sweep that follows gives zero
-    there. What the plan computed on the way is gone by then, so that it is computed once more.
+    A plan calls it after a NaN, which may be 0 * inf, as its intermediate values are gone by then.
     """
 
     def __init__(self, program: Program, numbers: dict[int, Any], backward: Backward) -> None:
@@ -359,7 +349,6 @@ class RecomputeStrong:
         self.leaves = [slot for slot in program.fed if slot < self._end]
 
     def __call__(self, *arrays: Array) -> list[Any]:
-        """Return the gradients, one a target."""
         leaves = self._numbers | dict(zip(self.leaves, arrays, strict=True))
         again = InNumPy(self._program)
         again.run(leaves, self._end)
@@ -370,8 +359,8 @@ class RecomputeStrong:
 class JacobianRows:
     """Computes the Jacobian of one result from the values of the program, many rows at a time.
 
-    It takes the values of the slots ``reads``, and then what the operations of ``saves`` saved; it
-    is ``opaque`` where a user's own operation is among them.
+    Its arguments are the values of the slots ``reads``, then the values saved by the operations of
+    ``saves``; it is ``opaque`` if it contains a user's own operation.
     """
 
     def __init__(self, numbers: dict[int, Any], backward: Backward) -> None:
@@ -385,7 +374,6 @@ class JacobianRows:
         self.opaque = any(region.ops[slot].rules is not None for slot in swept)
 
     def __call__(self, *given: Any) -> list[Array]:
-        """Return the Jacobian by each target."""
         region = self._backward.region
         known = self._numbers | dict(zip(self.reads, given, strict=False))
         values = [known.get(slot) for slot in range(len(region))]

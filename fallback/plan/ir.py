@@ -1,4 +1,4 @@
-"""The instructions that a plan is made of: each gives values of its own, and none runs twice."""
+"""The instructions of a plan: each has its own values, and none runs twice."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from tapegraph.recording.program import identity
 class Instr:
     """One line of a plan.
 
-    :ivar function: What is called; a string names a method of the first argument.
-    :ivar args, kwargs: What it is called with: `Var` values, plain ones, and tuples, lists and
-        slices of them.
-    :ivar name: Its name in the plan, where it is not the function's own.
-    :ivar takes_out: It can write its result into an array it is given as ``out``.
-    :ivar needs_out: It has to, for its result has the layout and dtype of another array.
+    :ivar function: The function to call; a string names a method of the first argument.
+    :ivar args, kwargs: `Var` values, plain ones, and tuples, lists and slices of them.
+    :ivar name: Its name in the plan, if not the function's own.
+    :ivar takes_out: It can write its result into an array passed as ``out``.
+    :ivar needs_out: It must, because its result has another array's layout and dtype.
     :ivar elementwise: That array may be one of its operands.
-    :ivar may_raise: It runs even where nobody reads what it gives.
-    :ivar opaque: A user's own function, of which nothing is known: it may keep what it is given.
-    :ivar results: What it gives: one, or for an operation that saves something two.
-    :ivar unpacks: What it gives is a tuple, of one too.
+    :ivar may_raise: It runs even if nobody reads its result.
+    :ivar opaque: A user's function, which may keep its arguments.
+    :ivar results: One value, or two for an operation that saves a value.
+    :ivar unpacks: Its result is a tuple, perhaps of one.
     :ivar reads: The values among its arguments.
-    :ivar op: The operation of the user's that it is a part of.
+    :ivar op: The user's operation that contains it.
     :ivar place: The user's line.
-    :ivar key: What it shares with an instruction that gives the same.
+    :ivar key: Equal for instructions with equal results.
     """
 
     function: Any
@@ -56,7 +55,6 @@ class Instr:
         self.reads = vars_in((self.args, self.kwargs))
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Make the call."""
         if isinstance(self.function, str):
             return getattr(args[0], self.function)(*args[1:], **kwargs)
         return self.function(*args, **kwargs)
@@ -67,7 +65,7 @@ class Instr:
 
 
 class NanCheck(Instr):
-    """The second look at gradients that hold a NaN: it gives each of them a name of its own."""
+    """The second look at gradients that hold a NaN, each under a new name."""
 
     __slots__ = ("grads",)
 
@@ -83,7 +81,7 @@ class NanCheck(Instr):
 
 
 class Builder:
-    """The instructions of a plan, in order. Each is run once on the recorded values."""
+    """The instructions of a plan, in order, each run once on the recorded values."""
 
     def __init__(self) -> None:
         self.instrs: list[Instr] = []
@@ -111,10 +109,10 @@ class Builder:
         opaque: bool,
         hints: str | tuple[str, ...] = "t",
     ) -> Any:
-        """Return what a function gives: by the calls that it makes, or by a call of its own.
+        """Return a function's result: as the calls that it makes, or as one call.
 
-        That is where it does more with an array than can be written down, where the calls give
-        other bits, and where it is ``opaque``: a user's own.
+        It is one call if the function does more with an array than can be written down, if the
+        calls give other bits, or if it is ``opaque``: a user's own.
         """
         if not opaque:
             mark = len(self.instrs)
@@ -149,7 +147,7 @@ class Builder:
         out: Any = None,
         **traits: Any,
     ) -> Var:
-        """Note a call that traced code makes; what it writes into ``out`` is a new value."""
+        """Note a call that traced code makes; an array written into ``out`` is a new value."""
 
         def given(x: Any) -> Any:
             return self.constant(x) if isinstance(x, (np.ndarray, np.generic)) else x
@@ -170,10 +168,9 @@ class Builder:
     def emit(
         self, instr: Instr, hint: str = "t", like: Var | None = None, given: Any = None
     ) -> Var:
-        """Add an instruction and return what it gives, or what the same one gave before.
+        """Add an instruction and return its result, or that of the same one before.
 
-        The result takes the layout and dtype of ``like``; with ``given`` it need not be run for its
-        value.
+        The result takes the layout and dtype of ``like``; ``given`` is its value, if known.
         """
         (var,) = self.emit_all(instr, hint, like, given)
         return var
@@ -185,7 +182,7 @@ class Builder:
         like: Var | None = None,
         given: Any = None,
     ) -> list[Var]:
-        """Add an instruction that gives one value, or a tuple of them, one per hint."""
+        """Add an instruction of one value, or of a tuple, one per hint."""
         layout = None if like is None else (like.value.strides, like.value.dtype.str)
         key = (instr.function, layout, _key(instr.args), _key(instr.kwargs))
         known = None if instr.opaque else self._seen.get(key)
@@ -211,14 +208,14 @@ class Builder:
         return instr.results
 
     def array(self, var: Var) -> Var:
-        """Return a value as an array, where NumPy made a number of one without axes."""
+        """Return a value as an array, where NumPy made a number of a 0-d one."""
         if type(var.value) is np.ndarray:
             return var
         return self.emit(Instr(np.asarray, (var,)), var.hint)
 
 
 def _roots(instr: Instr, out: Any) -> tuple[Var, ...]:
-    """Return in whose memory a result lies, or may lie in another run; () is its own."""
+    """Return the values in whose memory a result may lie in some run; () is its own."""
     found: dict[int, Var] = {}
     for var in instr.reads:
         if any(_may_be_of(instr, a, b) for a in _parts(out) for b in _parts(var.value)):
@@ -227,7 +224,7 @@ def _roots(instr: Instr, out: Any) -> tuple[Var, ...]:
 
 
 def _parts(value: Any) -> list[Any]:
-    """Return the arrays that something holds, and what may hold others."""
+    """Return the arrays that a value holds, and whatever may hold others."""
     if value is None or isinstance(value, (np.generic, bool, int, float, complex)):
         return []
     return [p for v in value for p in _parts(v)] if isinstance(value, (tuple, list)) else [value]
@@ -242,7 +239,7 @@ def _may_be_of(instr: Instr, a: Any, b: Any) -> bool:
 
 
 def _lies_alike(a: Var, b: Var) -> bool:
-    """Return whether a value is, or may be, all of its memory, and of another's layout."""
+    """Return whether a value may be another's whole memory in another layout."""
     root, one, two = a.roots[0].value, a.value, b.value
     if len(a.roots) > 1 or not isinstance(root, np.ndarray) or root.nbytes != one.nbytes:
         return False
@@ -274,7 +271,7 @@ def vars_in(tree: Any) -> list[Var]:
 
 
 def concrete(tree: Any) -> Any:
-    """Return what values were when the plan was made."""
+    """Return the values at the time the plan was made."""
     return mapped(lambda x: x.value if isinstance(x, Var) else x, tree)
 
 

@@ -1,4 +1,4 @@
-"""What a plan's memory is reused for: in which order values die, and who takes their buffers."""
+"""Reuse of a plan's memory: the order in which values die, and who takes their buffers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ FEW = 8
 
 
 def by_lifetime(instrs: list[Instr], results: Iterable[Var]) -> list[Instr]:
-    """Return a plan with the last readers of a large value made as soon as they can be.
+    """Return a plan with the last readers of large values moved up.
 
-    Where they all can be, and what they give takes at most half of its memory, they are moved up:
-    the mask of a relu and the gradient of the weights that it is multiplied with, say, before the
-    gradient that can then lie where the relu's result did. What leaves the plan is not counted: it
-    is there in the end in any order.
+    They move if all of them can, and their results take at most half of the value's memory: a
+    relu's mask and the weights' gradient, say, before the gradient that can then take the relu's
+    buffer. Results of the plan do not count.
     """
     return _Order(instrs, results).made
 
@@ -60,7 +59,7 @@ class _Order:
         self._make_all()
 
     def _make_all(self) -> None:
-        """Take the instructions in order, and after each what it lets others die by."""
+        """Take the instructions in order, each followed by those that free memory."""
         # Not by recursion: a program may be long.
         pending: list[Iterator[int]] = [iter(range(len(self._instrs)))]
         while pending:
@@ -75,7 +74,7 @@ class _Order:
                 pending.append(self._moved_up(n))
 
     def _moved_up(self, n: int) -> Iterator[int]:
-        """Yield the instructions that can be made early once one has been."""
+        """Yield the instructions that can move up after one."""
         for user in self._users.get(n, ()):
             for root in self._large[user]:
                 if 0 < self._left[root] <= FEW:
@@ -84,7 +83,7 @@ class _Order:
                         yield from left
 
     def _may_move(self, left: list[int], size: int) -> bool:
-        """Return whether the last readers of a value can be made now, and take less than it."""
+        """Return whether a value's last readers can run now, and take less memory than it."""
         cost = 0
         for n in left:
             instr = self._instrs[n]
@@ -95,7 +94,7 @@ class _Order:
         return 2 * cost <= size
 
     def _size_of(self, var: Var) -> int:
-        """Return how much memory a value takes that the plan keeps; of a view none."""
+        """Return the memory of a value that the plan keeps; a view has none."""
         kept = var.owns and id(var) not in self._outside
         return var.value.nbytes if kept and isinstance(var.value, np.ndarray) else 0
 
@@ -111,10 +110,10 @@ def last_reads(instrs: list[Instr]) -> dict[int, int]:
 
 
 def written_over(instrs: list[Instr], results: Iterable[Var]) -> dict[int, Var]:
-    """Return operands whose memory can leave a plan as a result's, by that one's id.
+    """Return operands whose memory a plan's result may take, by the result's id.
 
-    Nobody reads them later, and they are arrays that the plan makes. Without it ``p - rate * g``
-    takes 1.3 times as long on arrays of 8 MB.
+    They are the plan's own arrays without later readers. Without it ``p - rate * g`` takes 1.3
+    times as long on arrays of 8 MB.
     """
     outside = root_ids(results)
     last, over = last_reads(instrs), dict[int, Var]()
@@ -131,15 +130,14 @@ def written_over(instrs: list[Instr], results: Iterable[Var]) -> dict[int, Var]:
 
 
 def _lying_in(root: Var, reads: Iterable[Var]) -> list[Var]:
-    """Return the operands that lie in the memory of one, or may."""
+    """Return the operands that may lie in a value's memory."""
     return [var for var in reads if any(r is root for r in var.roots)]
 
 
 class Buffers:
     """The buffers of a plan.
 
-    ``of`` holds the buffer of each value that has one, by id; ``results`` leave the plan and are
-    never in one.
+    ``of`` holds each value's buffer by id; ``results`` leave the plan and are never in one.
     """
 
     def __init__(self, instrs: list[Instr], results: Iterable[Var]) -> None:
@@ -184,7 +182,7 @@ class Buffers:
 
     @property
     def nbytes(self) -> int:
-        """How much memory they take."""
+        """Their total memory."""
         return sum(block.nbytes for free in self._free.values() for block in free)
 
 

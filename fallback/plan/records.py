@@ -1,10 +1,8 @@
-"""Which calls of NumPy become records: the same inner loops, called by C.
+"""NumPy calls as records: the same inner loops, called by C.
 
-A record is the call of one inner loop (`_records.c`). Which loop NumPy calls, and in which pieces,
-NumPy tells: `resolve_dtypes` of a ufunc, and `nditer`, which walks as a ufunc does. What is found
-is then proven: for each operation on each layout in memory, records run on numbers of all kinds.
-Where one bit differs from what NumPy gives, or without the extension, the call stays a line of
-Python.
+A record is the call of one inner loop (`_records.c`). `resolve_dtypes` of a ufunc and `nditer` give
+the loop and its pieces. Then records of each operation and layout run on numbers of all kinds: if
+one bit differs from NumPy's, or without the extension, the call stays a line of Python.
 """
 
 from __future__ import annotations
@@ -47,10 +45,10 @@ class Record(NamedTuple):
     """One inner loop, called along ``outer`` axes.
 
     :ivar loop, index: A ufunc and the number of its loop, or the name of one in ``_records.c``.
-    :ivar sizes, steps: What the loop is given beside the operands.
+    :ivar sizes, steps: The loop's arguments besides the operands.
     :ivar outer: The length of each axis, and the step of each operand.
-    :ivar places: Each operand, as a number and an offset in bytes: those of the call, the result,
-        and what the records hold themselves.
+    :ivar places: Each operand, as a number and an offset in bytes: the call's operands, the result,
+        and the records' own arrays.
     """
 
     loop: Any
@@ -64,7 +62,7 @@ class Record(NamedTuple):
 class Records(NamedTuple):
     """A call as records.
 
-    :ivar held: Arrays of their own, which the places after the result's number.
+    :ivar held: Their own arrays, numbered after the result.
     :ivar work: About how many elements they look at.
     """
 
@@ -85,11 +83,11 @@ except ImportError as error:
     _extension, missing = None, str(error)
 
     class Mismatch(Exception):  # type: ignore[no-redef]
-        """What a table is given lies otherwise than when it was made."""
+        """An argument's layout differs from the one that a table was made for."""
 
 
 def off() -> str:
-    """Return why no plan has records; ``""`` where plans have them."""
+    """Return why no plan has records; ``""`` if plans have them."""
     if switched(RECORDS) is False:
         return f"{RECORDS}=0"
     return f"the C extension is not installed ({missing})" if _extension is None else ""
@@ -105,9 +103,9 @@ def table(
 
     It returns new arrays like ``outputs``: none, one, or a tuple of them.
 
-    :param records: Each with where its operands lie: in which of ``fixed``, ``inputs`` and
-        ``outputs``, as one number, and how many bytes behind its start.
-    :raises Mismatch: By the function: an input lies otherwise; no record has run.
+    :param records: Each with its operands' places: the number of an array of ``fixed``, ``inputs``
+        and ``outputs``, and an offset in bytes.
+    :raises Mismatch: In the function: an input has another layout; no record has run.
     """
     numbers: list[int] = []
     known: dict[tuple[int, ...], int] = {}
@@ -128,7 +126,7 @@ def table(
 
 
 def _layout_alone(x: Any) -> Any:
-    """Return an array of a layout that holds no memory of it."""
+    """Return an array of the same layout without its memory."""
     if isinstance(x, np.generic):
         return x
     return as_strided(np.empty(1, x.dtype), x.shape, x.strides)
@@ -138,11 +136,9 @@ def _layout_alone(x: Any) -> Any:
 
 
 def records_of(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    """Return the records of a call, or None.
+    """Return the records of a call on arrays of this layout, or None.
 
-    :param args: Arrays and numbers as they were when the plan was made, for their layout alone;
-        the operands of the records are the arrays and NumPy's scalars among them.
-    :param out: What it gave.
+    Their operands are the arrays and NumPy's scalars among the arguments.
     """
     owner = getattr(function, "__self__", None)
     method = getattr(function, "__name__", "") if isinstance(owner, np.ufunc) else ""
@@ -166,7 +162,7 @@ _known: dict[Any, Records | None] = {}
 
 
 def copies(x: Any, out: Array) -> Records:
-    """Return the records that copy an array, or a number of NumPy's, into another."""
+    """Return the records that copy an array, or a NumPy number, into another."""
     writer = _Writer([x], out)
     return writer.write(np.copy, [x], {})
 
@@ -197,7 +193,6 @@ class _Writer:
         self.work = 0
 
     def write(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Records:
-        """Return the records of a call."""
         owner = getattr(function, "__self__", None)
         operands = iter(self._operands)
         given = [next(operands) if _is_array(x) else x for x in args]
@@ -238,8 +233,8 @@ class _Writer:
     ) -> None:
         """Add the record of an element-wise loop, its result the last of the arrays.
 
-        :param part: Which part of the arrays it goes along, of the axes in the order of the walk.
-        :param alone: It takes all elements in one call, each beside the last.
+        :param part: The part of the arrays to walk, of axes in the order of the walk.
+        :param alone: One call takes all elements, each beside the last.
         """
         out = arrays[-1]
         walk = np.nditer(list(arrays))
@@ -260,7 +255,7 @@ class _Writer:
         self.work += math.prod(shape) * (8 if alone else 1)
 
     def _place(self, view: Array, array: Array) -> tuple[int, int]:
-        """Return in which operand an array lies, and how far behind its start a view starts."""
+        """Return the operand that holds an array, and the offset of a view in it."""
         number = self._numbers[id(array)]
         return number, _address(view) - _address(self._operands[number])
 
@@ -282,7 +277,7 @@ class _Writer:
         self._add(ufunc, ufunc.types.index(letters), [*arrays, out], alone=not plain)
 
     def _as(self, x: Any, dtype: np.dtype[Any]) -> Array:
-        """Return an operand in the dtype of a loop; the records convert it where they must."""
+        """Return an operand in the dtype of a loop, converted by records if needed."""
         if not _is_array(x):
             return self._held(np.array(x, dtype))
         if x.dtype == dtype:
@@ -396,7 +391,7 @@ _NO_SUM = float(np.add.reduce(np.array([-0.0, -0.0])))
 def _is_proven(
     found: Records, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any
 ) -> bool:
-    """Return whether records give what the call does, to the bit."""
+    """Return whether records give the call's result, to the bit."""
     shapes = [x for x in (*args, out) if _is_array(x)]
     blocks = [_block(x) for x in shapes]
     arrays = [_in_block(x, block) for x, block in zip(shapes, blocks, strict=True)]
@@ -435,7 +430,7 @@ def _in_block(x: Any, block: Array) -> Array:
 
 
 def _fill(array: Array, rng: np.random.Generator, odd: int) -> None:
-    """Write numbers of all sizes; odd ones are infinite, tiny, or none at all."""
+    """Write numbers of all sizes; odd ones are infinite, tiny, or NaN."""
     kind, size = array.dtype.kind, array.size
     if kind in "biu":
         array[...] = rng.integers(0, 2 if kind == "b" else 9, size)

@@ -1,4 +1,4 @@
-"""Where a plan's calls stand as records: in segments, each one line that runs a table in C."""
+"""A plan's calls as records: in segments, each one line that runs a table in C."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ _MOST_WORK, _MOST_RECORDS = 1 << 22, 1 << 13
 
 
 class _Place(NamedTuple):
-    """Where a value lies: so many bytes behind the start of the plan's array, or of a value."""
+    """The place of a value: an offset in bytes into the plan's array, or into a value."""
 
     base: Any
     offset: int = 0
 
     def moved(self, offset: int) -> _Place:
-        """Return a place behind this one."""
         return _Place(self.base, self.offset + offset)
 
 
 class Segment:
-    """Instructions that stand one after another and run as a table.
+    """Consecutive instructions that run as a table.
 
-    :ivar start, stop: Which of the plan's instructions.
-    :ivar table: The function that runs it, of ``inputs``; it returns ``outputs``.
-    :ivar scalars: Results without axes that are read outside, and the arrays that hold them.
-    :ivar fixed: Results that are read outside, and lie in the same array in every run.
-    :ivar same: Results that are read outside, and lie in the array of another value.
+    :ivar start, stop: Their range among the plan's instructions.
+    :ivar table: The function that runs it, from ``inputs`` to ``outputs``.
+    :ivar scalars: 0-d results that are read outside, and the arrays that hold them.
+    :ivar fixed: Results read outside that lie in the same array in every run.
+    :ivar same: Results read outside that lie in another value's array.
     :ivar views: The instructions whose results are views that are read outside.
     """
 
@@ -55,7 +54,7 @@ class Segment:
 
     @property
     def named(self) -> list[Var]:
-        """The values that its lines give names."""
+        """The values that its lines name."""
         others = [var for var, _ in (*self.scalars, *self.same)]
         return [*self.outputs, *others, *(instr.results[0] for instr in self.views)]
 
@@ -63,11 +62,11 @@ class Segment:
 class Segments:
     """The segments of a plan.
 
-    :param results: What leaves the plan.
+    :param results: The results of the plan.
     :param buffers: The buffer of each value that has one, by id.
     :param over: The operand that a result is written over, by id.
-
-    ``found`` are the segments by where they start; ``nbytes`` is what they take beside buffers.
+    :ivar found: The segments by their start.
+    :ivar nbytes: Their memory besides buffers.
     """
 
     def __init__(
@@ -101,7 +100,7 @@ class Segments:
         self._make()
 
     def _records_of(self, instr: Instr) -> Records | None:
-        """Return the records of an instruction; its operands lie alike in every run."""
+        """Return an instruction's records; its operands have the same layout in every run."""
         if isinstance(instr, NanCheck) or instr.opaque or len(instr.results) != 1:
             return None
         if len(_operands(instr)) != len(instr.reads):
@@ -132,7 +131,7 @@ class Segments:
         self._inside = {number for run in runs for number in run}
 
     def _note_readers(self) -> None:
-        """Find the values that are read by their names, and not by records alone."""
+        """Find the values that Python reads by name, and not records alone."""
         for number in reversed(range(len(self._instrs))):
             instr = self._instrs[number]
             if number not in self._inside:
@@ -166,7 +165,7 @@ class Segments:
         return self._places[id(var)]
 
     def _look(self, instr: Instr) -> None:
-        """Place a view in what it views."""
+        """Place a view in its base."""
         (seen,), (var,) = instr.reads, instr.results
         base, offset = self._place(seen)
         if isinstance(seen.value, np.ndarray):
@@ -174,7 +173,7 @@ class Segments:
         self._places[id(var)] = _Place(base, offset)
 
     def _settle(self, segment: Any, var: Var) -> None:
-        """Find a place for what a record gives."""
+        """Find a place for a record's result."""
         number = id(var)
         is_read = number in self._read
         if number in self._over:
@@ -196,7 +195,7 @@ class Segments:
             (segment.scalars if scalar else segment.fixed).append((var, array))
 
     def _tabulate(self, segment: Segment) -> None:
-        """Make the table of a segment."""
+        """Make a segment's table."""
         rows = self._rows(segment)
         bases = {id(p.base): p.base for _, places in rows for p in places}
         made = set(map(id, segment.outputs))
@@ -205,7 +204,7 @@ class Segments:
         segment.table = _table(rows, segment.inputs, segment.outputs)
 
     def _rows(self, segment: Segment) -> list[_Row]:
-        """Return the records of a segment, and where their operands lie."""
+        """Return a segment's records, and the places of their operands."""
         rows: list[_Row] = []
         for number in range(segment.start, segment.stop):
             if number in self._records:
@@ -215,10 +214,10 @@ class Segments:
         return rows
 
     def rounds(self, leaves: Sequence[Var], results: Sequence[Var]) -> Rounds | None:
-        """Return the plan as a loop of C; None where some of it is no record.
+        """Return the plan as a loop in C; None if a part of it is no record.
 
-        Each round reads its leaves and writes its results where the caller says, when all else is
-        done; so the next may read them.
+        Each round reads its leaves and writes its results where the caller says, after all else, so
+        that the next may read them.
         """
         if records.off() or not self.found:
             return None
@@ -255,7 +254,7 @@ class Segments:
 
 
 class Rounds:
-    """A plan that is records alone, run many times by one call."""
+    """A plan of records alone, run many times by one call."""
 
     def __init__(self, table: Any, work: int) -> None:
         self._table = table
@@ -264,13 +263,12 @@ class Rounds:
     def __call__(
         self, count: int, leaves: Sequence[RoundRows], results: Sequence[RoundRows]
     ) -> None:
-        """Run it so many times; after some milliseconds each Python can handle a signal.
+        """Run many rounds; every few milliseconds Python can handle a signal.
 
-        What a round writes the next may read: a carry is a row of an array that the round reads,
-        and the next row is the one that it writes.
+        A round may write a row that the next reads: a carry is a row of an array, and the next row
+        is written.
 
-        :raises Mismatch: An array lies otherwise than that which the plan was made with; no round
-            has run.
+        :raises Mismatch: An array has another layout than in the plan; no round has run.
         """
         rows = [*leaves, *results]
         for start in range(0, count, self._most):
@@ -304,7 +302,7 @@ def _operands(instr: Instr) -> list[Var]:
 
 
 def is_view(instr: Instr) -> bool:
-    """Return whether an instruction only looks at what it reads, in the same way in every run."""
+    """Return whether an instruction only views its operands, in the same way in every run."""
     if instr.takes_out or instr.may_raise or len(instr.reads) != 1:
         return False
     (seen,), (var,) = instr.reads, instr.results
@@ -315,10 +313,7 @@ def is_view(instr: Instr) -> bool:
 
 
 def _lies_as_known(var: Var) -> bool:
-    """Return whether a value lies in memory as it did when the plan was made, or is a number.
-
-    Of what a plan is given that holds for what lies in C's order.
-    """
+    """Return whether a value's layout is the same in every run, or it is a number."""
     if not isinstance(var.value, (np.ndarray, np.generic)) or not var.value.flags.aligned:
         return False
     feeds = (r.value for r in var.roots if isinstance(r, Feed))

@@ -1,8 +1,8 @@
-"""The values of a plan: what array code is run on to see which calls of NumPy it makes.
+"""The values of a plan, on which array code runs to show its NumPy calls.
 
-A rule or a forward is run once on them. Each call of NumPy becomes an instruction of the plan;
-whatever would let a number out (``if x.any():``, ``float(x)``, ``np.asarray(x)``), and whatever is
-not known here, raises, and the code is then called as the function that it is.
+A rule or a forward runs once on them, and each NumPy call becomes an instruction. Code that would
+read a number (``if x.any():``, ``float(x)``, ``np.asarray(x)``), or that is not known here, raises,
+and is then called as one function.
 """
 
 # ruff: noqa: D102 - what a tracer has is what an ndarray has
@@ -44,7 +44,7 @@ class Untraceable(Exception):
 
 
 def _of_value(name: str) -> Any:
-    """Make a property that the recorded value has."""
+    """Make a property of the recorded value."""
     return property(lambda self: getattr(self.value, name))
 
 
@@ -54,10 +54,10 @@ def _method(name: str) -> Any:
 
 
 class Var(NDArrayOperatorsMixin):
-    """A value of the plan, with what it was when the plan was made. Code uses it as an array.
+    """A value of the plan, with its recorded value; code uses it as an array.
 
-    :ivar builder: Who notes the calls.
-    :ivar roots: Whose memory it lies in: itself, or of a view what it views.
+    :ivar builder: The builder that notes the calls.
+    :ivar roots: The values that own its memory: itself, or a view's base.
     """
 
     __slots__ = ("builder", "hint", "roots", "value")
@@ -72,7 +72,6 @@ class Var(NDArrayOperatorsMixin):
 
     @property
     def owns(self) -> bool:
-        """Whether it lies in memory of its own alone."""
         return len(self.roots) == 1 and self.roots[0] is self
 
     # Its type
@@ -189,6 +188,6 @@ class Constant(Var):
 
 
 class Feed(Var):
-    """A value that the plan is given."""
+    """An input of the plan."""
 
     __slots__ = ()

@@ -1,18 +1,18 @@
-"""The table of vector-Jacobian products, and the two forms that a row takes.
+"""The table of vector-Jacobian products, and the two forms of its rows.
 
 A row is a tuple with one VJP rule per input, ``rule(g, y, *inputs, **attrs)``, where ``g`` is the
 cotangent of the result ``y``; or one `JointVJP` rule, ``rule(needs, g, y, *inputs, **attrs)``, that
-returns one gradient per input. Those of element-wise operations come from their slopes.
-Operations that save something for their rule hand it over as ``saved=``. A rule returns the
-full-shape gradient; the sweep undoes broadcasting.
+returns one gradient per input. Slopes supply those of element-wise operations. Values that an
+operation saved arrive as ``saved=``. A rule returns the full-shape gradient; the sweep undoes
+broadcasting.
 
-Where ``g`` is zero the gradient must be zero even if the local derivative is not finite: rules
+If ``g`` is zero the gradient must be zero even if the local derivative is not finite: rules
 multiply and divide the cotangent itself (``g * b``, ``g / b``), to which either sweep can give
 strong zeros.
 
-Rows are array code that runs on ndarrays and on Tensors; run on Tensors, it is recorded and can be
-differentiated again. Where the fast form for arrays cannot be that, a row in `RECORDED` stands
-beside it, which computes from the inputs and ``y`` what the operation had saved.
+Rows are array code for arrays and Tensors; on Tensors it is recorded and can be differentiated
+again. If the fast form for arrays cannot be, a row in `RECORDED` computes from the inputs and
+``y``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Gradients = Sequence[Array | Tensor | None]
 class JointVJP:
     """One rule for all inputs, for operations whose gradients share their work.
 
-    A plan gives one that does not read ``y`` None, and lets go of ``y`` earlier.
+    A plan passes None for a ``y`` that the rule does not read, and frees ``y`` earlier.
     """
 
     __slots__ = ("rule",)
@@ -51,10 +51,9 @@ RECORDED: dict[str, Row] = {}
 
 
 def recorded_row(op: Op) -> Row:
-    """Return the row of an operation to run on Tensors, which records the gradient it computes.
+    """Return the row of an operation on Tensors or Python numbers, which records the gradient.
 
-    What the operation saved is not handed over: ``rule(g, y, *inputs, **attrs)`` with Tensors, or
-    Python numbers, for ``g``, ``y`` and the inputs.
+    It takes no saved value: ``rule(g, y, *inputs, **attrs)``.
     """
     if op.rules is not None and op.rules.recorded is not None:
         return JointVJP(op.rules.recorded)
@@ -83,7 +82,7 @@ _FIRST, _SECOND = (f.__code__.co_code for f in (lambda y, a, b: a, lambda y, a, 
 
 
 def _rule(slope: Slope, inputs: int) -> Rule:
-    """Return the VJP rule of a slope, with what it calls bound here, once."""
+    """Return the VJP rule of a slope, with its callees bound once."""
     if isinstance(slope, Linear):
         return slope.of
     divides = isinstance(slope, Divisor)

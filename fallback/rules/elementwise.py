@@ -15,7 +15,7 @@ from tapegraph.typed import Array, Cotangent
 
 
 def _narrow(g: Cotangent) -> Array:
-    """Return a cotangent, with length 1 on every axis where it is the same number throughout."""
+    """Return a cotangent with length 1 on every axis where it is the same number throughout."""
     return g if any(g.strides) or g.ndim == 0 else g[(slice(0, 1),) * g.ndim]
 
 

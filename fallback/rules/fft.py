@@ -1,7 +1,7 @@
 """VJP rules: Fourier transforms.
 
-The matrix of a transform is symmetric, so that a cotangent takes the same transform, and not its
-inverse: the sweep carries conjugates.
+A transform's matrix is symmetric, and the sweep carries conjugates, so a cotangent takes the same
+transform.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _rfft(g: Cotangent, y: Array, x: Array, *, axis: int, norm: Any) -> Array:
 
 
 def _irfft(g: Cotangent, y: Array, x: Array, *, n: int, axis: int, norm: Any) -> Array:
-    """All but the first frequency, and of an even length the last, stand for two."""
+    """All frequencies but the first, and an even length's last, count twice."""
     twice = np.full(n // 2 + 1, 2.0, y.dtype)
     twice[0] = 1.0
     if n % 2 == 0:

@@ -33,10 +33,7 @@ from tapegraph.typed import Array, Cotangent
 
 
 def _rising(rule: Rule) -> Rule:
-    """Return a rule for the sweep's conjugates of one for cotangents ``dL/dx + i dL/dy``.
-
-    That of several outputs is given zeros for those that no cotangent has reached.
-    """
+    """Return a rule for the sweep's conjugates, made of one for cotangents ``dL/dx + i dL/dy``."""
 
     def conjugate(g: Cotangent, y: Array, x: Array, **attrs: Any) -> Array:
         if isinstance(y, tuple):
@@ -53,7 +50,7 @@ def _conj(x: Array) -> Array:
 
 
 def _filled(g: Sequence[Cotangent | None], y: Sequence[Array]) -> list[Cotangent]:
-    """Return the cotangents of several outputs, zeros where nothing has reached one."""
+    """Return the cotangents of several outputs, zeros for those without one."""
     return [np.zeros_like(x) if part is None else part for part, x in zip(g, y, strict=True)]
 
 
@@ -87,7 +84,7 @@ def _right_of_arrays(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
 
 
 def _outer(x: Array, axis: int, other: Array) -> bool:
-    """Return whether gradients are products of columns and rows: as matrices in thrice the time."""
+    """Return whether gradients are outer products, which take three times as long as matrices."""
     return x.ndim > 2 and other.ndim > 2 and x.shape[axis] == 1
 
 
@@ -98,10 +95,7 @@ def _einsum(needs: list[bool], g: Cotangent, y: Array, *arrays: Array, spec: str
 def _contracted(
     needs: list[bool], contract: Rule, g: Cotangent, arrays: tuple[Any, ...], spec: str
 ) -> Gradients:
-    """Contract the cotangent with the other operands to the labels of each.
-
-    Every label of an operand is in another term or in the result, so nothing is left over.
-    """
+    """Contract the cotangent with the other operands to the labels of each."""
     terms, output = terms_of(spec)
     grads: list[Array | None] = []
     for i, (term, needed) in enumerate(zip(terms, needs, strict=True)):
@@ -140,7 +134,7 @@ def _det(g: Cotangent, y: Array, a: Array) -> Array:
 
 
 def _accurate_inverse(a: Array) -> Array | None:
-    """Return the inverses, many times quicker than cofactors, where none is nearly singular."""
+    """Return the inverses, many times faster than cofactors, if none is nearly singular."""
     if not a.size:
         return None
     try:
@@ -155,8 +149,7 @@ def cofactors(a: Array) -> Array:
     """Return the matrix of cofactors, ``det(a) inv(a).T``, of singular matrices too.
 
     With the singular value decomposition of ``a`` it is ``det(U Vh) U diag(p) Vh``, where ``p_i``
-    is the product of the singular values other than ``s_i``; of a complex one ``U`` and ``Vh`` are
-    conjugated in the product.
+    is the product of the singular values other than ``s_i``, conjugated for complex matrices.
     """
     u, s, vh = np.linalg.svd(a)
     n = s.shape[-1]
@@ -173,10 +166,10 @@ def _slogdet(g: list[Cotangent], y: tuple[Array, Array], a: Array) -> Array:
 
 
 def _of_slogdet(g: list[Cotangent], y: tuple[Array, Array]) -> Array:
-    """Return what multiplies ``inv(a).T``.
+    """Return the factor of ``inv(a).T``.
 
-    With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, and a complex sign ``s`` by
-    ``i s Im w``.
+    With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, a complex sign ``s`` by ``i s Im
+    w``.
     """
     by_sign, by_logarithm = _filled(g, y)
     if y[0].dtype.kind != "c":
@@ -185,7 +178,7 @@ def _of_slogdet(g: list[Cotangent], y: tuple[Array, Array]) -> Array:
 
 
 def _inverse(a: Array) -> Array:
-    """Invert each matrix; of a singular one nothing is known."""
+    """Invert each matrix; the inverse of a singular one is NaN."""
     try:
         inverses: Array = np.linalg.inv(a)
     except np.linalg.LinAlgError:
@@ -253,7 +246,7 @@ def _has(cotangents: Array) -> Array:
 
 
 def _pairs(has: Array) -> Array:
-    """Return which pairs a vector with a cotangent is one of."""
+    """Return the pairs that contain a vector with a cotangent."""
     return has[..., None, :] | has[..., :, None]
 
 
@@ -269,10 +262,7 @@ def _over_gaps(terms: Array, values: Array, equal: Array, asked: Array) -> Array
 
 
 def _over(terms: Array, divisor: Array, undefined: Array, asked: Array) -> Array:
-    """Divide terms: NaN where undefined and asked for, else 0 there, whose derivative is NaN.
-
-    ``divisor`` is not zero.
-    """
+    """Divide terms: NaN where undefined and asked for, else 0 there, whose derivative is NaN."""
     undefined = np.broadcast_to(undefined, terms.shape)
     if not (recorder().records(undefined) or undefined.any()):
         return terms / divisor
@@ -356,7 +346,7 @@ def _norm(
 
 
 def _norm_slope(x: Array, y: Array, axis: tuple[int, ...], ord: float) -> Array:
-    """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
+    """Return the gradient of a norm ``y`` with respect to its vector ``x``; zero at zero."""
     if ord == 1:
         return np.sign(x)
     if math.isinf(ord):

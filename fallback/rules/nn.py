@@ -92,7 +92,7 @@ def _avg_pool2d(g: Cotangent, y: Array, x: Array, *, ksize: Pair, stride: Pair, 
 
 
 def _spread(parts: Iterable[Array], x: Array, ksize: Pair, stride: Pair, pad: Pair) -> Array:
-    """Add to each place of the padded image what each window offset sends there."""
+    """Add the cotangents of each window offset at their places in the padded image."""
     out = np.zeros_like(x, shape=padded_shape(x.shape, pad))
     for plane, part in zip(planes(out, ksize, stride), parts, strict=False):
         plane += part
@@ -194,7 +194,7 @@ def _avg_pool2d_recorded(
 def _spread_recorded(
     parts: Array, shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair
 ) -> Array:
-    """Add to each place of the padded image what each window offset sends there."""
+    """Do the same in recorded operations."""
     full = padded_shape(shape, pad)
     places = np.arange(math.prod(full)).reshape(full)
     return cropped(scatter(parts, np.stack(planes(places, ksize, stride)), full), pad)

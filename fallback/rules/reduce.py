@@ -1,4 +1,4 @@
-"""VJP rules: over axes: sums, extremes, statistics, softmax."""
+"""VJP rules: sums, extremes, statistics, softmax."""
 
 from __future__ import annotations
 
@@ -84,10 +84,7 @@ WIDE = 64
 
 
 def _cumprod(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
-    """Solve ``h[k] = g[k] + x[k+1] h[k+1]``; then ``dx[k] = h[k] y[k-1]``.
-
-    Nothing is divided by ``x``, so that zeros are exact.
-    """
+    """Solve ``h[k] = g[k] + x[k+1] h[k+1]``; then ``dx[k] = h[k] y[k-1]``, exact at zeros."""
     h = np.array(np.moveaxis(g, axis, 0), order="C", subok=True)
     values = np.ascontiguousarray(np.moveaxis(x, axis, 0))
     if values.size >= WIDE * len(values):

@@ -1,4 +1,4 @@
-"""VJP rules: other shapes of the same elements, and joins."""
+"""VJP rules: shapes and joins."""
 
 from __future__ import annotations
 

@@ -48,10 +48,7 @@ def _gelu(out: Result, x: GraphTensor) -> GraphTensor:
 
 
 def _exp2(out: Result, x: GraphTensor) -> GraphTensor:
-    """Emit ``2**x`` with its integer part as the bits of an exponent: exact there.
-
-    TensorFlow's node is a power of the C library, number by number.
-    """
+    """Emit ``2**x`` exactly for integers, by exponent bits; TensorFlow's node calls C's power."""
     least, most, digits, integer = _EXPONENTS[x.dtype.size]
     whole = raw.Minimum(x=raw.Floor(x=x), y=number_like(most, x))
     whole = raw.Maximum(x=whole, y=number_like(least, x))  # below it the other factor is as small
@@ -66,7 +63,7 @@ _EXPONENTS = {4: (-126.0, 128.0, 2.0**23, "int32"), 8: (-1022.0, 1024.0, 2.0**52
 
 
 def _cosh(out: Result, x: GraphTensor) -> GraphTensor:
-    """Emit ``exp(|x|) / 2 + exp(-|x|) / 2`` by one exponential, which overflows no sooner."""
+    """Emit ``exp(|x|) / 2 + exp(-|x|) / 2`` by one exponential, without earlier overflow."""
     root = raw.Exp(x=raw.Abs(x=x) * 0.5)
     half = root * 0.5 * root
     return half + 0.25 / half
@@ -109,7 +106,7 @@ def _sinc(out: Result, x: GraphTensor) -> GraphTensor:
 
 
 def _complex_sinc(out: Result, x: GraphTensor) -> GraphTensor:
-    """Emit it with a gradient of TensorFlow's that is finite at 0."""
+    """Emit sinc with a TensorFlow gradient that is finite at 0."""
     angle = x * math.pi
     zero = angle == 0.0
     safe = selected(zero, 1.0, angle)
@@ -117,7 +114,7 @@ def _complex_sinc(out: Result, x: GraphTensor) -> GraphTensor:
 
 
 def _complex_abs(out: Result, x: GraphTensor) -> GraphTensor:
-    """Emit the size, whose gradient at 0 is 0."""
+    """Emit the magnitude, whose gradient at 0 is 0."""
 
     def lowered(x: GraphTensor) -> WithGradient:
         y = raw.ComplexAbs(x=x, Tout=x.dtype.real_dtype)
@@ -137,7 +134,7 @@ def _from_parts(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 
 def _by_parts(rule: Rule) -> Rule:
-    """Return the rule of what is computed of either part, and is the same nearby."""
+    """Return the rule of an operation applied to both parts, constant nearby."""
 
     def of_complex(out: Result, x: GraphTensor, **attrs: Any) -> GraphTensor:
         parts = (raw.StopGradient(input=_part(node, x)) for node in ("Real", "Imag"))
@@ -183,10 +180,7 @@ def _careful_logaddexp(a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 
 def _mod(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-    """Emit C's remainder, with the divisor added where its sign is another, as FloorMod gives it.
-
-    That node takes up to twice as long.
-    """
+    """Emit FloorMod by C's remainder, plus the divisor if the signs differ, in half the time."""
     if not a.dtype.is_floating:
         return raw.FloorMod(x=a, y=b)
     rest = raw.Mod(x=a, y=b)
@@ -194,7 +188,7 @@ def _mod(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 
 def _floor_divide(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-    """Emit NumPy's whole part, which goes with the remainder: that of 1.0 // 0.1 is 9."""
+    """Emit NumPy's quotient, consistent with the remainder: 1.0 // 0.1 is 9."""
     if not a.dtype.is_floating:
         return raw.FloorDiv(x=a, y=b)
     rest = raw.Mod(x=a, y=b)
@@ -239,9 +233,9 @@ def _pow(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 
 def _choice(compute: Callable[..., Any]) -> Rule:
-    """Return the rule of a choice of ``a`` or ``b`` whose gradient gives each half of a tie.
+    """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves.
 
-    TensorFlow's own gives one all; that of the slopes takes half as long again.
+    TensorFlow's own gives one operand all; the gradient by slopes takes half as long again.
     """
 
     def gradient(
@@ -285,7 +279,7 @@ def _signbit(out: Result, x: GraphTensor) -> GraphTensor:
 
 
 def _of_floats(node: str, otherwise: bool) -> Rule:
-    """Return the rule of a predicate that has one answer for what is no float."""
+    """Return the rule of a predicate that has one answer for all dtypes but floats."""
 
     def rule(out: Result, x: GraphTensor) -> GraphTensor:
         if x.dtype.is_floating:
@@ -296,7 +290,7 @@ def _of_floats(node: str, otherwise: bool) -> Rule:
 
 
 def _true(x: GraphTensor) -> GraphTensor:
-    """Return where a number is not zero, as of a NaN: a cast takes longer."""
+    """Return where a number is not zero, as a NaN: a cast takes longer."""
     return x != 0.0 if x.dtype.is_floating else raw.Cast(x=x, DstT=tensorflow().bool)
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow nodes: Fourier transforms, of the last axes."""
+"""TensorFlow nodes: Fourier transforms of the last axes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _along(
 
 
 def _scaled(x: GraphTensor, size: Any, norm: str, *, forward: bool) -> GraphTensor:
-    """Scale what TensorFlow gives, whose norm is "backward"."""
+    """Scale TensorFlow's result, whose norm is "backward"."""
     factor = {"backward": 1.0, "ortho": math.sqrt(size), "forward": size}[norm]
     if factor == 1.0:
         return x

@@ -49,11 +49,10 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
         return len(self.tensor.shape)
 
     def astype(self, dtype: Any, copy: bool = True) -> GraphTracer:
-        """Return the tracer itself: all of a rule's have the dtype of its result."""
+        """Return the tracer itself: all tracers of a rule have the dtype of its result."""
         return self
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
@@ -72,7 +71,6 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> GraphTracer:
-        """Emit the node of an operation."""
         dtype = next(x.dtype for x in inputs if type(x) is GraphTracer)
         tensors = [tensor_of(x, dtype) for x in inputs]
         out = Result(broadcast_shape(tensors), dtype.name)
@@ -80,16 +78,15 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
 
 
 def tensor_of(x: GraphTracer | GraphOperand, dtype: GraphDType) -> GraphTensor:
-    """Return an operand as a graph tensor of floats."""
     if type(x) is not GraphTracer:
         return tensorflow().constant(x, dtype)
     return cast_to(x.tensor, dtype)
 
 
 def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
-    """Return a rule whose gradient is that of the table of slopes, and not TensorFlow's own.
+    """Return a rule with the gradient of the table of slopes in place of TensorFlow's.
 
-    Where ``strong_zero``, a zero cotangent absorbs what it meets.
+    With ``strong_zero``, a zero cotangent absorbs any factor.
     """
 
     def lowered(out: Result, *operands: GraphTensor, **attrs: Any) -> GraphTensor:
@@ -106,9 +103,9 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
 
 
 def with_strong_zeros(name: str, row: Row) -> Rule:
-    """Return an operation's rule with a gradient in which a zero cotangent absorbs what it meets.
+    """Return an operation's rule with a gradient in which a zero cotangent absorbs any factor.
 
-    It is for the second run after a NaN: the same nodes, and products that give 0 for 0 * inf.
+    The second run after a NaN uses it: the same nodes, and products that give 0 for 0 * inf.
     """
     if row.strong_zero is not None:
         return row.strong_zero

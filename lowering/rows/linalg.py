@@ -157,7 +157,7 @@ def _det(out: Result, a: GraphTensor) -> GraphTensor:
 def _by_inverse(
     scale: GraphTensor, a: GraphTensor, by_cofactors: Callable[[], GraphTensor]
 ) -> GraphTensor:
-    """Return scaled inverses transposed, many times quicker, where none is nearly singular."""
+    """Return scaled inverses transposed, many times faster, if no matrix is nearly singular."""
     tf = tensorflow()
     inverse = raw.MatrixInverse(input=a, adjoint=False)
     condition = tf.norm(a, 1, (-2, -1)) * tf.norm(inverse, 1, (-2, -1))
@@ -167,10 +167,7 @@ def _by_inverse(
 
 
 def _cofactors(a: GraphTensor) -> GraphTensor:
-    """Return ``det(a) inv(a).T`` by the singular values, as the native engine does.
-
-    TensorFlow's own gradient of the determinant inverts the matrix, which may be singular.
-    """
+    """Return ``det(a) inv(a).T`` by the singular values, also for singular matrices."""
     tf = tensorflow()
     s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
     n = a.shape[-1]
@@ -300,7 +297,7 @@ def _norm_of(x: GraphTensor, axis: tuple[int, ...], ord: float) -> GraphTensor:
 
 
 def _slope(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...], ord: float) -> GraphTensor:
-    """Return the gradient of a norm ``y`` by its vector ``x``; zero for a zero vector."""
+    """Return the gradient of a norm ``y`` with respect to its vector ``x``; zero at zero."""
     signs = raw.Sign(x=x)
     if ord == 1:
         return signs

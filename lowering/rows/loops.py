@@ -1,7 +1,7 @@
 """TensorFlow nodes of entries with inner programs: loops, branches, and rules of users.
 
-A rule ``rule(translator, read, *inputs, **attrs)`` returns the outputs of the entry, of which those
-in ``read`` are read: others need not be there.
+A rule ``rule(translator, read, *inputs, **attrs)`` returns the entry's outputs, of which only those
+in ``read`` need be there.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def _scan(
     checkpoint: int,
     keeps: bool,
 ) -> list[GraphTensor | None]:
-    """Emit a loop, whose gradient is one that runs the other way.
+    """Emit a loop, whose gradient is a loop in the other direction.
 
-    That runs the rounds again from the carries that were kept, as the native engine does: what it
-    holds does not depend on how much a round computes.
+    The gradient runs the rounds again from the kept carries, as the native engine does, so its
+    memory does not depend on a round's work.
     """
     if isinstance(length, Size):
         length = tensorflow().cast(length.tensor, "int32")
@@ -73,7 +73,7 @@ def _scan(
         )
 
     def forward(*inputs: GraphTensor) -> tuple[GraphTensors, GraphTensors, GraphTensors]:
-        """Return the last carries, what is stacked, and what is kept, and check the rounds."""
+        """Return the last carries, stacked values and kept carries, and check the rounds."""
         first, second = rounds.consts, rounds.consts + carries
         kept = [_stack(last, x) for x in inputs[first:second]] if keeps else []
         types = body.types([body.outputs[i] for i in stacked])
@@ -128,10 +128,10 @@ def _while_loop(
     carries: int,
     max_steps: int | None,
 ) -> list[GraphTensor | None]:
-    """Emit a loop; its gradient runs it once more, keeps the carries, and runs the other way.
+    """Emit a loop, whose gradient runs it once more, keeps the carries, and runs backwards.
 
-    :raises NotLowered: XLA, which wants to know how long arrays are, is to compile a gradient of a
-        loop without ``max_steps``; or the condition takes a gradient.
+    :raises NotLowered: XLA is to compile a gradient of a loop without ``max_steps``; or the
+        condition takes a gradient.
     """
     tf, first = tensorflow(), len(cond.inputs) - carries
     test = translator.body(cond)
@@ -141,7 +141,7 @@ def _while_loop(
     def run(
         inputs: GraphTensors, stacks: Stacks = ()
     ) -> tuple[GraphTensors, Stacks, GraphTensor, GraphTensors]:
-        """Return the last carries, those that go into each round, how many, and the checks."""
+        """Return the last carries, those of each round, their number, and the checks."""
         of_cond, of_body = inputs[:first], inputs[first : len(inputs) - carries]
         round_ = translator.body(body)
 
@@ -265,7 +265,7 @@ class GraphRounds:
     """The rounds of a loop.
 
     :ivar body: Emits one of them.
-    :ivar consts: How many inputs are the same in all of them.
+    :ivar consts: The number of inputs that all rounds share.
     """
 
     def __init__(
@@ -284,11 +284,10 @@ class GraphRounds:
         self._reverse = reverse
 
     def place(self, i: Place, count: Place | None = None) -> Place:
-        """Return where the row of a round lies among so many."""
         return (self._length if count is None else count) - 1 - i if self._reverse else i
 
     def inputs(self, i: Place, carry: GraphTensors, inputs: GraphTensors) -> list[GraphTensor]:
-        """Return what a round reads, where the entry reads ``inputs``."""
+        """Return a round's inputs among the entry's ``inputs``."""
         rows = inputs[self.consts + self._carries :]
         at = self.place(i)
         return [*inputs[: self.consts], *carry, *(_row(x, at) for x in rows)]
@@ -301,9 +300,9 @@ class GraphRounds:
         seeds: Mapping[int, Any],
         of_kept: GraphTensors,
     ) -> list[GraphTensor | None]:
-        """Return the cotangent of each input, given those of outputs, and of carries kept.
+        """Return each input's cotangent, given those of outputs and of kept carries.
 
-        :param kept: The carries that go into every so many-th round.
+        :param kept: The carries of every ``every``-th round.
         """
         first, second = self.consts, self.consts + self._carries
         needs, slots = self.body.program.needs, self.body.inner.inputs
@@ -342,12 +341,12 @@ class GraphRounds:
             )
 
         def kept_too(back: GraphTensors, at: Place) -> list[GraphTensor]:
-            """Add the cotangents of carries that were kept."""
+            """Add the cotangents of kept carries."""
             gs = [of_kept[j - first] if of_kept else None for j in of_carry]
             return [a if g is None else a + _row(g, at) for a, g in zip(back, gs, strict=True)]
 
         def segment(s: Place, *state: Any) -> tuple[Any, ...]:
-            """Pull back through the rounds from one carry that was kept to the next."""
+            """Pull back through the rounds from one kept carry to the next."""
             start, at = s * every, self.place(s, last)
             stop = tensorflow().minimum(start + every, self._length)
             carry = [_row(x, at) for x in kept]
@@ -396,7 +395,7 @@ class GraphRounds:
 def _custom_vjp(
     translator: Any, read: set[int], *inputs: GraphTensor, rule: Any, backward: SubProgram
 ) -> list[GraphTensor | None]:
-    """Emit results as they are, whose gradient is the user's own, an inner program."""
+    """Emit results unchanged, whose gradient is the user's own, an inner program."""
     body = translator.body(backward)
     stop = rule.results + rule.given
     given, reads = inputs[rule.results : stop], inputs[stop:]
@@ -434,7 +433,7 @@ def _row(x: GraphTensor, place: Place) -> GraphTensor:
 def _stack(
     length: Place, like: GraphTensor | None = None, *, shape: Any = None, dtype: Any = None
 ) -> TensorArray:
-    """Return an array of tensors of one type: of another one's, or one that is given."""
+    """Return an array of tensors of one type."""
     shape, dtype = (shape, dtype) if like is None else (like.shape, like.dtype)
     return tensorflow().TensorArray(dtype, size=length, element_shape=known(tuple(shape)))
 

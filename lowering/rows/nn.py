@@ -1,7 +1,6 @@
 """TensorFlow nodes: neural networks.
 
-Images lie channels last in their layers: TensorFlow's CPU kernels for channels first lack float64,
-and the others are slower.
+Images lie channels last: TensorFlow's CPU kernels for channels first lack float64, and are slower.
 """
 
 from __future__ import annotations
@@ -67,16 +66,16 @@ def _conv2d(
 
 
 def _apart(k: GraphTensor, dilation: Pair) -> Pair:
-    """Return how far apart a kernel's pixels stand: 1 where it has but one."""
+    """Return the distance of a kernel's pixels: 1 if it has only one."""
     rows, columns = (d if n > 1 else 1 for d, n in zip(dilation, k.shape[2:], strict=True))
     return rows, columns
 
 
 def _dilated(image: GraphTensor, kernel: GraphTensor, stride: Pair, dilation: Pair) -> GraphTensor:
-    """Convolve every d-th pixel as an image of its own.
+    """Convolve every d-th pixel as a separate image.
 
     On the CPU, TensorFlow has no gradient of a dilated convolution. Every stride is 1 until the
-    end: pixels that are a stride apart may be of different images.
+    end: pixels a stride apart may be of different images.
     """
     missing = [-n % d for n, d in zip(image.shape[1:3], dilation, strict=True)]
     borders = np.array([[0, n] for n in missing])
@@ -157,10 +156,10 @@ def _max_pool2d(
 def _kinds(
     image: GraphTensor, best: GraphTensor, inside: GraphTensor, windows: dict[str, Any]
 ) -> Iterator[tuple[float | None, GraphTensor, GraphTensor, GraphTensor]]:
-    """Yield what a maximum can be, the greatest first, each with the windows that it wins.
+    """Yield candidates for a maximum, the greatest first, each with the windows that it wins.
 
-    Its value, unless it is what TensorFlow found; an image whose first maximum is the window's
-    own; the maxima of that image; and the windows.
+    Each is its value, unless TensorFlow found it; an image whose first maximum is the window's own;
+    the maxima of that image; and the windows.
     """
     lowest = image.dtype.min
     waiting = tensorflow().ones_like(best, dtype="bool")
@@ -218,10 +217,7 @@ def _softmax_crossentropy(out: Result, logits: GraphTensor, targets: GraphTensor
 
 
 def _row_losses(logits: GraphTensor, targets: GraphTensor) -> GraphTensor:
-    """Return the cross-entropy of each row with its class.
-
-    SparseSoftmaxCrossEntropyWithLogits takes three times as long.
-    """
+    """Return the cross-entropy of each row, three times as fast as TensorFlow's sparse loss."""
     places = raw.ExpandDims(input=targets, axis=1)
 
     def lowered(logits: GraphTensor) -> WithGradient:
@@ -283,7 +279,7 @@ def _layer_norm(
     eps: float,
     times: Rule = operator.mul,
 ) -> GraphTensor:
-    """Emit it with a product ``times`` of a factor and a cotangent."""
+    """Emit the operation with a product ``times`` of a factor and a cotangent."""
 
     def normalised(x: GraphTensor) -> WithGradient:
         centred = x - _row_mean(x)

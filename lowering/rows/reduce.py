@@ -1,4 +1,4 @@
-"""TensorFlow nodes: over axes: sums, extremes, statistics, softmax."""
+"""TensorFlow nodes: sums, extremes, statistics, softmax."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tapegraph.ops.reduce import kept_shape, last_order
 
 
 def _over_axes(node: str) -> Rule:
-    """Return the rule of a reduction, in the dtype of its result: NumPy adds bools as integers."""
+    """Return the rule of a reduction, in its result's dtype: NumPy adds bools as integers."""
 
     def rule(out: Result, x: GraphTensor, *, axis: tuple[int, ...], keepdims: bool) -> GraphTensor:
         return reduced(node, cast_to(x, out.dtype), axis, keepdims=keepdims)
@@ -43,7 +43,7 @@ def _over_axes(node: str) -> Rule:
 
 
 def _by_slope(node: str, slope: Callable[..., Any]) -> Rule:
-    """Return the rule of a reduction whose gradient is ``slope(x, y, axis)`` an element."""
+    """Return the rule of a reduction whose gradient is ``slope(x, y, axis)`` for an element."""
 
     def rule(out: Result, x: GraphTensor, *, axis: tuple[int, ...], keepdims: bool) -> GraphTensor:
         kept = kept_shape(shape_of(x), axis)
@@ -63,14 +63,14 @@ def _by_slope(node: str, slope: Callable[..., Any]) -> Rule:
 
 
 def _chosen(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
-    """Share one among the elements that were chosen: those equal to ``y``, or the NaNs."""
+    """Share one among the chosen elements: those equal to ``y``, or the NaNs."""
     same = raw.Equal(x=x, y=y, incompatible_shape_error=True)
     chosen = raw.Cast(x=same | raw.IsNan(x=x), DstT=x.dtype)
     return chosen / reduced("Sum", chosen, axis, keepdims=True)
 
 
 def _others(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
-    """Multiply all other elements along the axes; divide where no product leaves the range."""
+    """Multiply all other elements along the axes; divide if no product leaves the range."""
     if not is_large(x):
         return _products_of_others(x, axis)
     sizes = raw.Abs(x=x)
@@ -140,10 +140,7 @@ BLOCKS = range(16, 65)
 
 
 def _sums_of_blocks(x: GraphTensor, block: int, reverse: bool) -> GraphTensor:
-    """Add up blocks by a product with a triangle of ones, and before each what others come to.
-
-    Cumsum adds one number at a time, which takes up to four times as long.
-    """
+    """Sum blocks by a triangle of ones, four times as fast as Cumsum, and add the blocks before."""
     shape = (*x.shape[:-1], x.shape[-1] // block, block)
     ones = np.triu(np.ones((block, block), x.dtype.as_numpy_dtype))
     triangle = tensorflow().constant(ones.T if reverse else ones)
@@ -196,7 +193,7 @@ def _shifted(x: GraphTensor, step: int, axis: int, filling: float = 1.0) -> Grap
 
 
 def _place(node: str) -> Rule:
-    """Return the rule of the first place of an extreme element, or of a NaN, as NumPy gives it."""
+    """Return the rule of the first place of an extreme element, or of a NaN, as in NumPy."""
 
     def rule(out: Result, x: GraphTensor, *, axis: int | None, keepdims: bool) -> GraphTensor:
         along = 0 if axis is None else axis

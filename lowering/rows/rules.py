@@ -1,8 +1,7 @@
-"""The table of lowerings, the gaps in it, and what every row of it may use.
+"""The table of lowerings, its gaps, and the helpers of its rows.
 
-A rule ``rule(out, *inputs, **attrs)`` emits the TensorFlow nodes of one operation: ``inputs`` are
-graph tensors, ``out`` is the `Result` that the tape recorded. Where there is more to say of an
-operation than its rule, it is a `Row`.
+A rule ``rule(out, *inputs, **attrs)`` emits an operation's TensorFlow nodes: ``inputs`` are graph
+tensors, ``out`` is the recorded `Result`. A `Row` holds more about an operation than its rule.
 """
 
 from __future__ import annotations
@@ -35,18 +34,17 @@ class Result(NamedTuple):
 
 
 class Row(NamedTuple):
-    """The rule of an operation, and what is known of it.
+    """The rule of an operation, and its properties.
 
-    :ivar xla: With XLA it gives the same in all its cases, NaN and ties included, whatever other
-        such operations it is joined with; or what tells so of an entry.
-    :ivar complex: The rule for complex numbers, or True where it is the same one. TensorFlow's own
-        gradients conjugate as ours do. Without it they run natively.
-    :ivar strong_zero: The rule in which a zero cotangent absorbs what it meets, where that is
-        neither the rule itself nor made of it by the slopes.
-    :ivar shape: Gives the shape of a result from those of the operands: eager kernels compute
-        forwards of it. Those of element-wise operations broadcast.
-    :ivar reads_rows: Tells from the attributes whether it reads whole rows of its first input.
-    :ivar whole: The rule in whole programs, where the node of a plain backward is not the fastest.
+    :ivar xla: XLA gives the same numbers in all cases, NaN and ties included, whatever other such
+        operations it fuses; or a predicate on an entry.
+    :ivar complex: The rule for complex numbers, or True for the same one. TensorFlow's gradients
+        conjugate as ours do. Without it they run natively.
+    :ivar strong_zero: The rule with strong zeros, if neither the rule nor the slopes supply it.
+    :ivar shape: The result's shape from those of the operands, for eager kernels; those of
+        element-wise operations broadcast.
+    :ivar reads_rows: A predicate on attributes: it reads whole rows of its first input.
+    :ivar whole: The rule in whole programs, if the node of a plain backward is not the fastest.
     """
 
     rule: Rule
@@ -83,16 +81,16 @@ class NotLowered(EngineDeclined):
 
 
 class MetNaN(NotLowered):
-    """The graph of a program with an operation of the user's gave a NaN, and may have lost zeros.
+    """The graph of a program with a user's operation gave a NaN, and may have lost zeros.
 
-    Only the native engine keeps them through such a rule. ``grads`` are the graph's numbers.
+    Only the native engine keeps zeros through such a rule. ``grads`` are the graph's numbers.
     """
 
     grads: list[Any]
 
 
 def without_row(op: Op) -> NotLowered:
-    """Return the error of an operation that has no row, which says why."""
+    """Return the error of an operation without a row, with the reason."""
     return NotLowered(f"{op.name} {GAPS.get(op.name, _NO_ROW)}")
 
 
@@ -101,7 +99,7 @@ LOOPS = ("scan", "while_loop", "cond")
 
 
 def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
-    """Return the sentence about an operation known to have no lowering, None where all have one.
+    """Return the sentence about an operation known to have no lowering, or None.
 
     :param attrs: The attributes of each entry, where loops hold their inner programs.
     """
@@ -136,7 +134,7 @@ raw = RawOps()
 
 
 class Size:
-    """The length of a free axis, known when the graph runs: it counts as an int in a shape.
+    """The length of a free axis, known when the graph runs, in place of an int in a shape.
 
     :ivar tensor: The length, an int64 of no axes.
     """
@@ -162,7 +160,7 @@ class Size:
 
 
 def shape_of(x: GraphTensor) -> tuple[AxisLength, ...]:
-    """Return the shape of a tensor, with a `Size` for each axis that is free."""
+    """Return the shape of a tensor, with a `Size` for each free axis."""
     if None not in x.shape:
         return tuple(x.shape)
     lengths = raw.Shape(input=x, out_type="int64")
@@ -170,28 +168,25 @@ def shape_of(x: GraphTensor) -> tuple[AxisLength, ...]:
 
 
 def known(shape: tuple[AxisLength, ...]) -> tuple[int | None, ...]:
-    """Return a shape as TensorFlow writes it, with None for what is free."""
+    """Return a shape as TensorFlow writes it, with None for free axes."""
     return tuple(None if isinstance(n, Size) else n for n in shape)
 
 
 def broadcast_shape(tensors: Sequence[GraphTensor]) -> tuple[AxisLength, ...]:
-    """Return the shape that tensors broadcast to."""
     axes = zip_longest(*(reversed(shape_of(x)) for x in tensors), fillvalue=1)
     return tuple(next((n for n in lengths if n != 1), 1) for lengths in axes)[::-1]
 
 
 def repeated_to(x: GraphTensor, shape: tuple[AxisLength, ...]) -> GraphTensor:
-    """Return a tensor repeated to a shape; itself where it has that already."""
+    """Return a tensor repeated to a shape, itself if it has that shape."""
     return x if tuple(x.shape) == known(shape) else raw.BroadcastTo(input=x, shape=ints(shape))
 
 
 def reshaped(x: GraphTensor, shape: tuple[AxisLength, ...]) -> GraphTensor:
-    """Return a tensor in another shape."""
     return raw.Reshape(tensor=x, shape=ints(shape))
 
 
 def permuted(x: GraphTensor, axes: Iterable[int]) -> GraphTensor:
-    """Return a tensor with its axes in another order."""
     return raw.Transpose(x=x, perm=ints(axes))
 
 
@@ -200,7 +195,7 @@ TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 def reordered(x: GraphTensor, axes: tuple[int, ...]) -> GraphTensor:
-    """Return a tensor with its axes in another order: a reshape where no number moves."""
+    """Return a tensor with its axes in another order: a reshape if no number moves."""
     shape = shape_of(x)
     if [i for i in axes if shape[i] != 1] == [i for i, n in enumerate(shape) if n != 1]:
         return reshaped(x, tuple(shape[i] for i in axes))
@@ -236,7 +231,7 @@ def graph_constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Graph
 
 
 def ints(values: Iterable[AxisLength], dtype: str = "int64") -> GraphTensor:
-    """Return a constant of integers, or what takes its place where there is a `Size` among them."""
+    """Return a constant of integers, or a tensor if a `Size` is among them."""
     values = list(values)
     fixed = [int(v) for v in values if not isinstance(v, Size)]
     if len(fixed) < len(values):
@@ -266,7 +261,7 @@ def cast_to(x: GraphTensor, dtype: Any) -> GraphTensor:
 
 
 def finfo(x: GraphTensor) -> np.finfo[np.floating[Any]]:
-    """Return what NumPy knows of the range and the digits of a tensor's floats."""
+    """Return NumPy's `finfo` of a tensor's floats."""
     return np.finfo(x.dtype.as_numpy_dtype)
 
 
@@ -276,7 +271,7 @@ def finfo(x: GraphTensor) -> np.finfo[np.floating[Any]]:
 def reduced(
     node: str, x: GraphTensor, axis: Iterable[int] | None = None, *, keepdims: bool = False
 ) -> GraphTensor:
-    """Reduce over some axes, or over all, by a node such as ``Sum``: a NaN where there is one."""
+    """Reduce over some axes, or over all, by a node such as ``Sum``: NaN if there is one."""
     axis = range(x.shape.rank) if axis is None else axis
     # int32, as TensorFlow's own gradients want axes beside a free one.
     return getattr(raw, node)(input=x, axis=ints(axis, "int32"), keep_dims=keepdims)
@@ -313,7 +308,7 @@ def is_large(x: GraphTensor) -> bool:
 def unless(
     right: GraphTensor, quick: GraphTensor, careful: Callable[[], GraphTensor]
 ) -> GraphTensor:
-    """Return what quick nodes gave where that is right, and what others give where it is not."""
+    """Return the result of quick nodes where it is right, and else of careful ones."""
     return tensorflow().cond(right, lambda: quick, careful)
 
 
@@ -323,7 +318,7 @@ GUARDS: ContextVar[list[GraphTensor] | None] = ContextVar("tapegraph_guards", de
 
 
 def own_gradient(compute: Callable[..., WithGradient], *operands: GraphTensor) -> Any:
-    """Emit nodes with a gradient of their own: ``compute`` returns a result and its gradient."""
+    """Emit nodes with their own gradient: ``compute`` returns a result and its gradient."""
     tf = tensorflow()
 
     def lowered(*xs: GraphTensor) -> WithGradient:
@@ -337,7 +332,7 @@ def own_gradient(compute: Callable[..., WithGradient], *operands: GraphTensor) -
 def with_gradient(
     compute: Rule, gradient: Callable[..., Sequence[GraphTensor]], *operands: GraphTensor
 ) -> GraphTensor:
-    """Emit nodes whose own gradient is not the one agreed, with the one that is.
+    """Emit nodes with another gradient than TensorFlow's.
 
     ``gradient(g, y, *operands)`` gives a full-shape gradient per operand.
     """

@@ -1,4 +1,4 @@
-"""TensorFlow nodes: other shapes of the same elements, and joins."""
+"""TensorFlow nodes: shapes and joins."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def _xlog1py(out: Result, x: GraphTensor, y: GraphTensor) -> GraphTensor:
 def _bessel(kind: str, side: float) -> Row:
     """Return the row of Bessel functions of a kind, of order 0 and 1.
 
-    TensorFlow's own slope of I1 at 0 is 1, and the table's needs order 2, of which it has no node.
-    ``side`` is the sign of the slope of order 0, by order 1.
+    TensorFlow's slope of I1 at 0 is 1, and the table's needs order 2, which has no node. ``side``
+    is the sign of the slope of order 0, by order 1.
     """
 
     def rule(out: Result, x: GraphTensor, *, n: int) -> GraphTensor:

@@ -63,8 +63,7 @@ class Loop:
         """Make several runs; return None if not all are valid: then nothing has changed.
 
         :param feeds: An array for each input, and whether it has a row for each run.
-        :param ahead: The number of runs still to come, including these: the capacity that XLA
-            needs.
+        :param ahead: The number of runs still to come, including these: XLA's capacity.
         """
 
         def call(graph: StepGraph, changes: Changes) -> list[Output] | None:
@@ -87,7 +86,7 @@ class Loop:
 
 
 def _with_room(array: Array, room: int) -> Array:
-    """Return a copy of an array, with rows of zeros besides, which TensorFlow need not copy."""
+    """Return a copy of an array with extra rows of zeros, which TensorFlow need not copy."""
     longer = aligned_empty((room, *array.shape[1:]), array.dtype)
     longer[: len(array)] = array
     longer[len(array) :] = 0
@@ -97,10 +96,10 @@ def _with_room(array: Array, room: int) -> Array:
 class _LoopWriter(Writer):
     """Emits a step's function in a loop.
 
-    Its inputs are the number of runs; an array whose length is that of the inputs' arrays, which
-    XLA reads; and for each input an array with a row for each run, or the first run's value of a
-    carried one. It returns whether all runs are valid, the first outputs of all runs, the others of
-    the last run, and the number of valid runs.
+    Its inputs are the number of runs; an array of the length of the inputs' arrays, for XLA; and
+    for each input an array with a row for each run, or the first run's value of a carried one. Its
+    outputs: whether all runs are valid, the first outputs of all runs, the others of the last run,
+    and the number of valid runs.
     """
 
     def __init__(self, *arguments: Any, many: Many, **options: Any) -> None:
@@ -109,7 +108,6 @@ class _LoopWriter(Writer):
         self._carried = many.carried
 
     def signature(self, inputs: list[int]) -> list[GraphTensor]:
-        """Return the types of the function's inputs."""
         tf, program = tensorflow(), self.program
         lengths = {i: () if i in self._carried else (None,) for i in inputs}
         fed = [tf.TensorSpec((*lengths[i], *program.shapes[i]), program.dtypes[i]) for i in inputs]

@@ -31,11 +31,9 @@ from tapegraph.typed import Array, Xla
 
 
 class MayHaveLostZeros(NotLowered):
-    """A gradient held a NaN, which may be 0 * inf, or an image that is pooled did: nothing changed.
+    """A gradient, or a pooled image, held a NaN, which may be 0 * inf: nothing changed.
 
-    The native engine decides.
-
-    With XLA it may also be a number that is not finite where the graph's is.
+    With XLA it may also be a number that is not finite. The native engine decides.
     """
 
     def __init__(self, variant: str, runs_done: int = 0) -> None:
@@ -96,7 +94,6 @@ class Step:
         return " with XLA" if self.graphs.asked else self._note
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write the graph for TensorBoard, under the names of parameters and inputs."""
         tf, function = tensorflow(), self.graphs.graph.call.function
         with tf.summary.create_file_writer(os.fspath(folder)).as_default():
             tf.summary.graph(_renamed(function.graph.as_graph_def(), self._labels()))
@@ -178,7 +175,7 @@ class Step:
 
 
 def _renamed(graph: Any, labels: Mapping[str, str]) -> Any:
-    """Return a graph whose nodes have other names; what reads a variable is named after it."""
+    """Return a graph with renamed nodes; readers of a variable are named after it."""
     names = dict(labels)
     for node in graph.node:
         if node.op == "ReadVariableOp" and node.input[0] in labels:
@@ -193,7 +190,7 @@ def _renamed(graph: Any, labels: Mapping[str, str]) -> Any:
 
 
 def _input(text: str, names: Mapping[str, str]) -> str:
-    """Return where a node's input comes from, such as ``^name`` or ``name:1``, with new names."""
+    """Return a node's input, such as ``^name`` or ``name:1``, with new names."""
     control, name, output = re.fullmatch(r"(\^?)([^:]*)(.*)", text).groups()  # type: ignore[union-attr]
     return control + names.get(name, name) + output
 

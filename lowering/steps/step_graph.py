@@ -1,7 +1,7 @@
 """A whole program as one concrete function, with its state in variables.
 
 It holds the forward, the gradients by ``GradientTape``, the optimizer's updates and their
-assignment. It assigns only after everything has been computed and no gradient holds a NaN.
+assignment, which follows only if no gradient holds a NaN.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ _ALL = slice(None)
 class StepGraph:
     """A step's function.
 
-    :param variables: The state, by slot.
-    :param inputs: The slots that are fed.
     :param careful: With XLA, a run is invalid if its numbers may differ from the graph's.
-    :param writer: Makes what emits its nodes.
+    :param writer: Makes the emitter of its nodes.
     :ivar ran: Whether it has run: the first run takes longer.
     :ivar refused: The last tensor of an invalid run.
     """
@@ -81,8 +79,8 @@ class StepGraph:
     def __call__(self, feeds: list[GraphTensor], changes: Changes) -> list[Output] | None:
         """Run it, and make the changes that go with the variables' own.
 
-        Return None if a gradient holds a NaN, or if XLA does not give the same: then nothing has
-        been assigned.
+        Return None if a gradient holds a NaN, or if XLA does not give the same: nothing is assigned
+        then.
         """
         ran: list[GraphTensor] = []
         outputs = self._outputs(ran)
@@ -127,7 +125,7 @@ def _commit(result: Iterator[Any], ran: list[GraphTensor], flag: Iterator[Any], 
 class Output:
     """Returns one output of a run as an array that nobody else holds.
 
-    :param place: Where its tensors are: one, or the rows and values of a table's gradient.
+    :param place: The place of its tensors: one, or the rows and values of a table's gradient.
     :param shape: That of the table.
     """
 
@@ -139,12 +137,11 @@ class Output:
         self._shape = shape
 
     def settle(self) -> None:
-        """Keep the tensors of this output alone."""
+        """Keep only the tensors of this output."""
         tensors = self._ran[self._place]
         self._ran, self._place = tensors, _ALL
 
     def __call__(self) -> Array:
-        """Return the array."""
         tensors = self._ran[self._place]
         if self._shape is None:
             return np.array(tensors[0])
@@ -153,7 +150,7 @@ class Output:
 
 
 class Writer(Whole):
-    """Emits a step's nodes, while its function is being traced."""
+    """Emits a step's nodes while its function is being traced."""
 
     def __init__(
         self,
@@ -186,7 +183,6 @@ class Writer(Whole):
         }
 
     def signature(self, inputs: list[int]) -> list[GraphTensor]:
-        """Return the types of the function's inputs."""
         spec, program = tensorflow().TensorSpec, self.program
         return [spec(program.shapes[i], program.dtypes[i]) for i in inputs]
 
@@ -235,7 +231,6 @@ class Writer(Whole):
         return self.stands(), outputs, new
 
     def operation(self, slot: int) -> Any:
-        """Emit an operation, or the update of a table."""
         return self._by_rows(slot) if slot in self._of_tables else super().operation(slot)
 
     def _by_rows(self, slot: int) -> Any:
@@ -272,10 +267,10 @@ class Writer(Whole):
 
 
 class _FedConstant(NamedTuple):
-    """What XLA is fed, so that it joins no two constants.
+    """A constant that XLA is fed, so that it fuses no two of them.
 
-    :ivar slots: Those that have this value.
-    :ivar key: By which inner programs find it, if it is a number.
+    :ivar slots: The slots with this value.
+    :ivar key: The key by which inner programs find it, if it is a number.
     """
 
     value: Array
@@ -286,7 +281,7 @@ class _FedConstant(NamedTuple):
 def _fed_constants(
     recording: Recording, variables: Mapping[int, Any], inputs: list[int]
 ) -> list[_FedConstant]:
-    """Return the numbers that XLA is fed, and who has each."""
+    """Return the numbers that XLA is fed, and the slots of each."""
     found: dict[Any, _FedConstant] = {
         slot: _FedConstant(recording.values[slot], [slot])
         for slot in _constants(recording.program, variables, inputs)

@@ -1,7 +1,7 @@
-"""State that compiled steps keep in TensorFlow: one variable a tensor, whichever step uses it.
+"""State of compiled steps in TensorFlow: one variable per tensor, shared by all steps.
 
-Where a parameter is read by its rows alone and changes by ``p - scale * gradient``, its gradient
-stays the rows that were read, its variable is never read whole, and the update is a scatter.
+If a parameter is read only by rows and changes by ``p - scale * gradient``, its gradient stays
+row-sparse, its variable is never read whole, and the update is a scatter.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class StateVariable:
 
 
 def variable_of(node: Node) -> StateVariable:
-    """Return the variable of a tensor, made at the first call and freed with the tensor."""
+    """Return a tensor's variable, made at the first call and freed with the tensor."""
     key = (id(node), node._array.shape, node._array.dtype.str)
     with _lock():
         found = _known.get(key)

@@ -1,9 +1,8 @@
-"""A graph, the same graph compiled with XLA, and the fallback where XLA fails.
+"""A graph, the same graph compiled with XLA, and the fallback if XLA fails.
 
 Under ``"auto"``, operations whose numbers differ with XLA keep a step from it: each row has a flag,
-which ``tests/lowering/test_agreement.py`` measures over the whole range of the dtype. A run with
-XLA whose numbers are not finite changes nothing and does not count, because XLA rounds ``x * y +
-z`` once.
+measured over the whole range of the dtype. Because XLA rounds ``x * y + z`` once, an XLA run whose
+numbers are not finite changes nothing and does not count.
 """
 
 from __future__ import annotations
@@ -53,13 +52,13 @@ def refusal(recording: Recording, option: Xla) -> str:
 
 
 def count(program: Program) -> int:
-    """Return how many entries a program has, with those of inner programs."""
+    """Return the number of a program's entries, with those of inner programs."""
     inner = (body for attrs in program.attrs for body in subprograms(attrs))
     return len(program) + sum(count(body.program) for body in inner)
 
 
 def _differing(recording: Recording) -> str:
-    """Return which entry is not known to give the same with XLA, also in an inner program."""
+    """Return an entry not known to give the same with XLA, also in an inner program."""
     program = recording.program
     if any(dtype is not None and dtype.kind == "c" for dtype in program.dtypes):
         return "complex numbers are not known to give the same there"
@@ -119,12 +118,10 @@ class Graphs:
 
     @cached_property
     def graph(self) -> StepGraph:
-        """The graph without XLA."""
         return self._trace()
 
     @cached_property
     def with_xla(self) -> StepGraph:
-        """The graph with XLA."""
         return self._trace(with_xla=True, careful=not self.asked)
 
     def run(
@@ -132,7 +129,7 @@ class Graphs:
     ) -> list[Output] | None:
         """Run one of them; return None for an invalid run: nothing has changed.
 
-        :param recompiles: The inputs of XLA have another shape, so that it compiles again.
+        :param recompiles: XLA's inputs have another shape, so that it compiles again.
         :raises XlaFailed: XLA does not run it, and the user did not choose XLA. Nothing has
             changed.
         """

@@ -1,4 +1,4 @@
-"""Axes and sizes as a user may write them, checked and made non-negative."""
+"""Axes and sizes as users write them, checked and made non-negative."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tapegraph.errors import kind_of, message
 
 
 def one_axis(op: str, axis: Any, ndim: int) -> int:
-    """Return ``axis`` in ``range(ndim)``."""
+    """Return ``axis`` as an integer in ``range(ndim)``."""
     try:
         number = operator.index(axis)
     except TypeError:
@@ -21,7 +21,7 @@ def one_axis(op: str, axis: Any, ndim: int) -> int:
 
 
 def some_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes meant by None (all), an integer or a sequence, in ascending order."""
+    """Return the axes that None (all), an integer or a sequence names, in ascending order."""
     if axis is None:
         return tuple(range(ndim))
     if type(axis) is bool:  # most likely meant for another argument
@@ -35,12 +35,11 @@ def some_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
 
 
 def ordered_axes(op: str, argument: str, axes: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes meant by an integer or a sequence, in the order given."""
+    """Return the axes that an integer or a sequence names, in the order given."""
     return tuple(one_axis(op, axis, ndim) for axis in int_tuple(op, argument, axes))
 
 
 def int_tuple(op: str, argument: str, value: Any) -> tuple[int, ...]:
-    """Return an integer or a sequence of integers as a tuple of Python ints."""
     try:
         if hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0:
             return (operator.index(value),)

@@ -1,4 +1,4 @@
-"""The memory of the arrays that leaves own: how it is aligned, and who else holds it."""
+"""Memory of the arrays that leaves own: its alignment, and who else holds it."""
 
 from __future__ import annotations
 
@@ -21,17 +21,13 @@ MAX_KEPT_BYTES = (32 << 20) - (1 << 13)
 
 
 def read_only(array: Array) -> Array:
-    """Return a view of an array that refuses writes."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool = False) -> Array:
-    """Return a C-ordered copy of an array, aligned where it is large, or asked for.
-
-    NumPy aligns to 16 bytes, and an engine that wants 64 would have to copy at every run.
-    """
+    """Return a C-ordered copy, aligned to 64 bytes where it is large or ``align`` asks for it."""
     source = np.asarray(array)
     # NumPy's own instance of the native dtype: np.add.at is 30 times slower with any other.
     kind = np.dtype((source.dtype if dtype is None else np.dtype(dtype)).type)
@@ -47,7 +43,7 @@ _first_byte: Any = ctypes.c_char.from_buffer
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: DType) -> Array:
-    """Return an array of any numbers that is aligned for every engine."""
+    """Return an uninitialised array, aligned for every engine."""
     size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
     start = -_address(_first_byte(raw)) % ALIGNMENT  # raw.ctypes.data takes five times as long
@@ -55,7 +51,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: DType) -> Array:
 
 
 def is_shared(node: Any) -> bool:
-    """Return whether anyone but a leaf itself holds its array or a view of its memory."""
+    """Return whether anyone but the leaf holds its array or a view of its memory."""
     if sys.getrefcount(node._array) > _SOLE:
         return True
     # Views of a view hold the array that owns the memory, not the one they were taken from.
@@ -66,12 +62,11 @@ _kept = False
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator keep what a sweep frees for the next one, once a process.
+    """Let the allocator keep freed memory for the next sweep, once per process.
 
-    glibc gives memory back to the system above a threshold that follows the largest block freed
-    so far, up to 32 MB; below it, each sweep would fault in all its pages anew, which took a
-    quarter of a transformer block's backward. Allocating and freeing one such block, untouched,
-    moves the threshold as any program's own 32 MB array would. Elsewhere it does nothing.
+    glibc returns memory to the system above a threshold that follows the largest freed block, up to
+    32 MB. Below it, each sweep faults in all pages anew, a quarter of a transformer block's
+    backward. Allocating and freeing one untouched block of that size moves the threshold.
     """
     global _kept
     if not _kept:

@@ -18,7 +18,7 @@ class RowSparse:
     """A sum of rows: zero but for ``values[i]`` added at row ``rows[i]``, repeated rows adding up.
 
     :param rows: Row numbers of shape (n,), in any order, repeated or not.
-    :param values: Of shape (n, ...): what is added to each.
+    :param values: Of shape (n, ...): the number to add to each.
     :param shape: Of the table.
     """
 
@@ -32,11 +32,9 @@ class RowSparse:
 
     @property
     def dtype(self) -> DType:
-        """The element type."""
         return self.values.dtype
 
     def dense(self) -> Array:
-        """Return the whole table's gradient."""
         table = np.zeros(self.shape, dtype=self.values.dtype)
         self.add_to(table)
         return table
@@ -62,15 +60,12 @@ class RowSparse:
         return RowSparse(self.rows[once], values, self.shape)
 
     def add_to(self, table: Array, factor: float = 1.0) -> None:
-        """Add ``factor`` times the rows to an array of the table's shape, in place.
-
-        Repeated rows are added up first: the result is to the bit that of the dense gradient.
-        """
+        """Add ``factor`` times the rows to an array in place; the bits are the dense gradient's."""
         rows, moved = self.moved(table, factor)
         table[rows] = moved  # of a repeated row NumPy keeps what is assigned last
 
     def moved(self, table: Array, factor: float = 1.0) -> tuple[Array, Array]:
-        """Return what `add_to` assigns: rows, and for each its new numbers where it comes last."""
+        """Return the assignments of `add_to`: rows, and the new numbers at their last places."""
         earlier, places, sums = self._sums()
         if 2 * len(earlier) > len(self.rows):
             once = self._once(earlier, places, sums)
@@ -82,10 +77,7 @@ class RowSparse:
         return rows, added
 
     def _sums(self) -> tuple[Array, Array, Array]:
-        """Add up repeated rows.
-
-        Return where rows are that come again later on, where each of those comes last, and its sum.
-        """
+        """Return places of rows that occur again later, each row's last place, and its sum."""
         earlier, last = _repeated(self.rows, self.shape[0])
         if not len(earlier):
             return earlier, earlier, self.values[:0]
@@ -120,7 +112,7 @@ class RowSparse:
 
 
 def _repeated(rows: Array, length: int) -> tuple[Array, Array]:
-    """Return the places of rows that come again later on, and where each comes last."""
+    """Return the places of rows that occur again later, and the last place of each row."""
     if length * rows.itemsize > MAX_KEPT_BYTES:
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
@@ -137,16 +129,11 @@ def _repeated(rows: Array, length: int) -> tuple[Array, Array]:
 
 
 def dense_copy(grad: Cotangent) -> Array:
-    """Return a gradient as an array of its own."""
     return grad.dense() if isinstance(grad, RowSparse) else np.array(grad)
 
 
 def has_nan(grad: Array | RowSparse) -> bool:
-    """Return whether a gradient holds a NaN.
-
-    A product of the array with itself keeps every NaN and makes no new one, and is the quickest
-    look at each element that NumPy has.
-    """
+    """Return whether a gradient holds a NaN: its product with itself does, and is quick to sum."""
     array = grad.values if type(grad) is RowSparse else grad
     if array.ndim == 1 and array.strides[0] == array.itemsize:
         square = array.dot(array)  # np.dot would ask it whether it is an array
@@ -158,10 +145,7 @@ def has_nan(grad: Array | RowSparse) -> bool:
 
 
 def is_finite(grad: Array | RowSparse) -> bool:
-    """Return whether a gradient, or any array of floats, holds neither a NaN nor an infinity.
-
-    The same product is finite only if each element is; where it is not, it may have overflowed.
-    """
+    """Return whether all numbers are finite: if the squares overflow, look again."""
     array = grad.values if type(grad) is RowSparse else grad
     square = _square(array)
     finite = square is not None and isfinite(square)
@@ -169,7 +153,7 @@ def is_finite(grad: Array | RowSparse) -> bool:
 
 
 def _square(array: DuckArray) -> DuckArray:
-    """Return the product of an array with itself; None where it does not lie in one run."""
+    """Return the product of an array with itself; None unless its memory is contiguous."""
     if 0 in array.strides:  # the same numbers again and again
         array = array[tuple(slice(None) if step else slice(0, 1) for step in array.strides)]
     if array.flags.c_contiguous or array.flags.f_contiguous:

@@ -1,7 +1,6 @@
-"""Zeros of masks, which absorb what they meet, NaN and infinities too.
+"""Strong zeros of masks, by bits: a number times 1 keeps its bits, times 0 it is 0.0.
 
-The bits of a number times 1 are the number, whatever it is, and times 0 they are 0.0. So a mask
-chooses exactly, and many times quicker than `np.where`, which branches at every element.
+This selects exactly, and many times faster than `np.where`, which branches at every element.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ def select_bits(x: Array, mask: Array) -> Array:
 
 
 def chosen(mask: Array, a: DuckArray, b: DuckArray) -> DuckArray:
-    """Return what ``np.where(mask, a, b)`` does for a boolean mask."""
     dtype = np.result_type(a, b)
     if dtype.char not in _BITS or max(mask.size, np.size(a), np.size(b)) < LEAST_BITWISE:
         return np.where(mask, a, b)

@@ -1,11 +1,8 @@
-"""Boxes and nodes: traced values, and the graph behind them, in autograd's own terms.
+"""Boxes and nodes: traced values and the graph behind them, in autograd's terms.
 
-A box is a tensor of the tape that a gradient flows through, or a dual, and its node a view of it.
-`new_box` starts what a pass back ends at; what is recorded, and how it is differentiated, stays the
-tape's business.
-
-A value of a class of one's own, registered with a subclass of `Box`, is an entry too: an array of
-one object, whose sums are those of the value's vector space.
+A box is a tensor that a gradient flows through, or a dual; its node is a view of it. A value of a
+user class, registered with a subclass of `Box`, is an entry too: an array of one object, added by
+the value's vector space.
 """
 
 from __future__ import annotations
@@ -72,7 +69,7 @@ def isbox(x: Pytree) -> bool:
 
 
 def holds_tensor(x: Pytree) -> bool:
-    """Return whether a value is a tensor, dual or box, or a list, tuple or dict that holds one."""
+    """Return whether a value is, or a list, tuple or dict holds, a tensor, dual or box."""
     if isinstance(x, TRACED):
         return True
     if isinstance(x, (list, tuple)):
@@ -81,14 +78,14 @@ def holds_tensor(x: Pytree) -> bool:
 
 
 def holds_box(x: Pytree) -> bool:
-    """Return whether a value is traced, or a list, tuple or dict that holds what is."""
+    """Return whether a value is traced, or a list, tuple or dict that holds a traced value."""
     if isinstance(x, CONTAINERS):
         return any(isbox(leaf) for _, leaf in leaves(x))
     return isbox(x)
 
 
 def getval(x: Pytree) -> Pytree:
-    """Return the plain value under all levels; a captured one is a ConcretizationError."""
+    """Return the plain value under all levels; raise ConcretizationError for a captured one."""
     while type(x) is Dual or isinstance(x, ValueBox):
         x = x.primal if type(x) is Dual else x._value
     if type(x) is not Tensor:
@@ -99,7 +96,7 @@ def getval(x: Pytree) -> Pytree:
 
 
 def number(x: Pytree) -> Pytree:
-    """Return an array of no axes as a NumPy number, and anything else as it is."""
+    """Return a 0-d array as a NumPy number, and anything else unchanged."""
     return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
 
 
@@ -109,11 +106,7 @@ def without_constants(x: Pytree) -> Pytree:
 
 
 def settled(x: Pytree) -> Pytree:
-    """Return the result of a transform: plain, unless a gradient can still flow through it.
-
-    What was recorded for a level that has ended is no reason to stay a tensor; a `tapegraph.param`
-    that it depends on is, and a box of a trace that goes on.
-    """
+    """Return a transform's result, plain unless a gradient can still flow through it."""
     if isinstance(x, ValueBox):
         return x if settled(x._entry) is x._entry else getval(x)
     if type(x) is not Tensor:
@@ -126,15 +119,12 @@ def settled(x: Pytree) -> Pytree:
 
 
 def _is_start(x: Pytree) -> bool:
-    """Return whether gradients can end at a tensor still: a parameter, or a box."""
+    """Return whether a tensor can still receive a gradient: a parameter, or a box."""
     return x._op is PARAM or (x._op is BOX and x._saved._level <= trace_stack.top)
 
 
 def ancestors(x: Pytree, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Pytree]:
-    """Yield the entry of a tensor, and of all that it was computed from, each once.
-
-    :param inputs: Gives what one was computed from, as far as is asked for.
-    """
+    """Yield the entry of a tensor, and all entries that it was computed from, each once."""
     x = getattr(x, "_entry", None) or x
     found = {id(x): x}
     pending = [x]
@@ -146,15 +136,13 @@ def ancestors(x: Pytree, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Pyt
 
 
 def _flowing(x: Pytree) -> list[Pytree]:
-    """Return the inputs of an entry that a gradient flows to."""
     return [part for part in x._inputs if getattr(part, "_requires_grad", False)]
 
 
 def fitted(given: Pytree, form: Pytree) -> Pytree:
     """Return a cotangent in the structure of a form, if it matches the form.
 
-    An array stands for a list or tuple of its length, None for any structure, and anything for what
-    the form holds nothing true in.
+    An array stands for a list or tuple of its length, None for any structure.
 
     >>> fitted({"w": [1.0, 2.0], "b": None}, {"w": (True, False), "b": [True]})
     {'w': [1.0, None], 'b': [None]}
@@ -176,11 +164,7 @@ def fitted(given: Pytree, form: Pytree) -> Pytree:
 
 
 class OfTraced(type):
-    """The type of `Box`, and of the classes that stand for traced values of some kinds.
-
-    The values are tensors, or containers of them, and only in `isinstance` of those classes. A
-    subclass of `Box` that says nothing of ``kinds`` is a class as any other.
-    """
+    """The type of `Box` and its kind, whose instances are tensors or containers of tensors."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         kinds = vars(cls).get("kinds")
@@ -189,7 +173,6 @@ class OfTraced(type):
         return isinstance(instance, kinds) and holds_box(instance)
 
     def __call__(cls, value: Pytree, trace: int, node: Any) -> Pytree:
-        """Return a value as a traced one, as `new_box` does."""
         if vars(cls).get("kinds") is None:
             return super().__call__(value, trace, node)
         if type(node) is VJPNode and not node._is_root:
@@ -199,7 +182,7 @@ class OfTraced(type):
         return _held(_begun(value, "the value", trace, node, as_array=True), trace, node)
 
     def __setattr__(cls, name: str, value: Pytree) -> None:
-        """Set an attribute; tensors have it too, where the class stands for them."""
+        """Set an attribute, also on tensors where the class stands for them."""
         super().__setattr__(name, value)
         if TENSORS[0] in vars(cls).get("kinds", ()) and name not in _DISPATCHED:
             for kind in TENSORS:
@@ -213,10 +196,7 @@ _DISPATCHED = ("__array_ufunc__", "__array_function__", "__array_priority__")
 
 
 class _WhileTraced:
-    """An attribute of tensors that autograd's boxes were given in the place of their own.
-
-    Code that is differentiated finds the given one. Otherwise a tensor stays what it is.
-    """
+    """A tensor's attribute that autograd code replaces; only differentiated code sees the other."""
 
     def __init__(self, own: Any, given: Pytree) -> None:
         self.own, self.given = own, given
@@ -240,10 +220,7 @@ class _Makers(dict[type, Fun]):
 
 
 def _leave_to_tensors(kind: Any) -> None:
-    """Let tensors compute where an array of a class that has ufuncs of its own stands beside them.
-
-    NumPy asks the left operand first, and an array's own ufunc does not know tensors.
-    """
+    """Give a class with ufuncs of its own the lower priority beside tensors."""
     own = kind.__array_ufunc__
 
     @functools.wraps(own)
@@ -259,11 +236,10 @@ def _leave_to_tensors(kind: Any) -> None:
 class Box(ValueBox, metaclass=OfTraced):
     """A traced value; subclass it for values of a class of your own, and register that class.
 
-    :param value: Of the class.
-    :param trace: What `new_box` was given.
-    :param node: From ``VJPNode.new_root()``.
-    :ivar type_mappings: What makes a box of a value, by the value's class: a class of boxes, or a
-        function of what that takes, which may refuse the value.
+    :param value: A value of the class.
+    :param trace, node: The arguments of `new_box`.
+    :ivar type_mappings: The class of boxes of each class of values, or a function with its
+        arguments.
     """
 
     kinds: ClassVar[tuple[type, ...]] = TRACED
@@ -298,8 +274,8 @@ class Box(ValueBox, metaclass=OfTraced):
     def register(cls, value_type: type) -> None:
         """Declare that values of a type are traced, as boxes of this class.
 
-        :raises TypeError: The type is a number or array, which are traced as tensors, and this
-            class is one of your own; or the other way round.
+        :raises TypeError: The type is a number or array, and this class one of your own; or the
+            reverse.
         """
         own = "kinds" not in vars(cls)
         if issubclass(value_type, Box.values if own else cls.values) is own:
@@ -341,45 +317,42 @@ class Element:
         return Element(self.space.add(self.value, other.value))
 
     def __mul__(self, other: Pytree) -> float:
-        """Return a number that is no NaN, for which a sweep looks in the square."""
+        """Return a number that is not NaN: a sweep looks for NaN in the square."""
         return 0.0
 
     @property
     def space(self) -> Any:
-        """The vector space that the value belongs to."""
         from tapegraph.autograd.numpy.numpy_vspaces import vspace  # which needs this module
 
         return vspace(self.value)
 
 
 def maker_of(x: Pytree) -> Any:
-    """Return the entry of `Box.type_mappings` for a value, or None where tensors are the boxes."""
+    """Return the entry of `Box.type_mappings` for a value, or None if tensors are its boxes."""
     maker = Box.type_mappings.get(type(x))
     return None if "kinds" in getattr(maker, "__dict__", ()) else maker
 
 
 def box_class(x: Pytree) -> Any:
-    """Return the box class of a value of a user class, or None."""
     maker = maker_of(x)
     return maker if isinstance(maker, OfTraced) else None
 
 
 def tensor_of(x: Pytree) -> Pytree:
-    """Return the tensor behind a value of a user class; other values are returned unchanged."""
+    """Return the tensor behind a value of a user class; return other values unchanged."""
     if isinstance(x, ValueBox):
         return x._entry
     return x if box_class(x) is None else as_leaf(element_array(x))
 
 
 def element_array(value: Pytree) -> Pytree:
-    """Return a value of a user class as an object array of one element."""
     array = np.empty(1, object)
     array[0] = Element(getval(value))
     return array
 
 
 def opened(x: Pytree) -> Pytree:
-    """Return the value of a user class that an object array holds; other arrays unchanged."""
+    """Return the user's value that an object array holds; return other arrays unchanged."""
     if x.dtype.kind != "O":
         return x
     if not isbox(x):
@@ -401,10 +374,7 @@ def gradient_of(x: Pytree, target: Any) -> Pytree:
 
 
 class Node:
-    """A place in a graph: a `VJPNode`, a `JVPNode`, or what `trace` makes of a subclass.
-
-    No box can be made of a subclass.
-    """
+    """A place in a graph: a `VJPNode`, a `JVPNode`, or a node that `trace` makes."""
 
     def __init__(self, *args: Pytree, **kwargs: Any) -> None:
         name = type(self).__name__
@@ -413,17 +383,17 @@ class Node:
 
     @classmethod
     def new_root(cls, *args: Pytree, **kwargs: Any) -> Any:
-        """Return a node for `new_box` to begin a graph with."""
+        """Return a root node for `new_box`."""
         root = cls.__new__(cls)
         root.initialize_root(*args, **kwargs)
         return root
 
     def initialize_root(self, *args: Pytree, **kwargs: Any) -> None:
-        """Take what `new_root` was given; a subclass says what."""
+        """Take the arguments of `new_root`; a subclass defines this."""
 
 
 class VJPNode(Node):
-    """The node of a traced value for reverse mode; a root, made for `new_box`, has no parents."""
+    """The node of a traced value in reverse mode; a root has no parents."""
 
     # Of a root what `new_box` made, or None before; of another the tensor.
     _held: Any = None
@@ -441,11 +411,11 @@ class VJPNode(Node):
 
     @property
     def parents(self) -> list[VJPNode]:
-        """The nodes of what the value was computed from."""
+        """The nodes of the values that this one was computed from."""
         return [VJPNode._of(x) for x in self._inputs()]
 
     def vjp(self, g: Cotangent) -> tuple[Pytree, ...]:
-        """Return the cotangent of each parent, for one of the node's value."""
+        """Return the cotangent of each parent for a cotangent of the node's value."""
         inputs = self._inputs()
         if not inputs:
             return ()
@@ -474,7 +444,7 @@ class JVPNode(Node):
     """The node of a traced value in forward mode: its derivative ``g``."""
 
     def initialize_root(self, g: Cotangent | None = None) -> None:
-        """Take the derivative."""
+        """Set the derivative."""
         self.g = g
 
 
@@ -498,13 +468,13 @@ trace_stack = TraceStack()
 
 
 def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
-    """Return a value as a traced one, at which graphs begin.
+    """Return a value as a traced one, the start of a graph.
 
     :param value: A number, an array, a traced value of an outer trace, or tuples, lists and dicts
         of them.
-    :param trace: What ``box._trace`` is to be, of this box and of what is computed from it.
-    :param node: From ``VJPNode.new_root()``, for passes back, or ``JVPNode.new_root(direction)``.
-    :returns: A box, or the structure of them, which has ``_trace`` and ``_node`` too.
+    :param trace: The ``_trace`` of the box, and of values computed from it.
+    :param node: ``VJPNode.new_root()``, or in forward mode ``JVPNode.new_root(direction)``.
+    :returns: A box, or the structure of boxes, which has ``_trace`` and ``_node`` too.
     :raises TypeError: The node is of another class, or the value is not numeric.
     :raises ValueError: The node is in use already.
 
@@ -538,12 +508,11 @@ def _held(box: Pytree, trace: int, node: VJPNode) -> Pytree:
 
 
 def backward_pass(g: Cotangent, end_node: VJPNode) -> Pytree:
-    """Return the cotangent of the box that a graph began with, for one of a result's.
+    """Return the cotangent of the box at the start of a graph, for one of a result.
 
     :param g: The cotangent of the result, of its shape; it may be traced itself.
     :param end_node: ``result._node``.
-    :returns: That of the box whose trace is open: of boxes in boxes the last whose pass back is
-        still to come.
+    :returns: The cotangent of the innermost box whose trace is open.
     :raises TypeError: The node is no VJPNode, or its value does not depend on a box of `new_box`.
     """
     if type(end_node) is not VJPNode:
@@ -563,11 +532,7 @@ def backward_pass(g: Cotangent, end_node: VJPNode) -> Pytree:
 
 
 def trace(start_node: Node, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
-    """Return a function's value at a point, and its node: None, with a warning, of a constant.
-
-    A start node of a class of one's own, a subclass of `Node`, gets nodes of that class, made in
-    the order of the tape once the function has run.
-    """
+    """Return a function's value at a point and its node, None, with a warning, for a constant."""
     if not isinstance(start_node, (VJPNode, JVPNode)):
         end, last = trace(VJPNode.new_root(), fun, x)
         return end, None if last is None else _as_own_nodes(last, start_node)
@@ -583,11 +548,7 @@ def trace(start_node: Node, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
 
 
 def _as_own_nodes(last: VJPNode, start: Node) -> Node:
-    """Return a node of the start's class for a traced value, made as autograd makes them.
-
-    ``Node(value, fun, args, kwargs, parent_argnums, parents)`` is called for each entry that leads
-    from the start to the value; ``fun`` is NumPy's function of its name.
-    """
+    """Return a node of the start's class for a traced value, with a node for each entry before."""
     nodes: dict[Any, Node] = {}
     last_root = _root(last)
     for x in sorted(ancestors(last._held, _flowing), key=RECORDED_AT):
@@ -604,7 +565,7 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
 
 
 def _function_of(op: Op) -> Fun:
-    """Return NumPy's function of an operation's name, or one that runs the operation."""
+    """Return NumPy's function of an operation's name, or a function that runs the operation."""
     if hasattr(np, op.name):
         return getattr(np, op.name)
 
@@ -616,7 +577,7 @@ def _function_of(op: Op) -> Fun:
 
 
 def _root(node: VJPNode) -> VJPNode | None:
-    """Return the root that was made last of those that a node's value belongs to."""
+    """Return the latest of the roots that a node's value belongs to."""
     if node._is_root:
         return node
     before = list(ancestors(node._held, _flowing))
@@ -627,12 +588,11 @@ def _root(node: VJPNode) -> VJPNode | None:
 
 
 def _begun_at(root: Any) -> list[Pytree]:
-    """Return the boxes that a root is bound to."""
     return [tensor_of(x) for _, x in leaves(root._held)]
 
 
 def _after(x: Pytree, root: Node) -> Pytree:
-    """Return a result outside of its trace: plain, unless an outer derivative flows through it."""
+    """Return a result outside its trace: plain, unless an outer derivative flows through it."""
     return opened(_entered(AFTER, tensor_of(x), root)) if isbox(x) else settled(x)
 
 
@@ -677,7 +637,7 @@ def _with_node(structure: Pytree, node: VJPNode) -> Pytree:
 
 
 def _trace_of(x: Pytree) -> int:
-    """Return the number of the trace that a box belongs to; -1 of what no `new_box` began."""
+    """Return the number of the trace that a box belongs to; -1 if no `new_box` began it."""
     if type(x) is Dual:
         return x.tag
     root = _root(VJPNode._of(x))
@@ -685,7 +645,6 @@ def _trace_of(x: Pytree) -> int:
 
 
 def _node_of(x: Pytree) -> Any:
-    """Return the node of a box."""
     if type(x) is Dual:
         return JVPNode.new_root(settled(x.tangent))
     if not isbox(x):
@@ -698,18 +657,18 @@ READ_BY_RULE: Setting[tuple[Pytree, ...]] = Setting("read by rule", ())
 
 
 def left(x: Pytree) -> Pytree:
-    """Return a value outside of the trace of its call, as rules receive it."""
+    """Return a value outside the trace of its call, as rules receive it."""
     return _entered(AFTER, x, None) if type(x) is Tensor and isbox(x) else x
 
 
 def _value_of(x: Pytree) -> Pytree:
-    """Return the value of a box: one level down in a rule, where all others are plain."""
+    """Return the value of a box: inside a rule one level down, elsewhere plain."""
     inputs = READ_BY_RULE.value()
     return left(x) if inputs and reaches(x, inputs) else x.numpy()[()]
 
 
 def reaches(x: Pytree, inputs: tuple[Pytree, ...]) -> bool:
-    """Return whether a value was computed from inputs of a call, and not from what has left it."""
+    """Return whether a value was computed from inputs of a call and is still inside it."""
     entries = list(map(tape_entry, inputs))
     wanted, since = set(map(id, entries)), min(entry._seq for entry in entries)
 

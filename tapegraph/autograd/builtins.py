@@ -1,7 +1,7 @@
-"""Python's `isinstance`, `type` and containers, as code that is differentiated may call them.
+"""Python's `isinstance`, `type` and containers for differentiated code.
 
-A traced dict, list or tuple is one of Python's own here, of traced values; so the three are
-Python's. Of a traced array `type` is ndarray or a NumPy number.
+Traced dicts, lists and tuples are Python's own; the `type` of a traced array is ndarray or a
+number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rules of primitives, and `make_vjp` and `make_jvp` of functions of one argument.
 
-Cotangents of complex numbers are autograd's, ``dL/dx - i dL/dy``: the conjugates of ours.
+Complex cotangents follow autograd, ``dL/dx - i dL/dy``: the conjugates of tapegraph's.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ def defvjp(fun: Fun, *vjpmakers: Rule | None, argnums: Any = None) -> None:
 
     :param fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
         definition wins.
-    :param *vjpmakers: ``maker(ans, *args, **kwargs)`` returns the function from the cotangent of
-        the result to that of the argument, written in `tapegraph.autograd.numpy`. None for a zero
+    :param *vjpmakers: ``maker(ans, *args, **kwargs)`` returns the function from the result's
+        cotangent to the argument's, written in `tapegraph.autograd.numpy`; None for a zero
         derivative.
-    :param argnums: The positions that the makers are for; 0, 1, 2, ... where not given.
+    :param argnums: The positions of the makers; 0, 1, 2, ... by default.
     """
     makers = _by_argnum("defvjp", fun, vjpmakers, argnums)
 
@@ -98,21 +98,18 @@ def defvjp_argnum(fun: Fun, vjpmaker: Rule) -> None:
 
 
 def defvjp_argnums(fun: Fun, vjpmaker: Rule) -> None:
-    """Define the products by ``maker(argnums, ans, args, kwargs)``, for several arguments at once.
-
-    What the maker returns takes a cotangent, and gives one for each of ``argnums``.
-    """
+    """Define the products by ``maker(argnums, ans, args, kwargs)``, for several arguments."""
     primitive_vjps[fun] = vjpmaker
 
 
 def defjvp(fun: Fun, *jvpfuns: Rule | str | None, argnums: Any = None) -> None:
     """Define the Jacobian-vector products of a primitive, argument by argument.
 
-    :param fun: As `defvjp` takes it.
-    :param *jvpfuns: ``jvp(g, ans, *args, **kwargs)`` gives the tangent of the result for the
-        tangent ``g`` of the argument. ``"same"`` for a function that is linear in the argument,
-        None for zero.
-    :param argnums: The positions that the rules are for; 0, 1, 2, ... where not given.
+    :param fun: As for `defvjp`.
+    :param *jvpfuns: ``jvp(g, ans, *args, **kwargs)`` returns the result's tangent for the
+        argument's tangent ``g``; ``"same"`` for a function that is linear in the argument, None for
+        zero.
+    :param argnums: The positions of the rules; 0, 1, 2, ... by default.
     """
     rules = _by_argnum("defjvp", fun, jvpfuns, argnums)
 
@@ -163,10 +160,7 @@ def _of(rules: dict[int, Any], argnum: int, kind: str, fun: Fun) -> Any:
 
 
 def primitive(f_raw: F) -> F:
-    """Make a function one operation, as `extend.primitive` does, with autograd's first methods.
-
-    ``defgrad``, ``defvjp`` and ``defvjp_is_zero`` defined rules before `defvjp` did; they warn.
-    """
+    """Make a function one operation, with autograd's old methods, which warn."""
     fun: Any = tracer.primitive(f_raw)
     makers: dict[int, Rule | None] = {}
 
@@ -215,15 +209,14 @@ defvjp(func(VSpace.covector), lambda ans, vs, x: vs.covector, argnums=(1,))
 def make_vjp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
     """Return the pullback of a function at a point, and the function's value.
 
-    Of a value that does not depend on the point, the pullback gives zeros; a UserWarning says so.
+    If the value does not depend on the point, the pullback gives zeros, with a UserWarning.
 
     :param fun: Takes one argument.
     :param x: A number, an array, a value of a class that was registered with a subclass of `Box`,
         or dicts, lists and tuples of them.
-    :returns: From a cotangent in the structure of the value to one in the structure of ``x``; and
-        the value. A cotangent may be None for a part of the value, for zero; so may that of what
-        does not depend on the point, which may be anything. An array stands for a list or tuple of
-        its length.
+    :returns: The function from a cotangent in the structure of the value to one in the structure of
+        ``x``; and the value. A cotangent may be None for zero, and an array stands for a list or
+        tuple of its length.
     """
     argument = _lifted(_point("make_vjp", x))
     level = next_tag()
@@ -279,7 +272,7 @@ class _OwnArgument:
         return opened(self.targets[-1])
 
     def regrouped(self, results: Pytree) -> Pytree:
-        """Return a result per target, in the structure of the argument."""
+        """Return one result per target, in the argument's structure."""
         pairs = zip(results, self.targets, leaves(self.value), strict=True)
         found = (
             gradient_of(x, target) if _is_own(given) else like_input(x, given)
@@ -293,7 +286,6 @@ def _is_own(x: Pytree) -> bool:
 
 
 def _lifted(x: Pytree) -> Pytree:
-    """Return an argument as leaves of a new level."""
     if type(x) is not np.ndarray and any(_is_own(leaf) for _, leaf in leaves(x)):
         return _OwnArgument(x)
     return TracedArgument("vjp", x, "primals[0]")
@@ -302,7 +294,6 @@ def _lifted(x: Pytree) -> Pytree:
 def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     """Return the value and the gradient of a scalar-valued function at a point.
 
-    :param op: Who asks, for messages.
     :raises TypeError: The function does not return one real number.
     """
     point = _point("make_vjp", x)
@@ -334,13 +325,13 @@ def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
 
 
 def make_jacobian(fun: Fun, x: Pytree) -> Pytree:
-    """Return the Jacobian at a point: one reverse pass, unless an outer derivative records rows."""
+    """Return the Jacobian at a point: one reverse pass, or rows for an outer derivative."""
     found = in_rows(_watched("jacobian", fun), 0, "reverse")(_point("jacobian", x))
     return mapped(lambda block: _array(settled(_conjugated(block))), found)
 
 
 def make_jvp(fun: Fun, x: Pytree) -> Callable[[Any], tuple[Pytree, Pytree]]:
-    """Return the function that takes a direction to the value and its derivative along it."""
+    """Return the function that maps a direction to the value and its derivative along it."""
     x = _point("make_jvp", x)
     watched = _watched("make_jvp", fun)
 
@@ -377,14 +368,14 @@ def _warn_of_constant(op: str, out: Pytree) -> None:
 
 
 def with_shapes(x: Pytree) -> Pytree:
-    """Return a structure with arrays for its numbers: results then are NumPy's, of their dtypes."""
+    """Return a structure with arrays for numbers, so that results are NumPy's, of their dtypes."""
     if type(x) is np.ndarray:
         return x
     return mapped(lambda leaf: np.asarray(leaf) if isinstance(leaf, NUMBER_TYPES) else leaf, x)
 
 
 def _point(op: str, x: Pytree) -> Pytree:
-    """Return where to differentiate, with arrays for numbers; refuse what is none."""
+    """Return the point of differentiation, with arrays for numbers; raise for other types."""
     if type(x) is np.ndarray and x.dtype.char in "fdFD":  # as most are
         return x
     for path, leaf in leaves(x, "the argument"):
@@ -406,7 +397,6 @@ def _made(x: Pytree) -> Pytree:
 
 
 def _conjugated(x: Pytree) -> Pytree:
-    """Conjugate a cotangent between the two libraries' conventions."""
     if type(x) is np.ndarray and x.dtype.kind != "c" or not np.iscomplexobj(x):
         return x
     return np.asarray(np.conj(x)) if isinstance(x, np.ndarray) else np.conj(x)
@@ -417,7 +407,7 @@ def _array(x: Pytree) -> Pytree:
 
 
 def _like(op: str, g: Cotangent, value: Pytree, of: str) -> Pytree:
-    """Return a direction in the structure of a value, of its shapes where it broadcasts to them."""
+    """Return a direction in the structure of a value, broadcast to its shapes."""
     pairs = zip(matched(op, g, value, "the direction", of), leaves(value), strict=True)
     return replaced(value, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))
 

@@ -1,4 +1,4 @@
-"""The differential operators: functions of functions, by autograd's names and arguments."""
+"""Differential operators by autograd's names and arguments."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ make_jvp = unary_to_nary(core.make_jvp)
 def grad(fun: Fun, x: Pytree) -> Pytree:
     """Return the gradient of a scalar-valued function, in the structure of the argument.
 
-    ``grad(fun, argnum=0)`` is a function of what ``fun`` takes.
+    ``grad(fun, argnum=0)`` takes the arguments of ``fun``.
 
     :raises TypeError: ``fun`` does not return one real number.
 
@@ -70,7 +70,7 @@ def value_and_grad(fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
 @of_numbers
 @unary_to_nary
 def elementwise_grad(fun: Fun, x: Pytree) -> Pytree:
-    """Return the gradient of the sum of results: of element-wise functions the derivative."""
+    """Return the gradient of the sum of results, the derivative of element-wise functions."""
     vjp, value = core.make_vjp(fun, x)
     if vspace(value).iscomplex:
         fix = "Use holomorphic_grad, or take np.real or np.abs of it."
@@ -82,28 +82,24 @@ def elementwise_grad(fun: Fun, x: Pytree) -> Pytree:
 @of_numbers
 @unary_to_nary
 def deriv(fun: Fun, x: Pytree) -> Pytree:
-    """Return the derivative of a function of a number along one, in forward mode."""
+    """Return the derivative of a function with respect to a number, in forward mode."""
     return core.make_jvp(fun, x)(mapped(np.ones_like, core.with_shapes(x)))[1]
 
 
 @unary_to_nary
 def jacobian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
-    """Return the Jacobian, of the result's shape and then the argument's: one reverse pass."""
+    """Return the Jacobian, with the result's axes before the argument's: one reverse pass."""
     return core.make_jacobian(fun, x)
 
 
 @unary_to_nary
 def hessian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
-    """Return the Hessian of a scalar-valued function, of the argument's shape twice.
-
-    Of several numbers it is the Jacobian of the Jacobian. The first derivatives are recorded once,
-    and one reverse pass differentiates all of them.
-    """
+    """Return the Hessian of a scalar-valued function; for several numbers in one reverse pass."""
     return core.make_jacobian(lambda x: _slopes(fun, x), x)
 
 
 def _slopes(fun: Fun, x: Pytree) -> Pytree:
-    """Return the Jacobian of a function whose result has one element as a rule."""
+    """Return the Jacobian of a function whose result usually has one element."""
     vjp, value = core.make_vjp(fun, x)
     shape = np.shape(value)
     if not shape:
@@ -115,14 +111,14 @@ def _slopes(fun: Fun, x: Pytree) -> Pytree:
 
 @unary_to_nary
 def holomorphic_grad(fun: Fun, x: Pytree) -> Pytree:
-    """Return the derivative of a holomorphic function, at each element; a real one warns."""
+    """Return the derivative of a holomorphic function at each element; a real argument warns."""
     if not vspace(x).iscomplex:
         warn("holomorphic_grad: received a real argument; expected a complex one", UserWarning)
     return elementwise_grad(lambda x: np.real(fun(x)))(x)
 
 
 def grad_named(fun: Fun, argname: str) -> Fun:
-    """Return `grad` of a function by the argument of a name."""
+    """Return `grad` with respect to the argument of that name."""
     return grad(fun, list(inspect.signature(fun).parameters).index(argname))
 
 
@@ -134,7 +130,7 @@ def grad_and_aux(fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
 
 
 def multigrad_dict(fun: Fun) -> Callable[..., OrderedDict[str, Any]]:
-    """Return the function that gives the gradients by all arguments, by their names."""
+    """Return the function that gives the gradients with respect to all arguments, by name."""
     signature = inspect.signature(fun)
 
     def gradients(*args: Pytree, **kwargs: Any) -> OrderedDict[str, Any]:
@@ -184,10 +180,7 @@ vector_jacobian_product = tensor_jacobian_product
 
 @unary_to_nary
 def make_jvp_reversemode(fun: Fun, x: Pytree) -> Fun:
-    """Return the function that multiplies by the Jacobian, by reverse mode alone.
-
-    The pullback is linear in its cotangent, and the pullback of it is the Jacobian itself.
-    """
+    """Return the function that multiplies by the Jacobian, in reverse mode alone."""
     vjp, value = core.make_vjp(fun, x)
     return core.make_vjp(vjp, vspace(value).zeros())[0]
 
@@ -197,10 +190,7 @@ def make_ggnvp(
     g: Fun = lambda x: 0.5 * np.sum(x**2, axis=-1),
     f_argnum: int = 0,
 ) -> Callable[..., Fun]:
-    """Return what gives, at a point, the function that multiplies by the Gauss-Newton matrix.
-
-    It is ``J^T H J``, with the Jacobian ``J`` of ``f`` and the Hessian ``H`` of ``g`` at ``f(x)``.
-    """
+    """Return the products with the Gauss-Newton matrix ``J^T H J`` of ``g(f(x))``, by the point."""
 
     @unary_to_nary
     def ggnvp_maker(f: Fun, x: Pytree) -> Fun:

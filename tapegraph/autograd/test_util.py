@@ -14,7 +14,6 @@ TOL = RTOL = EPS = 1e-6
 
 
 def scalar_close(a: float, b: float) -> bool:
-    """Return whether two numbers agree, absolutely or relatively."""
     return bool(abs(a - b) < TOL or abs(a - b) / abs(a + b) < RTOL)
 
 
@@ -34,8 +33,7 @@ def make_numerical_jvp(f: Fun, x: Pytree) -> Fun:
 def check_vjp(f: Fun, x: Pytree) -> None:
     """Check the pullback of a function at a point along random directions.
 
-    :raises AssertionError: It differs from central differences, or has another structure than
-        ``x``.
+    :raises AssertionError: It differs from central differences, or in structure from ``x``.
     """
     vjp, value = make_vjp(f, x)
     direction, cotangent = vspace(x).randn(), vspace(value).randn()
@@ -74,10 +72,10 @@ def _check_space(x: Pytree, y: Pytree, name: str) -> None:
 def check_grads(f: Fun, x: Pytree, modes: Sequence[str] = ("fwd", "rev"), order: int = 2) -> None:
     """Check the derivatives of a function against central differences, in both modes.
 
-    ``check_grads(f, argnum=0, modes=["fwd", "rev"], order=2)`` is a function of what ``f`` takes.
+    ``check_grads(f, argnum=0, modes=["fwd", "rev"], order=2)`` takes the arguments of ``f``.
 
-    :param modes: ``"fwd"`` and ``"rev"``: which are checked, and combined at higher orders.
-    :param order: Up to which order.
+    :param modes: ``"fwd"`` and ``"rev"``: the modes to check, and to combine at higher orders.
+    :param order: The highest order.
     :raises AssertionError: A derivative differs.
     :raises ValueError: A mode is neither.
     """

@@ -1,7 +1,7 @@
 """`primitive`: record any Python function as one entry of the tape.
 
-The rules of a primitive (`tapegraph.autograd.core`) are written in `tapegraph.autograd.numpy`. On
-arrays they compute; on tensors they record, and so they are differentiated again.
+Its rules use `tapegraph.autograd.numpy`: on arrays they compute, on tensors they record, so that
+they can be differentiated again.
 """
 
 from __future__ import annotations
@@ -62,13 +62,11 @@ primitive_jvps: dict[Any, Rule] = {}
 def primitive(f_raw: F) -> F:
     """Make a function one operation, whose derivatives `defvjp` and `defjvp` define.
 
-    :param f_raw: Takes and returns any Python values. Where an argument is traced, or is a list,
-        tuple or dict that holds what is, the function is given plain values, and what it returns (a
-        number, an array, or lists, tuples and dicts of them) is traced.
-    :raises NotImplementedError: When differentiated: no rule was defined for the function, or for a
-        traced argument.
-    :raises TypeError: When called: a keyword argument is traced that has no position in the
-        signature, beside one by position, or the result is nothing to differentiate.
+    :param f_raw: Takes and returns any Python values. With a traced argument, also inside lists,
+        tuples and dicts, it receives plain values, and its result is traced.
+    :raises NotImplementedError: In a derivative: no rule was defined for the function or argument.
+    :raises TypeError: In a call: a traced keyword argument has no position in the signature, or the
+        result cannot be differentiated.
 
     >>> from tapegraph.autograd import grad
     >>> from tapegraph.autograd.extend import defvjp, primitive
@@ -105,11 +103,11 @@ def notrace_primitive(f_raw: F) -> F:
 
 
 def register_notrace(trace_type: type, primitive_fun: Fun) -> None:
-    """Let a primitive run on plain values, and give plain ones, in one kind of derivative.
+    """Let a primitive run on plain values in one kind of derivative.
 
     :param trace_type: ``VJPNode`` for reverse mode, or ``JVPNode`` for forward mode.
     :param primitive_fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`.
-    :raises TypeError: The type is another.
+    :raises TypeError: The type is neither.
     """
     by_type: dict[type, Any] = {VJPNode: primitive_vjps, JVPNode: primitive_jvps}
     rules = by_type.get(trace_type)
@@ -120,14 +118,13 @@ def register_notrace(trace_type: type, primitive_fun: Fun) -> None:
 
 
 def _untraced(*_: Any) -> Pytree:
-    """Stand for a rule where a call is not recorded."""
+    """Stand for a rule in a call that is not recorded."""
 
 
 class SparseObject:
-    """A gradient that a rule returns as what adds it to an array, instead of as an array.
+    """A gradient that a rule returns as a function that adds it to an array of the space ``vs``.
 
-    :param vs: Of the argument.
-    :param mut_add: Takes an array of that space, adds the gradient to it in place, and returns it.
+    :param mut_add: Takes an array of the space, adds the gradient in place, and returns it.
     """
 
     def __init__(self, vs: Any, mut_add: Fun) -> None:
@@ -143,7 +140,7 @@ def _dense(x: Pytree) -> Pytree:
 
 
 def undefined(kind: str, fun: Fun, where: str) -> NotImplementedError:
-    """Return the error of a rule that is missing."""
+    """Return the error for a missing rule."""
     name = name_of(fun)
     fix = f"Define it: def{kind.lower()}({name}, ...)."
     expected = f"a {kind} that is defined for it"
@@ -151,12 +148,12 @@ def undefined(kind: str, fun: Fun, where: str) -> NotImplementedError:
 
 
 def name_of(fun: Fun) -> str:
-    """Return what messages call a primitive."""
+    """Return a primitive's name in messages."""
     return getattr(fun, "__name__", repr(fun))
 
 
 def entry_of(name: str) -> Op:
-    """Return the operation of a primitive: it saves the call, whose rules are found later."""
+    """Return a primitive's operation, which saves the call; the rules are looked up later."""
     # Its name is no identifier, as those of the library's operations and of `tapegraph.defop` are.
     return Op(f"primitive {name}", saves=True, rules=Rules(_swept, None, None, _recorded))
 
@@ -193,7 +190,7 @@ def called(
 def _by_position(
     f_raw: Fun, args: Pytree, kwargs: Any
 ) -> tuple[tuple[Pytree, ...], dict[str, Any]]:
-    """Return the arguments of a call with those by position that have one in the signature."""
+    """Return a call's arguments, by position where the signature allows it."""
     try:
         bound = inspect.signature(f_raw).bind(*args, **kwargs)
     except ValueError:  # written in C, without one
@@ -214,7 +211,7 @@ def _plain(x: Pytree) -> Pytree:
 
 
 def _with_tangent(fun: Fun, tag: int, args: tuple[Pytree, ...], kwargs: dict[str, Any]) -> Pytree:
-    """Call a primitive on the values of a level of forward mode, and its rule beside it."""
+    """Call a primitive on the values of a forward-mode level, and its rule on the tangents."""
     rule = primitive_jvps.get(fun)
     at_tag = [any(type(x) is Dual and x.tag == tag for _, x in leaves(arg)) for arg in args]
     duals = list(compress(range(len(args)), at_tag))
@@ -258,7 +255,7 @@ def _dual(name: str, primal: Pytree, tangent: Pytree, tag: int) -> Pytree:
 
 
 def _at_most_double(x: Pytree) -> Pytree:
-    """Return numbers of more than double precision in that, which some of SciPy's give."""
+    """Return numbers of extended precision, which some of SciPy's functions give, in double."""
     kind = getattr(getattr(x, "dtype", None), "char", "")
     return x.astype({"g": np.float64, "G": np.complex128}[kind]) if kind in ("g", "G") else x
 
@@ -267,10 +264,7 @@ _TRACED = object()
 
 
 class _Call:
-    """One call of a primitive that is on the tape.
-
-    Kept are its arguments, with a mark in the place of every tensor, and the form of its result.
-    """
+    """One recorded call of a primitive: arguments with marks for tensors, and the result's form."""
 
     def __init__(
         self, fun: Fun, name: str, args: Pytree, kwargs: Any, out: Pytree, start: int
@@ -323,7 +317,7 @@ class _Call:
         return grads
 
     def _rule(self, wanted: tuple[int, ...], y: Pytree, inputs: Sequence[Pytree]) -> Rule:
-        """Return what takes a cotangent of the result to those of the arguments."""
+        """Return the function from the result's cotangent to the arguments' cotangents."""
         rule = primitive_vjps.get(self._fun)
         if rule is None:
             raise undefined("VJP", self._fun, f"arguments {list(wanted)}")
@@ -338,7 +332,7 @@ class _Call:
         return (part for (_, part), (_, mark) in zip(given, leaves(wanted), strict=True) if mark)
 
     def _result(self, x: Pytree) -> Pytree:
-        """Return a result as an array of floats; None for one that has no derivative."""
+        """Return a result as an array of floats; None if it has no derivative."""
         if isbox(x):
             self._check_reads_arguments(x)
             x = getval(x)
@@ -360,10 +354,7 @@ class _Call:
         raise TypeError(message(self._name, f"a result, {kind_of(x)}", "numbers"))
 
     def _check_reads_arguments(self, x: Pytree) -> None:
-        """Refuse a traced result of anything but the arguments, by which there is no rule.
-
-        An argument of any class may hold the traced values of another one.
-        """
+        """Raise if a result is traced but comes from no argument: no rule would reach it."""
         given = {id(getattr(x, "_entry", None) or x) for x in self.inputs}
 
         def is_beside(node: Any) -> bool:
@@ -376,13 +367,13 @@ class _Call:
                 raise TypeError(message(self._name, "a traced result", "a plain one", fix))
 
     def _unpacked(self, packed: Cotangent, beside: Fun | None = None) -> Pytree:
-        """Return what `on_tape` joined, or the same of a cotangent, in the form of the result."""
+        """Return the tensors that `on_tape` joined, or their cotangents, in the result's form."""
         if not self._several:
             return _opened(packed)
         return replaced(self._form, self._split(packed, beside))
 
     def _split(self, packed: Cotangent, beside: Fun | None) -> Iterator[Pytree]:
-        """Yield the parts; those without a derivative as they are, or as ``beside`` of them."""
+        """Yield the parts; those without a derivative unchanged, or as ``beside`` of them."""
         start = 0
         for array, (_, x) in zip(self._arrays, leaves(self._form), strict=True):
             if array is None:
@@ -395,7 +386,7 @@ class _Call:
                 yield number(np.real(part) if array.dtype.kind == "f" else part)
 
     def _filled(self, inputs: Sequence[Pytree]) -> tuple[Pytree, ...]:
-        """Return the arguments, with operands in the places of the tensors."""
+        """Return the arguments with operands in the places of the tensors."""
         operands = map(_opened, inputs)
         return tuple(
             mapped(lambda x: next(operands) if x is _TRACED else x, argument)
@@ -425,7 +416,6 @@ class _Call:
 
 
 def _opened(x: Pytree) -> Pytree:
-    """Return an operand or cotangent of the sweep as rules take it."""
     x = opened(x)
     return x if isinstance(x, Tensor) else number(x)
 

@@ -1,4 +1,4 @@
-"""Arguments with some of them replaced, an order of nodes, and autograd's first gradient check."""
+"""Sequences with some elements replaced, an order of nodes, and autograd's first gradient check."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ F = TypeVar("F")
 def submodule(
     name: str, doc: str | None, names: dict[str, Any], others: Callable[[str], Any]
 ) -> ModuleType:
-    """Return a module without a file, with some names, and what a function finds by others."""
+    """Return a module without a file: some names, and a function that finds others."""
     made = sys.modules[name] = ModuleType(name, doc)
     vars(made).update(names, __getattr__=others)
     return made
 
 
 def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Pytree, ...]:
-    """Return a sequence as a tuple, with values put at some places."""
+    """Return a sequence as a tuple with some elements replaced."""
     found = list(x)
     for place, value in ivs:
         found[place] = value
@@ -32,21 +32,21 @@ def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Pytree, .
 
 
 def subval(x: Iterable[Any], i: int, v: Pytree) -> tuple[Pytree, ...]:
-    """Return a sequence as a tuple, with a value put at a place."""
+    """Return a sequence as a tuple with one element replaced."""
     return subvals(x, [(i, v)])
 
 
 def func(f: F) -> F:
-    """Return what a class has by a name, as ``func(VSpace.add)``: the function itself."""
+    """Return a class's function of that name, as ``func(VSpace.add)``."""
     return f
 
 
 def toposort(
     end_node: Any, parents: Callable[[Any], Iterable[Any]] = operator.attrgetter("parents")
 ) -> Iterator[Pytree]:
-    """Yield a node and all before it, each after everything that was computed from it.
+    """Yield a node and its ancestors, each after everything that was computed from it.
 
-    :param parents: Gives what a node was computed from; ``node.parents`` where not given.
+    :param parents: Returns a node's operands; ``node.parents`` by default.
     """
     waiting: dict[Any, int] = {}
     pending = [end_node]
@@ -72,7 +72,7 @@ def quick_grad_check(
     kwargs: dict[str, Any] | None = None,
     **_: Any,
 ) -> None:
-    """Check the gradient of a function by its first argument, as `check_grads` does."""
+    """Check the gradient with respect to the first argument, as `check_grads` does."""
     from tapegraph.autograd.test_util import check_grads  # which needs what needs this module
 
     warn("quick_grad_check: deprecated, as in autograd; write check_grads", UserWarning)

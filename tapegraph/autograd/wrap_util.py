@@ -19,7 +19,7 @@ Position = int | Sequence[int]
 
 
 class Derivative(Protocol[P]):
-    """A derivative by the first argument, which decides what comes out."""
+    """A derivative with respect to the first argument, which decides the result's type."""
 
     @overload
     def __call__(self, x: float, /, *args: P.args, **kwargs: P.kwargs) -> np.float64: ...
@@ -43,7 +43,7 @@ class OfNumbers(Protocol):
 
 
 class Nary(Protocol[R_co]):
-    """The type of an operator on functions of several arguments, by what it gives at a point."""
+    """The type of an operator on functions of several arguments, by its result at a point."""
 
     def __call__(
         self, fun: Fun, argnum: Position = 0, *op_args: Any, **op_kwargs: Any
@@ -52,7 +52,7 @@ class Nary(Protocol[R_co]):
 
 
 def of_numbers(operator: Fun) -> OfNumbers:
-    """Type an operator whose results are as its arguments are."""
+    """Type an operator whose results have the types of its arguments."""
     return cast("OfNumbers", operator)
 
 
@@ -60,9 +60,9 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
     """Extend an operator ``op(fun, x)`` on unary functions to functions of several arguments.
 
     :param unary_operator: Takes a function of one argument, and the argument.
-    :returns: ``op(fun, argnum=0)`` gives a function of what ``fun`` takes. For a list or tuple of
-        positions the operator's argument is the tuple of those arguments. Negative ones count from
-        the end; of none of them the argument is ``()``, by which there is nothing to differentiate.
+    :returns: ``op(fun, argnum=0)``, a function of ``fun``'s arguments. For a list or tuple of
+        positions, negative ones from the end, the operator's argument is the tuple of those
+        arguments.
     """
 
     def nary_operator(fun: Fun, argnum: Any = 0, *op_args: Any, **op_kwargs: Any) -> Pytree:
@@ -108,5 +108,4 @@ def get_name(f: Fun) -> str:
 
 
 def get_doc(f: Fun) -> str:
-    """Return a function's docstring."""
     return str(getattr(f, "__doc__", ""))

@@ -1,11 +1,8 @@
-"""The batching rules: an operation on many examples at once, in recorded operations.
+"""Batching rules: an operation on many examples at once, in recorded operations.
 
-A batched operand has one more axis, its first, along which the examples lie. A rule takes a
-`BatchedCall` and returns the result with that axis. Rules run recorded operations alone: what they
-compute is on the tape, and differentiates, compiles and lowers as anything there does.
-
-An operation is found by its name, and else by its kind: element-wise operations and comparisons
-align their operands behind the batch axis; those along some axes count one axis more.
+A batched operand has one more axis, the first, for the examples. A rule takes a `BatchedCall` and
+returns the result with that axis. An operation's rule is found by its name, else by its kind:
+element-wise operations align their operands behind the batch axis, others count one axis more.
 """
 
 from __future__ import annotations
@@ -29,11 +26,9 @@ BatchingRule = Callable[["BatchedCall"], Any]
 class BatchedCall:
     """A call of an operation of which some operands are batched.
 
-    :param op: The operation.
     :param xs: Its operands; of a batched one, all examples.
-    :param batched: Which operands are batched.
-    :param attrs: The attributes, of one example.
-    :param size: How many examples there are.
+    :param attrs: The attributes for one example.
+    :param size: The number of examples.
     :param tag: The level of the batched operands.
     """
 
@@ -45,12 +40,12 @@ class BatchedCall:
     tag: int = 0
 
     def run(self, *xs: Any, **changed: Any) -> Any:
-        """Return the operation of other operands, with some attributes changed."""
+        """Run the operation on other operands, with some attributes changed."""
         call = ELEMENTWISE.get(self.op.name)
         return call(*xs) if call else apply(self.op, xs, {**self.attrs, **changed})
 
     def ndim(self, place: int) -> int:
-        """Return how many axes an operand has in each example."""
+        """Return an operand's number of axes in each example."""
         return getattr(self.xs[place], "ndim", 0) - self.batched[place]
 
     def with_axes(self, place: int, ndim: int) -> Any:
@@ -66,7 +61,7 @@ class BatchedCall:
         return [self.with_axes(place, ndim) for place in range(len(self.xs))]
 
     def spread(self, place: int) -> Any:
-        """Return an operand with a batch axis, along which one that is not batched repeats."""
+        """Return an operand with a batch axis, along which an unbatched one repeats."""
         x = self.xs[place]
         if self.batched[place]:
             return x
@@ -81,12 +76,11 @@ class BatchedCall:
 
 
 def element_by_element(call: BatchedCall) -> Any:
-    """Run an operation whose operands broadcast example by example."""
     return call.run(*call.aligned())
 
 
 def _along(call: BatchedCall) -> Any:
-    """Count the axes of the attributes one further."""
+    """Shift the axes in the attributes by one."""
     axes = {name: call.attrs[name] for name in ("axis", "axes") if name in call.attrs}
     if None in axes.values():  # NumPy counts through all axes in one
         return _of_all_axes(call)
@@ -104,7 +98,7 @@ def _of_all_axes(call: BatchedCall) -> Any:
 
 
 def _stacked(call: BatchedCall) -> Any:
-    """Run what NumPy runs on stacks of matrices."""
+    """Run a NumPy function that takes stacks of matrices."""
     return call.run(*call.xs)
 
 
@@ -174,11 +168,7 @@ def _gather(call: BatchedCall) -> Any:
 
 
 def _index(call: BatchedCall) -> Any:
-    """Index with the numbers of the examples as one more index array, where both are batched.
-
-    NumPy puts the axes of index arrays that stand together in their place, and in front of all
-    others where a slice parts them.
-    """
+    """Index with the example numbers as one more index array where both are batched."""
     x, plan = call.xs[0], call.attrs["plan"]
     at = [i for i, part in enumerate(plan) if part == "array"]
     together = len(at) == at[-1] - at[0] + 1
@@ -241,7 +231,7 @@ def _einsum(call: BatchedCall) -> Any:
 
 
 def _convolve(call: BatchedCall) -> Any:
-    """Take the products of one sequence, turned around, with each window of the other."""
+    """Multiply one sequence, reversed, with each window of the other."""
     first, second = sorted((0, 1), key=lambda i: call.xs[i].shape[-1])
     short, long = call.xs[first], call.xs[second]
     width, length = short.shape[-1], long.shape[-1] + short.shape[-1] - 1
@@ -278,7 +268,7 @@ def _lstsq(call: BatchedCall) -> Any:
 
 
 def _images(call: BatchedCall) -> Any:
-    """Take the images of all examples as one stack of images."""
+    """Run the images of all examples as one stack of images."""
     x = call.spread(0)
     one = shape.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
     out = call.run(one, *call.xs[1:])
@@ -369,7 +359,7 @@ _OF_KIND: dict[OpKind, BatchingRule] = {
 
 
 def batching_rule(op: Op) -> BatchingRule | None:
-    """Return the batching rule of an operation, None where it has none."""
+    """Return an operation's batching rule, None if there is none."""
     if op.rules is not None:
         return op.rules.batch
     return RULES.get(op.name) or _OF_KIND.get(op.kind)

@@ -1,9 +1,8 @@
-"""Capture: inside the scope, every result that depends on an input or on state is an entry.
+"""`Capture`: a scope in which every result that depends on an input or on state is an entry.
 
-Outside, only operations through which a gradient flows are recorded, and comparisons, predicates
-and indices are plain arrays. A program that runs again with other numbers must not hold such
-arrays: inside the scope they are entries too, of operations without a gradient. A number that would
-leave the program (``bool``, ``float``, ``.numpy()``, a shape that depends on numbers) is an error.
+Outside, only operations that a gradient flows through are recorded. A program that runs again with
+other numbers must hold no array computed from them, so comparisons and indices become entries too,
+and a number that would leave (``bool``, ``float``, ``.numpy()``) is an error.
 """
 
 from __future__ import annotations
@@ -58,12 +57,11 @@ class RunDependent(ABC):
     """A value that every run reads anew, and that depends on the number of runs."""
 
     def __call__(self) -> Any:
-        """Return the value for the next run."""
         return self.ahead(1)[0]
 
     @abstractmethod
     def ahead(self, runs: int) -> list[Any]:
-        """Return the values for each of the next runs of the program."""
+        """Return the values for each of the program's next runs."""
 
 
 # Zeroed gradients: one that existed, and one that may exist from before the scope.
@@ -137,16 +135,14 @@ class Capture(Recorder):
             make(together(self.undo))
 
     def on(self, tape: Tape) -> Capture:
-        """Record on the tape of another task."""
         self.tape = tape
         return self
 
     def where_gradients_flow(self, flows: bool) -> Capture:
-        """Return the recorder of a scope inside: this one, which asks."""
         return self
 
     def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Return a result: also an entry if it depends on an input or on state."""
+        """Return a result, as an entry if it depends on an input or on state."""
         if not self.records(*inputs):
             return super().constant(op, out, inputs, attrs)
         result = self.result(op, out if out.base is None else out.copy("K"), inputs, attrs)
@@ -154,7 +150,6 @@ class Capture(Recorder):
         return result
 
     def records(self, *values: Any) -> bool:
-        """Return whether a value, or one inside lists and tuples, belongs to the program."""
         return any(
             self.records(*x) if isinstance(x, (list, tuple)) else is_float(x) or self.depends(x)
             for x in values
@@ -165,18 +160,16 @@ class Capture(Recorder):
 
     @property
     def flows(self) -> bool:  # type: ignore[override]
-        """Whether gradients flow in the scope inside."""
         return RECORDING.value()
 
     @property
     def capture(self) -> Capture:
-        """The program itself."""
         return self
 
     # Numbers that leave
 
     def read(self, value: Any, conversion: str, fix: str) -> None:
-        """Raise if a number of the program is read, unless a signal handler reads it."""
+        """Raise if user code reads a number of the program, unless a signal handler does."""
         if isinstance(value, (list, tuple)):
             for part in value:
                 self.read(part, conversion, fix)
@@ -184,7 +177,6 @@ class Capture(Recorder):
             raise ConcretizationError(message(conversion, _origin(value), "tensors", fix))
 
     def read_plain(self, op: str, what: str, fix: str) -> None:
-        """Raise if a plain number is read that every run reads anew."""
         if not in_handler(self.frame):
             raise ConcretizationError(message(op, f"{what}, {_ANEW}", "tensors, or arguments", fix))
 
@@ -203,11 +195,9 @@ class Capture(Recorder):
             raise ConcretizationError(sentence(op, text.strip()))
 
     def number(self, value: Any, dtype: Any) -> Any:
-        """Return a float argument of the step as a tensor, and anything else unchanged."""
         return value.__tapegraph_float__(dtype) if is_float(value) else value
 
     def met(self, args: Any, options: Any) -> Any:
-        """Return arguments with such floats as tensors, in the dtype that a number would take."""
         given = (*args, *options.values())
         found = {key: promote_runtime_floats(x, given) for key, x in options.items()}
         return tuple(promote_runtime_floats(x, given) for x in args), found
@@ -226,7 +216,7 @@ class Capture(Recorder):
         return data._array if self._is_argument(data) else data
 
     def leaf(self, array: Array, data: Any) -> Any:
-        """Return a leaf of data, which in every run holds the argument's numbers if data is one."""
+        """Return a leaf of data: if data is an argument of the step, every run feeds it."""
         if not self._is_argument(data):
             return as_leaf(array)
         leaf = self.input(array)
@@ -237,7 +227,6 @@ class Capture(Recorder):
         return self.is_input(data) and not data._requires_grad
 
     def detach(self, x: Any) -> Any:
-        """Return a tensor without its gradient, as an entry."""
         if not self.depends(x):
             return super().detach(x)
         restore(x)  # an engine may have kept its numbers
@@ -268,7 +257,6 @@ class Capture(Recorder):
 
     @property
     def inputs(self) -> list[Node]:
-        """The leaves whose numbers each run receives."""
         return list(self._inputs.values())
 
     def is_input(self, x: Any) -> bool:
@@ -282,7 +270,7 @@ class Capture(Recorder):
         return leaf
 
     def depends(self, x: Any) -> bool:
-        """Return whether a tensor, at present, depends on an input or on state."""
+        """Return whether a tensor depends on an input or on state at present."""
         if not isinstance(x, Node):
             return False
         x = x._entry or x
@@ -292,18 +280,16 @@ class Capture(Recorder):
         return versions is not None and self.depends(versions[-1].value)
 
     def is_state(self, x: Node) -> bool:
-        """Return whether a tensor is from before the scope."""
+        """Return whether a tensor is older than the scope."""
         return (x._entry or x)._seq < self.start
 
     def may_change(self, x: Node) -> bool:
-        """Return whether a tensor may be assigned to."""
         if self.is_state(x):
             return True
         given = self.is_input(x) and not any(x is copy for copy, _ in self.copies)
         return not x._inputs and not given
 
     def _has_gradient(self, x: Node) -> bool:
-        """Return whether the program knows if a leaf has a gradient."""
         return self.is_state(x) or not x._inputs
 
     # State
@@ -333,7 +319,7 @@ class Capture(Recorder):
         self._stands_for(leaf, given)
 
     def before_write(self, leaf: Node) -> None:
-        """Save the numbers of a leaf before something writes into its array."""
+        """Save a leaf's numbers before a write into its array."""
         self.read(leaf, "data", "Write tensor.assign(value).")
         self.started.setdefault(id(leaf), leaf._array.copy())
 
@@ -387,7 +373,7 @@ class Capture(Recorder):
         return self.result(OPS["reshape"], array, (y,), {"shape": array.shape})
 
     def _derivative(self, op: Op, array: Any, inputs: tuple[Any, ...]) -> Any:
-        """Return an entry for a derivative of the first input by the second."""
+        """Return an entry for a derivative of the first input with respect to the second."""
         self._ends.add(id(inputs[1]))  # a version is an entry there, to differentiate by
         entry = self.result(op, dense_copy(array), inputs)
         entry._requires_grad = False
@@ -405,7 +391,6 @@ class Capture(Recorder):
                 self.set_gradient(leaf, entry if held is None else held + entry)
 
     def gradient(self, leaf: Any) -> Any:
-        """Return the gradient of a leaf as a tensor; None where there is none."""
         if not self._has_gradient(leaf) or in_handler(self.frame):
             return super().gradient(leaf)
         leaf = kept(leaf)
@@ -438,11 +423,9 @@ class Capture(Recorder):
         return had
 
     def gradient_for_step(self, x: Any, rows: bool) -> Any:
-        """Return the gradient of a leaf as a tensor."""
         return self.gradient(x)
 
     def set_gradient(self, leaf: Any, value: Any) -> None:
-        """Set the gradient of a leaf."""
         if not self._has_gradient(leaf):
             super().set_gradient(leaf, value)
             return
@@ -455,11 +438,10 @@ class Capture(Recorder):
         self.gradients[id(leaf)] = (leaf, grad)
 
     def replace_gradient(self, x: Any, grad: Any) -> None:
-        """Replace the gradient of a leaf by one computed from it."""
         self.set_gradient(x, grad)
 
     def retain_gradient(self, x: Any) -> None:
-        """Raise: runs compute no gradients of results."""
+        """Raise: runs compute no gradients of intermediate results."""
         if x._requires_grad and not is_leaf(x):
             text = (
                 "a compiled step keeps no gradients of results. Compute from a tg.param in place "
@@ -469,7 +451,6 @@ class Capture(Recorder):
         super().retain_gradient(x)
 
     def zero_gradient(self, leaf: Any) -> None:
-        """Set the gradient of a leaf to zero if there is one."""
         if not self._has_gradient(leaf):
             super().zero_gradient(leaf)
             return
@@ -499,13 +480,12 @@ class Capture(Recorder):
         return result
 
     def step(self, optimizer: Any) -> None:
-        """Record the step of an optimizer."""
         optimizer.record_step(self)
 
     # The program
 
     def history(self, node: Node) -> tuple[Any, ...]:
-        """Return an entry's inputs that a gradient may flow to, leaves in their version of then."""
+        """Return an entry's inputs that a gradient may flow to, in their version of its time."""
         if id(node) in self._version_of or self.is_state(node) or not node._requires_grad:
             return ()
         for x in node._inputs:
@@ -515,12 +495,11 @@ class Capture(Recorder):
         return tuple(self._version(x, node._seq) for x in node._inputs)
 
     def leaf_of(self, node: Any) -> Any:
-        """Return the leaf that a node is a version of, or the node itself."""
         version = self._version_of.get(id(node))
         return node if version is None else version.leaf
 
     def latest(self, leaf: Node) -> Node:
-        """Return the last version of a leaf, or the leaf itself."""
+        """Return a leaf's last version, or the leaf itself."""
         return self._version(leaf, next_seq())
 
     def _version(self, x: Any, seq: int) -> Any:
@@ -530,7 +509,7 @@ class Capture(Recorder):
         return x
 
     def _value(self, x: Any, seq: int | None = None) -> Any:
-        """Return the node that computes a tensor in the program, as of a time or now."""
+        """Return the node that computes a tensor in the program, at a time or now."""
         node = self._version(x, next_seq() if seq is None else seq)
         version = None if id(node) in self._ends else self._version_of.get(id(node))
         return node if version is None else version.value
@@ -580,7 +559,7 @@ def _dense(held: Any, leaf: Node) -> Array:
 
 
 def leaked(since: int, inputs: Iterable[ref[Node]], tape: Tape | None = None) -> list[ref[Node]]:
-    """Return the live results that were recorded after a time, and the live inputs."""
+    """Return the live results recorded since a time, and the live inputs."""
     tape = current() if tape is None else tape
     tape.prune()  # of what the call recorded, hardly anything is left
     results = [node for node in tape.live() if node._inputs and node._seq > since]

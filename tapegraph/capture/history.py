@@ -67,7 +67,6 @@ class CapturedHistory(History):
 
 
 def _is_outer(capture: Any, leaf: Any) -> bool:
-    """Return whether a leaf is a parameter, or a result from before the recording."""
     if not getattr(leaf, "_requires_grad", False):
         return False
     return leaf._op is PARAM or (bool(leaf._inputs) and bool(capture.is_state(leaf)))

@@ -1,7 +1,6 @@
 """Find parameters that change only by ``p - scale * gradient``.
 
-If the gradient is row-sparse, such an update changes only those rows, and an engine need not touch
-the rest of the table.
+If the gradient is row-sparse, an engine need not touch the table's other rows.
 """
 
 from __future__ import annotations
@@ -36,17 +35,14 @@ class RowUpdate(NamedTuple):
     scale: Any
 
     def of(self, leaf: Node) -> list[Change]:
-        """Compute the new rows, and return a function that writes them to the parameter in place.
-
-        Other holders of the parameter's array keep the old numbers.
-        """
+        """Return a function that writes the rows in place; other holders keep the old numbers."""
         table = own(leaf._array) if is_shared(leaf) else leaf._array
         rows, moved = self.rows.moved(table, -self.scale)
         return [partial(setitem, table, rows, moved), *new_numbers(leaf, table)]
 
 
 def sgd_updates(program: Program) -> dict[int, SgdUpdate]:
-    """Return such updates that nothing else reads, by the slot of the parameter."""
+    """Return such updates that nothing else reads, by the parameter's slot."""
     readers = program.readers()
     changes = [update.slot for update in program.updates]
     found = {}

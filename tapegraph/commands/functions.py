@@ -86,7 +86,7 @@ def function_rows() -> list[tuple[str, ...]]:
 
 
 def names_of_functions() -> dict[Callable[..., Any], list[str]]:
-    """Return the public names of each of NumPy's functions that is recorded, its own first."""
+    """Return the public names of each recorded NumPy function, its own first."""
     names = _names()  # without the ufuncs of other libraries, registered by tg.defop
     return {f: names[f] for f in numpy_functions.COUNTERPARTS if f in names}
 
@@ -112,7 +112,7 @@ def operations_of(recording: Callable[..., Any]) -> frozenset[str]:
 
 
 def _referred(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
-    """Yield the globals that code loads, and the attributes it takes of our modules."""
+    """Yield the globals that code loads, and the attributes that it takes of our modules."""
     module: Any = None
     for instruction in dis.get_instructions(code):
         if instruction.opname == "LOAD_GLOBAL":

@@ -1,4 +1,4 @@
-"""This machine: what is in force, whether the engines agree, and how fast a step is."""
+"""This machine: the settings in force, whether the engines agree, and how fast a step is."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def info(load: bool = False) -> list[str]:
 def facts(load: bool = False) -> dict[str, str]:
     """Return versions, the engine in force and why, and devices, by topic.
 
-    :param load: Import what each engine needs, which takes seconds, to know whether it runs, on
-        which devices, and the state of its cache.
+    :param load: Import each engine, which takes seconds, to see whether it runs, and on which
+        devices.
     """
     rows = {
         "tapegraph": tg.__version__,
@@ -96,13 +96,12 @@ class Compared(NamedTuple):
     message: str = ""
 
     def row(self) -> tuple[str, ...]:
-        """Return it as a row of a table."""
         verdict = styled("ok", "good") if self.agrees else styled("DIFFERS", "bad")
         return self.function, self.engine, f"{self.difference:.1e}", verdict
 
 
 def compare(wanted: list[str]) -> tuple[list[Compared], list[str]]:
-    """Compare functions, those whose names are given or all, and name those that take others."""
+    """Compare all functions, or those named; list those that take other arguments."""
     known = names_of_functions()
     unknown = set(wanted) - {name for names in known.values() for name in names}
     if unknown:
@@ -120,7 +119,7 @@ def compare(wanted: list[str]) -> tuple[list[Compared], list[str]]:
 
 
 def _inputs(function: Callable[..., Any]) -> list[Array] | None:
-    """Return one or two arrays on which a function has a gradient, None where there are none."""
+    """Return one or two arrays at which a function has a gradient, None if there are none."""
     for sample in (_BELOW_ONE, _BELOW_ONE + 1.0):
         for inputs in ([sample], [sample, _OTHER]):
             try:
@@ -153,13 +152,13 @@ class Timed(NamedTuple):
     seconds: float  # the median of all calls
 
     def row(self, eager: float) -> tuple[str, ...]:
-        """Return it as a row of a table, beside the seconds of the eager step."""
+        """Return the timing as a row of a table, beside the seconds of the eager step."""
         gain = "" if self.seconds == eager else f"{eager / self.seconds:.1f} times"
         return self.name, self.engine, f"{self.seconds * 1e3:.3f}", gain
 
 
 def measure(seconds: float) -> list[Timed]:
-    """Measure each way for about so long, in turns, the eager one first."""
+    """Measure each way for about that many seconds, in turns, the eager one first."""
     ways: list[tuple[str, str, Callable[..., Any]]] = [
         ("eager", registry.NATIVE, _new_step()),
         ("compiled", registry.NATIVE, tg.compile(_new_step())),
@@ -185,7 +184,7 @@ def measure(seconds: float) -> list[Timed]:
 
 
 def _runs_in(engine: str, step: Any) -> bool:
-    """Return whether an engine is there, and runs the compiled step."""
+    """Return whether an engine is installed and runs the compiled step."""
     try:
         registry.engine(engine).load()
     except EngineDeclined:

@@ -29,10 +29,7 @@ _RESULTS = {id(RESULT): "tensor", id(VALUE): "Value", id(FLOAT): "float"}
 
 
 class LeafSpec(NamedTuple):
-    """Stands for an array or float in a structure.
-
-    As every call is compared with those before, all of a structure is tuples, which C compares.
-    """
+    """Stands for an array or float in a structure, which is all tuples, so that C compares it."""
 
     kind: tuple[Any, ...]
 
@@ -61,7 +58,6 @@ class Static(NamedTuple):
 
 
 def of_call(args: Sequence[Any], kwargs: dict[str, Any], found: list[tuple[str, Any]]) -> ArgSpec:
-    """Return the structure of a call's arguments, as `flattened` does that of a value."""
     positional = tuple([flattened(v, f"args[{i}]", found) for i, v in enumerate(args)])
     named = flattened(kwargs, "kwargs", found) if kwargs else _NOTHING
     return (tuple, ((list, positional), named))
@@ -73,12 +69,11 @@ def flattened(
     found: list[tuple[str, Any]],
     marked: Callable[[Any], Any] | None = None,
 ) -> ArgSpec:
-    """Return the hashable structure of a value; its arrays and floats go to ``found``, with paths.
+    """Return a value's hashable structure; its arrays and floats go to ``found``, with paths.
 
-    The result of ``marked`` for a part replaces the part.
-
-    Arrays count by shape and dtype, floats by being floats; ints, complex numbers, bools, strings,
-    None and dtypes by value. A parameter is state, and counts by identity.
+    The result of ``marked`` for a part replaces the part. Arrays count by shape and dtype, floats
+    by type, a parameter by identity; ints, complex numbers, bools, strings, None and dtypes by
+    value.
     """
     if marked is not None:
         value = marked(value)

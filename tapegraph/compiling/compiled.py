@@ -1,4 +1,4 @@
-"""`compile`: record a function's calls, compare them, and then run them as one program."""
+"""`compile`: record a function's calls, compare them, and run them as one program."""
 
 from __future__ import annotations
 
@@ -104,11 +104,10 @@ _default_xla = _xla_of_environment()
 
 @dataclass(slots=True, eq=False)
 class _KnownCall:
-    """The trace of one combination of arguments and of values that the function reads besides.
+    """The trace of one combination of arguments and of other values that the function reads.
 
-    ``real`` is the number of its next real call, and ``unchecked`` the number of program runs since
-    the last. ``foreseen`` is whether the call that made the trace ran no code with other names than
-    those of the view.
+    ``real`` is the number of its next real call, ``unchecked`` counts program runs since the last,
+    and ``foreseen`` says that the call that made the trace ran no code with names outside the view.
     """
 
     arguments: Any
@@ -181,7 +180,7 @@ class Compiled:
         return steps[key]
 
     def __reduce__(self) -> Any:
-        """Pickle by name, as functions do, or else the function and the options, without traces."""
+        """Pickle by name, as functions do, else as function and options, without traces."""
         named: Any = sys.modules.get(self.__module__)
         for part in getattr(self, "__qualname__", self.__name__).split("."):
             named = getattr(named, part, None)
@@ -238,7 +237,6 @@ class Compiled:
     def _called(
         self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo
     ) -> tuple[Any, bool]:
-        """Return the result, and whether the call was a real one."""
         entry.calls += 1
         if entry.view.fed:
             given = [*given, *(place.read() for place in entry.view.fed)]
@@ -276,7 +274,7 @@ class Compiled:
             make(taken_back)
 
     def _entry(self, arguments: Any) -> _KnownCall:
-        """Return the trace of some arguments and of what the function reads now."""
+        """Return the trace of some arguments and of the values that the function reads now."""
         self._calls += 1
         for entry in reversed(self._entries):
             if entry.arguments == arguments and entry.view.holds():
@@ -359,9 +357,9 @@ class Compiled:
     ) -> tuple[Trace, bool]:
         """Make a real call; return it, and whether it was recorded.
 
-        If floats are fed there are two calls. The first finds plain floats. The second records them
-        as numbers of the program, and must leave the same; if it leaves something else, the first
-        call is made again, and counts.
+        With fed floats there are two calls. The first sees plain floats, the second records them as
+        numbers of the program. If the second leaves anything else, the first is made again, and
+        counts.
         """
         fed = entry.view.fed
         first = len(given) - len(fed)
@@ -447,11 +445,10 @@ class Compiled:
                 watcher.ends()
 
     def _foresee(self, entry: _KnownCall, witness: Witness) -> None:
-        """Look at the values that the code of a call has read, if its view did not cover the code.
+        """Look at the values that a call's code has read, if its view did not cover the code.
 
-        If there are more, nobody knows their values at the beginning of the call, and the trace may
-        depend on them. So the next call is a real one, under the new view: if it makes another
-        trace, this one is dropped.
+        Nobody knows the values of further names at the beginning of the call. So the next call is a
+        real one, under the new view: if it makes another trace, this one is dropped.
         """
         before = entry.view
         package = top(getattr(self._fn, "__module__", None))
@@ -469,24 +466,21 @@ class Compiled:
     def scan(self, *args: Any, length: int | None = None, **kwargs: Any) -> Any:
         """Call the function once for each row of its array arguments, in one go.
 
-        These are many steps of a program with state, such as training steps; a loop inside a
-        function, with a gradient, is `tapegraph.scan`.
-
-        The same as so many calls one after the other, with state carried from call to call: its
-        program runs in a loop, natively without the checks between calls, in TensorFlow as one
-        graph. Inside another compiled function, or one that is differentiated, the calls become a
-        part of that.
+        The results are those of many calls, with state carried from call to call: the program runs
+        in a loop, natively without checks between calls, in TensorFlow as one graph. Inside another
+        compiled function, or a differentiated one, the calls become part of that. (A loop inside a
+        function, with a gradient, is `tapegraph.scan`.)
 
         :param args, kwargs: Arrays of shape (n, ...), also in dicts, lists and tuples, of which
             each call takes a row; or one `tapegraph.data.epoch`, of which it takes a batch. Plain
-            Python values and parameters are the same in every call; `tapegraph.each` passes each
-            call its own number.
+            Python values and parameters are the same in every call; `tapegraph.each` gives each its
+            own number.
         :param length: n, if no argument is an array.
         :returns: The results, stacked along a new first axis. Values are listed.
         :raises TypeError, ValueError: The lengths of arguments differ, or the structures or shapes
             of results.
-        :raises Exception: An exception of call k, with a note that names k: state is that after the
-            calls before. The same holds for Ctrl-C between two calls.
+        :raises Exception: The exception of call k, with a note that names k; state is that after
+            the calls before, as after Ctrl-C between two calls.
 
         >>> total = tg.tensor(0.0)
         >>> @tg.compile
@@ -541,7 +535,6 @@ class Compiled:
         results.add(result)
 
     def _expire(self, entry: _KnownCall) -> None:
-        """Invalidate tensors leaked from real calls."""
         expire(entry.leaked, self.__name__)
         entry.leaked = []
 
@@ -561,8 +554,8 @@ class Compiled:
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph of the last call's trace for TensorBoard.
 
-        Parameters have their names in it, and a slash in a name is a scope. It is TensorFlow's
-        graph, whatever engine runs the step: ``tensorboard --logdir folder`` shows it.
+        Parameters have their names in it; a slash in a name is a scope. It is TensorFlow's graph,
+        whatever engine runs the step: ``tensorboard --logdir folder`` shows it.
 
         :raises RuntimeError: It has not been called three times yet, or TensorFlow cannot run it.
         """
@@ -608,10 +601,7 @@ class Compiled:
 
 
 class Latest(NamedTuple):
-    """The last call of a compiled function: its text, its trace, and its runner.
-
-    ``names`` has one name for each array and float among the arguments.
-    """
+    """The last call of a compiled function: text, trace, runner, and a name per array and float."""
 
     text: str
     names: list[str]
@@ -642,7 +632,7 @@ def _is_derivative(f: Any) -> bool:
 
 
 def _as_own_number(x: Any) -> Any:
-    """Return what `_as_number` does, of a tensor that a program has just made."""
+    """Convert as `_as_number` does a tensor that a program has just made."""
     if not isinstance(x, Node) or x.shape == ():
         return _as_number(x)
     restore(x)
@@ -668,10 +658,7 @@ class _Steps(dict[Compiled, Compiled]):
 
 
 def _is_looked_at(trace: Trace | None) -> bool:
-    """Return whether every call is a real one, because a watcher may need one after a run.
-
-    If processes average, that would be a second average, in this one alone.
-    """
+    """Return whether every call is a real one, because a watcher may need one after a run."""
     return trace is not None and trace.averages and is_watched()
 
 
@@ -712,39 +699,36 @@ def compile(
     xla: Xla | None = None,
     strategy: Any = None,
 ) -> Any:
-    """Compile a function, such as a training step, to one program that is run as a whole.
+    """Compile a function, such as a training step, to one program.
 
-    The first two calls are real ones: they run eagerly, are captured and compared. From the
-    third on the recorded program runs: the same numbers, without recording anything. What the
-    function sees besides its arguments (closure, globals, attributes) is checked at every call:
-    where it has changed, there is a new trace.
+    The first two calls run eagerly, are captured and compared. From the third on the recorded
+    program runs: the same numbers, without recording. Every call checks the other values that the
+    function reads (closure, globals, attributes); if one has changed, there is a new trace.
 
     :param fn: Callable of arrays, numbers, and dicts, lists and tuples of them; it may read and
         update parameters, call ``backward()`` and an optimizer's ``step()``. Arrays count by shape
         and dtype, floats are fed, and ints, bools, strings and None count by value.
     :param max_traces: The number of traces to keep; the least recently used is dropped first.
-    :param verify_every: The calls of each trace that are real ones and compared with the recording:
-        every so many, the 4th, 8th, 16th, 32nd and so on, or none.
+    :param verify_every: The calls of each trace that run eagerly and are compared with the
+        recording: one in so many, the 4th, 8th, 16th and so on, or none.
     :param on_retrace: {"allow", "raise"}. Whether a retrace is an error.
-    :param xla: Whether TensorFlow compiles the step with XLA: True at once, whatever its
-        operations, though numbers may differ where they overflow or are not finite; False never;
-        "auto" if numbers agree and it measured faster. None takes ``TAPEGRAPH_XLA``, or else
-        "auto".
-    :param strategy: Whose workers train together: each process calls the step with its part of the
-        batch, all equally often. Optimizers use, and clipping limits, the mean of the workers'
-        gradients, and start from the first worker's numbers. What is returned is the worker's own.
-        Or a function that makes the strategy; one of a single replica changes nothing.
+    :param xla: Whether TensorFlow compiles the step with XLA: True always, though numbers may
+        differ where they overflow or are not finite; False never; "auto" if numbers agree and it
+        measured faster. None takes ``TAPEGRAPH_XLA``, or else "auto".
+    :param strategy: A `tf.distribute` strategy, or a function that makes it. Each process calls the
+        step equally often with its part of the batch. Optimizers use, and clipping limits, the mean
+        of the workers' gradients, and start from the first worker's numbers. Results are each
+        worker's own.
     :returns: Callable with ``scan()``, which makes many calls at once, ``explain()``, ``source()``,
         ``reset()`` and ``traces``. Tensors among the results are constants: differentiate inside.
     :raises ConcretizationError: In the first call: a number that depends on an argument or on state
         became a plain one.
-    :raises TraceMismatchError: In the second, or a later real call: it differs from the first.
-        Under ``on_retrace="raise"``, in a call that needs a new trace.
-    :raises TypeError, ValueError: Of an option; the strategy is of another kind, or has several
-        replicas in this process; in the first call: the workers' parameters or optimizers are not
-        alike.
-    :raises RuntimeError: A function made the strategy after TensorFlow's first operation; or the
-        step changes a parameter without an optimizer, which is not the same on all workers.
+    :raises TraceMismatchError: In a later eager call: it differs from the first. Under
+        ``on_retrace="raise"``: a call needs a new trace.
+    :raises TypeError, ValueError: An option is invalid, the strategy is of another kind or has
+        several replicas in this process, or the workers' parameters or optimizers differ.
+    :raises RuntimeError: A function made the strategy after TensorFlow's first operation, or the
+        step changes a parameter without an optimizer under a strategy.
     :raises ConnectionError: In a call under a strategy: a worker has ended.
     :raises tapegraph.lowering.Unavailable: There is a strategy, and no TensorFlow.
 

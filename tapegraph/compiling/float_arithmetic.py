@@ -1,7 +1,7 @@
-"""Python's arithmetic with float arguments of a step: one instruction for each number.
+"""Python's arithmetic with float arguments of a step: one instruction per number.
 
-A number has a place in a list, and an instruction names the places of its operands. So recording,
-comparing and running take linear time in the number of Python's operations.
+Instructions name the places of their operands, so that recording, comparing and running take linear
+time in the number of Python's operations.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _GIVEN, _CONSTANT = "argument", "constant"
 class FloatArithmetic:
     """The floats of a captured call, and the numbers that Python computes from them.
 
-    :ivar values: The numbers of this call, by place.
+    :ivar values: This call's numbers, by place.
     :ivar arguments: The arguments that each number depends on, as bits.
     """
 
@@ -55,18 +55,13 @@ class FloatArithmetic:
         self._places: dict[Instruction, int] = {}
 
     def argument(self, position: int, value: float) -> int:
-        """Return the place of an argument."""
         return self._enter((_GIVEN, position), value, 1 << position)
 
     def constant(self, value: Any) -> int:
-        """Return the place of a number that is the same in every run."""
         return self._enter((_CONSTANT, identity(value)), value, 0)
 
     def computed(self, name: str, one: int, other: int) -> int:
-        """Compute a number from those of two places, and return its own.
-
-        :raises NotReal: It is complex.
-        """
+        """Compute a number from those of two places, and return its place, or raise NotReal."""
         instruction = (name, one, other)
         place = self._places.get(instruction)
         if place is None:
@@ -105,8 +100,8 @@ class FloatArithmetic:
 class FloatProgram:
     """Computes numbers from the floats of a run, as the recorded call did.
 
-    :param made_by: The instruction of each number, in order: arguments and constants come first.
-    :param read: The recorded call's numbers of arguments and constants.
+    :param made_by: The instruction of each number; arguments and constants come first.
+    :param read: The recorded call's arguments and constants.
     :param results: The places to return, and the dtype of each.
     """
 
@@ -120,10 +115,7 @@ class FloatProgram:
         self._steps = [(_ARITHMETIC[name], a, b) for name, a, b in made_by[len(read) :]]
 
     def __call__(self, given: Sequence[Any]) -> list[Any]:
-        """Return an array for each result, from the arguments' arrays and floats.
-
-        :raises NotReal: A number is complex that was a float.
-        """
+        """Return an array for each result, or raise NotReal for a complex number."""
         values = self._read.copy()
         for place, position in self._given:
             values[place] = given[position]
@@ -136,7 +128,7 @@ class FloatProgram:
         return arrays
 
     def differs_from(self, other: FloatProgram) -> str | None:
-        """Return how the arithmetic of another recording differs, or None."""
+        """Return how another recording's arithmetic differs, or None."""
         for i in range(max(len(self.made_by), len(other.made_by))):
             if self.made_by[i : i + 1] != other.made_by[i : i + 1]:
                 return f"the number {self._text(i)}, and then {other._text(i)}"
@@ -146,7 +138,7 @@ class FloatProgram:
         return None
 
     def _text(self, place: int) -> str:
-        """Return the instruction of a number as text: the operation, and its operands."""
+        """Return a number's instruction as text: the operation and its operands."""
         if place >= len(self.made_by):
             return "none"
         name, *operands = self.made_by[place]

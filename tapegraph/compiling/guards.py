@@ -1,13 +1,10 @@
 """Guards: whether the values that a captured function read besides its arguments are unchanged.
 
-A program holds the values that the function read when it was captured: a flag, a number, a
-function, a list of parameters. `look` walks over all of them, from the function's closure,
-defaults, and the globals and attributes that its code names, through the user's own functions,
-objects and containers. Its code is all that has run in real calls, and, before any, all that the
-walk finds. The result is a `View`: a key, and a cheap check, by identity, that nothing has changed.
-
-A look does not see containers below two others, attributes whose name is computed, and most
-elements of large arrays and containers. Real calls find changes there.
+`look` walks over those values: from the function's closure, defaults, globals and attributes that
+its code names, through the user's functions, objects and containers. Its code is all that has run
+in real calls, and before any, all that the walk reaches. The result is a `View`: a key, and a cheap
+check by identity. A look does not see containers below two others, attributes with a computed name,
+and most elements of large arrays and containers; real calls find changes there.
 """
 
 from __future__ import annotations
@@ -94,9 +91,8 @@ class Same:
 class FedPlace(NamedTuple):
     """A place where a function finds a fed float: every call reads it anew.
 
-    :ivar name: The user's name of it.
-    :ivar read: Returns the present value.
-    :ivar put: Puts another object there: a call of C code.
+    ``name`` is the user's name of it, ``read`` returns its value, ``put`` stores another object
+    there.
     """
 
     name: str
@@ -107,15 +103,12 @@ class FedPlace(NamedTuple):
 class View(NamedTuple):
     """The values that a function reads at one time.
 
-    :ivar key: The user's name of each value (``self.training``, ``sizes[0]``), and the value: a
-        number or string with its type, `Same` for an object, the contents of an array. Views with
-        equal keys have equal values.
+    :ivar key: Each value's name (``self.training``) and value; views with equal keys are equal.
     :ivar known: The code that was known.
     :ivar fed: The floats whose numbers do not count.
-    :ivar checks: Functions that return some of the objects, and the objects expected.
-    :ivar arrays: The arrays, and their contents.
-    :ivar floats: The ids of floats compared by value: a function can see that one is the same
-        object.
+    :ivar checks: Functions that return objects, and the objects expected.
+    :ivar arrays: The arrays and their contents.
+    :ivar floats: Ids of floats compared by value: a function can tell that one is the same object.
     """
 
     key: tuple[tuple[str, Any], ...]
@@ -126,10 +119,7 @@ class View(NamedTuple):
     floats: frozenset[int] = frozenset()
 
     def holds(self) -> bool:
-        """Return whether the function reads the very same objects, and unchanged arrays.
-
-        An equal number that is another object fails: `look` then decides.
-        """
+        """Return whether the function reads the very same objects and unchanged arrays."""
         try:
             for now, before in self.checks:
                 if not all(map(is_, now(), before)):
@@ -158,7 +148,6 @@ class View(NamedTuple):
         return names
 
     def difference(self, later: View) -> str:
-        """Return the first difference of a later view."""
         before, now = dict(self.key), dict(later.key)
         for name in {**before, **now}:
             one, two = before.get(name, _NOTHING), now.get(name, _NOTHING)
@@ -201,7 +190,7 @@ def look(function: Any, known: Known = NOTHING_KNOWN, fed: frozenset[str] = froz
 
 
 class _Walk:
-    """One walk, by the names of the code that is known."""
+    """One walk, by the names in the known code."""
 
     def __init__(self, known: Known, fed: frozenset[str], package: str) -> None:
         self.seen: list[tuple[str, Any]] = []
@@ -221,11 +210,11 @@ class _Walk:
 
     @property
     def more(self) -> CodeNames:
-        """The names that count and stand in no code."""
+        """Return the names that count and stand in no code."""
         return CodeNames(reads=frozenset(self._strings), calls=frozenset(self._aliases))
 
     def checks(self) -> list[Check]:
-        """Return what `View.holds` goes by: of each kind of check one call of C code."""
+        """Return the checks of `View.holds`: one call of C code for each kind."""
         found: list[Check] = [
             (partial(map, read, owners, keys, repeat(_NOTHING)), values)
             for read, (owners, keys, values) in self._reads.items()
@@ -240,7 +229,6 @@ class _Walk:
         return found
 
     def value(self, value: Any, name: str, depth: int = 0) -> None:
-        """Look at the value of a name."""
         kind = type(value)
         if kind in _ATOMS:
             self._see(name, identity(value))
@@ -291,7 +279,7 @@ class _Walk:
         self.seen.append((name or "the function", what))
 
     def _is_new(self, owner: Any, depth: int = 0) -> bool:
-        """Return whether an owner has not been looked at, or from so far down that less counted."""
+        """Return whether an owner is new, or was reached only from further down."""
         if self._visited.get(id(owner), (None, _DEPTH))[1] <= depth:
             return False
         if len(self._visited) >= _MOST_OWNERS:
@@ -309,10 +297,7 @@ class _Walk:
         names: Iterable[str],
         put: Callable[[Any], Callable[[Any], Any]] | None = None,
     ) -> None:
-        """Check entries of an owner from now on, and look at them, by their names.
-
-        Where there is a ``put``, floats can be replaced, by their keys, and so be fed.
-        """
+        """Check an owner's entries from now on, and look at them; ``put`` makes floats feedable."""
         for key, name in zip(keys, names, strict=True):
             if put is not None and self._may_feed(name, read(owner, key, _NOTHING)):
                 self._feed(name, partial(read, owner, key, _NOTHING), put(key))
@@ -320,7 +305,6 @@ class _Walk:
                 self.value(value, name)
 
     def _check(self, read: Read, owner: Any, key: Any) -> Any:
-        """Check an entry of an owner, and return it."""
         columns = self._reads.setdefault(read, ([], [], []))
         value = read(owner, key, _NOTHING)
         for column, what in zip(columns, (owner, key, value), strict=True):
@@ -328,14 +312,13 @@ class _Walk:
         return value
 
     def _check_call(self, get: Callable[[Any], Any], owner: Any) -> Any:
-        """Check what a call gives of an owner, and return it."""
         owners, values = self._calls.setdefault(get, ([], []))
         owners.append(owner)
         values.append(get(owner))
         return values[-1]
 
     def _check_all(self, entries: Any, fed: Sequence[int] = ()) -> None:
-        """Check all that an owner holds, in its order, but for floats at some places."""
+        """Check all entries of an owner, in order, except floats at some places."""
         if fed or len(entries) > MOST_ENTRIES:
             entries = _Some(entries, fed)
         owners, values = self._held
@@ -376,7 +359,7 @@ class _Walk:
                 self.value(member, name, depth)
 
     def _elements(self, owner: Any, values: Any, keys: Any, name: str, depth: int) -> None:
-        """Check the elements of a container, and look at them."""
+        """Check a container's elements, and look at them."""
         kind, fed = type(owner), []
         for i, (key, value) in enumerate(zip(keys, _some(values), strict=True)):
             what = f"{name}[{key!r}]"
@@ -407,7 +390,7 @@ class _Walk:
                 self._attributes_of(value, name)
 
     def _attributes_of(self, value: Any, name: str) -> None:
-        """Look at an object's class, and the attributes that count: its own, or its class's."""
+        """Look at an object's class, and at its own or its class's attributes that count."""
         prefix = f"{name}." if name else ""
         kind, own, names = type(value), _own(value), self._known.attributes
         if top(kind.__module__) not in _LIBRARIES:
@@ -433,13 +416,13 @@ class _Walk:
                         self.value(found, prefix + n)
 
     def _counts(self, name: str, value: Any) -> bool:
-        """Return whether an attribute is data that counts: what is called at once is no number."""
+        """Return whether an attribute is data that counts: one that is only called is no number."""
         if name in self._known.reads:
             return True
         return name in self._known.attributes and type(value) not in _ATOMS
 
     def _class(self, kind: type) -> None:
-        """Look at the methods, and the data, that a class and those above it hold."""
+        """Look at the methods and data of a class and its bases."""
         if not self._is_new(kind):
             return
         self._check(getattr, kind, "__mro__")
@@ -503,7 +486,7 @@ class _Walk:
 
 
 class _Some:
-    """A container of many entries, or with floats that are fed, as a view checks it."""
+    """A container of many entries, or with fed floats, as a view checks it."""
 
     def __init__(self, entries: Any, fed: Sequence[int]) -> None:
         self._entries, self._count, self._fed = entries, len(entries), fed
@@ -537,14 +520,14 @@ def contents(held: Any) -> Any:
 
 
 def _some(values: Any) -> tuple[Any, ...]:
-    """Return the entries of a container: all of a small one's, some of a large one's."""
+    """Return a container's entries: all of a small one's, some of a large one's."""
     if len(values) <= MOST_ENTRIES:
         return tuple(values)
     return tuple(islice(values, None, None, -(-len(values) // MOST_ENTRIES)))
 
 
 def _content(cell: Any) -> Any:
-    """Return the content of a cell; `_NOTHING` if it is empty."""
+    """Return a cell's content; `_NOTHING` if it is empty."""
     try:
         return cell.cell_contents
     except ValueError:
@@ -552,7 +535,7 @@ def _content(cell: Any) -> Any:
 
 
 def _own(value: Any) -> dict[str, Any] | None:
-    """Return an object's own attributes, without running code of its class."""
+    """Return an object's own attributes without running code of its class."""
     read: Any = type(value).__getattribute__
     if isinstance(read, FunctionType):
         read = object.__getattribute__
@@ -564,7 +547,6 @@ def _own(value: Any) -> dict[str, Any] | None:
 
 
 def _defined_as(held: Any) -> str | None:
-    """Return the name in a method's definition."""
     held = getattr(held, "fget", None) or getattr(held, "__func__", None) or held
     return held.__code__.co_name if isinstance(held, FunctionType) else None
 

@@ -1,7 +1,4 @@
-"""The leaves of a captured call for its arguments, and where a run finds their values.
-
-A float stands as a `RunFloat`, which takes the dtype of the other operand.
-"""
+"""The leaves of a captured call for its arguments, and where a run finds their values."""
 
 from __future__ import annotations
 
@@ -29,7 +26,6 @@ class Argument:
     position: int
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
-        """Return it for one run."""
         return given[self.position]
 
 
@@ -40,7 +36,6 @@ class Reading:
     position: int
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
-        """Return it for one run."""
         return read[self.position]
 
 
@@ -51,7 +46,6 @@ class GradientBefore:
     leaf: Node
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
-        """Return it for one run."""
         return stored.read(self.leaf)
 
 
@@ -63,7 +57,6 @@ class Converted:
     dtype: Any
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
-        """Return it for one run."""
         return np.asarray(self.source(given, read), self.dtype)
 
 
@@ -71,8 +64,8 @@ class Inputs:
     """The leaves of a captured call that stand for its arguments.
 
     :param given: The arguments' arrays and floats.
-    :param may_be_read: The number of them, the last ones, that may become plain numbers: the floats
-        that the function sees in its closure or an attribute.
+    :param may_be_read: The number of trailing floats, those from a closure or an attribute, that
+        may become plain numbers.
     :ivar sources: The source of each leaf's value in a run.
     :ivar positions: The argument that a leaf stands for, by the leaf's id.
     :ivar numbers: The floats, and the numbers that Python computes from them.
@@ -104,17 +97,13 @@ class Inputs:
         return tensor
 
     def float(self, position: int) -> RunFloat:
-        """Return what stands for a float."""
         value = float(self._given[position])  # in an attribute, it may be another capture's
         return RunFloat(self, self.numbers.argument(position, value))
 
     # What the floats ask for
 
     def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
-        """Compute with numbers as Python does; None where one of them is no number from here.
-
-        :raises NotReal: The result is complex.
-        """
+        """Compute with numbers as Python does, or raise NotReal; None if one is not from here."""
         places = []
         for x in operands:
             if type(x) is RunFloat and x.source is self:
@@ -126,7 +115,6 @@ class Inputs:
         return self.numbers.computed(name, places[0], places[-1])
 
     def number(self, place: int) -> Any:
-        """Return a number of this call."""
         return self.numbers.values[place]
 
     def may_be_read(self, place: int) -> bool:
@@ -142,7 +130,7 @@ class Inputs:
         return f"a float argument ({self.number(place)!r}), whose number every call gives anew"
 
     def was_read(self, position: int) -> bool:
-        """Return whether the function has read an argument, or what it computed from that."""
+        """Return whether the function has read an argument, or a number computed from it."""
         return bool(self._was_read >> position & 1)
 
     def leaf(self, place: int, dtype: Any) -> Any:
@@ -159,12 +147,10 @@ class Inputs:
         return self._floats[key]
 
     def float_program(self, leaves: Container[int], readings: int) -> FloatProgram | None:
-        """Return what computes the numbers of leaves in a run, and enter where they read them.
+        """Return the program of leaves' numbers in a run, and enter where they read them, or None.
 
-        None where there are none. Numbers that the program does not use, nobody computes.
-
-        :param leaves: The ids of the leaves that the program has.
-        :param readings: How many others every run reads anew, before these.
+        :param leaves: The ids of the program's leaves.
+        :param readings: The number of other values that every run reads before these.
         """
         kept = [(key, leaf) for key, leaf in self._floats.items() if id(leaf) in leaves]
         for i, (_, leaf) in enumerate(kept):

@@ -1,9 +1,8 @@
 """A step that averages over processes, cut into programs at its all-reduces.
 
-A run computes the gradients, exchanges them, and continues with the average; the last program
-writes all state. Each program has its own choice of engine, and the native engine runs it again if
-that one fails or meets a NaN: nothing has been sent by then, so that the ranks exchange their
-numbers once.
+A run computes the gradients, exchanges them and continues with the average; the last program writes
+all state. Each program chooses its own engine, and the native engine repeats a failed one without
+another exchange.
 """
 
 from __future__ import annotations
@@ -32,12 +31,11 @@ class Computed:
     slot: int
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
-        """Return it for one run."""
         return read[-1][self.slot]
 
 
 class _Part(Trace):
-    """One program of a recorded step, with the values, the state and the sources of the whole."""
+    """One program of a recorded step, with the values, state and sources of the whole."""
 
     def __init__(self, whole: Trace, program: Program) -> None:
         vars(self).update(vars(whole))
@@ -77,7 +75,7 @@ class _Last(_Part):
         self.earlier = [Programs(part, f"the gradients of {name}", xla) for part in self._parts]
 
     def read(self, given: list[Any]) -> list[Any]:
-        """Return the values that the run reads anew, and at the end those of its earlier parts."""
+        """Return the values that the run reads anew, and then those of its earlier parts."""
         whole, computed = self._whole, dict[int, Any]()
         read = [*super().read(given), computed]
         for cut, part, programs in zip(_cuts(whole), self._parts, self.earlier, strict=True):
@@ -115,7 +113,7 @@ def _cuts(program: Program) -> list[int]:
 
 
 def _differentiated(program: Program, slots: set[int]) -> set[int]:
-    """Return what gradients flow through that are computed at these slots."""
+    """Return the values computed at these slots that gradients flow through."""
     found: set[int] = set()
     for key in {program.backward_of(slot) for slot in slots if program.ops[slot] in DERIVATIVES}:
         targets = {program.inputs[slot][1] for slot in program.gradients_of(key)}

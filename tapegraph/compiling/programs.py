@@ -1,8 +1,4 @@
-"""A recorded step as engines run it: which one does, what follows where it cannot, and the commit.
-
-The native plan is made at once, for it is what the others fall back to. Another engine's program is
-made when that engine is first chosen for the step.
-"""
+"""A recorded step as engines run it: the choice, the fallback to the native plan, the commit."""
 
 from __future__ import annotations
 
@@ -74,12 +70,12 @@ class Programs:
 
     @property
     def parts(self) -> list[Programs]:
-        """The programs of the step in the order in which they run, this one last."""
+        """The programs of the step in order, this one last."""
         return [*self._trace.earlier, self]
 
     @property
     def ran(self) -> str:
-        """Which engine ran last, in which variant, and why the native one; ``""`` before."""
+        """The engine that ran last, its variant, and why the native one; ``""`` before."""
         if self._ran is None:
             return ""
         way, failure, choice = self._ran
@@ -100,7 +96,7 @@ class Programs:
         return text
 
     def description(self) -> str:
-        """Return what its buffers take, what making it took, and what ran it."""
+        """Return the size of its buffers, the time of making it, and the engine that ran it."""
         levels = self._trace.levels
         nbytes = self.native.nbytes + sum(part.nbytes for part in levels)
         line = f"{nbytes / 1e6:.3g} MB of native buffers, "
@@ -110,7 +106,7 @@ class Programs:
         return line + f"made in {self.seconds:.3g} s, ran in {self.ran or 'none yet'}"
 
     def advice(self) -> str:
-        """Return why it runs where it does, what other engines cost, and what to change."""
+        """Return why it runs where it does, the cost of other engines, and what to change."""
         if self._trace.numbers is not None:
             refused = dict.fromkeys(registry.rivals(), _OF_VALUES.reason)
         else:
@@ -144,7 +140,7 @@ class Programs:
             watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
 
     def _announced(self, name: str) -> AbstractContextManager[None]:
-        """Announce that it is compiled, where that takes long."""
+        """Announce the compilation if it takes long."""
         try:
             engine = registry.engine(name)
         except Exception as error:
@@ -183,10 +179,7 @@ class Programs:
     def _noted(
         self, decision: Decision, start: float, made: float, compiled: float, runs: int = 1
     ) -> None:
-        """Remember a run that ends now, or so many at once.
-
-        :param made, compiled: Seconds spent on making the program, and on compiling in the run.
-        """
+        """Remember one or several runs that end now, and the seconds of making and compiling."""
         way, failure, choice = self._ran = decision
         took: float = CLOCK.now() - start - compiled
         spent = made + compiled
@@ -205,14 +198,12 @@ class Programs:
     def run_many(
         self, block: CallBlock, runs: int, ahead: int, undo: Undo, results: Results
     ) -> int:
-        """Run the step so many times; return how many runs stand.
+        """Run the step several times; return how many runs are valid.
 
-        Where that is fewer, the next one is to be called by itself: it fails, or only the native
-        engine knows its numbers.
+        The next one must run by itself: it fails, or only the native engine knows its numbers.
 
-        :param block: The arguments.
-        :param ahead: How many runs are still to come, these included, be they ready or not.
-        :param results: Takes what the function returns.
+        :param ahead: The number of runs still to come, including these.
+        :param results: Takes the function's results.
         """
         done = 0
         while done < runs:
@@ -232,7 +223,7 @@ class Programs:
         return done
 
     def _run_next(self, decision: Decision, given: list[Any], undo: Undo, results: Results) -> int:
-        """Run the step once; return whether it stands, as a number."""
+        """Run the step once; return 1 if it stands, else 0."""
         if self._trace.draws:
             come_back(undo)
         try:
@@ -253,7 +244,7 @@ class Programs:
         undo: Undo,
         results: Results,
     ) -> int:
-        """Run the loop of an engine; return how many runs stand."""
+        """Run an engine's loop; return how many runs stand."""
         trace, (way, _, choice) = self._trace, decision
         preparing, began = 0.0, CLOCK.now()
         runner = self._runners.get(way.engine)
@@ -302,7 +293,7 @@ class Programs:
         return runs
 
     def _most_in_memory(self) -> int:
-        """Return how many runs may be made at once, so that what they hold is not too much."""
+        """Return how many runs may be made at once within memory."""
         program = self._trace.recording.program
         size = sum(
             math.prod(program.shapes[slot]) * program.dtypes[slot].itemsize
@@ -326,7 +317,7 @@ class Programs:
         return choice if isinstance(choice, Decision) else choice.choose()
 
     def _ways(self, backend: str) -> Choice | Decision:
-        """Return the choice among the ways to run it, or what runs it where there is but one."""
+        """Return the choice among the ways to run it, or the only one."""
         if backend in self._failed:
             return Decision(NATIVELY, self._failed[backend])
         names = self._rivals() if backend == registry.AUTO else [backend]
@@ -349,7 +340,7 @@ class Programs:
         return [name for name in registry.rivals() if self._may_run(name)]
 
     def _may_run(self, name: str) -> bool:
-        """Return whether an engine may be tried, and remember why where it may not."""
+        """Return whether an engine may be tried; remember why not."""
         try:
             registry.engine(name).check_whole(self._trace.recording.program)
         except Exception as error:
@@ -359,7 +350,7 @@ class Programs:
         return name not in self._failed
 
     def _make(self, name: str) -> tuple[Runner | None, float]:
-        """Return what runs an engine's program, if it has one, and what making that took."""
+        """Return an engine's runner, if it has one, and what making it took."""
         start = CLOCK.now()
         try:
             engine = registry.engine(name)
@@ -380,7 +371,7 @@ class Programs:
         return runner, took
 
     def _account(self, decision: Decision, error: Exception) -> Failure:
-        """Return why an engine did not run what the native one did."""
+        """Return why an engine did not run a program that the native one did."""
         way, _, choice = decision
         if isinstance(error, EngineDeclined):  # not with these numbers
             failure = Failure(str(error), transient=True)
@@ -395,7 +386,7 @@ class Programs:
         return failure
 
     def _drop(self, name: str, failure: Failure) -> None:
-        """Run this step natively from now on, where that engine is chosen."""
+        """Run this step natively from now on where that engine is chosen."""
         self._failed[name] = failure
         self._runners.pop(name, None)
         self._choices.clear()

@@ -1,7 +1,6 @@
-"""What code of the user's a step runs, and the names in it: they say what of its state counts.
+"""The user's code that a step runs, and the names in it: they say what of its state counts.
 
-A real call notes the code that runs, whoever calls it and by whatever syntax: an operator, a
-constructor, a descriptor, a library that calls back.
+A real call notes the code that runs by any syntax: operators, constructors, descriptors, callbacks.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ Globals = dict[str, Any]
 class CodeNames(NamedTuple):
     """The names in some code.
 
-    :ivar globals: Names of globals, and of built-in functions.
-    :ivar reads: Names of attributes whose value is used.
-    :ivar calls: Names of attributes that are called at once, such as methods.
-    :ivar strings: Strings that may be the name of an attribute.
-    :ivar modules: What it imports: the number of dots, and the name after them.
+    :ivar globals: Globals and built-in functions.
+    :ivar reads: Attributes whose value is used.
+    :ivar calls: Attributes that are called at once, such as methods.
+    :ivar strings: Strings that may name an attribute.
+    :ivar modules: Imports: the number of dots, and the name after them.
     """
 
     globals: frozenset[str] = frozenset()
@@ -52,8 +51,6 @@ class CodeNames(NamedTuple):
 @lru_cache(maxsize=4096)
 def names_of(code: CodeType) -> CodeNames:
     """Return the names in a function's code, and in that of the functions it defines.
-
-    :param code: That of a function.
 
     >>> def f(model, x):
     ...     return model.scale * x.sum() + offset
@@ -91,10 +88,10 @@ def _in_constants(constants: Iterable[Any]) -> CodeNames:
 
 
 class Known:
-    """What is known of the code that a step runs.
+    """The known code of a step.
 
     :ivar names: The names in the code that has run, or that a look has found.
-    :ivar ran: What the functions that have run are called in their definitions.
+    :ivar ran: The names in the definitions of the functions that have run.
     :ivar roots: The globals of modules that have run, and the names in the code that did.
     """
 
@@ -114,23 +111,21 @@ class Known:
 
     @cached_property
     def reads(self) -> frozenset[str]:
-        """The names of attributes whose value is used."""
         return self.names.reads | (self.names.strings if self.by_strings else frozenset())
 
     @cached_property
     def attributes(self) -> frozenset[str]:
-        """The names of all attributes that count."""
         return self.reads | self.names.calls | self.ran
 
     def with_found(self, codes: Iterable[CodeType], more: CodeNames) -> Known:
-        """Return what is known once a look has found some code; itself if that was known."""
+        """Return the known code after a look found some; itself if that was known."""
         names = self.names | more
         for code in codes:
             names |= names_of(code)
         return self if names == self.names else Known(names, self.ran, self.roots)
 
     def with_ran(self, noted: Iterable[tuple[CodeType, Globals]], package: str) -> Known:
-        """Return what is known once a call has run some code; itself if that was known."""
+        """Return the known code after a call ran some; itself if that was known."""
         names, ran = self.names, self.ran
         roots = {id(space): (space, names) for space, names in self.roots}
         for code, space in noted:
@@ -157,7 +152,6 @@ def is_users(file: str, module: str | None, package: str) -> bool:
 
 
 def top(module: str | None) -> str:
-    """Return the first part of a module's name."""
     return (module or "").partition(".")[0]
 
 
@@ -173,13 +167,11 @@ def imported(level: int, name: str, space: Globals) -> list[str]:
 
 
 class Witness:
-    """Calls a function, and notes what code runs meanwhile in this thread, but for this library's.
+    """Calls a function, and notes the code that runs in this thread, except this library's.
 
-    From Python 3.12 on by `sys.monitoring`. Before, and where all its places are taken, by a trace
-    function; beside a debugger's or a coverage's by a profile function, which calls the one that is
-    there. Where neither is free nothing is noted.
-
-    :ivar noted: The code, each with its globals.
+    It uses `sys.monitoring` from Python 3.12 on; before, and if all its places are taken, a trace
+    function; beside a debugger or coverage tool a profile function that calls the one there. If
+    neither is free it notes nothing.
     """
 
     def __init__(self, function: Callable[..., Any], undo: Undo) -> None:
@@ -189,11 +181,9 @@ class Witness:
 
     @property
     def noted(self) -> Iterable[tuple[CodeType, Globals]]:
-        """The code that has run, each with its globals."""
         return self._noted.values()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function."""
         self._undo.appendleft(self._stop)  # an interrupt may come before the other
         self._start()
         try:
@@ -202,7 +192,7 @@ class Witness:
             self._stop()
 
     def note(self, frame: FrameType, event: str = "call", arg: Any = None) -> None:
-        """Note the code of a frame that begins or goes on: a trace function, of no single lines."""
+        """Note the code of a frame that begins or goes on: a trace function without lines."""
         code = frame.f_code
         if ORIGINS[code.co_filename] != BETWEEN:
             space = frame.f_globals
@@ -241,7 +231,7 @@ _tool: int | None = None
 
 
 def _monitored() -> bool:
-    """Return whether this library has a place among the tools that monitor."""
+    """Return whether this library has a place among the monitoring tools."""
     global _tool
     if _tool is None and _MONITORING is not None:
         _tool = next((i for i in _TOOLS if _MONITORING.get_tool(i) is None), None)
@@ -253,7 +243,7 @@ def _monitored() -> bool:
 
 
 def _settle() -> None:
-    """Listen while somebody notes."""
+    """Listen while a witness notes."""
     events = _MONITORING.events
     _MONITORING.set_events(_tool, (events.PY_START | events.PY_RESUME) if _witnesses else 0)
 

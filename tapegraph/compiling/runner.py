@@ -1,7 +1,4 @@
-"""A run of one engine's program: what it is fed, and what it leaves in the place of state.
-
-Where each value comes from, and which tensors change, is found once.
-"""
+"""A run of one engine's program: its inputs, and its effect on state."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from tapegraph.recording.remote import RemoteArray, new_numbers_away
 
 
 class Runner:
-    """Runs a program in the place of the function that was traced."""
+    """Runs a program in place of the function that was traced."""
 
     def __init__(self, trace: Trace, program: WholeProgram) -> None:
         self.program: Any = program
@@ -33,10 +30,7 @@ class Runner:
         self._updated = [trace.state[u.leaf] for u in trace.recording.program.updates]
 
     def run(self, given: list[Any], read: list[Any], variant: str, then: list[Change]) -> Any:
-        """Run it, write state and make the changes of ``then`` in one; return the results.
-
-        :param given, read: The arguments' arrays and floats, and what every run reads anew.
-        """
+        """Run it, write state and make the changes of ``then`` in one; return the results."""
         if self.program.keeps_state:
             left = partial(self._left, then)
             outputs = self.program.run(self._values(given, read), left, variant)
@@ -48,13 +42,13 @@ class Runner:
     def run_many(
         self, block: CallBlock, runs: int, many: Many, variant: str, then: list[Change]
     ) -> Any:
-        """Run it so many times, with what `run` writes after the last; return results in rows."""
+        """Run it several times, with `run`'s writes after the last; return results in rows."""
         values, left = self._rows(block, runs), partial(self._left, then)
         outputs = self.program.run_many(values, runs, many, left, variant)
         return self._trace.result([out()[:runs] for out in outputs[: self._trace.count]])
 
     def computed(self, given: list[Any], read: list[Any]) -> tuple[Any, list[Change]]:
-        """Return what the function returns, and what writes the state that changed."""
+        """Return the function's results, and a function that writes the state that changed."""
         trace = self._trace
         values = self._values(given, read)
         outputs, updates = self.program.run(values)
@@ -100,7 +94,7 @@ class Runner:
         return values
 
     def _owned(self, arrays: list[Any], values: list[Any]) -> list[Any]:
-        """Return arrays that nobody else holds: not who gave the values, nor one for two."""
+        """Return arrays that nobody else holds: not their givers, and none twice."""
         seen, owned = set(map(id, values)), []
         for array in arrays:
             if isinstance(array, RowSparse):

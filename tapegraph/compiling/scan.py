@@ -1,4 +1,4 @@
-"""Many calls in one: what each is given, a row of the arguments, and the results stacked."""
+"""Many calls in one: a row of the arguments for each, and the results stacked."""
 
 from __future__ import annotations
 
@@ -37,15 +37,13 @@ class Each(Rows):
         return len(self._values)
 
     def row(self, place: int) -> Any:
-        """Return the number of a call."""
         return self._values[place]
 
     def block(self, start: int, stop: int) -> Array:
-        """Return the numbers of some calls."""
         return np.array(self._values[start:stop])
 
     def alike(self, start: int) -> int:
-        """Return how many there are from one on that count the same: floats are fed."""
+        """Return how many from one on count the same: floats are fed."""
         if type(self._values[start]) is float:
             return len(self) - start
         stop = start
@@ -60,11 +58,11 @@ class _TensorRows(ArrayRows):
 
 
 def each(values: ArrayLike) -> Each:
-    """Give each call of ``step.scan`` a Python number of its own.
+    """Give each call of ``step.scan`` its own Python number.
 
-    :param values: Of shape (n,). The numbers. Floats are fed; every other int or bool is a trace of
-        its own, as in calls.
-    :returns: Each. What stands for the argument.
+    :param values: Numbers of shape (n,). Floats are fed; each other int or bool is a trace, as in
+        calls.
+    :returns: `Each`, which stands for the argument.
     :raises TypeError, ValueError: It is no sequence of numbers.
 
     >>> step = tg.compile(lambda x, k: x * k)
@@ -78,12 +76,10 @@ def each(values: ArrayLike) -> Each:
 
 
 class Calls:
-    """The arguments of so many calls.
+    """The arguments of many calls, or a TypeError or ValueError if their number is unclear.
 
-    :param recorded: Rows of tensors are taken by an operation.
-    :ivar rows: The arrays of which each call is given a row, by the path of the argument.
-    :raises TypeError, ValueError: Arrays have other lengths, or there is nothing to tell how many
-        calls there are.
+    :param recorded: An operation takes the rows of tensors.
+    :ivar rows: The arrays of which each call takes a row, by the path of the argument.
     """
 
     def __init__(
@@ -108,23 +104,17 @@ class Calls:
         return self._count
 
     def arguments(self, call: int) -> tuple[list[Any], dict[str, Any]]:
-        """Return what the function is given in one call."""
         values = (x.row(call) if isinstance(x, Rows) else x for x in self._leaves.values())
         args, kwargs = pytree.replaced(self._form, values)
         return args, kwargs
 
     def block(self, start: int) -> CallBlock:
-        """Return the calls from one on that are alike."""
         alike = [rows.alike(start) for rows in self.rows.values()]
         return CallBlock(self, start, min(alike, default=self._count - start))
 
 
 class CallBlock:
-    """Calls with arguments of one structure.
-
-    :param count: How many.
-    :ivar structure, given: As a single call takes them (`tapegraph.compiling.arguments`).
-    """
+    """Calls with arguments of one structure, in the form of `tapegraph.compiling.arguments`."""
 
     def __init__(self, calls: Calls, start: int, count: int) -> None:
         self._start = start
@@ -137,27 +127,25 @@ class CallBlock:
         self._rows = [calls.rows.get(path) for path, _ in found]
 
     def and_fed(self, numbers: Sequence[Any]) -> None:
-        """Add numbers that are given besides, in every call."""
         self.given = [*self.given, *numbers]
         self._rows += [None] * len(numbers)
 
     def part(self, start: int) -> CallBlock:
-        """Return the calls from one on."""
         rest = copy.copy(self)
         rest._start += start
         rest.count -= start
         return rest
 
     def row(self, run: int) -> list[Any]:
-        """Return the arguments' arrays and floats of one call."""
+        """Return the arrays and floats of one call."""
         place = self._start + run
         pairs = zip(self._rows, self.given, strict=True)
         return [x if rows is None else _given(rows, place, x) for rows, x in pairs]
 
     def column(self, source: Any, read: Sequence[list[Any]], runs: int) -> Array:
-        """Return what a source gives in each of so many calls, a row for each.
+        """Return a source's value in each of several calls, a row for each.
 
-        :param read: What each reading gives, a list of the calls.
+        :param read: By reading, its values in the calls.
         """
         if isinstance(source, Converted):
             return self.column(source.source, read, runs).astype(source.dtype)
@@ -206,7 +194,7 @@ def _check_rows(path: str, array: Array) -> None:
 
 
 def _no_rows(leaves: dict[str, Any]) -> Exception:
-    """Return the error of arguments that do not tell how many calls there are."""
+    """Return the error for arguments that do not say how many calls there are."""
     expected = "arrays with a row for each call"
     for path, value in leaves.items():
         if hasattr(value, "__iter__") and not isinstance(value, (Node, str, bytes)):
@@ -232,13 +220,12 @@ TENSORS = (Node, Dual, Batched)
 
 
 class Results:
-    """What a function returned in many calls: tensors, arrays and numbers, calls as first axis.
+    """The results of many calls: tensors, arrays and numbers, with calls as the first axis.
 
-    A `Value` of each call is in a list; anything else, such as None, has to be the same in all.
+    A list holds the `Value` of each call; anything else, such as None, must be the same in all.
 
-    :param calls: How many there will be.
     :param recorded: Stack tensors by an operation, through which gradients flow.
-    :ivar count: How many have been taken.
+    :ivar count: The number of calls so far.
     """
 
     def __init__(self, calls: int, *, recorded: bool = False) -> None:
@@ -251,7 +238,7 @@ class Results:
         self._tensors: list[bool] = []
 
     def add(self, result: Any, calls: int | None = None) -> None:
-        """Take the result of the next call, or of so many, in whose tensors each has a row."""
+        """Take the result of the next call, or of several, with a row for each."""
         found = list(pytree.leaves(result, "the result"))
         paths = [path for path, _ in found]
         if not self.count:
@@ -266,12 +253,11 @@ class Results:
         self.count += calls or 1
 
     def stacked(self) -> Any:
-        """Return the results of all calls."""
         found = zip(self._columns, self._tensors, strict=True)
         return pytree.replaced(self._form, (_finished(*column) for column in found))
 
     def _column(self, leaf: Any, rows: bool) -> Any:
-        """Return what is to hold the values of a leaf."""
+        """Return a buffer for the values of a leaf."""
         if isinstance(leaf, Node) and not self._recorded:
             shape = leaf._array.shape[1:] if rows else leaf._array.shape
             return np.empty((self._calls, *shape), leaf._array.dtype)

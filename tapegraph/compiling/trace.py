@@ -60,20 +60,18 @@ class Trace:
     """A recorded call.
 
     :ivar recording: The program, whose outputs are the results and then the gradients of state.
-    :ivar results: The structure of what the function returns.
-    :ivar gradients: The state whose gradient is touched, and what it is left with: `COMPUTED`, or
-        what `Capture.gradients` has for none and for zero.
+    :ivar results: The structure of the function's result.
+    :ivar gradients: The state whose gradient changes, each with `COMPUTED`, or with the entry of
+        `Capture.gradients` for none and for zero.
     :ivar draws: Whether runs draw random numbers.
     :ivar averages: Whether they average over processes.
-    :ivar earlier: What runs before the program of this one, where that is the last part of a step.
-    :ivar sources: What gives the value of each leaf that changes from run to run, by slot: it takes
-        the arguments' arrays and floats, and what `read` gives.
-    :ivar arguments: Which of the arguments' arrays and floats a leaf stands for, by slot.
-    :ivar constants: The arrays that are the same in every run, by slot.
-    :ivar numbers: What is read and written of Values, if there are any.
-    :ivar changed: Where another float came to stand during the call in place of one that is fed.
-    :ivar read_floats: The names of fed floats that were read as plain numbers, so that they cannot
-        be fed.
+    :ivar earlier: The programs that run first, if this one is the last part of a step.
+    :ivar sources: By slot, a function of arguments and `read` that gives a changing leaf's value.
+    :ivar arguments: By slot, the argument that a leaf stands for.
+    :ivar constants: By slot, the arrays that are the same in every run.
+    :ivar numbers: The Values that the call reads and writes, if any.
+    :ivar changed: Places of fed floats where another float came to stand during the call.
+    :ivar read_floats: Names of fed floats that were read as plain numbers and cannot be fed.
     """
 
     earlier: Sequence[Any] = ()
@@ -117,7 +115,7 @@ class Trace:
         self._given = [ref(leaf) for leaf in capture.inputs]
 
     def _take_results(self, capture: Capture, out: Any) -> list[Any]:
-        """Take apart what the function returned; return its tensors."""
+        """Take the function's result apart; return its tensors."""
         tensors: list[Any] = []
         numbers: list[int] = []
         found: list[tuple[str, Any]] = []
@@ -134,7 +132,7 @@ class Trace:
         return tensors
 
     def _take_gradients(self, capture: Capture) -> list[Any]:
-        """Find the gradients that the call has touched; return those of state that it computed."""
+        """Find the gradients that the call changed; return those of state that it computed."""
         pairs = capture.gradients.values()
         touched = [(p, grad) for p, grad in pairs if capture.is_state(p)]
         self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
@@ -143,7 +141,7 @@ class Trace:
         return [grad for _, grad in touched if isinstance(grad, Node)]
 
     def _find_leaves(self, capture: Capture, inputs: Inputs) -> None:
-        """Find what gives each leaf of the program its value in a run."""
+        """Find where each leaf of the program gets its value in a run."""
         program = self.recording.program
         found = {id(self.recording.nodes[slot]) for slot in program.fed}
         for copy, given_by in reversed(capture.copies):
@@ -201,7 +199,7 @@ class Trace:
 
     @property
     def repeats(self) -> bool:
-        """Whether a run leaves what the next run of the program is to find."""
+        """Whether a run leaves behind what the program's next run expects."""
         left = {id(node): grad for node, grad in self.gradients}
         found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
         if self._schedules_read_state or self.averages:  # each run is to ask after the one before
@@ -212,10 +210,7 @@ class Trace:
 
     @cached_property
     def carried(self) -> dict[int, int | None] | None:
-        """What the next run reads as the gradient of state: an output, or what there was before.
-
-        By slot; None where it reads another one.
-        """
+        """By slot, the gradient that the next run reads: an output, or the one before."""
         left = {id(node): grad for node, grad in self.gradients}
         computed = [id(node) for node, grad in self.gradients if grad is COMPUTED]
         found: dict[int, int | None] = {}
@@ -229,26 +224,20 @@ class Trace:
 
     @property
     def levels(self) -> list[Levels]:
-        """What computes the numbers of Values."""
+        """The program of the Values' numbers."""
         program = self.recording.program
         entries = zip(program.ops, program.attrs, strict=True)
         return [attrs["numbers"].levels for op, attrs in entries if op is NUMBERS]
 
     def read(self, given: list[Any]) -> list[Any]:
-        """Return what every run reads anew: learning rates, random numbers, computed floats.
-
-        :param given: The arguments' arrays and floats.
-        """
+        """Return what every run reads anew: learning rates, random numbers, computed floats."""
         read = [read() for _, read in self._readings]
         if self._floats is not None:
             read += self._floats(given)
         return read
 
     def read_ahead(self, runs: int, given: Callable[[int], list[Any]]) -> list[list[Any]]:
-        """Return what so many runs would read: of each reading a list.
-
-        :param given: Gives the arguments' arrays and floats of a run.
-        """
+        """Return the next runs' readings, a list for each; ``given`` returns a run's arguments."""
         columns: list[list[Any]] = [[] for _ in self._readings]
         drawn = []
         for column, (_, read) in zip(columns, self._readings, strict=True):
@@ -265,10 +254,9 @@ class Trace:
         return columns
 
     def gradients_stored(self, arrays: list[Any]) -> list[Change]:
-        """Give state the gradients that a run left it, from those it computed.
+        """Give state its gradients after a run, and write the numbers of Values that follow.
 
-        Each is an array, or a function that gives one when the gradient is read. After them come
-        the numbers of Values, if any are written.
+        Each gradient is an array, or a function that gives one when the gradient is read.
         """
         given = iter(arrays)
         changes: list[Change] = []
@@ -292,7 +280,6 @@ class Trace:
         return changes
 
     def result(self, arrays: list[Array]) -> Any:
-        """Return what the function returns, from the arrays of its results."""
         left, plain = iter(arrays[: self.count]), iter(self._plain)
         numbers = iter(arrays[self.count - 1].tolist() if self._gives_numbers else ())
 
@@ -309,7 +296,7 @@ class Trace:
         return rebuilt(self.results, leaf)
 
     def first(self) -> Any:
-        """Let what the recorded call did stand, and return what it returned."""
+        """Keep the recorded call's effects, and return its result."""
         changes = self.gradients_stored([np.array(a) for a in self._kept])
         for leaf, grad in self._inside:
             own = np.array(grad._array) if isinstance(grad, Node) else None
@@ -334,23 +321,20 @@ class Trace:
         return [self.results, touched, changed, *map(_bits, (*self._plain, *arrays))]
 
     def follows(self, other: Trace) -> None:
-        """Let what another recording left behind, made just before, count as this one's."""
+        """Take the effects of the recording made just before as this one's."""
         self._start = other._start
         self._given += other._given
 
     def put_back(self) -> None:
-        """Let stand what other threads have put where floats are fed, after the call was undone.
-
-        The function puts its own there in each call.
-        """
+        """Put back other threads' objects in place of fed floats, after the call was undone."""
         for place, before, now in self.changed:
             if place.read() is before:
                 place.put(now)
 
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
-        """Return what somebody still holds of the tensors that the call made, or one before it.
+        """Return the tensors of this call, or one before, that somebody still holds.
 
-        What this one read from outside is state of the program, kept there to be used again.
+        A tensor that this call read from outside is state of the program, kept for further use.
         """
         state = set(map(id, self.state.values()))
         stale = [held for held in before if id(held()) not in state]
@@ -402,7 +386,7 @@ class Trace:
 
 
 def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
-    """Return what an entry shares with the same one of another recording."""
+    """Return the parts of an entry that it shares with its counterpart in another recording."""
     attrs = [(name, identity(value)) for name, value in program.attrs[slot].items()]
     columns = (program.ops, program.inputs, program.shapes, program.dtypes, program.needs)
     return (*(column[slot] for column in columns), attrs)
@@ -428,10 +412,9 @@ def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: Any) 
 def _in_place(
     places: Sequence[FedPlace], floats: Sequence[RunFloat], undo: Undo
 ) -> Iterator[list[tuple[FedPlace, Any, Any]]]:
-    """Let the function find numbers of the program where it sees floats that are fed.
+    """Put numbers of the program in place of fed floats.
 
-    At the end the list has each place where another object came to stand: what was there before,
-    and what came.
+    At the end the list holds each place where another object came to stand, with the one before.
     """
     changed: list[tuple[FedPlace, Any, Any]] = []
     with _PUTTING():

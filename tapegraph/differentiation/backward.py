@@ -1,7 +1,4 @@
-"""`backward`: from a result to the ``.grad`` of its leaves, by the chosen engine.
-
-Inside a capture it records one entry per gradient, which engines differentiate.
-"""
+"""`backward`: from a result to the ``.grad`` of its leaves, by the chosen engine."""
 
 from __future__ import annotations
 
@@ -25,12 +22,12 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     :raises RuntimeError: ``y`` does not require a gradient, its entries were cleared, or a leaf was
         changed after it was recorded.
     :raises ValueError: The seed's shape differs from ``y``'s.
-    :raises TypeError: ``y`` is no tensor, the seed is not numeric, or ``y`` is complex and there is
-        none.
+    :raises TypeError: ``y`` is no tensor, the seed is not numeric, or a complex ``y`` has none.
 
-    Nothing is written unless everything was computed. Calling it twice adds twice.
+    Nothing is written unless everything was computed. Each call adds to ``.grad``.
 
-    The gradient of a real ``L`` by a complex ``z = x + iy`` is ``dL/dx + i dL/dy``, the direction
+    The gradient of a real ``L`` with respect to a complex ``z = x + iy`` is ``dL/dx + i dL/dy``,
+    the direction
     in which ``L`` rises fastest, as in PyTorch and TensorFlow: ``z - lr * z.grad`` descends.
 
     >>> x = tg.param([1.0, 2.0])

@@ -31,7 +31,7 @@ def gradients(
     :param y: The output to differentiate, of any shape.
     :param xs: The tensors to differentiate with respect to: parameters or intermediate results.
     :param seed: Array_like of y's shape. The cotangent of ``y``; ones if not given.
-    :param create_graph: Record the computation of the gradients, so that they can be differentiated
+    :param create_graph: Record the gradients' computation, so that they can be differentiated
         again.
     :param allow_unused: Return None for tensors that ``y`` does not depend on, instead of raising.
     :returns: Tuple of Tensor. One per ``x``, of its shape and dtype.
@@ -39,8 +39,7 @@ def gradients(
         leaf was changed after it was recorded.
     :raises ValueError: The seed's shape differs from ``y``'s.
     :raises TypeError: ``y`` or one of ``xs`` is no tensor, or the seed is not numeric.
-    :raises NotImplementedError: Under ``create_graph``: an operation has no gradient that can be
-        recorded.
+    :raises NotImplementedError: With ``create_graph``: an operation has no recorded gradient.
 
     >>> x = tg.param([1.0, 2.0])
     >>> (slope,) = tg.gradients(tg.sum(x**3), [x], create_graph=True)
@@ -73,9 +72,8 @@ def gradients(
 class Region:
     """The graph between some tensors and results computed from them.
 
-    ``since`` is the time of the targets, on the clock of entries: if given, older nodes are leaves,
-    and no gradient flows on from one target to another. ``outside`` are the other leaves that need
-    a gradient.
+    ``since`` is the targets' time on the clock of entries: older nodes are leaves, and no gradient
+    flows on from one target to another. ``outside`` are the other leaves that need a gradient.
     """
 
     def __init__(
@@ -156,7 +154,7 @@ class Region:
         return self._by_target(list(map(dense_copy, grads)))
 
     def of_examples(self, seed: Any, *, record: bool) -> list[Any]:
-        """Return the same of the one result for a seed that is of many examples (`tg.vmap`)."""
+        """Return the gradients of the one result for a seed of many examples (`tg.vmap`)."""
         if self._history is None or not self.wanted:
             return self._by_target([])
         native = registry.engine(registry.NATIVE)
@@ -164,10 +162,10 @@ class Region:
             return self._by_target(native.recorded(self._history.recording, [seed]))
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian with respect to each target, output axes first; None if independent.
+        """Return the Jacobian for each target, output axes first; None if independent.
 
-        Sweeps over arrays compute it, and it cannot be differentiated: outside a capture it is
-        arrays, inside one entry per target.
+        Outside a capture it is arrays, which cannot be differentiated; inside, one entry per
+        target.
         """
         if self._history is None or not self.wanted:
             return self._by_target([])

@@ -1,15 +1,11 @@
 """Tangent rules: how a directional derivative passes through each operation.
 
-A row of the table is one rule, ``rule(tangents, y, *inputs, **attrs)``: it returns the tangent of
-the result ``y`` from those of the inputs, where None is a zero tangent. A rule may return None, or
-a tangent that only broadcasts to ``y``'s shape. Rules use the library's own operations, so that
-inputs and tangents may be recorded, or duals of an outer level. Slopes supply the rules of
-element-wise operations. The rule of an operation without a row is its transposed gradient rule
-(`Engine.tangent_rule`).
+A rule, ``rule(tangents, y, *inputs, **attrs)``, returns the tangent of the result ``y``; None is a
+zero tangent, and a tangent may only broadcast to ``y``'s shape. Slopes supply the element-wise
+rules; an operation without a row takes its transposed gradient rule (`Engine.tangent_rule`).
 
-The product of a zero tangent or local derivative with a number that is not finite must be zero:
-rules multiply tangents by `mul_strong` and divide them by `div_strong`. (In reverse mode only the
-cotangent may be such a zero; here either factor may.)
+A zero tangent or local derivative times a number that is not finite must be zero: rules multiply by
+`mul_strong` and divide by `div_strong`.
 """
 
 from __future__ import annotations
@@ -54,21 +50,19 @@ def per_input(*rules: Rule) -> Rule:
 
 
 def added(a: Any, b: Any) -> Any:
-    """Return the sum of two derivatives, of which None is zero."""
     if a is None or b is None:
         return b if a is None else a
     return elementwise.add(a, b)
 
 
 def _rule(slope: Slope) -> Rule:
-    """Return the rule for the tangent of one input of an element-wise operation."""
     if slope is None or slope is FLAT:
         return lambda t, y, *inputs, **attrs: None
     return rule_of(slope, mul_strong, div_strong)
 
 
 def linear_in_first(op: Op) -> Rule:
-    """Make the row of an operation that is linear in its first input: apply it to the tangent."""
+    """Make the row of an operation linear in its first input: apply it to the tangent."""
     return per_input(lambda t, y, x, *rest, **attrs: apply(op, (t, *rest), attrs))
 
 
@@ -137,7 +131,7 @@ def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
 
 
 def _known(terms: Any, undefined: Any, t: Any) -> Any:
-    """Put NaN for undefined terms, unless their matrix stays as it is."""
+    """Put NaN for undefined terms, unless their matrix stays constant."""
     moved = (numbers(t) != 0).any(axis=(-2, -1))[..., None, None]
     return elementwise.where(undefined & moved, math.nan, terms)
 

@@ -14,7 +14,7 @@ _warned: dict[Any, Any] = {}
 
 
 def warn_of_float64(history: History) -> None:
-    """Warn, once a line, of operations that widen what was computed from float32 parameters."""
+    """Warn, once a line, of operations that widen float32 parameters' results."""
     (y,) = history.ys
     if (y if y._array is None else y._array).dtype.char != "d":
         return

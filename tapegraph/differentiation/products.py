@@ -1,9 +1,8 @@
 """Products with strong zeros: a zero times anything is zero, infinities and NaN too.
 
-``absorbs`` says whose zeros are strong, the first factor's and the second's: in reverse mode those
-of the cotangent, in forward mode those of the tangent and of the local derivative. An infinite
-divisor is such a zero. The products are array code for ndarrays, Tensors, Duals and the symbols of
-a graph: each choice is an ``np.where``, which is differentiated and, in a capture, recorded.
+``absorbs`` says whose zeros are strong, the first factor's and the second's: in reverse mode the
+cotangent's, in forward mode those of the tangent and the local derivative. An infinite divisor is
+such a zero. The products are array code for arrays, Tensors, Duals and graph symbols.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ BOTH = (True, True)
 
 
 def times(a: Any, b: Any, absorbs: Absorbs = BOTH) -> Any:
-    """Multiply number by number; complex arrays by their parts, each of which has its zeros."""
+    """Multiply number by number; complex arrays by parts, each with its own zeros."""
     if (
         isinstance(a, np.ndarray)
         and isinstance(b, np.ndarray)
@@ -35,7 +34,6 @@ def times(a: Any, b: Any, absorbs: Absorbs = BOTH) -> Any:
 
 
 def over(a: Any, b: Any, absorbs: Absorbs = BOTH) -> Any:
-    """Divide number by number."""
     first = _tamed(a, np.isfinite, np.logical_not(np.isinf(b)), 0.0) if absorbs[1] else a
     return first / (_tamed(b, _divides, a != 0, math.inf) if absorbs[0] else b)
 
@@ -45,7 +43,7 @@ def _divides(x: Any) -> Any:
 
 
 def _tamed(x: Any, is_tame: Callable[[Any], Any], counts: Any, instead: float) -> Any:
-    """Replace entries that are not tame by a number that does not count."""
+    """Replace entries that are not tame by a neutral number."""
     tame = is_tame(x)
     if _everywhere(tame):
         return x
@@ -61,11 +59,7 @@ def _everywhere(places: Any) -> bool:
 def strong_matmul(
     a: Any, b: Any, absorbs: Absorbs = BOTH, product: Callable[[Any, Any], Any] = np.matmul
 ) -> Any:
-    """Multiply matrices.
-
-    Finite factors are multiplied as usual. For the others, the code counts, for each element, the
-    pairs whose product is inf, -inf and NaN.
-    """
+    """Multiply matrices; for factors that are not finite, count the inf, -inf and NaN products."""
     if "c" in (a.dtype.kind, b.dtype.kind):
         return _by_parts(partial(strong_matmul, product=product), a, b, absorbs)
 

@@ -1,7 +1,6 @@
-"""The values that the gradient of each operation reads; the tape keeps no more.
+"""The values that the gradient of each operation reads; the tape keeps no others.
 
-A rule receives all values. One that it does not read may be an entry whose numbers were freed,
-which has a shape and a dtype. The slopes of element-wise operations determine what they read.
+A value that a rule does not read may be an entry whose numbers were freed, with shape and dtype.
 """
 
 from __future__ import annotations

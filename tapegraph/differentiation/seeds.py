@@ -13,12 +13,11 @@ from tapegraph.typed import Array
 
 
 def cotangent_of(y: Node, seed: Any, *, borrow: bool = False) -> Array:
-    """Return the seed as an array of y's type; ones where there is none.
+    """Return the seed as an array of y's type, ones by default.
 
-    :param borrow: A seed that is an array of y's type need not be copied: it may be a view that is
-        read-only.
+    :param borrow: Return an array of y's type without a copy, perhaps as a read-only view.
     :raises ValueError: The seed's shape differs from y's.
-    :raises TypeError: It is not numeric, or y is complex and there is none.
+    :raises TypeError: It is not numeric, or a complex y has none.
     """
     data = y._array
     if seed is None and data.dtype.kind == "c":

@@ -1,15 +1,10 @@
 """Slopes: the derivative of every element-wise operation, stated once, one slope per input.
 
-The VJP row of the native engine, the JVP row, both at any order, and the gradient of the TensorFlow
-graph where TensorFlow's own differs or zeros must be strong, are derived from it.
-
-A row has one entry per input. A plain function is a slope, ``slope(y, *inputs, **attrs)``: the
-derivative of the result ``y``, which multiplies a cotangent or tangent. A `Divisor` divides it, a
-`Linear` entry maps it, and None stands for an input that carries no gradient.
-
-Slopes are array code that runs on ndarrays, Tensors (which record it, for higher orders), Duals and
-the symbols of a graph: NumPy's functions and operators work on all of them, and `either` supplies
-functions that NumPy lacks. Conditions are ``np.where`` over comparisons of the operands.
+The native VJP, the JVP, all higher orders, and the TensorFlow gradient where zeros must be strong
+are derived from them. A row has one entry per input: a function ``slope(y, *inputs, **attrs)`` that
+multiplies a cotangent or tangent, a `Divisor` that divides it, a `Linear` that maps it, or None for
+an input without a gradient. Slopes are array code for arrays, Tensors, Duals and graph symbols;
+`either` supplies functions that NumPy lacks.
 """
 
 from __future__ import annotations
@@ -45,10 +40,7 @@ class Divisor(NamedTuple):
 
 
 class Linear(NamedTuple):
-    """A function ``of(g, y, *inputs, **attrs)`` that passes ``g`` on, or negates or selects it.
-
-    It multiplies by nothing, so that zeros stay zero.
-    """
+    """A function ``of(g, y, *inputs, **attrs)`` that passes on, negates or selects ``g``."""
 
     of: Callable[..., Any]
 
@@ -62,10 +54,7 @@ def rule_of(
     times: Callable[[Any, Any], Any] = operator.mul,
     over: Callable[[Any, Any], Any] = operator.truediv,
 ) -> Callable[..., Any]:
-    """Return the rule by which a slope maps a cotangent or a tangent.
-
-    :param times, over: The products of the arithmetic that the rule is for.
-    """
+    """Return the rule by which a slope maps a cotangent or tangent, with these products."""
     if isinstance(slope, Linear):
         return slope.of
     if isinstance(slope, Divisor):
@@ -84,10 +73,7 @@ _ARRAYS = (np.ndarray, np.generic, *_NUMBERS)
 
 
 def either(of_arrays: Callable[..., Any], recording: Callable[..., Any]) -> Callable[..., Any]:
-    """Combine two implementations of a function: one for arrays and numbers, one for the rest.
-
-    For functions that NumPy lacks; NumPy's own find the recording one themselves.
-    """
+    """Combine two implementations of a function that NumPy lacks: for arrays, and for the rest."""
 
     def run(*args: Any) -> Any:
         return (of_arrays if isinstance(args[-1], _ARRAYS) else recording)(*args)
@@ -96,7 +82,7 @@ def either(of_arrays: Callable[..., Any], recording: Callable[..., Any]) -> Call
 
 
 def converted(x: Any, dtype: Any) -> Any:
-    """Return an operand in the dtype of the result, as NumPy computes with it."""
+    """Return an operand in the result's dtype, as NumPy computes with it."""
     return np.asarray(x, dtype) if isinstance(x, _NUMBERS) else x.astype(dtype, copy=False)
 
 
@@ -208,7 +194,7 @@ _bessel_j = either(bessel_j_of, partial(bessel, BESSEL_J))
 
 
 def _beta(y: Any, a: Any, b: Any) -> Any:
-    """Slope of ``log |beta(a, b)|`` by ``a``."""
+    """Return the derivative of ``log |beta(a, b)|`` with respect to ``a``."""
     return _polygamma(0, converted(a, y.dtype)) - _polygamma(0, a + b)
 
 
@@ -218,14 +204,12 @@ def _log_ndtr(y: Any, x: Any) -> Any:
 
 
 def _by_factor(logarithm: Any, y: Any, x: Any, inner: Any, shift: float) -> Any:
-    """Slope of ``x log(shift + inner)`` by ``x``."""
     inner = converted(inner, y.dtype)
     flat = (x == 0) & (inner + shift <= 0)
     return np.where(flat, 0.0, logarithm(np.where(flat, 1.0, inner)))
 
 
 def _by_inner(x: Any, inner: Any) -> Any:
-    """Slope of ``x log(inner)`` by ``inner``."""
     flat = (x == 0) & ((inner == 0) | np.isnan(inner))
     return x / np.where(flat, 1.0, inner)
 

@@ -1,4 +1,4 @@
-"""Training on more than one process: gradients averaged over the ranks of an MPI communicator."""
+"""Training on several processes: gradients averaged over the ranks of an MPI communicator."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`DataParallel`: an optimizer whose gradients are averaged over the ranks of a communicator.
+"""`DataParallel`: an optimizer whose gradients are averaged over a communicator's ranks.
 
-A step compiled under a strategy does so by itself. What workers are to share is found in a
-rehearsal: a call that is taken back, before the first that counts.
+A step compiled under a strategy averages by itself. A rehearsal, a call that is undone before the
+first that counts, finds what workers share.
 """
 
 from __future__ import annotations
@@ -52,28 +52,27 @@ from tapegraph.typed import Array, Cotangent, DuckArray
 class DataParallel:
     """Train one model on many processes: each has a part of the batch, all take the same steps.
 
-    Every rank makes the same parameters and the same optimizer. Rank 0's numbers are sent to all;
-    from then on `step` averages the gradients in one all-reduce, before the optimizer's own step:
-    ``g = sum(w_r * g_r) / sum(w_r)`` over the ranks ``r``, with the weights that they give. It does
-    so eagerly and in compiled steps, in either engine. Every rank has to call it as often.
+    Every rank makes the same parameters and the same optimizer, and starts from rank 0's numbers.
+    Then `step` averages the gradients in one all-reduce, eagerly and in compiled steps, before the
+    optimizer's own step: ``g = sum(w_r * g_r) / sum(w_r)`` over the ranks ``r``, with weights
+    ``w_r``. Every rank must call it equally often.
 
-    A parameter that has a gradient on any rank gets the average, zero standing for none. Row-sparse
-    gradients are made dense. Numbers of several types travel in the widest.
+    A parameter with a gradient on any rank gets the average; a missing gradient counts as zero.
+    Row-sparse gradients are made dense. Numbers of several types travel in the widest.
 
-    An exception that ends one rank ends the job, after its traceback, where the communicator can
-    (``comm.Abort``), by a ``sys.excepthook``; each step puts it around a hook that was set since.
-    ``python -m mpi4py script.py`` also does it for errors before this and for ``sys.exit``.
+    An exception that ends one rank ends the job, after its traceback, by a ``sys.excepthook`` and
+    ``comm.Abort``. ``python -m mpi4py script.py`` also does it for earlier errors and ``sys.exit``.
 
     :param optimizer: Over the same parameters, in the same order, on every rank.
-    :param comm: ``mpi4py.MPI.COMM_WORLD`` where not given; anything with its ``rank``, ``size``,
+    :param comm: ``mpi4py.MPI.COMM_WORLD`` by default; any object with its ``rank``, ``size``,
         ``Allreduce(send, receive)`` and ``Bcast(array, root=0)``; or a strategy, as for `compile`.
-    :param check_every: After so many steps the ranks compare a digest of parameters and optimizer
+    :param check_every: After that many steps the ranks compare a digest of parameters and optimizer
         state.
-    :ivar optimizer: Optimizer.
-    :ivar rank, size: Which rank this is, and of how many.
+    :ivar optimizer: The optimizer.
+    :ivar rank, size: The index of this rank, and the number of ranks.
     :raises TypeError: It is no optimizer, or no communicator.
     :raises ValueError: Names, shapes, dtypes or options differ between ranks: on all of them.
-    :raises ImportError: ``comm`` is not given, and there is no mpi4py.
+    :raises ImportError: ``comm`` is not given, and mpi4py is missing.
 
     >>> class Alone:  # in place of MPI.COMM_WORLD
     ...     rank, size = 0, 1
@@ -141,7 +140,7 @@ class DataParallel:
     def broadcast(self) -> None:
         """Give all ranks rank 0's parameters and optimizer state, as after loading a checkpoint.
 
-        :raises RuntimeError: It is called inside a compiled step.
+        :raises RuntimeError: Inside a compiled step.
         """
         recorder().outside("broadcast", "Call it between its runs.")
         _send_out(self._comm, [leaf for _, leaf in self._shared()])
@@ -149,19 +148,19 @@ class DataParallel:
     def all_reduce(self, weight: float | Tensor = 1.0) -> None:
         """Replace each gradient by the average over the ranks, as `step` does.
 
-        For what comes between, as ``tg.clip_grad_norm``, before ``optimizer.step()``.
+        Call it before ``tg.clip_grad_norm`` and ``optimizer.step()``.
 
-        :param weight: How much this rank counts: the number of its samples, where the loss is their
-            mean. Of a rank with weight 0 nothing is read.
+        :param weight: The weight of this rank: the number of its samples if the loss is their mean.
+            Nothing is read from a rank with weight 0.
         :raises ValueError: The weight is negative or not finite.
-        :raises RuntimeError: All weights are 0, or the ranks have come to hold other parameters.
+        :raises RuntimeError: All weights are 0, or the ranks hold different parameters.
         """
         self._averaged(weight)
 
     def step(self, weight: float | Tensor = 1.0) -> None:
         """Average the gradients over the ranks, and take the optimizer's step.
 
-        :param weight: How much this rank counts, as in `all_reduce`.
+        :param weight: The weight of this rank, as in `all_reduce`.
         :raises TypeError, ValueError, RuntimeError: As `all_reduce` and ``optimizer.step()``; then
             nothing has changed.
         """
@@ -180,7 +179,7 @@ class DataParallel:
     # One exchange
 
     def _averaged(self, weight: DuckArray) -> list[Change]:
-        """Average the gradients; return what takes that back, but for a capture."""
+        """Average the gradients; return a function that undoes it, except in a capture."""
         op, capture = "all_reduce", recorder().capture
         weight = recorder().number(weight, self._dtype)
         if not isinstance(weight, Tensor):
@@ -212,7 +211,6 @@ class DataParallel:
         return before
 
     def _flat(self, grads: list[Cotangent]) -> DuckArray:
-        """Concatenate gradients into one vector, with zeros for missing ones."""
         vectors = [
             np.zeros(size, self._dtype) if g is None else _real(g).reshape(size)
             for g, size in zip(grads, self._sizes, strict=True)
@@ -235,7 +233,6 @@ class DataParallel:
     # What ranks share
 
     def _numbers(self) -> list[tuple[str, Array]]:
-        """Return what is shared as it is at the start of a step."""
         capture = recorder().capture
         started = {} if capture is None else capture.started
         return [
@@ -246,7 +243,7 @@ class DataParallel:
         ]
 
     def _shared(self) -> Iterator[tuple[str, Any]]:
-        """Yield the parameters and the optimizer's state, by what they are called."""
+        """Yield the parameters and the optimizer's state, with their names."""
         state = self.optimizer.state
         for name, p in zip(self._names, self._params, strict=True):
             yield f"parameter {name!r}", p
@@ -256,7 +253,7 @@ class DataParallel:
         yield "the steps that parameters missed", self.optimizer._missed
 
     def _described(self) -> Iterator[str]:
-        """Yield what must be the same on all ranks, a line each."""
+        """Yield descriptions that must agree on all ranks, a line each."""
         optimizer = self.optimizer
         yield f"{len(self._names)} parameter{'s' * (len(self._names) > 1)}"
         rates = [optimizer._lr, *(group.lr for group in optimizer.groups)]
@@ -269,7 +266,7 @@ class DataParallel:
 
 
 def _send_out(comm: Communicator, leaves: Sequence[Leaf]) -> None:
-    """Give all ranks rank 0's numbers of some leaves."""
+    """Broadcast rank 0's numbers of some leaves."""
     arrays = [np.array(data_of(leaf), order="C") for leaf in leaves]
     for array in arrays:
         comm.Bcast(array, root=0)
@@ -288,7 +285,7 @@ def _real(grad: Cotangent) -> Cotangent:
 
 
 def _of_kind(numbers: DuckArray, kind: Array) -> Cotangent:
-    """Return part of a vector in the shape and dtype of a parameter."""
+    """Return part of a vector in a parameter's shape and dtype."""
     if kind.dtype.kind != "c":
         return numbers.reshape(kind.shape).astype(kind.dtype, copy=False)
     parts = numbers.reshape((*kind.shape, 2)).astype(real_dtype(kind.dtype), copy=False)
@@ -296,13 +293,12 @@ def _of_kind(numbers: DuckArray, kind: Array) -> Cotangent:
 
 
 def _signature(name: str, leaf: Leaf) -> str:
-    """Return what a leaf must have in common with that of other ranks."""
+    """Return the properties of a leaf that must agree on all ranks."""
     array = data_of(leaf)
     return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
 
 def _gradient_put(p: Leaf, grad: Any) -> Change:
-    """Return the change that gives a leaf a gradient."""
     if isinstance(p, Value):
         return partial(setattr, p, GRAD, float(grad))
     return partial(put_gradient, p, grad)
@@ -314,7 +310,7 @@ _OP = "compile(strategy=)"
 
 
 class _Shared:
-    """The optimizers that workers share, each with its exchange, and what else they share."""
+    """The optimizers that workers share, each with its exchange, and the other shared leaves."""
 
     def __init__(self, comm: Communicator) -> None:
         self._comm = comm
@@ -349,7 +345,7 @@ class _Shared:
                 parallel.all_reduce()
 
     def share(self, rehearsed: Trace, met: list[Optimizer]) -> None:
-        """Let workers share what a call has been found to use, now that it is taken back."""
+        """Let workers share the leaves that a call used, now that it is undone."""
         for optimizer in dict.fromkeys(met):
             if all(parallel.optimizer is not optimizer for parallel in self._parallels):
                 self._parallels.append(DataParallel(optimizer, self._comm))
@@ -363,7 +359,7 @@ class _Shared:
             self._others += new
 
     def check(self, trace: Trace, *, averages: bool) -> None:
-        """Refuse a step that changes a parameter on one worker alone."""
+        """Raise if a step changes a parameter on one worker alone."""
         averaged = self._optimized() if averages else ()
         for p in _parameters(trace)[1]:
             if id(p) not in averaged:
@@ -403,7 +399,6 @@ class OnWorkers(Compiled):
         self._shared = _Shared(self._workers)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the function, or its program, together with all workers."""
         inside = recorder().capture is not None or DIFFERENTIATING.value()
         if inside and AVERAGING.value() is not self._shared:
             received = f"a call of {self.__name__} inside another program"
@@ -415,7 +410,7 @@ class OnWorkers(Compiled):
     def _traced(
         self, witness: Witness, entry: Any, structure: Any, given: list[Any], undo: Undo
     ) -> tuple[Trace, bool]:
-        """Make a real call; before the first of a trace a rehearsal, by which workers share."""
+        """Make a real call; before a trace's first one a rehearsal, by which workers share."""
         if entry.trace is not None:
             return super()._traced(witness, entry, structure, given, undo)
         plain = given[: len(given) - len(entry.view.fed)]

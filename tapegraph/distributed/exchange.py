@@ -1,7 +1,7 @@
 """The all-reduce of each step, and the digest that shows whether ranks agree.
 
-The buffer holds the gradients times the rank's weight, and then, in the same numbers: which
-parameters have a gradient, the weight, and at times a digest of the parameters.
+The buffer holds the gradients times the rank's weight, then which parameters have a gradient, the
+weight, and at times a digest of the parameters.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Communicator(Protocol):
 
 
 def communicator(op: str, comm: Any) -> Communicator:
-    """Return a communicator that has been checked: MPI's own, or that of a strategy."""
+    """Return a checked communicator: MPI's own, or a strategy's."""
     if comm is None:
         try:
             from mpi4py import MPI
@@ -69,7 +69,7 @@ def communicator(op: str, comm: Any) -> Communicator:
 
 
 class _EndOfJob:
-    """An excepthook that ends all ranks, after the hook in whose place it stands has run."""
+    """An excepthook that aborts all ranks after the hook that it replaced has run."""
 
     def __init__(self, before: Any) -> None:
         self._before = before
@@ -89,10 +89,7 @@ _hook = _EndOfJob(None)
 
 
 def end_job_on_errors(comm: Any) -> None:
-    """Let an exception that ends this rank end all of them, once its traceback is out.
-
-    A hook that was set since the last call, as by what reports crashes, runs before that.
-    """
+    """Abort all ranks on an uncaught exception, after printing it and running later hooks."""
     global _hook
     if comm.size == 1 or not hasattr(comm, "Abort"):
         return
@@ -107,8 +104,8 @@ def end_job_on_errors(comm: Any) -> None:
 class Exchange:
     """The exchange of a rank with the others, once a step.
 
-    :param shared: Gives what must be equal on all ranks, with names; it is compared after every
-        ``check_every`` steps.
+    :param shared: Returns what must be equal on all ranks, by name; every ``check_every`` steps
+        compares it.
     """
 
     def __init__(
@@ -141,7 +138,7 @@ class Exchange:
         has: tuple[bool, ...],
         expected: tuple[bool, ...],
     ) -> Array:
-        """Return the average of flat gradients in a run of a step that was recorded."""
+        """Return the average of flat gradients in a run of a recorded step."""
         mean, any_has = self.average(flat, weight, has, first=first)
         if any_has != expected:
             raise self._changed(any_has, expected)
@@ -152,7 +149,7 @@ class Exchange:
     ) -> tuple[Array, tuple[bool, ...]]:
         """Return the average of flat gradients, and which parameters have one on any rank.
 
-        :param first: It is the first exchange of a step, before which nothing has changed.
+        :param first: It is the first exchange of a step, before any change.
         """
         self._count += first
         due = first and self._check_every is not None and self._count % self._check_every == 0
@@ -200,7 +197,7 @@ def _digest(arrays: Sequence[tuple[str, Array]]) -> Array:
 
 
 def check_alike(op: str, comm: Communicator, lines: Sequence[str]) -> None:
-    """Raise, on every rank, where one of them has another text than rank 0."""
+    """Raise on every rank if one has a text other than rank 0's."""
     first = _text_of(comm, lines, 0)
     differs = _of_each(comm, first != list(lines))
     if not differs.any():
@@ -215,7 +212,7 @@ def check_alike(op: str, comm: Communicator, lines: Sequence[str]) -> None:
 
 
 def check_equal(op: str, comm: Communicator, arrays: Sequence[tuple[str, Array]]) -> None:
-    """Raise, on every rank, where one holds numbers that rounding does not explain."""
+    """Raise on every rank if one holds numbers that rounding does not explain."""
     found = 0
     for place, (_, array) in enumerate(arrays, 1):
         first = np.array(array, order="C")
@@ -237,7 +234,6 @@ def _is_near(array: Array, other: Array) -> bool:
 
 
 def _of_each(comm: Communicator, number: int) -> Array:
-    """Return a number of each rank."""
     own = np.zeros(comm.size, np.int64)
     own[comm.rank] = number
     found = np.empty_like(own)
@@ -246,7 +242,6 @@ def _of_each(comm: Communicator, number: int) -> Array:
 
 
 def _text_of(comm: Communicator, lines: Sequence[str], root: int) -> list[str]:
-    """Broadcast the lines of one rank to all."""
     text = np.frombuffer("\n".join(lines).encode(), np.uint8)
     length = np.array([text.size])
     comm.Bcast(length, root=root)

@@ -1,1 +1,1 @@
-"""Pictures of what was recorded: the graph, folded, laid out, and written."""
+"""Pictures of recorded graphs: folded, laid out and written."""

@@ -1,14 +1,13 @@
-"""Fold a large graph: repeated parts are drawn once, and runs of operations as one box.
+"""Fold a large graph: draw repeated parts once, and runs of operations as one box.
 
-Each operation of a sketch follows what it reads. So any stretch can be taken for one part, and what
-is left is still without a circle: a loop of the user's is a stretch that repeats, a function one
-that it recorded. What would be too many boxes is folded step by step, and no further than needed:
+Operations stand in topological order, so any stretch is one part without making a cycle. Steps,
+each taken only until there are few enough boxes:
 
-1. leaves are written into the box that reads them;
-2. what repeats is drawn once, in a frame that says how often;
-3. a stretch that one function recorded is one box;
-4. operations that follow each other, and nobody else reads, are the lines of one box;
-5. operations of one kind at one depth are one box, and at last whole stretches are.
+1. write leaves into the box that reads them;
+2. draw a repeated stretch once, in a frame with the count;
+3. make one box of a stretch that one function recorded;
+4. make one box of a chain that nothing else reads, with a line per operation;
+5. make one box of operations of one kind at one depth, and at last of whole stretches.
 """
 
 from __future__ import annotations
@@ -46,17 +45,14 @@ class Part:
 
     @property
     def is_frame(self) -> bool:
-        """True for a frame, False for a box."""
         return not self.members
 
     @property
     def heading(self) -> str:
-        """The title of a frame, with its number of repetitions."""
         often = f"× {self.times:,}" if self.times > 1 else ""
         return "  ".join(filter(None, (self.title, often)))
 
     def boxes(self) -> list[Part]:
-        """Return all boxes inside, itself if it is one."""
         return [box for part in self.parts for box in part.boxes()] if self.is_frame else [self]
 
     def all_members(self) -> list[int]:
@@ -64,11 +60,11 @@ class Part:
         return [i for box in self.boxes() for i in box.members]
 
     def frames(self) -> list[Part]:
-        """Return a frame and all frames inside, each before those that it holds."""
+        """Return a frame and all frames inside, outer ones first."""
         return [self, *(f for part in self.parts if part.is_frame for f in part.frames())]
 
     def around(self) -> dict[Part, list[Part]]:
-        """Return by box inside the frames that it stands in, the outermost first."""
+        """Return by box inside its frames, the outermost first."""
         found: dict[Part, list[Part]] = {}
         for frame in self.frames():
             for box in frame.boxes():
@@ -77,11 +73,11 @@ class Part:
 
 
 class Folding:
-    """A sketch as parts, folded until there are about so many boxes at most.
+    """A sketch as parts, folded until there are about that many boxes.
 
-    :ivar base: By vertex, the one that is drawn for it, as a rule itself.
-    :ivar alike: By vertex that is drawn, all that it stands for, in order.
-    :ivar inscribed: The leaves that are written into their reader's box.
+    :ivar base: By vertex, the one drawn for it, usually itself.
+    :ivar alike: By drawn vertex, all that it stands for, in order.
+    :ivar inscribed: The leaves written into their reader's box.
     """
 
     def __init__(self, sketch: Sketch, most: int) -> None:
@@ -139,7 +135,7 @@ class Folding:
         self._add_leaves()
 
     def _merge(self, mine: int, theirs: int) -> None:
-        """Draw one vertex for another, and for all that this one was drawn for."""
+        """Draw one vertex for another, and for all that the other was drawn for."""
         mine, theirs = self.base[mine], self.base[theirs]
         if mine != theirs:
             for i in self.alike[theirs]:
@@ -147,14 +143,11 @@ class Folding:
             self.alike[mine] += self.alike.pop(theirs)
 
     def _surplus(self) -> int:
-        """Return how many boxes there are too many."""
+        """Return how many boxes are too many."""
         return len(self.root.boxes()) - self._most
 
     def _links(self, parts: list[Part]) -> tuple[list[set[int]], list[set[int]]]:
-        """Return which of some parts each reads, by their places, and which read it.
-
-        What is elsewhere is -1, and what is inscribed is nowhere.
-        """
+        """Return the places of the parts that each part reads, and of its readers; -1 elsewhere."""
         place = {i: n for n, part in enumerate(parts) for i in part.all_members()}
         drawn = [place.get(base, -1) for base in self.base]
         reads: list[set[int]] = [set() for _ in parts]
@@ -171,10 +164,7 @@ class Folding:
     # Regions of a step
 
     def _find_stages(self) -> list[int]:
-        """Return twice the number of backwards before each vertex; odd numbers are inside of one.
-
-        What only an update reads belongs to it, though it reads no gradient itself.
-        """
+        """Return twice the number of backwards before each vertex; odd numbers are inside one."""
         stages: list[int] = []
         for vertex in self._vertices:
             stage = max((stages[i] for i in vertex.inputs), default=0)
@@ -194,7 +184,7 @@ class Folding:
     # 2. Repetitions
 
     def _repeats(self) -> None:
-        """Fold what repeats, in the longest frame first, and there what spares most."""
+        """Fold repetitions: in the longest frame first, and there the one that saves most."""
         done: set[Part] = set()
         while self._surplus() > 0 and (left := [f for f in self.root.frames() if f not in done]):
             frame = max(left, key=lambda f: len(f.parts))
@@ -207,7 +197,7 @@ class Folding:
                     self.inscribed.discard(mine)
 
     def _repeat_in(self, frame: Part) -> bool:
-        """Fold one repetition: of the same types, but in an update of whatever types there are."""
+        """Fold one repetition: of equal types, except in updates."""
         parts = frame.parts
         exact = self._stages[parts[0].all_members()[0]] < 2
         kinds = [self._kind(part, exact) for part in parts]
@@ -234,7 +224,7 @@ class Folding:
         return vertex.op, len(vertex.inputs), part.times, vertex.type if exact else ""
 
     def _stands_for(self, one: Part, other: Part) -> None:
-        """Draw one part for another that is like it, with the leaves that only that one reads."""
+        """Draw one part for another like it, with the leaves that only that one reads."""
         pairs = list(zip(one.all_members(), other.all_members(), strict=True))
         own = {mine for mine, _ in pairs}
         for mine, theirs in pairs:
@@ -246,7 +236,7 @@ class Folding:
                     self._merge(leaf, gone)
 
     def _is_read_by(self, leaf: int, operations: set[int]) -> bool:
-        """Return whether a vertex is a leaf that is drawn, and that only some operations read."""
+        """Return whether a vertex is a drawn leaf that only these operations read."""
         if not self._vertices[leaf].is_leaf or leaf in self.inscribed:
             return False
         return {self.base[r] for r in self._readers[leaf]} <= operations
@@ -254,10 +244,7 @@ class Folding:
     # 3. Functions
 
     def _functions(self, least: int) -> None:
-        """Make one box of each stretch that one function recorded, the short kinds first.
-
-        ``least`` is how many there are to be of a kind: of the same function and operations.
-        """
+        """Make one box of each stretch of at least ``least`` alike that one function recorded."""
         kinds: dict[object, list[tuple[Part, list[Part]]]] = {}
         for frame in self.root.frames():
             for name, run in groupby(frame.parts, self._function_of):
@@ -281,7 +268,7 @@ class Folding:
     # 4. Chains
 
     def _chains(self) -> None:
-        """Write operations that only the next one reads, and that reads nothing else, as lines."""
+        """Write chains of operations that nothing else reads as lines of one box."""
         boxes, around = self.root.boxes(), self.root.around()
         reads, read_by = self._links(boxes)
         gone: set[Part] = set()
@@ -334,7 +321,7 @@ class Folding:
                     self._merge(known.setdefault((self._vertices[leaf].kind, by), leaf), leaf)
 
     def _cut(self) -> None:
-        """Cut the longest frame there is into stretches of equal length, each one box."""
+        """Cut the longest frame into stretches of equal length, each one box."""
         while (surplus := self._surplus()) > 0:
             frame = max(self.root.frames(), key=lambda f: len(f.parts))
             length = len(frame.parts)
@@ -346,10 +333,7 @@ class Folding:
     # Leaves that are boxes
 
     def _add_leaves(self) -> None:
-        """Draw a leaf before the first box that reads it, in the frames that have its rounds.
-
-        A leaf that is one for all rounds of what repeats stands outside of it.
-        """
+        """Draw a leaf before the first box that reads it, outside a loop if all rounds share it."""
         around = self.root.around()
         order = {box: n for n, box in enumerate(around)}
         box_of = {i: box for box in around for i in box.members}
@@ -372,7 +356,6 @@ class Folding:
 
 
 def _closed(parts: list[Part], title: str = MIXED) -> Part:
-    """Return one box for some parts."""
     if len(parts) == 1:
         return parts[0]
     return Part([i for part in parts for i in part.all_members()], title=title)
@@ -384,11 +367,7 @@ def _closed(parts: list[Part], title: str = MIXED) -> Part:
 def _find_repetition(
     kinds: Sequence[object], reads: Sequence[set[int]], read_by: Sequence[set[int]]
 ) -> tuple[int, int, int] | None:
-    """Return start, period and times of what repeats and spares most boxes, or None.
-
-    Parts of one kind are alike. Which ones each reads, and which read it, is told by their places;
-    -1 is elsewhere.
-    """
+    """Return start, period and count of the repetition that saves most boxes, or None."""
     tried: list[tuple[int, int, int]] = []
     for _, minus, begin, length in sorted(_runs(kinds), reverse=True):
         period, end = -minus, begin + length
@@ -407,7 +386,7 @@ def _find_repetition(
 
 
 def _runs(kinds: Sequence[object]) -> list[tuple[int, int, int, int]]:
-    """Return what is spared, the period negated, start and length of each run that repeats."""
+    """Return saving, negated period, start and length of each run that repeats."""
     numbers: dict[object, int] = {}
     tokens = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds])
     found = []
@@ -431,10 +410,10 @@ def _handed_on(read_by: Sequence[set[int]], start: int, end: int) -> int:
 def _is_loop(
     places: range, period: int, reads: Sequence[set[int]], read_by: Sequence[set[int]]
 ) -> bool:
-    """Return whether rounds are wired alike, and in a row or else side by side."""
+    """Return whether rounds are wired alike, in a row or side by side."""
 
     def wired(begin: int, low: int) -> tuple[frozenset[int], ...]:
-        """Return the inputs of a round within one period, relative to its start."""
+        """Return a round's inputs within one period, relative to its start."""
         stretch = range(begin + low, begin + low + period)
         parts = range(begin, begin + period)
         return tuple(frozenset(x - begin for x in reads[n] if x in stretch) for n in parts)

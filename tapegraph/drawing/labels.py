@@ -26,7 +26,7 @@ _SLOT = "·"  # where an edge comes in
 
 
 class TextLine(NamedTuple):
-    """A line of text, and how it is set."""
+    """A line of text and its style."""
 
     text: str
     role: str
@@ -55,7 +55,7 @@ class Labels:
         self._is_full = all(self._vertices[i].kind == "number" for i in folding.inscribed)
 
     def header(self) -> tuple[str, list[str]]:
-        """Return the title, and what is said of all of it."""
+        """Return the title and the remarks on the whole graph."""
         sketch = self._folding.sketch
         trained = [v for v in self._vertices if v.kind == "param"]
         operations = sum(not v.is_leaf for v in self._vertices)
@@ -69,7 +69,7 @@ class Labels:
         return title, facts
 
     def lines(self, part: Part) -> list[TextLine]:
-        """Return what stands in a box."""
+        """Return a box's lines."""
         often = f" × {part.times:,}" if part.times > 1 else ""
         last = self._vertices[part.members[-1]]
         if last.kind == "gradient":
@@ -110,7 +110,7 @@ class Labels:
         return lines
 
     def places(self, i: int) -> dict[int, str]:
-        """Return the number of each operand, for operations that do not commute."""
+        """Return each operand's number, for operations that do not commute."""
         vertex, inscribed = self._vertices[i], self._folding.inscribed
         places = {x: str(n) for n, x in enumerate(vertex.inputs, 1) if x not in inscribed}
         counts = vertex.op not in _COMMUTE and vertex.kind != "gradient" and len(places) > 1
@@ -201,13 +201,13 @@ class Labels:
 
 
 def _span(numbers: Sequence[float]) -> str:
-    """Return the least and the largest of some numbers."""
+    """Return the least and the largest number."""
     low, high = _number(min(numbers)), _number(max(numbers))
     return low if low == high else f"{low} … {high}"
 
 
 def short(text: str, most: int = _LONGEST) -> str:
-    """Return a text in one line, and not so long that it would make the picture wide."""
+    """Return a text in one line, shortened to ``most`` characters."""
     text = escaped(" ".join(text.split()))
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -226,7 +226,7 @@ def _attributes(vertex: Vertex) -> str:
 
 
 def _number(value: Any) -> str:
-    """Return a number or a short list of numbers with three digits; ``""`` of None."""
+    """Return a number or a short list of numbers with three digits; ``""`` for None."""
     if value is None:
         return ""
     if isinstance(value, list):

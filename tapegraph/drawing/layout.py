@@ -1,8 +1,8 @@
-"""Layered layout: boxes on ranks, each below what it reads, with few crossings and straight edges.
+"""Layered layout: boxes on ranks below what they read, with few crossings and straight edges.
 
-The steps are those of Sugiyama, Tagawa and Toda (1981). What a frame holds has ranks of its own, so
-that a frame is a rectangle around them. Where each box stands on its rank is found by least
-squares: it is drawn to its neighbours, and pooling adjacent violators keeps boxes apart.
+The steps are those of Sugiyama, Tagawa and Toda (1981). A frame's content has ranks of its own, so
+that the frame is a rectangle. Least squares place the boxes of a rank; pooling adjacent violators
+keeps them apart.
 """
 
 from __future__ import annotations
@@ -47,10 +47,7 @@ class _Cell:
 
 
 def lay_out(sketch: Sketch, most: int) -> tuple[Folding, Scene]:
-    """Return a sketch, folded until there are about so many boxes at most, and its picture.
-
-    There are fewer boxes where edges are so long that they would take too many lanes.
-    """
+    """Return a sketch folded to about ``most`` boxes, fewer for long edges, and its picture."""
     while True:
         folding = Folding(sketch, most)
         layout = _Layout(folding)
@@ -132,10 +129,7 @@ class _Layout:
             self._reads[head].append(tail)
 
     def _rank(self, parts: list[Part], first: int) -> int:
-        """Give boxes ranks from a first one on: under all they read, and leaves close to a reader.
-
-        :returns: The next rank, which is free.
-        """
+        """Give boxes ranks below all that they read; return the next rank."""
         for is_frame, run in groupby(parts, lambda part: part.is_frame):
             if is_frame:
                 for frame in run:
@@ -153,7 +147,7 @@ class _Layout:
         return first
 
     def _path(self, tail: Part, head: Part) -> list[_Cell]:
-        """Give an edge a lane on each rank that it passes, and make the neighbours known."""
+        """Give an edge a lane on each rank that it passes, and link the neighbours."""
         path = [self._cells[tail]]
         for row in self._rows[self._ranks[tail] + 1 : self._ranks[head]]:
             row.append(_Cell())
@@ -167,7 +161,7 @@ class _Layout:
     # Where everything is
 
     def _stack(self, y: float) -> None:
-        """Put ranks below each other, with room for the frames that begin and end there."""
+        """Stack the ranks, with room for the frames that begin and end there."""
         held = [[self._ranks[box] for box in f.boxes()] for f in self._folding.root.frames()[1:]]
         begin, end = Counter(map(min, held)), Counter(map(max, held))
         for n, row in enumerate(self._rows):
@@ -183,7 +177,7 @@ class _Layout:
             y += height + end[n] * MARGIN
 
     def _frames(self) -> list[Frame]:
-        """Return the frames, each around all that its ranks hold, the outermost first."""
+        """Return the frames around their ranks' contents, the outermost first."""
         found: list[Frame] = []
         for part in reversed(self._folding.root.frames()[1:]):
             ranks = [self._ranks[box] for box in part.boxes()]
@@ -198,7 +192,7 @@ class _Layout:
         return found[::-1]
 
     def _centre(self, scene: Scene) -> None:
-        """Move the graph below the middle of what is written above it."""
+        """Centre the graph below the header."""
         left, right = _sides(self._rows, scene.frames)
         width = max(right - left, scene.header_width)
         by = MARGIN + (width - (right - left)) / 2 - left
@@ -254,7 +248,7 @@ def _sweeps(rows: list[list[_Cell]], most: int) -> int:
 
 
 def _order(rows: list[list[_Cell]]) -> None:
-    """Sort each rank by the middle of what it is linked to, down and up, and keep the best."""
+    """Sort each rank by the middle of its neighbours, down and up, and keep the best order."""
     best, fewest = [row[:] for row in rows], _crossings(rows)
     for sweep in range(_sweeps(rows, _SWEEPS)):
         if not fewest:
@@ -274,7 +268,7 @@ def _middle(cell: _Cell, ends: list[_Cell], place: dict[_Cell, float]) -> float:
 
 
 def _crossings(rows: list[list[_Cell]]) -> int:
-    """Count how often edges cross between ranks."""
+    """Count the crossings of edges between ranks."""
     total = 0
     for upper, lower in pairwise(rows):
         place = {cell: n for n, cell in enumerate(lower)}
@@ -291,7 +285,7 @@ def _crossings(rows: list[list[_Cell]]) -> int:
 
 
 def _place(rows: list[list[_Cell]]) -> None:
-    """Draw each cell to its neighbours, above and below in turn, and keep boxes apart."""
+    """Move each cell towards its neighbours, above and below in turn, and keep boxes apart."""
     for row in rows:
         _settle(row, [0.0] * len(row), [1.0] * len(row))
     for sweep in range(_sweeps(rows, 3 * _SWEEPS)):
@@ -320,7 +314,7 @@ def _pull(near: _Cell, cell: _Cell) -> float:
 
 
 def _settle(row: list[_Cell], wishes: list[float], weights: list[float]) -> None:
-    """Place the cells of a rank as close to their wishes as they fit, in the sense of squares."""
+    """Place a rank's cells as close to their wishes as they fit, by least squares."""
     offsets = [0.0]
     for one, other in pairwise(row):
         gap = _GAP if one.box and other.box else _LANE
@@ -340,7 +334,7 @@ def _settle(row: list[_Cell], wishes: list[float], weights: list[float]) -> None
 
 
 def _entries(paths: dict[Ends, list[_Cell]]) -> dict[Ends, float]:
-    """Return where each edge enters its box: in the order in which they come, apart."""
+    """Return the place where each edge enters its box, in order and apart."""
     coming: dict[_Cell, list[Ends]] = {}
     for ends, path in paths.items():
         coming.setdefault(path[-1], []).append(ends)

@@ -1,4 +1,4 @@
-"""`draw`: a picture of what was recorded, in a notebook, in a file, and as text."""
+"""`draw`: a picture of recorded operations, in a notebook, in a file, and as text."""
 
 from __future__ import annotations
 
@@ -24,11 +24,9 @@ _WIDTH = 110
 class Drawing:
     """A picture; `draw` makes it, a notebook shows it as SVG, and ``print`` as text.
 
-    What was drawn may change or go afterwards.
-
     :ivar title: Str.
     :ivar size: Width and height, in the pixels of a browser.
-    :ivar boxes: How many there are, after folding.
+    :ivar boxes: The number of boxes after folding.
     """
 
     def __init__(self, what: Any, names: Any, boxes: int) -> None:
@@ -38,17 +36,15 @@ class Drawing:
         self.boxes = len(self._scene.boxes)
 
     def svg(self, theme: Theme | None = None) -> str:
-        """Return the picture as SVG, as an ``.svg`` file has it.
+        """Return the picture as SVG.
 
-        :param theme: {"light", "dark"}. Both, for the reader's preference to choose, where not
-            given.
-        :returns: Str.
+        :param theme: "light", "dark", or by default both, for the reader's preference to choose.
         :raises ValueError: There is no such theme.
         """
         return svg(self._scene, theme)
 
     def dot(self) -> str:
-        """Return the graph in Graphviz's language, as a ``.dot`` file has it."""
+        """Return the graph in Graphviz's language, as in a ``.dot`` file."""
         return "\n".join(self._dot()) + "\n"
 
     def _dot(self) -> Iterator[str]:
@@ -84,13 +80,10 @@ class Drawing:
         """Write the picture.
 
         :param path: Ends in ``.svg``, ``.png``, ``.dot`` or ``.txt``.
-        :param theme: {"light", "dark"}. Where not given, an ``.svg`` has both and a ``.png`` is
-            light.
-        :param scale: How many dots of a ``.png`` there are for each pixel of the `size`.
-        :raises ValueError: The path ends otherwise, there is no such theme, or the scale is not
-            positive.
-        :raises ModuleNotFoundError: A ``.png`` needs Matplotlib, the extra ``draw``; the others
-            need nothing.
+        :param theme: "light" or "dark"; by default an ``.svg`` has both and a ``.png`` is light.
+        :param scale: The dots of a ``.png`` for each pixel of the `size`.
+        :raises ValueError: The suffix or theme is unknown, or the scale is not positive.
+        :raises ModuleNotFoundError: A ``.png`` needs Matplotlib, the extra ``draw``.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -152,25 +145,25 @@ def _attributes(box: Box) -> str:
 
 
 def _quoted(lines: list[str]) -> str:
-    """Return lines as one quoted string, with backslashes and quotes escaped for Graphviz."""
+    """Return lines as one quoted string for Graphviz."""
     safe = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     text = "\\n".join(" ".join(line.split()) for line in safe)
     return f'"{text}"'
 
 
 def draw(what: Any, *, names: Any = None, boxes: int = 24) -> Drawing:
-    """Draw what a result was computed from: names, shapes, small values, and gradients.
+    """Draw the operations behind a result: names, shapes, small values, and gradients.
 
     Nothing is computed. Parameters that one operation reads, loops, functions and chains of
-    operations are folded as far as the number of boxes asks for: a frame says how often what is in
-    it repeats. A compiled step is drawn in regions: forward, backward, update.
+    operations are folded as far as the number of boxes requires: a frame says how often its content
+    repeats. A compiled step is drawn in regions: forward, backward, update.
 
-    :param what: Such as a result, ``tg.tape()``, or a function made by `compile` that was called.
-    :param names: Names of tensors and Values, or a model, named as `parameters` does; otherwise
-        those that they were made with. The names of variables are not known.
-    :param boxes: About the most there are; as many parameters and constants again may be drawn
-        beside them. There are fewer where long edges would cover the picture.
-    :returns: Drawing.
+    :param what: A result, ``tg.tape()``, or a function made by `compile` that was called.
+    :param names: Names of tensors and Values, or a model, named as by `parameters`; by default the
+        names from their creation. Variables' names are unknown.
+    :param boxes: The approximate maximum of boxes, besides as many parameters and constants; fewer
+        if long edges would cover the picture.
+    :returns: The `Drawing`.
     :raises TypeError: It cannot be drawn, or ``names`` holds no tensor.
     :raises ValueError: ``boxes`` is not between 1 and 1,000.
     :raises RuntimeError: The result was cleared, the step was not called yet, or a compiled step

@@ -1,4 +1,4 @@
-"""A picture: boxes, frames and edges in their places, and in colours, as SVG and as PNG."""
+"""A picture: placed and coloured boxes, frames and edges, as SVG and as PNG."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Point(NamedTuple):
 
 
 class Rect(NamedTuple):
-    """A rectangle with round corners; of a result the border has another colour."""
+    """A rectangle with round corners; a result's border has another colour."""
 
     kind: str
     x: float
@@ -102,7 +102,7 @@ class Text(NamedTuple):
 
 @dataclass
 class Box:
-    """A box, what it shows, and the left upper corner."""
+    """A box with its text and its left upper corner."""
 
     part: Part
     kind: str
@@ -114,12 +114,10 @@ class Box:
 
     @property
     def width(self) -> float:
-        """Room for the widest line."""
         return max(_LEAST, *(line.width + 2 * _PAD_X for line in self.lines))
 
     @property
     def height(self) -> float:
-        """Room for all lines."""
         return sum(SIZES[line.role] * _LINE for line in self.lines) + 2 * _PAD_Y
 
     def shapes(self) -> Iterator[Rect | Text]:
@@ -136,7 +134,7 @@ class Box:
 
 @dataclass
 class Frame:
-    """A frame around boxes, and the left upper corner."""
+    """A frame around boxes, and its left upper corner."""
 
     part: Part
     x: float
@@ -147,7 +145,7 @@ class Frame:
 
 @dataclass
 class Edge:
-    """An edge through points, in pairs between which it is straight; ``again`` leads back up."""
+    """An edge through points, straight in pairs; ``again`` leads back up."""
 
     ends: tuple[Part, Part]
     points: list[Point]
@@ -186,13 +184,13 @@ class Scene:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of boxes that there are, in the order of the key to them."""
+        """The kinds of boxes in the picture, in the order of the legend."""
         found = {box.kind for box in self.boxes} | {"result" for box in self.boxes if box.is_result}
         return [kind for kind in _KEY if kind in found]
 
     @property
     def key(self) -> float:
-        """The baseline of the key."""
+        """The baseline of the legend."""
         return MARGIN + _HEADER_SIZE * 1.5 + len(self.facts) * _FACT_SIZE * 1.45 + _FACT_SIZE
 
     @property
@@ -202,7 +200,6 @@ class Scene:
 
     @property
     def header_width(self) -> float:
-        """The width of the header."""
         facts = max((columns(fact) for fact in self.facts), default=0) * _FACT_SIZE
         written = max(columns(self.title) * _HEADER_SIZE, facts) * CHARACTER
         return max(written, sum(map(_key_width, self.kinds)))
@@ -304,7 +301,7 @@ def _line_of(shape: Rect) -> str:
 
 
 def _rules(colour: Mapping[str, str]) -> str:
-    """Return the colours of a theme, for this picture alone: a page takes them for its own."""
+    """Return a theme's colours as rules for this picture alone."""
     rules = {
         ".ground": f"fill: {colour['ground']}",
         "text": f"fill: {colour['ink']}",
@@ -328,7 +325,7 @@ def _escaped(text: str) -> str:
 
 
 def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
-    """Write a picture, of so many dots for each of its units; Matplotlib has to be installed."""
+    """Write a picture at ``scale`` dots per unit with Matplotlib, which must be installed."""
     try:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -359,7 +356,7 @@ def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
 
 
 def _families(characters: set[str]) -> tuple[list[str], dict[int, str]]:
-    """Return fonts that have some characters, and what to write for those that no font has."""
+    """Return fonts that have some characters, and substitutes for those that no font has."""
     from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 
     families = ["DejaVu Sans Mono"]  # Matplotlib's own

@@ -1,4 +1,4 @@
-"""Sketches of what can be drawn, results, tapes, programs, `Value`s and compiled steps: graphs."""
+"""Sketches, the graphs of results, tapes, programs, `Value`s and compiled steps."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Vertex:
 
 @dataclass
 class Sketch:
-    """Vertices, each after what it reads, and what the picture says of them all."""
+    """Vertices, each after those that it reads, and the picture's title and remarks."""
 
     vertices: list[Vertex]
     title: str
@@ -72,7 +72,7 @@ class Sketch:
     of_numbers: bool = False  # its vertices are `Value`s
 
     def readers(self) -> list[list[int]]:
-        """Return by whom each vertex is read, each reader once."""
+        """Return the readers of each vertex, each once."""
         found: list[list[int]] = [[] for _ in self.vertices]
         for i, vertex in enumerate(self.vertices):
             for x in dict.fromkeys(vertex.inputs):
@@ -81,7 +81,7 @@ class Sketch:
 
 
 def sketch(what: Any, names: Any) -> Sketch:
-    """Return the graph of something, with the names that it was given."""
+    """Return the graph of an object, with the user's names."""
     recorder().outside("draw", "Draw the step itself, outside: tg.draw(step).")
     known = _names(names)
     if isinstance(what, Compiled):
@@ -120,7 +120,7 @@ def _names(names: Any) -> dict[int, str]:
 
 
 def _text(known: Mapping[int, str], node: Any) -> str:
-    """Return the name of a tensor or Value: the one given to draw, or its own."""
+    """Return a tensor's or Value's name: the one passed to draw, or its own."""
     node = tape_entry(node) if isinstance(node, Node) else node
     return known.get(id(node)) or getattr(node, "name", None) or getattr(node, "label", "") or ""
 
@@ -130,7 +130,7 @@ def _title(roots: Sequence[Any], known: Mapping[int, str]) -> str:
 
 
 def _small(value: Any) -> Any:
-    """Return a number, or an array of few numbers on at most one axis; None of any other."""
+    """Return a number, or a short array of at most one axis; None for any other."""
     if isinstance(value, (bool, int, float, complex)):
         return value
     if isinstance(value, np.ndarray) and value.ndim <= 1 and 0 < value.size <= _SMALL:
@@ -139,7 +139,7 @@ def _small(value: Any) -> Any:
 
 
 def _value(recording: Recording, slot: int) -> Any:
-    """Return the same of a slot; None where a leaf has changed since, and nobody kept it."""
+    """Return the same of a slot; None if the leaf has changed since."""
     value = recording.values[slot]
     if isinstance(value, Node) and value.ndim <= 1 and value.size <= _SMALL:
         try:
@@ -172,7 +172,7 @@ def _of_recording(recording: Recording, known: dict[int, str], title: str) -> Sk
 
 
 def _of_program(program: Program) -> Sketch:
-    """Return the graph of a program: its structure alone."""
+    """Return the graph of a program, without values."""
     vertices = []
     for slot, op in enumerate(program.ops):
         inputs = program.inputs[slot]
@@ -189,7 +189,7 @@ def _of_program(program: Program) -> Sketch:
 
 
 def _function(node: Any) -> str:
-    """Return the name of the user's function that recorded a node, or ``""`` of a module's line."""
+    """Return the name of the user's function that recorded a node; ``""`` for module code."""
     code = getattr(node, "_code", None)
     whole = getattr(code, "co_qualname", getattr(code, "co_name", ""))  # Python 3.10 has the latter
     parts = [part for part in whole.split(".") if not part.startswith("<")]

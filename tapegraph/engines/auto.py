@@ -1,7 +1,7 @@
 """Choose the engine of each backward under `auto`, and explain the choice.
 
-A structure runs natively at first. Structures are not told apart until one of them can have paid
-for another engine, because computing a structure's key takes longer than a small sweep.
+All structures run natively until one can have paid for another engine, because a structure's key
+takes longer to compute than a small sweep.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ class Backwards:
         return self.decision
 
     def choice(self, history: History, rivals: list[Engine]) -> Choice:
-        """Return the choice for a structure."""
         key = history.key
         with self.lock():
             found = self.choices.get(key)
@@ -68,7 +67,7 @@ BACKWARDS = Backwards()
 
 
 def decide(history: History) -> Decision:
-    """Choose the engine of a program for this run."""
+    """Choose a program's engine for this run."""
     backwards = BACKWARDS
     if choice.PROCESS.spent < backwards.until:
         return backwards.decision
@@ -136,10 +135,7 @@ _REFERENCE = 2.5e-3  # seconds that it took where importing TensorFlow took 3.0
 
 @cache
 def pace() -> float:
-    """Return how slow this machine is, as a factor for estimates: measured once, in 20 ms.
-
-    It measures processor time, if that is fine enough, so that other processes do not count.
-    """
+    """Return how slow this machine is, as a factor for estimates: processor time, measured once."""
     fine = time.get_clock_info("process_time").resolution < 1e-4
     now = time.process_time if fine else time.perf_counter
     times = []
@@ -165,8 +161,6 @@ def costs(
 
     :param found: The choice among them, if there is one.
     :param refused: Why engines do not run this program, by name.
-    :param running: The name of the engine that runs the program.
-    :param entries: The length of the program.
     """
     ways = [] if found is None else [found.stands, *found.others]
     measured = [way for way in ways if way.times]
@@ -201,5 +195,4 @@ def advice(found: Choice | None, refused: Mapping[str, str]) -> str:
 
 
 def capital(title: str) -> str:
-    """Capitalise a sentence."""
     return f"{title[0].upper()}{title[1:]}"

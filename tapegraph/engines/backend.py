@@ -39,7 +39,6 @@ def _unknown(name: Any, source: str, choices: Sequence[str]) -> ValueError:
 
 
 def _from_environment() -> Backend:
-    """Return the name in ``TAPEGRAPH_BACKEND``."""
     return _checked(os.environ.get(_VARIABLE) or registry.AUTO, _VARIABLE)
 
 
@@ -65,7 +64,7 @@ def set_backend(name: Backend) -> None:
 def get_backend() -> Backend:
     """Return the name of the engine chosen for this thread or task.
 
-    :returns: One of the names that `set_backend` takes.
+    :returns: A name that `set_backend` takes.
 
     >>> with tg.use_backend("native"):
     ...     tg.get_backend()
@@ -87,7 +86,8 @@ def chosen_by() -> str:
 class use_backend(scopes.Scope[Any]):
     """Choose the engine inside a ``with`` block, or in a decorated function.
 
-    It holds in its thread or asyncio task as `no_grad` does, and takes what `set_backend` takes.
+    It applies to its thread or asyncio task, as `no_grad` does, and takes the names of
+    `set_backend`.
 
     >>> with tg.use_backend("native"):
     ...     (tg.param(2.0) * 3.0).backward()
@@ -110,7 +110,7 @@ class Report:
     :ivar entries: The length of the differentiated program.
     :ivar cached: Whether the compiled graph was in the cache.
     :ivar compile_seconds, run_seconds: Seconds spent compiling and running.
-    :ivar error: The traceback, if the native engine ran because another engine failed, or None.
+    :ivar error: The traceback of another engine's failure, or None.
     """
 
     backend: str
@@ -163,7 +163,7 @@ _KERNELS = (NUMPY, "tensorflow")
 
 
 class Executor(NamedTuple):
-    """The chosen kernels of forwards, and the size of the largest array from which they compute."""
+    """The chosen kernels of forwards, and the array size from which they compute."""
 
     name: str
     threshold: int = THRESHOLD
@@ -192,9 +192,9 @@ def executor() -> Executor:
 def set_forward(name: Forward, threshold: int = THRESHOLD) -> None:
     """Choose the kernels that compute forwards, for this thread or task.
 
-    They compute element-wise operations, products and transposes of float32 and float64 arrays, if
-    one of the arrays has at least ``threshold`` elements. NumPy computes the others, and all
-    operations inside `compile`. Results are NumPy's arrays, without NumPy's warnings of overflow.
+    They compute element-wise operations, products and transposes of float32 and float64 arrays, one
+    of which has at least ``threshold`` elements. NumPy computes the others, and all operations
+    inside `compile`. Results are NumPy's arrays, without NumPy's warnings of overflow.
 
     :param name: ``tensorflow`` runs its eager kernels, on a GPU if it has one.
     :param threshold: Number of elements of the largest operand.
@@ -211,7 +211,7 @@ def set_forward(name: Forward, threshold: int = THRESHOLD) -> None:
 def get_forward() -> str:
     """Return the name of the kernels that compute forwards in this thread or task.
 
-    :returns: One of the names that `set_forward` takes.
+    :returns: A name that `set_forward` takes.
 
     >>> tg.get_forward()
     'numpy'

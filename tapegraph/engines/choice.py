@@ -2,8 +2,8 @@
 
 This is the ski-rental rule. The first way runs until its runs have cost as much as trying another
 way will. Three runs then measure the other way, and the faster one stays. Each time the total has
-doubled, the slower way is measured again if that is cheap. The total time is therefore at most
-about twice that of the best way.
+doubled, the slower way is measured again if that is cheap. So the total time is at most about twice
+that of the best way.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ _LOOK_AGAIN = 1 / 64
 
 
 class Ledger:
-    """Seconds spent on runs, with trial runs counted at the usual time, and on trying."""
+    """Seconds spent on runs, trial runs counted at the usual time, and on trying."""
 
     def __init__(self) -> None:
         self.spent = self.paid = 0.0
 
     @property
     def surplus(self) -> float:
-        """The seconds available for trying."""
         return self.spent - self.paid
 
 
@@ -53,7 +52,6 @@ PROCESS = Ledger()  # of all structures together
 class Way:
     """One way to run a structure.
 
-    :param engine, variant: The engine and its variant.
     :param compiling: Returns the estimated cost of compiling, which the structure itself pays.
     :param loading: Returns the cost of importing, which all structures share.
     :param call: The minimum time of a run.
@@ -93,7 +91,6 @@ class Way:
 
     @property
     def title(self) -> str:
-        """The name in messages."""
         title = registry.engine(self.engine).title
         return f"{title} with {self.variant}" if self.variant else title
 
@@ -102,7 +99,7 @@ NATIVELY = Way(registry.NATIVE)
 
 
 class Decision(NamedTuple):
-    """The way to run, why that is the native engine, and where its time is recorded."""
+    """The way to run, why it is the native engine, and the record of its time."""
 
     way: Way
     failure: Failure | None = None
@@ -112,10 +109,9 @@ class Decision(NamedTuple):
 class Choice:
     """Chooses among the ways to run one structure.
 
-    :param first: The way that runs at first.
-    :param others: The others, in the order of trying.
-    :param process: The total of all structures; the import of an engine that the user chose does
-        not count.
+    :param others: The ways after the first, in the order of trying.
+    :param process: The total of all structures, without the import of an engine that the user
+        chose.
     :ivar stands: The way that runs unless another one is on trial.
     :ivar failure: Why the latest way that did not run was dropped.
     """
@@ -136,7 +132,6 @@ class Choice:
         self._lock = Lock()
 
     def choose(self) -> Decision:
-        """Return the way to run now."""
         if self.ledger.spent < self._until:
             return self._decision
         with self._lock():
@@ -180,21 +175,16 @@ class Choice:
             ledger.paid += seconds - usual + preparing
 
     def pay(self, seconds: float) -> None:
-        """Record the time spent on a way that did not run."""
         self.ledger.paid += seconds
         self._process.paid += seconds
 
     def add(self, way: Way) -> None:
-        """Add a way to try."""
         with self._lock():
             self.others.append(way)
             self._until = min(self._until, EARLIEST)
 
     def failed(self, way: Way, failure: Failure) -> bool:
-        """Record that a way did not run, and return whether it is given up.
-
-        A transient failure is tried again a few times.
-        """
+        """Record that a way did not run; return whether to give it up."""
         with self._lock():
             way.setbacks += 1
             if failure.transient and way.setbacks < TRIALS:
@@ -252,7 +242,6 @@ class Choice:
 
 
 def too_dear(way: Way) -> str:
-    """Return why a way is not tried yet."""
     return f"auto: trying {way.title} takes about {way.price:.2g} s; that does not pay yet"
 
 
@@ -264,5 +253,4 @@ def median_of(seconds: Iterable[float]) -> float:
 
 
 def milliseconds(seconds: float) -> str:
-    """Format a time."""
     return f"{seconds * 1e3:.3g} ms"

@@ -1,4 +1,4 @@
-"""The contract of engines: which programs one runs, and the gradients that it computes."""
+"""The contract of engines: the programs that an engine runs, and the gradients it computes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class EngineDeclined(Exception):
 
     :param reason: The message.
     :param expected: ``auto`` uses another engine without a warning.
-    :ivar runs_done: In a loop, the number of runs that are valid but not made: those before the one
-        that fails.
+    :ivar runs_done: In a loop, the number of valid runs before the one that fails.
     """
 
     runs_done: int | None = None
@@ -66,11 +65,10 @@ Carried = Mapping[int, int | None]
 class Many(NamedTuple):
     """Describes many runs of a program in one call.
 
-    :ivar results: The number of outputs wanted from every run, the first ones; of the others the
-        last run's.
+    :ivar results: The number of outputs wanted from every run, the first ones; the others are
+        wanted from the last run.
     :ivar carried: The outputs that the next run reads as inputs.
-    :ivar ahead: The number of runs still to come, including these; at most as many as one call may
-        make.
+    :ivar ahead: The number of runs still to come, including these: an upper bound for a call.
     """
 
     results: int
@@ -81,11 +79,11 @@ class Many(NamedTuple):
 class WholeProgram(Protocol):
     """A captured program, ready to run again.
 
-    A program that keeps state may also have ``run_many(values, runs, many, changes)``, which makes
-    many runs in one call and carries state from run to run. The value of an input is then an array
-    with a row for each run, or the first run's value of a carried input. The method changes and
-    returns what `run` does, or raises `EngineDeclined`, whose ``runs_done`` says how many runs are
-    valid. A program that keeps state may have variants, named by the ``variant`` of both methods.
+    A program that keeps state may also have ``run_many(values, runs, many, changes)``: many runs in
+    one call, with state carried from run to run. An input's value is then an array with a row for
+    each run, or the first run's value of a carried input. It changes and returns what `run` does,
+    or raises `EngineDeclined`, whose ``runs_done`` says how many runs are valid. Such a program may
+    have variants, named by the ``variant`` of both methods.
 
     :ivar leaves: The slots whose values it takes, in order.
     :ivar keeps_state: State is passed as tensors, not as arrays.
@@ -109,21 +107,21 @@ class WholeProgram(Protocol):
     def run(self, values: list[Any], changes: Any = None) -> Any:
         """Return the outputs and the new values of changed state: two lists.
 
-        Nobody overwrites these arrays later. A program that keeps state also takes a function,
-        which it calls before it changes anything, with functions that return the outputs, and with
-        the `RemoteArray` of each leaf that changes. As soon as state has changed, it passes the
-        function's result to `tapegraph.recording.changes.make`, with no Python instruction in
-        between at which a signal could be handled. It returns only the functions.
+        Nobody overwrites these arrays later. A program that keeps state takes a function
+        ``changes``, which it calls before any change with functions that return the outputs, and
+        with the `RemoteArray` of each changed leaf. Once state has changed, it passes the result to
+        `tapegraph.recording.changes.make`, without a Python instruction in between at which a
+        signal could be handled. It then returns only the functions.
 
         :raises EngineDeclined: The program does not run with these numbers. Nothing has changed.
         """
 
 
 class RoundRows(NamedTuple):
-    """What each of many rounds reads or writes of an array.
+    """The rows of an array that many rounds read or write.
 
     :ivar first: The row of the first round.
-    :ivar by: How many rows further that of the next is; with 0 it is the array itself, each time.
+    :ivar by: The step from one round's row to the next; 0 for the whole array each time.
     """
 
     array: Array
@@ -136,12 +134,12 @@ class Round(ABC):
 
     @abstractmethod
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
-        """Run it: from the arrays of a round to what comes out of it."""
+        """Run one round on arrays, and return its outputs."""
 
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
-        """Run so many rounds; return whether it has, which it does or does not from the first on.
+        """Run ``count`` rounds and return True, or run none and return False.
 
-        What a round writes, as C's order has it, the next may read.
+        A round may read rows that an earlier round, in C order, has written.
         """
         return False
 
@@ -162,24 +160,21 @@ class Inner(ABC):
 
     @abstractmethod
     def forward(self, inputs: Sequence[Any]) -> AbstractContextManager[Round]:
-        """Lend a function from arrays, in the order of the inputs, to those of the outputs.
-
-        :param inputs: An example of each.
-        """
+        """Lend the function from input arrays, like the examples, to output arrays."""
 
     @abstractmethod
     def pullback(
         self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
     ) -> AbstractContextManager[Round]:
-        """Lend a function from such arrays, then a cotangent per seeded slot, to gradients."""
+        """Lend the function from inputs and a cotangent per seeded slot to gradients."""
 
     @abstractmethod
     def strong_pullback(self, kind: Reverse) -> Round:
-        """Return the same with strong zeros."""
+        """Return the pullback with strong zeros."""
 
 
 class Engine(ABC):
-    """One way from a recording to gradients. `registry.register` adds it to the choices.
+    """One way from a recording to gradients; `registry.register` adds it to the choices.
 
     :ivar name: The name by which users choose it.
     :ivar title: The name in messages.
@@ -192,39 +187,22 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
-        """Return the gradients of the wanted slots, given a cotangent per output.
-
-        :raises EngineDeclined: The engine does not support this program.
-        """
+        """Return the wanted gradients, given a cotangent per output; or raise EngineDeclined."""
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
-        """Return the gradients with respect to a history's targets, given a cotangent per result.
-
-        :raises EngineDeclined: The engine does not support this program.
-        """
+        """Return gradients for a history's targets, given a cotangent per result, or decline."""
         return self.run(history.recording, seeds)
 
     def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
-        """Return the gradients of the wanted slots as Tensors, given a Tensor per output.
-
-        Their computation is recorded and can be differentiated again.
-
-        :raises EngineDeclined: The engine cannot record.
-        """
+        """Return the wanted gradients as recorded Tensors, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} records no gradients")
 
     def tangent_rule(self, op: Op) -> Callable[..., Any]:
-        """Return the tangent rule of an operation, derived from its gradient rule.
-
-        :raises EngineDeclined: The engine cannot record.
-        """
+        """Return an operation's tangent rule, from its gradient rule, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} records no tangents")
 
     def jacobian(self, recording: Recording) -> Outcome:
-        """Return the Jacobian of the output with respect to each wanted slot, output axes first.
-
-        :raises EngineDeclined: The engine does not support this program.
-        """
+        """Return the Jacobian for each wanted slot, output axes first, or raise EngineDeclined."""
         program = recording.program
         (output,) = program.outputs
         lengths, dtype = program.shapes[output], program.dtypes[output]
@@ -239,27 +217,22 @@ class Engine(ABC):
         return Outcome(found, compile_seconds=compiling)
 
     def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
-        """Return an operation's result by the engine's own kernels; None: NumPy computes it."""
+        """Return an operation's result by the engine's kernels, or None if NumPy is to compute."""
         return None
 
     def whole(
         self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto"
     ) -> WholeProgram:
-        """Prepare a captured program, such as a training step, to run again.
+        """Prepare a captured program, such as a training step, to run again, or decline.
 
-        :param recording: The recording.
         :param state: The leaves that are tensors from outside, by slot.
         :param xla: Whether to compile with XLA, as for `compile`.
-        :raises EngineDeclined: The engine runs no whole programs, or not this one.
         """
         self.check_whole(recording.program)
         raise NotImplementedError
 
     def inner(self, body: SubProgram) -> Inner:
-        """Prepare the body of a loop, or a branch, to run by itself.
-
-        :raises EngineDeclined: It runs none.
-        """
+        """Prepare the body of a loop, or a branch, to run by itself, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} runs no inner programs by themselves")
 
     def unavailable(self) -> EngineDeclined | None:
@@ -267,10 +240,7 @@ class Engine(ABC):
         return None
 
     def check(self, program: Program) -> None:  # noqa: B027
-        """Reject a program that the engine does not support, at little cost.
-
-        :raises EngineDeclined: The engine does not support this program.
-        """
+        """Raise EngineDeclined, at little cost, for a program that the engine does not support."""
 
     def refusal(self, history: History) -> str | None:
         """Return why `check` rejects a history's program, or None.
@@ -284,10 +254,7 @@ class Engine(ABC):
         return None
 
     def prepare(self, history: History) -> None:
-        """Import the engine, unless it does not support a history.
-
-        :raises EngineDeclined: It does not support it, or is not available here.
-        """
+        """Import the engine; raise EngineDeclined if it does not support a history."""
         refusal = self.refusal(history)
         if refusal is not None:
             raise EngineDeclined(refusal)
@@ -297,35 +264,28 @@ class Engine(ABC):
         self.load()
 
     def check_whole(self, program: Program) -> None:
-        """Reject a program that `whole` does not support, at little cost.
-
-        :raises EngineDeclined: The engine runs no whole programs, or not this one.
-        """
+        """Raise EngineDeclined, at little cost, for a program that `whole` does not support."""
         raise EngineDeclined(f"{self.title} runs no whole programs")
 
     def workers(self, op: str, strategy: Any) -> Any:
-        """Return the processes of a strategy of the engine's library as a communicator."""
+        """Return the processes of the library's strategy as a communicator."""
         raise TypeError(f"{op}: {self.title} has no strategies")
 
     def load(self) -> None:  # noqa: B027
-        """Import what the engine needs, before the first run is timed.
-
-        :raises EngineDeclined: The engine is not available here.
-        """
+        """Import the engine before the first run is timed, or raise EngineDeclined."""
 
     def loaded(self) -> bool:
         """Return whether the engine has been imported."""
         return True
 
     def load_seconds(self) -> float:
-        """Return the estimated time of the import, by the packages installed here."""
+        """Return the estimated time of the import with the packages installed here."""
         return self.costs.load
 
     def node_times(self) -> Callable[[], list[tuple[str, float, float, str]]] | None:
-        """Start to profile the nodes of graphs; return a function that stops and returns them.
+        """Start to profile graphs; return a function that stops and returns node times, or None.
 
-        Each is a type of node, its start and duration in seconds, and its thread. None if there is
-        no profiler.
+        Each is a node's type, its start and duration in seconds, and its thread.
         """
         return None
 
@@ -334,10 +294,7 @@ class Engine(ABC):
         return isinstance(error, MemoryError)
 
     def version(self) -> str:
-        """Return the version of the engine's library without importing it, or ``""``.
-
-        :raises EngineDeclined: The engine is not available here.
-        """
+        """Return the library's version without importing it, or ``""``, or raise EngineDeclined."""
         return ""
 
     def details(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Fall back to the native engine, and warn once per cause.
 
-A program that an engine *declined* or has a *bug* with is not for it, now or later; a *transient*
-failure may not come again.
+A program that an engine *declined*, or has a *bug* with, never goes to that engine again; a
+*transient* failure may not recur.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ class Failure(NamedTuple):
 
 
 def account(name: str, error: Exception) -> Failure:
-    """Return why the engine of a name did not run; warn once per cause, or raise under strict.
+    """Return why an engine did not run; warn once per cause, or raise under ``TAPEGRAPH_STRICT``.
 
-    ``auto`` expects some programs to run natively, so those causes are only reported.
-
-    :raises RuntimeError: ``TAPEGRAPH_STRICT`` is set.
-    :raises BaseException: What a signal handler raised.
+    ``auto`` expects some programs to run natively, so those causes are only reported. An exception
+    of a signal handler is raised.
     """
     if isinstance(error, EngineDeclined):
         failure, cause = Failure(str(error)), str(error)

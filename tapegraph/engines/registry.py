@@ -1,7 +1,4 @@
-"""The engines by name, each loaded when it is first asked for.
-
-Another one is added by `register`: it can then be chosen by its name, and `auto` measures it.
-"""
+"""The engines by name, each loaded on first use; `register` adds one, which `auto` measures."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ _lock = Lock()
 def register(name: str, load: Callable[[], Engine]) -> None:
     """Add an engine.
 
-    :param name: What users choose it by; also the engine's own ``name``.
-    :param load: Imports and returns the engine; called once, when it is first asked for.
+    :param name: The name by which users choose it; also its own ``name``.
+    :param load: Imports and returns the engine; called once, on first use.
     :raises ValueError: The name is taken.
     """
     if name in choices():
@@ -33,7 +30,7 @@ def register(name: str, load: Callable[[], Engine]) -> None:
 
 
 def choices() -> tuple[str, ...]:
-    """Return the names that a backend can be chosen by."""
+    """Return the names by which a backend can be chosen."""
     return (AUTO, *_loaders)
 
 
@@ -43,7 +40,6 @@ def rivals() -> list[str]:
 
 
 def engine(name: str) -> Engine:
-    """Return the engine of a name."""
     found = _loaded.get(name)
     if found is None:
         with _lock():

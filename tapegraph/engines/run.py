@@ -1,7 +1,4 @@
-"""`differentiate`: from a history to gradients, by the engine that was chosen.
-
-Where that one does not run, the native engine does, and the report says why.
-"""
+"""`differentiate`: from a history to gradients, by the chosen engine."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ _ROWS = Failure("auto: it takes the rows of a Jacobian at once")
 
 
 def differentiate(history: History, seeds: list[Array] | None) -> tuple[list[Array], Any]:
-    """Run the chosen engine; where another one does not run, the native engine does.
+    """Run the chosen engine, or the native one if that fails; the report says why.
 
-    Without seeds it is the Jacobian of the one result, whose elements come first: `auto` leaves
-    that to the native engine, which has many rows in one sweep.
+    Without seeds it returns the Jacobian of the one result, output axes first: `auto` leaves that
+    to the native engine, which sweeps many rows at once.
     """
     if recorder().capture is not None:  # which differentiates its runs by another engine
         return _outcome(registry.engine(registry.NATIVE), history, seeds).grads, LAST.get()

@@ -1,1 +1,1 @@
-"""Functions of arrays that leave: recorded for batches of any size, as SavedModels or as ONNX."""
+"""Functions exported for batches of any size, as SavedModels or as ONNX."""

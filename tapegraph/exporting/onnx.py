@@ -1,7 +1,7 @@
-"""A recorded function as an ONNX file, for inference: of opset 18.
+"""A recorded function as an ONNX file of opset 18, for inference.
 
-A rule ``rule(out, *inputs, **attrs)`` adds an operation's nodes and returns a result, of which
-``out`` has the shape and dtype.
+A rule ``rule(out, *inputs, **attrs)`` adds an operation's nodes and returns a result of ``out``'s
+shape and dtype.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _UNSIGNED = set("Div Max Min Mod".split())
 
 
 class NoNode(Exception):
-    """There is no node for an operation, or not for its dtype."""
+    """An operation, or its dtype, has no node."""
 
 
 class OnnxGraph:
@@ -69,7 +69,6 @@ class OnnxGraph:
         self.stem = "batch"  # of new names: the operation that they belong to
 
     def constant(self, value: Any, dtype: Any, name: str | None = None) -> Wire:
-        """Return a constant."""
         name, array = name or self._new("constant"), np.array(value, dtype, order="C")
         self._nbytes += array.nbytes
         if self._nbytes > LARGEST:
@@ -80,7 +79,7 @@ class OnnxGraph:
         return Wire(self, name, array.dtype, array.shape)
 
     def node(self, kind: str, *inputs: Wire, dtype: Any = None, at: int = 0, **attrs: Any) -> Wire:
-        """Add a node, and return its result, the first or the one in a place."""
+        """Add a node, and return its first result, or the one at a position."""
         given = inputs[kind == "Where"].dtype
         if kind in _FLOAT32 and given != np.float32:
             raise NoNode(f"onnxruntime has {kind} for float32 alone, in which it can be exported")
@@ -104,7 +103,7 @@ class OnnxGraph:
         return next(n for i in self._numbers if (n := f"{stem}_{i}") not in self._taken)
 
     def ints(self, values: Iterable[Any]) -> Wire:
-        """Return whole numbers side by side; the model finds out each `Length` among them."""
+        """Return integers as a vector; the model computes each `Length` among them."""
         values = list(values)
         if not any(isinstance(n, Length) for n in values):
             return self.constant(values, np.int64)
@@ -112,7 +111,6 @@ class OnnxGraph:
         return self.node("Concat", *parts, axis=0)
 
     def number(self, value: Any, dtype: Any) -> Wire:
-        """Return a number, or a `Length`, in a dtype."""
         if not isinstance(value, Length):
             return self.constant(value, dtype)
         grown: Wire = self.batch if value.per == 1 else self.batch * value.per
@@ -120,7 +118,7 @@ class OnnxGraph:
 
 
 def _wide(kind: str, dtype: DType) -> DType:
-    """Return the type in which onnxruntime computes a node; for most that is the type itself."""
+    """Return the type in which onnxruntime computes a node, for most the type itself."""
     if dtype.kind not in "biu" or kind in _EVERY_TYPE:
         return dtype
     if kind == "Pow":  # which goes by way of float64: what fits there wraps around as it should
@@ -140,7 +138,7 @@ def _formula(kind: str) -> Callable[..., Wire]:
 
 @dataclass(frozen=True, eq=False)
 class Wire:
-    """A value of the graph, whose formulas add nodes; the shapes of operands alone are known."""
+    """A value of the graph, whose formulas add nodes; only operands' shapes are known."""
 
     graph: OnnxGraph
     name: str
@@ -153,7 +151,7 @@ class Wire:
     __neg__, __invert__ = map(_formula, ("Neg", "Not"))
 
     def node(self, kind: str, *others: Any, **attrs: Any) -> Wire:
-        """Add a node of which this is the first input."""
+        """Add a node whose first input is this value."""
         wires = (x if isinstance(x, Wire) else self.like(x) for x in others)
         return self.graph.node(kind, self, *wires, **attrs)
 
@@ -162,29 +160,27 @@ class Wire:
         return self.graph.number(value, self.dtype)
 
     def to(self, dtype: Any) -> Wire:
-        """Return it in another dtype."""
         if self.dtype == dtype:
             return self
         cast = self.node("Cast", dtype=dtype, to=self.graph.type_of(np.dtype(dtype)))
         return replace(cast, shape=self.shape)
 
     def over(self, kind: str, axes: Iterable[int], keepdims: bool = True) -> Wire:
-        """Reduce it over axes; over none it stays."""
         attrs = {"keepdims": int(keepdims), "noop_with_empty_axes": 1}
         return self.node(kind, self.graph.ints(axes), **attrs)
 
     def reshaped(self, shape: tuple[Any, ...], *, exactly: bool = False) -> Wire:
-        """Return it in another shape, of which the model checks each length if it is to."""
+        """Reshape it; with ``exactly`` the model checks each length."""
         if not exactly and 0 not in shape and sum(isinstance(n, Length) for n in shape) == 1:
             shape = tuple(-1 if isinstance(n, Length) else n for n in shape)
         return self.node("Reshape", self.graph.ints(shape), allowzero=int(0 in shape or exactly))
 
     def where(self, x: Any, y: Any) -> Wire:
-        """Return ``x`` where this is true, and ``y``, no Python number, elsewhere."""
+        """Return ``x`` where this is true, else ``y``, which is no Python number."""
         return self.node("Where", x if isinstance(x, Wire) else y.like(x), y)
 
     def is_nan(self) -> Wire:
-        """Return where it is no number; an integer always is."""
+        """Return where it is NaN; an integer never is."""
         return self.node("IsNaN") if self.dtype.kind == "f" else ~self.equal(self)
 
 
@@ -198,7 +194,7 @@ def _one(kind: str) -> Rule:
 
 
 def _whole(kind: str) -> Rule:
-    """Return the rule of a rounding, which leaves whole numbers as they are."""
+    """Return the rule of a rounding, which leaves integers unchanged."""
     return lambda out, x: x.node(kind) if x.dtype.kind == "f" else x
 
 
@@ -212,7 +208,7 @@ def _gelu(out: Wire, x: Wire) -> Wire:
 
 
 def _log1p(out: Wire, x: Wire) -> Wire:
-    """Emit ``log(1 + x)`` times ``x`` by what rounding ``1 + x`` left of it."""
+    """Emit ``log(1 + x)`` corrected for the rounding of ``1 + x``."""
     whole = x + 1.0
     left, log = whole - 1.0, whole.node("Log")
     none = left.equal(0.0)
@@ -225,7 +221,7 @@ def _logaddexp(out: Wire, a: Wire, b: Wire) -> Wire:
 
 
 def _mod(out: Wire, a: Wire, b: Wire) -> Wire:
-    """Emit C's remainder, with the divisor added where its sign is another."""
+    """Emit C's remainder, with the divisor added if the signs differ."""
     if a.dtype.kind != "f":
         return a.node("Mod", b)
     rest = a.node("Mod", b, fmod=1)
@@ -233,7 +229,7 @@ def _mod(out: Wire, a: Wire, b: Wire) -> Wire:
 
 
 def _floor_divide(out: Wire, a: Wire, b: Wire) -> Wire:
-    """Emit NumPy's whole part, which goes with the remainder: that of 1.0 // 0.1 is 9."""
+    """Emit NumPy's quotient, consistent with the remainder: 1.0 // 0.1 is 9."""
     if a.dtype.kind != "f":
         return (a - _mod(out, a, b)) / b
     rest = a.node("Mod", b, fmod=1)
@@ -266,7 +262,7 @@ def _some(x: Wire, axis: Iterable[int], keepdims: bool = True) -> Wire:
 
 
 def _extreme(kind: str) -> Rule:
-    """Return the rule of the largest or the smallest, or of a NaN, which the node passes over."""
+    """Return the rule of an extreme, or of NaN, which the node ignores."""
 
     def rule(out: Wire, x: Wire, *, axis: tuple[int, ...], keepdims: bool) -> Wire:
         y = x.over(kind, axis, keepdims)
@@ -276,7 +272,7 @@ def _extreme(kind: str) -> Rule:
 
 
 def _place(kind: str) -> Rule:
-    """Return the rule of the first place of the largest or the smallest, or of a NaN."""
+    """Return the rule of an extreme's first place, or of a NaN's."""
 
     def rule(out: Wire, x: Wire, *, axis: int | None, keepdims: bool) -> Wire:
         x = x.to(np.int32) if x.dtype == bool else x
@@ -335,7 +331,7 @@ def _within(out: Wire, x: Wire, *, low: int, high: int) -> Wire:
 
 
 def _argsort(out: Wire, x: Wire, *, axis: int) -> Wire:
-    """Emit the stable order, NaN last, of which TopK knows nothing."""
+    """Emit the stable order with NaN last, which TopK does not give."""
 
     def order(x: Wire) -> Wire:
         count = out.graph.ints([out.shape[axis]])
@@ -501,8 +497,6 @@ def export(f: Fun, path: str, arguments: Arguments, params: Pytree) -> None:
 
 
 class _Emission(Interpreter):
-    """Adds the nodes of a function; what each slot is, is a `Wire`."""
-
     def __init__(self, graph: OnnxGraph, recorded: FreeFunction) -> None:
         known = recorded.recording
         super().__init__(Recording(recorded.program, known.values, known.nodes))
@@ -510,7 +504,6 @@ class _Emission(Interpreter):
         self._known = known
 
     def operation(self, slot: int) -> Wire:
-        """Add the nodes of an operation."""
         graph, program, op = self._graph, self.program, self.program.ops[slot]
         graph.stem, row = op.name, ROWS.get(op.name)
         out = Wire(graph, "", program.dtypes[slot], program.shapes[slot])
@@ -527,20 +520,17 @@ class _Emission(Interpreter):
         return Wire(graph, found.to(out.dtype).name, out.dtype, out.shape)
 
     def derivatives(self, slot: int) -> dict[int, Wire]:
-        """Refuse gradients, as an operation without nodes."""
         return {slot: self.operation(slot)}
 
     def constant(self, number: Any, dtype: Any) -> Wire:
-        """Return a number as a constant of the model."""
         return self._graph.constant(number, dtype)
 
     def cast(self, value: Any, dtype: Any) -> Any:
-        """Return a value in another dtype."""
         return value.to(dtype)
 
 
 def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | None) -> Wire:
-    """Return a parameter, a constant, or whole numbers that follow the batch."""
+    """Return a parameter, a constant, or integers that depend on the batch."""
     dtype, shape = recorded.program.dtypes[slot], recorded.program.shapes[slot]
     found = recorded.constant(slot)
     if isinstance(found, np.ndarray):

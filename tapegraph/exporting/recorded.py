@@ -1,7 +1,7 @@
-"""A function recorded for batches of several sizes, what in it follows the size, and its names.
+"""A function recorded for batches of several sizes, its free lengths, and its names.
 
-Each recording knows its own lengths alone. What differs between those of two sizes and grows evenly
-from one to the next, also to a third, is a free length; what differs otherwise is refused.
+A number that grows linearly over three recorded sizes is a free length; any other difference is an
+error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Length(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Places along an axis that follow the batch evenly: ``first + step * [0, 1, ...]``."""
+    """Places along an axis that grow with the batch: ``first + step * [0, 1, ...]``."""
 
     first: Array
     step: Array
@@ -53,17 +53,16 @@ class Recorded(NamedTuple):
 
     @property
     def values(self) -> list[Array]:
-        """The results' arrays, in order."""
         return self.recording.seeds()
 
 
 class FreeFunction:
     """A function recorded for batches of several sizes, with free lengths where they differ.
 
-    :ivar op: Who asks for it, for messages.
-    :ivar arrays, runs: The arguments of each size, and what they recorded.
-    :ivar program: That of the first size, with a `Length` in place of each number that follows.
-    :ivar parameters: Those that the function read, by slot.
+    :ivar op: The public function that records, for messages.
+    :ivar arrays, runs: The arguments of each size, and the recordings.
+    :ivar program: The program of the first size, with a `Length` for each number that grows.
+    :ivar parameters: The parameters that the function read, by slot.
     """
 
     def __init__(self, op: str, f: Fun, arrays: Sequence[Array], batched: Sequence[bool]) -> None:
@@ -102,15 +101,13 @@ class FreeFunction:
         raise ValueError(message(self.op, received, expected, fix)) from failed
 
     def constant(self, slot: int) -> Any:
-        """Return an array that each recording has, or what follows the batch in its place."""
+        """Return an array that all recordings share, or the formula that follows the batch."""
         return _followed_constant([run.recording.values[slot] for run in self.runs], self._sizes)
 
     def _free_program(self, recordings: Sequence[Recording]) -> Program:
-        """Return the program of several sizes, with a `Length` in place of each that follows.
+        """Return the program of several sizes, and inner ones, with a `Length` for each that grows.
 
-        So are programs inside of it.
-
-        :raises ValueError: The function does something else for another size; names the first such
+        :raises ValueError: The function differs with the size; the message names the first such
             line.
         """
         programs = [recording.program for recording in recordings]
@@ -141,7 +138,7 @@ class FreeFunction:
         return replace(first, attrs=attrs, shapes=shapes)
 
     def _followed_attrs(self, found: Sequence[Any]) -> Any:
-        """Return attributes with a `Length` for each number that follows, inner programs too."""
+        """Return attributes, also of inner programs, with a `Length` for each number that grows."""
         first = found[0]
         if isinstance(first, SubProgram):
             if len({body.inputs for body in found}) > 1:
@@ -152,7 +149,7 @@ class FreeFunction:
         return _followed(found, self._sizes)
 
     def _check_constant(self, recordings: Sequence[Recording], slot: int) -> None:
-        """Refuse a number or an array that is another for another batch, but for whole places."""
+        """Raise if a number or array, other than integer places, depends on the batch."""
         found = [recording.values[slot] for recording in recordings]
         program = recordings[0].program
         if program.ops[slot] is SCALAR:
@@ -183,7 +180,7 @@ class FreeFunction:
 
 
 def _record(op: str, f: Fun, arrays: Sequence[Array]) -> Recorded:
-    """Record one call; whatever state it changed is taken back."""
+    """Record one call, and undo its changes of state."""
     capture = Capture()
     with capture:
         inputs = [capture.input(array) for array in arrays]
@@ -217,10 +214,7 @@ def _name(f: Fun) -> str:
 
 
 def _sizes_of(arrays: Sequence[Array], batched: Sequence[bool]) -> tuple[int, ...]:
-    """Return the sizes to record batches of: two, and that of the arguments to check.
-
-    Without a batch it is recorded twice, to find what is another number in every call.
-    """
+    """Return the batch sizes to record: two and that of the arguments, or two equal calls."""
     if not any(batched):
         return (0, 0)
     own = len(arrays[list(batched).index(True)])
@@ -228,7 +222,7 @@ def _sizes_of(arrays: Sequence[Array], batched: Sequence[bool]) -> tuple[int, ..
 
 
 def _followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
-    """Return an array that each recording has, `Places`, or nested tuples of ints and `Length`."""
+    """Return an array that all recordings share, `Places`, or tuples of ints and `Length`."""
     first = found[0]
     if all(x.shape == first.shape and x.tobytes() == first.tobytes() for x in found):
         return first
@@ -252,11 +246,11 @@ def _nested(value: Pytree) -> Pytree:
 
 
 class _Differs(Exception):
-    """Two recordings have other values of something that is no even length."""
+    """Two recordings differ in a value that is not a linear length."""
 
 
 def _followed(found: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """Return what all have, with a `Length` in place of each whole number that grows evenly."""
+    """Return the shared value, with a `Length` for each integer that grows linearly."""
     first = found[0]
     if len({repr(identity(x)) for x in found}) == 1:
         return first
@@ -272,7 +266,7 @@ def _followed(found: Sequence[Any], sizes: Sequence[int]) -> Any:
 
 
 def _place(recording: Recording, slot: int) -> str:
-    """Name an entry with its line; of a leaf what reads it."""
+    """Name an entry with its line; for a leaf, its reader."""
     program = recording.program
     if program.inputs[slot]:
         return recording.describe(slot)
@@ -284,7 +278,7 @@ def _place(recording: Recording, slot: int) -> str:
 
 
 class Arguments(NamedTuple):
-    """A function's arguments: their names, examples of them, and which begin with the batch."""
+    """A function's arguments: names, examples, and which begin with the batch."""
 
     names: list[str]
     arrays: list[Array]
@@ -292,7 +286,7 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(op: str, f: Fun, examples: Sequence[Any], batch: bool) -> Arguments:
-    """Return the arguments that examples stand for; a batch is as long as the first of them."""
+    """Return the arguments that examples stand for; the first of them sets the batch size."""
     if not examples:
         fix = "Pass one per argument: tg.export(f, path, x)."
         raise TypeError(message(op, "no examples", "an array per argument", fix))
@@ -309,7 +303,7 @@ def arguments_of(op: str, f: Fun, examples: Sequence[Any], batch: bool) -> Argum
 
 
 def output_names(op: str, result: Pytree) -> list[str]:
-    """Return the names of what a function returns: ``output``, or a dict's keys."""
+    """Return the names of a function's results: ``output``, or a dict's keys."""
     if isinstance(result, Mapping):
         names = list(result)
         parts = list(result.values())
@@ -327,7 +321,7 @@ def output_names(op: str, result: Pytree) -> list[str]:
 
 
 class ParameterNames:
-    """The names of the parameters in ``params``, or of all that are asked for without it."""
+    """The names of the parameters in ``params``, or of all that the function reads."""
 
     def __init__(self, op: str, params: Pytree) -> None:
         self._op = op
@@ -350,11 +344,11 @@ class ParameterNames:
 
     @property
     def given(self) -> list[Node]:
-        """The parameters that have a name by now, in order."""
+        """The parameters that have a name so far, in order."""
         return list(self._named.values())
 
     def of(self, param: Node) -> str | None:
-        """Return the name of a parameter, or None for one that is exported as a constant."""
+        """Return a parameter's name, or None if it is exported as a constant."""
         if self._all and id(param) not in self._names:
             self._add(param, param.name)
         return self._names.get(id(param))

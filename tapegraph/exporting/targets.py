@@ -1,4 +1,4 @@
-"""Functions of arrays that leave: a SavedModel, an ONNX file, or a function for TensorFlow."""
+"""`export` and `to_tensorflow`: a SavedModel, an ONNX file, or a TensorFlow function."""
 
 from __future__ import annotations
 
@@ -22,32 +22,28 @@ def export(
 ) -> None:
     """Write a function of arrays as a TensorFlow SavedModel or ONNX, which needs no tapegraph.
 
-    The function is recorded for batches of two sizes and a third, and what differs between them
-    becomes a length that is found when the model runs. At the third size a SavedModel is checked
-    against the function itself.
+    The function is recorded for batches of three sizes; numbers that grow with the batch become
+    lengths of the model. The third size checks a SavedModel against the function.
 
     :param f: Takes arrays or tensors by position, and returns a tensor, or a dict, list or tuple of
-        tensors. What it reads besides is part of the model: parameters as variables, other tensors
-        and arrays as constants.
+        tensors. Parameters that it reads become variables, other tensors and arrays constants.
     :param path: The folder to write, for a SavedModel; or a file that ends in ``.onnx``, for
         inference alone.
-    :param *examples: An argument each, of the right dtype and of the shape of a real batch. Batches
-        of other sizes are made of its rows.
-    :param params: A dict, list or object of which the `parameters` become variables, by their paths
-        (those in a list by their own names); all others are constants then. Where it is not given,
-        all parameters that the function reads become variables, by their own names. One without a
-        name is called ``parameter_0``, ``parameter_1`` and so on, in the order of reading. In ONNX
-        they are initializers of these names.
-    :param batch: Whether the leading axis is free: that of the first example, and of every other
-        one as long.
-    :raises ValueError: The function does something else for another size of the batch (the message
-        names the line), draws random numbers, or changes state; or two parameters share a name, or
-        in ONNX any two of inputs, parameters and outputs; or a name is none in the format; or a
-        file of ONNX would be larger than 2 GB.
+    :param *examples: One per argument, of its dtype and of the shape of a real batch, whose rows
+        make the batches of other sizes.
+    :param params: A dict, list or object whose `parameters` become variables, by their paths (those
+        in a list by their own names), while others become constants. By default all parameters that
+        the function reads become variables, by their own names, or ``parameter_0``, ``parameter_1``
+        and so on in the order of reading. In ONNX they are initializers of these names.
+    :param batch: Whether the leading axis is free: that of the first example, and of others as
+        long.
+    :raises ValueError: The function differs with the size of the batch (the message names the
+        line), draws random numbers, or changes state; names repeat, or are invalid in the format;
+        or an ONNX file would exceed 2 GB.
     :raises TypeError: An argument or a result is of the wrong kind.
     :raises tapegraph.lowering.NotLowered: An operation has no node in TensorFlow.
     :raises tapegraph.lowering.Unavailable: TensorFlow is not installed.
-    :raises NotImplementedError: An operation has no nodes in ONNX, or onnxruntime has none for its
+    :raises NotImplementedError: An operation has no nodes in ONNX, or onnxruntime none for its
         dtype.
     :raises ImportError: The package onnx is not installed.
     :raises OSError: The path cannot be written.
@@ -81,16 +77,16 @@ def export(
 def function(f: Fun, params: Pytree = None) -> Any:
     """Return a function of arrays as a ``tf.function``, for use inside TensorFlow.
 
-    In ``tf.data.Dataset.map``, in a Keras layer or in another ``tf.function`` its nodes become part
-    of the graph, and TensorFlow differentiates them. It is recorded once for each combination of
-    types, as `export` does it; a leading axis of unknown length stays free.
+    In ``tf.data.Dataset.map``, a Keras layer or another ``tf.function`` its nodes become part of
+    the graph, which TensorFlow differentiates. It is recorded once per combination of types, as in
+    `export`; a leading axis of unknown length stays free.
 
     :param f: Takes tensors by position, and returns a tensor, or a dict, list or tuple of tensors.
-    :param params: What holds those that become variables, as in `export`.
-    :returns: Tf.function. Its ``parameters`` are the variables by name. They hold the parameters'
-        numbers from when they were first read, and change on their own from then on.
+    :param params: The variables' parameters, as in `export`.
+    :returns: Tf.function. Its ``parameters`` are the variables by name; they start with the
+        parameters' numbers when first read, and then change on their own.
     :raises ValueError, TypeError, tapegraph.lowering.NotLowered, tapegraph.lowering.Unavailable: As
-        `export`, when it is called with arguments of new types.
+        `export`, in a call with arguments of new types.
 
     >>> import tensorflow as tf
     >>> scaled = tg.function(lambda x: tg.tanh(x) * 2.0)

@@ -1,7 +1,7 @@
 """From a function to an inner program: the body of a loop, a branch of a choice.
 
-The function runs once, on leaves of its own. What it reads from outside becomes an input: tensors,
-arrays, and values of outer levels of `tg.jvp` and `tg.vmap`, which are plain tensors inside.
+The function runs once, on leaves of its own. Whatever it reads from outside becomes an input:
+tensors, arrays, and values of outer levels of `tg.jvp` and `tg.vmap`, plain tensors inside.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class Draw(NamedTuple):
 class Traced(NamedTuple):
     """A function as an inner program.
 
-    :ivar body: Its inputs are what it reads from outside, its arguments, and what it draws.
-    :ivar consts: What it reads from outside: tensors, duals, examples of `vmap`.
-    :ivar draws: What it draws, in order.
-    :ivar form: The structure that the function returned, with True for all but None.
+    :ivar body: Its inputs are the consts, the function's arguments, and the draws.
+    :ivar consts: The outside values that it reads: tensors, duals, examples of `vmap`.
+    :ivar draws: Its draws, in order.
+    :ivar form: The structure of the function's result, with True for all but None.
     """
 
     body: SubProgram
@@ -64,9 +64,7 @@ class Traced(NamedTuple):
 
 
 class Body(Capture):
-    """Captures a function that becomes an inner program.
-
-    It is a level: a `Dual` or `Batched` of an outer one is a constant inside.
+    """Captures a function as an inner program, a level inside which outer duals are constants.
 
     :ivar level: Tags of inner levels are larger.
     """
@@ -108,15 +106,14 @@ class Body(Capture):
         return leaf
 
     def is_outer(self, x: Any) -> bool:
-        """Return whether a value belongs to a level outside."""
+        """Return whether a value belongs to an outer level."""
         return type(x) in (Dual, Batched) and x.tag < self.level
 
     def records(self, *values: Any) -> bool:
-        """Return whether one of the values, or of those in lists and tuples, is of the program."""
         return super().records(*values) or any(map(self.is_outer, values))
 
     def read(self, value: Any, conversion: str, fix: str) -> None:
-        """Refuse to read a number, which a later round has another of."""
+        """Raise: a later round has another number."""
         if self.is_outer(value):
             value = self.inside(conversion, value)
         if conversion in ("bool", "if"):
@@ -124,13 +121,13 @@ class Body(Capture):
         super().read(value, conversion, fix)
 
     def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
-        """Return a leaf whose numbers each round draws; the stream stays where it is."""
+        """Return a leaf whose numbers each round draws; the stream is unchanged."""
         leaf = self.input(np.asarray(random.peeked(draw), dtype))
         self.draws.append((leaf, Draw(leaf.shape, op, draw, dtype, by)))
         return leaf
 
     def _is_argument(self, data: Any) -> bool:
-        """Return False: what is copied, in `tg.tensor` of a carry, is read."""
+        """Return False: a copy, as `tg.tensor` of a carry, is a read."""
         return False
 
     # State, which a body has none of
@@ -139,52 +136,47 @@ class Body(Capture):
         raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
 
     def assign(self, leaf: Any, value: Any) -> None:
-        """Refuse to give a tensor new numbers."""
+        """Raise: a body cannot give a tensor new numbers."""
         self._refuse(
             "a new value for a tensor", "Make it a part of what is carried, and return it."
         )
 
     def before_write(self, leaf: Node) -> None:
-        """Refuse to write into a tensor."""
+        """Raise: a body cannot write into a tensor."""
         self.assign(leaf, None)
 
     def add_gradients(self, history: Any, grads: Any, seed: Any) -> None:
-        """Refuse to add to the gradient of a parameter."""
+        """Raise: a body cannot add to a parameter's gradient."""
         self._refuse("backward()", "Write tg.grad(f), or call backward() on what comes out.")
 
     def gradient(self, leaf: Any) -> Any:
-        """Refuse to read a gradient, which may be the program's outside."""
+        """Raise: a body cannot read a gradient."""
         self._refuse("a read of .grad", "Read it outside: what a function closes over it may use.")
 
     def set_gradient(self, leaf: Any, value: Any) -> None:
-        """Refuse to change a gradient."""
         self._refuse("a new gradient", "Write it outside.")
 
     def zero_gradient(self, leaf: Any) -> None:
-        """Refuse to change a gradient."""
         self._refuse("zero_grad()", "Call it outside.")
 
     def set_requires_grad(self, leaf: Any, wanted: bool) -> None:
-        """Refuse to make a tensor a parameter."""
+        """Raise: a body cannot make a tensor a parameter."""
         self._refuse("requires_grad_()", "Call it outside.")
 
     def step(self, optimizer: Any) -> None:
-        """Refuse the step of an optimizer."""
         fix = "Compile the step, and write step.scan(...) for many steps of training."
         self._refuse("a step of an optimizer", fix)
 
 
 def operation(name: str) -> Op:
-    """Return an operation by its name."""
     return OPS.get(name) or DEFINED[name]
 
 
 def traced(
     op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> Traced:
-    """Run a function once on leaves, and return what it computes as an inner program.
+    """Run a function once on leaves, and return its computation as an inner program.
 
-    :param op: Who asks, for messages.
     :param arguments: From the leaves to the positional arguments.
     :param given: An example of each leaf.
     """
@@ -225,14 +217,14 @@ def _traced(
 
 
 def loop_operand(op: str, x: Any, path: str, dtype: Any = np.float64) -> Any:
-    """Return what a loop is given as a tensor or a value of some level; of a float in a dtype."""
+    """Return a loop's operand as a tensor or a value of some level, a float in a dtype."""
     return tensor_like(op, recorder().number(x, dtype), path)
 
 
 class FurtherArguments:
-    """Further arguments of a function, of which floats, arrays and tensors are inputs of its body.
+    """Further arguments of a function, whose floats, arrays and tensors are inputs of its body.
 
-    :ivar numbers: Those, as tensors or values of some level.
+    :ivar numbers: These inputs, as tensors or values of some level.
     """
 
     def __init__(self, op: str, args: tuple[Any, ...]) -> None:
@@ -244,7 +236,6 @@ class FurtherArguments:
         self.numbers = [loop_operand(op, self.held[i], "args") for i in self._places]
 
     def having(self, numbers: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the arguments with other numbers."""
         parts = exchanged(self.held, self._places, numbers)
         return replaced(self._args, iter(parts))
 
@@ -252,10 +243,7 @@ class FurtherArguments:
 def traced_without_draws(
     op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Any]
 ) -> Traced:
-    """Return a function as an inner program, as `traced` does, with a gradient by all it is given.
-
-    :raises RuntimeError: It draws random numbers.
-    """
+    """Return a function as `traced` does, with a gradient for each input; draws raise."""
     found = traced(op, f, arguments, [Example(example(x), True) for x in given])
     if found.draws:
         raise RuntimeError(f"{op}: the function draws random numbers. Draw them before the call.")
@@ -263,7 +251,7 @@ def traced_without_draws(
 
 
 class Example(NamedTuple):
-    """An example of what a function takes, and whether a gradient flows from it."""
+    """An example of a function's argument, and whether a gradient flows from it."""
 
     array: Array
     flows: bool
@@ -275,7 +263,7 @@ def example_of(x: Any) -> Example:
 
 
 def example(x: Any) -> Array:
-    """Return the numbers of a tensor; of a `Dual` its value, of a `Batched` one of the examples."""
+    """Return a tensor's numbers: of a `Dual` its value, of a `Batched` one example."""
     if type(x) is Dual:
         return example(x.primal)
     if type(x) is Batched:
@@ -292,14 +280,12 @@ class Replay(Interpreter):
         self._body = body
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        """Return the outputs."""
         given = dict(zip(self._body.inputs, inputs, strict=True))
         numbers = {slot: self.recording.values[slot] for slot in self.program.scalars}
         self.run(given | numbers)
         return [self.values[slot] for slot in self.program.outputs]
 
     def operation(self, slot: int) -> Any:
-        """Return what an operation gives: a tuple of several outputs."""
         op, attrs = self.program.ops[slot], self.program.attrs[slot]
         operands = self.operands(slot)
         if op is PART:
@@ -311,7 +297,6 @@ class Replay(Interpreter):
             return call(*operands) if call else apply(op, tuple(operands), dict(attrs))
 
     def derivatives(self, slot: int) -> dict[int, Any]:
-        """Return what a backward inside the program gives, by target."""
         program = self.program
         backward = program.backward_of(slot)
         y, *seed = backward
@@ -331,7 +316,7 @@ class Replay(Interpreter):
         return dict(zip(targets, found, strict=True))
 
     def _again(self, targets: dict[int, Any], end: int) -> Any:
-        """Return a value as it is with others in the place of some that it is computed from."""
+        """Recompute a value with others in place of some that it depends on."""
         values, changed = self.values, set(targets)
         self.values = list(values)
         for i, x in targets.items():

@@ -1,20 +1,15 @@
-"""`cond` and `switch`: one of several functions runs, as one entry.
+"""`cond` and `switch`: one of several functions runs, as the entry ``cond``.
 
-The entry ``cond``:
-
-Inputs, in this order:
-
-- the index of the branch that runs, an integer or a bool without axes; one out of range counts as
-  the nearest;
-- *operands*: what the branches read, from outside or as arguments.
+Inputs: the index of the branch, an integer or bool without axes, clipped to the range; then the
+*operands* that the branches read.
 
 Attributes:
-- ``branches``: a `SubProgram` for each, in the order of the index; for `cond` the one of False
-  first. All have outputs of the same types.
-- ``reads``: for each branch which operands are its inputs, counted from 0, in their order.
+- ``branches``: a `SubProgram` for each index, for `cond` that of False first, with outputs of the
+  same types.
+- ``reads``: for each branch the positions of its inputs among the operands.
 
-Outputs (each read by a ``part``): those of the branch that runs. By an operand that it does not
-read the gradient is zero.
+Outputs (each read by a ``part``): those of the branch that runs. The gradient with respect to an
+operand that it does not read is zero.
 """
 
 from __future__ import annotations
@@ -50,18 +45,18 @@ def cond(
     false_fn: Callable[..., Any],
     *operands: Pytree,
 ) -> Pytree:
-    """Run one of two functions: ``true_fn(*operands)`` where ``pred`` is true, else ``false_fn``.
+    """Run one of two functions: ``true_fn(*operands)`` if ``pred`` is true, else ``false_fn``.
 
-    It is one entry, in which both are recorded and one runs. Each is run once to be recorded, has
-    no effects, and may read what it likes from outside; gradients flow through the one that runs.
-    Where `vmap` has a ``pred`` for each example both run, and `where` chooses.
+    It is one entry, in which both are recorded and one runs. Each runs once to be recorded, has no
+    effects, and may read outside values; gradients flow through the one that runs. If `vmap` has a
+    ``pred`` for each example both run, and `where` chooses.
 
     :param pred: A bool or a number without axes; a number is true where it is not zero.
-    :param true_fn, false_fn: They take the operands and return tensors of the same types, and
+    :param true_fn, false_fn: Functions of the operands that return tensors of the same types, and
         dicts, lists and tuples of them.
     :param *operands: Numbers, arrays, tensors, and dicts, lists and tuples of them.
-    :returns: What the function returns, as Tensors.
-    :raises TypeError: A function is not callable, or the two return other structures or types.
+    :returns: The function's result, as Tensors.
+    :raises TypeError: A function is not callable, or the two differ in structure or types.
     :raises ValueError: ``pred`` has axes.
 
     >>> x = tg.param(-2.0)
@@ -82,10 +77,10 @@ def switch(index: Operand, branches: Sequence[Callable[..., Any]], *operands: Py
 
     :param index: An integer without axes; one out of range counts as the nearest, as in JAX.
     :param branches: The functions, as for `cond`.
-    :param *operands: What they take.
-    :returns: What the function returns, as Tensors.
-    :raises TypeError: A function is not callable, ``index`` is no integer, or functions return
-        other structures or types.
+    :param *operands: Their arguments.
+    :returns: The function's result, as Tensors.
+    :raises TypeError: A function is not callable, ``index`` is no integer, or functions differ in
+        structure or types.
     :raises ValueError: There is no function, or ``index`` has axes.
 
     >>> tg.switch(1, [lambda x: x, lambda x: x + 10.0], 2.0)
@@ -136,7 +131,7 @@ def _chosen(
 
 
 def refuse_draws(op: str, found: Traced) -> None:
-    """Refuse to draw random numbers where it is not known how often."""
+    """Raise if a body draws random numbers an unknown number of times."""
     if found.draws:
         received = f"tg.{found.draws[0].op} in a function that may not run"
         raise RuntimeError(message(op, received, "a draw outside", "Pass it what was drawn."))
@@ -175,7 +170,7 @@ def traced_inputs(op: str, f: Callable[..., Any], inputs: Sequence[Any]) -> Trac
 def _taken(
     branches: Sequence[SubProgram], reads: Sequence[Sequence[int]], index: Any, operands: Any
 ) -> tuple[SubProgram, list[int], list[Any]]:
-    """Return the branch that runs, which operands it reads, and these."""
+    """Return the branch that runs, the positions of its operands, and the operands."""
     chosen = min(max(int(index), 0), len(branches) - 1)
     places = list(reads[chosen])
     return branches[chosen], places, [np.asarray(operands[i]) for i in places]
@@ -248,7 +243,7 @@ def _recorded(
     branches: Sequence[SubProgram],
     reads: Sequence[Sequence[int]],
 ) -> list[Any]:
-    """Return the backward as a choice between those of the branches."""
+    """Return the backward: a choice between the branches' backwards."""
     wanted = [i for i, x in enumerate(operands) if needs[1 + i] and x.dtype.kind in "fc"]
     seeded = tuple(i for i, x in enumerate(g) if x is not None)
     seeds = [g[i] for i in seeded]
@@ -295,7 +290,7 @@ def _jvp(
     branches: Sequence[SubProgram],
     reads: Sequence[Sequence[int]],
 ) -> tuple[Any, ...]:
-    """Return the tangents by a choice between those of the branches."""
+    """Return the tangents: a choice between those of the branches."""
     turned = {i: t for i, t in enumerate(moving[1:]) if t is not None}
 
     def derived(forced: tuple[int, ...]) -> tuple[list[Traced], list[list[Any]], set[int]]:
@@ -336,7 +331,7 @@ def _moved(
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
-    """Return the examples by the branch of all, or of each from those of every branch."""
+    """Return the examples by the branch of all, or selected from the results of every branch."""
     branches, reads = call.attrs["branches"], call.attrs["reads"]
     index, operands, flags = call.xs[0], call.xs[1:], call.batched[1:]
     lists = [[operands[i] for i in places] for places in reads]

@@ -1,6 +1,6 @@
-"""Inner programs run on cotangents, tangents and examples: what rules of loops are made of.
+"""Inner programs run on cotangents, tangents and examples, for the rules of loops.
 
-A rule traces a function that calls one of these, and so has the derivative of a body as a body.
+A rule traces a function that calls one of these, and so has a body's derivative as a body.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ from tapegraph.transforms.levels import next_tag
 def cotangents(
     body: SubProgram, inputs: Sequence[Any], seeds: Mapping[int, Any], wanted: Sequence[int]
 ) -> list[Any]:
-    """Return the cotangents of wanted inputs, given those of some outputs.
-
-    Both are as inside a sweep, which carries conjugates.
-
-    :param inputs: Leaves.
-    """
+    """Return the cotangents of wanted leaf inputs, given those of some outputs, as in a sweep."""
     start = next_seq()
     outs = Replay(body)(*inputs)
     given = {i: seed for i, seed in seeds.items() if outs[i].requires_grad}
@@ -45,7 +40,7 @@ def cotangents(
 def tangents(
     body: SubProgram, inputs: Sequence[Any], moving: Mapping[int, Any]
 ) -> tuple[list[Any], list[Any]]:
-    """Return the outputs, and their tangents, given those of some inputs; None is zero."""
+    """Return the outputs and their tangents, given those of some inputs; None is zero."""
     tag = next_tag()
     outs = Replay(body)(
         *(dual_of(x, moving[i], tag) if i in moving else x for i, x in enumerate(inputs))
@@ -67,16 +62,15 @@ def examples(
 
 
 def taker(values: Sequence[Any]) -> Callable[[int], list[Any]]:
-    """Return a function that takes so many of the values that are left."""
+    """Return a function that takes the next values, as many as it is asked for."""
     left = iter(values)
     return lambda count: list(islice(left, count))
 
 
 def as_gradient(x: Any) -> Any:
-    """Return a cotangent inside a sweep as a gradient, or a gradient as that."""
+    """Convert between a sweep's cotangent and a gradient."""
     return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def zeros(x: Any) -> Any:
-    """Return zeros of the type of a tensor."""
     return as_leaf(np.zeros(x.shape, x.dtype))

@@ -31,26 +31,24 @@ def scan(
 ) -> tuple[Pytree, Pytree]:
     """Run a loop inside a function: ``carry, y = f(carry, x)`` for each row ``x`` of ``xs``.
 
-    It is one entry of the tape, and of a compiled program, however many rounds it makes, and its
-    gradients are those of the loop in Python. (Many steps of a program with state, such as training
-    steps, are ``step.scan(...)`` of a function that `compile` made.)
+    It is one entry of the tape and of a compiled program, whatever the number of rounds, and its
+    gradients are those of the loop in Python. (For many calls of a compiled step, see
+    ``step.scan``.)
 
-    :param f: Takes the carry and a row of ``xs``, and returns the next carry and what is stacked.
-        It is run once to be recorded, not in every round, and has no effects; what it reads from
-        outside stays the same, and has gradients.
+    :param f: Takes the carry and a row of ``xs``, and returns the next carry and a value to stack.
+        It runs once to be recorded, has no effects, and may read outside values, with gradients.
     :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
-    :param xs: Such a structure of arrays with a leading axis of one length; None for none.
-    :param length: The number of rounds; needed where there are no ``xs``.
-    :param reverse: Begin with the last row. The rows of the result lie as those of ``xs``.
-    :param checkpoint: The backward runs rounds again, from carries that were kept: of every round
-        where not given, of every k-th for an int k, of every ``ceil(sqrt(length))``-th for
-        ``"sqrt"``.
-    :returns: The last carry, and what ``f`` gave besides, stacked along a new first axis: Tensors
-        in the structures that ``f`` returns.
-    :raises TypeError: ``f`` is not callable or returns no pair; the carry that it returns differs
-        from ``init`` in structure, or at some place in shape or dtype.
+    :param xs: A structure of arrays with a leading axis of one length; None for none.
+    :param length: The number of rounds; required without ``xs``.
+    :param reverse: Begin with the last row; rows of the result lie as those of ``xs``.
+    :param checkpoint: The backward runs rounds again from kept carries: of every round by default,
+        of every k-th for an int k, of every ``ceil(sqrt(length))``-th for ``"sqrt"``.
+    :returns: The last carry, and the stacked values along a new first axis: Tensors in the
+        structures that ``f`` returns.
+    :raises TypeError: ``f`` is not callable or returns no pair; its carry differs from ``init`` in
+        structure, shape or dtype.
     :raises ValueError: Lengths differ, or none is known; ``checkpoint`` is no number of rounds.
-    :raises ConcretizationError: ``f`` reads a number, as in ``if carry > 0``: write `where`, or
+    :raises ConcretizationError: ``f`` reads a number, as in ``if carry > 0``: use `where` or
         `cond`.
 
     >>> w = tg.param(2.0)
@@ -87,15 +85,13 @@ def scan(
 
 
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Pytree) -> Pytree:
-    """Run ``carry = body(i, carry)`` for each ``i`` from ``lower`` to ``upper - 1``.
-
-    It is a `scan` over the integers: one entry, with gradients.
+    """Run ``carry = body(i, carry)`` for each ``i`` from ``lower`` to ``upper - 1``, as a `scan`.
 
     :param lower, upper: Integers; no round where ``upper <= lower``.
     :param body: Takes an integer tensor and the carry, and returns the next carry.
     :param init: The first carry, as for `scan`.
     :returns: The last carry.
-    :raises TypeError: A bound is no integer; else as for `scan`.
+    :raises TypeError: A bound is no integer; or as for `scan`.
 
     >>> tg.fori_loop(0, 5, lambda i, x: x * 2.0 + i, 0.0)
     Tensor(26.)
@@ -145,7 +141,7 @@ def _returned(out: Any) -> str:
 
 
 def replaced_present(form: Any, content: Sequence[Any]) -> Any:
-    """Return a structure that holds something else, and None where it held None."""
+    """Return a structure with other content, and None where it held None."""
     found = iter(content)
     parts = (None if x is None else next(found) for _, x in leaves(form))
     return replaced(form, parts)
@@ -163,10 +159,9 @@ def traced_loop(
 ) -> tuple[list[Any], Traced]:
     """Return the first carry as tensors, and the body of a loop as an inner program.
 
-    Where a carry comes to need a gradient by what the body reads, or is a Python number that takes
-    another dtype, the body is recorded once more.
+    The body is recorded again if a carry comes to need a gradient, or takes another dtype.
 
-    :param f: Takes what ``arguments`` makes of a carry and of a row; returns a carry first.
+    :param f: Takes the results of ``arguments`` for a carry and a row; returns a carry first.
     """
     held = [(path, x) for path, x in leaves(init, "init") if x is not None]
     carry = [loop_operand(op, x, path) for path, x in held]
@@ -203,7 +198,7 @@ def traced_loop(
 
 
 def drawn_rows(draws: Sequence[Any], length: int, reverse: bool) -> list[Any]:
-    """Draw what a body draws, in the order of the rounds, as a row for each."""
+    """Draw a body's random numbers in the order of the rounds, a row for each."""
     waiting: list[deque[Any]] = [deque() for _ in draws]
 
     def take(i: int) -> Any:

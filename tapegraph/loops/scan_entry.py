@@ -1,30 +1,23 @@
 """The entry ``scan``: a loop of a known number of rounds, and its derivatives.
 
-Inputs, in this order:
-
-- *consts*: what the body reads from outside, the same in every round;
-- *carries*: what the first round is handed;
-- *xs*: arrays of which each round reads a row, all of length ``length``; at their end what
-  `tg.random` draws in the body, a row for each round.
+Inputs: the *consts* that every round reads; the *carries* of the first round; the *xs*, arrays of
+``length`` rows of which each round reads one, the body's random numbers last.
 
 Attributes:
-- ``body``: a `SubProgram`. Its inputs are the consts, the carries of a round, and a row of each of
-  xs; its outputs the carries of the next round, and then what is stacked.
-- ``carries``, ``xs``: how many of each there are; all inputs before them are consts.
+- ``body``: a `SubProgram`. Its inputs are the consts, a round's carries and a row of each of xs;
+  its outputs the next carries, and then the values to stack.
+- ``carries``, ``xs``: the number of each; the inputs before them are consts.
 - ``length``: the number of rounds.
-- ``reverse``: the first round reads the last row; rows of what is stacked lie as those of xs.
-- ``checkpoint``: of how many rounds one carry is kept for the backward, 1 or more.
-- ``keeps``: whether they are kept, which is where a gradient flows.
+- ``reverse``: the first round reads the last row; stacked rows lie as those of xs.
+- ``checkpoint``: one carry in so many rounds is kept for the backward.
+- ``keeps``: whether carries are kept, which is where a gradient flows.
 
-Outputs (each read by a ``part``):
+Outputs (each read by a ``part``): the last carries; the stacked values, arrays of ``length`` rows;
+with ``keeps``, for each carry an array of ``ceil(length / checkpoint)`` rows, the inputs of each
+``checkpoint``-th round from the first on. An engine with its own loop derivative computes those
+when they are read.
 
-- the carries after the last round;
-- what is stacked: for each such output of the body an array of ``length`` rows;
-- where it ``keeps``: for each carry those that go into each ``checkpoint``-th round, the first
-  included, as an array of ``ceil(length / checkpoint)`` rows, which lie as those of xs. An engine
-  that differentiates the loop in its own way computes them where somebody reads them.
-
-Its derivatives are scans too, of the derivatives of the body.
+Its derivatives are scans of the body's derivatives.
 """
 
 from __future__ import annotations
@@ -64,10 +57,7 @@ def run_scan(
     *,
     keeps: bool = False,
 ) -> Sequence[Any]:
-    """Record a scan, and return its outputs.
-
-    Carries are kept where a gradient flows, or somebody else reads them.
-    """
+    """Record a scan, and return its outputs; it keeps carries if anybody reads them."""
     inputs = (*consts, *carries, *xs)
     flows = recorder().flows and any(x.requires_grad for x in inputs)
     return apply(
@@ -107,12 +97,12 @@ def traced_round(f: Callable[..., Any], lists: Lists) -> Traced:
 
 
 def row(array: Any) -> Any:
-    """Return an example of the rows of an array: the first, or zeros."""
+    """Return an example of an array's rows: the first, or zeros."""
     return array[0, ...] if len(array) else np.zeros(array.shape[1:], array.dtype)
 
 
 def run_derived(found: Traced, lists: Lists, attrs: Any) -> Sequence[Any]:
-    """Record a scan of a derived body, which reads arrays that rules made besides."""
+    """Record a scan of a derived body, which also reads arrays that rules made."""
     consts, carries, xs = lists
     return run_scan(
         found.body,
@@ -180,9 +170,9 @@ def _in_blocks(
     reverse: bool,
     checkpoint: int,
 ) -> list[Any] | None:
-    """Run the rounds many at a time and return the last carries; None where the engine does not.
+    """Run many rounds at a time and return the last carries; None if the engine cannot.
 
-    The carries of a block lie in arrays of a row for each of its rounds, and one for the next.
+    A block's carries lie in arrays with a row for each of its rounds, and one for the next.
     """
     size = _rounds_at_once(carry, length)
     works = [np.empty((size + 1, *c.shape), c.dtype) for c in carry]
@@ -210,7 +200,7 @@ def _in_blocks(
 
 
 def _rounds_at_once(arrays: Sequence[Any], length: int) -> int:
-    """Return how many rounds are run at once, for each of which arrays have a row."""
+    """Return how many rounds run at once, given the size of their rows."""
     size: int = sum(x.nbytes for x in arrays)
     return min(length, max(_FEWEST, _BLOCK // max(size, 1)))
 
@@ -220,9 +210,8 @@ def scan_vjp(
 ) -> list[Any]:
     """Run the backward of the rounds, from the last to the first.
 
-    Gradients are added up in the order in which a sweep through the rounds adds them: what the
-    rounds after this one have found stands first. So does the cotangent of a carry or a const that
-    is stacked as it is, which reaches it before any round's.
+    Gradients are added in a sweep's order: those of later rounds first, and before them the
+    cotangent of a carry or const that is stacked unchanged.
     """
     body, length, every = attrs["body"], attrs["length"], attrs["checkpoint"]
     carries, reverse = attrs["carries"], attrs["reverse"]
@@ -276,7 +265,7 @@ def scan_vjp(
         return -(-length // every) - 1 - segment if reverse else segment
 
     def carries_of(start: int, stop: int, step: Any) -> list[list[Any]]:
-        """Return what goes into some rounds, from the carry that was kept of the first of them."""
+        """Return the inputs of some rounds, from the carry kept for the first of them."""
         at = place_of(start // every)
         found = [[x[at, ...] for x in kept]]
         for i in range(start, stop - 1):
@@ -287,7 +276,7 @@ def scan_vjp(
     def in_blocks(
         pull: Round, back: dict[int, Any], totals: list[Any], stacks: list[Any]
     ) -> tuple[list[Any], list[Any], list[Any]] | None:
-        """Run the rounds many at a time; None where the engine does not."""
+        """Run many rounds at a time; None if the engine cannot."""
         begin = {first + i: x for i, x in back.items()}
         started = [begin.get(i, carry[i - first]) for i in by_carry]
         size = _rounds_at_once([*started, *totals], length)
@@ -390,7 +379,7 @@ def scan_vjp(
 def recorded_scan_vjp(
     needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, **attrs: Any
 ) -> list[Any]:
-    """Return the backward as a scan: it runs the other way, and carries cotangents."""
+    """Return the backward as a scan in the other direction, which carries cotangents."""
     body, carries = attrs["body"], attrs["carries"]
     consts, _, rows = by_role(inputs, carries, attrs["xs"])
     kept = y[len(body.outputs) :]
@@ -447,9 +436,9 @@ def _transposed(
 ) -> Traced:
     """Return the backward of a round as a body.
 
-    It carries the cotangents of the carries, and the sums of those of wanted consts; its rows are
-    the carries of each round, its rows, and the cotangents of what was stacked and of kept carries;
-    and it stacks those of wanted rows.
+    It carries the carries' cotangents and the sums of wanted consts' gradients; its rows are the
+    round's carries and rows, and the cotangents of stacked values and kept carries; it stacks the
+    gradients of wanted rows.
     """
     ends = _ends(body, first, carries)
     of_const = [i for i in wanted if i < first]
@@ -472,10 +461,7 @@ def _transposed(
 
 
 def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
-    """Return the tangents by a scan of the rounds with their tangents.
-
-    A carry has one where it begins with one, or where a round gives it one.
-    """
+    """Return the tangents: a scan of the rounds with their tangents."""
     body, carries, end = attrs["body"], attrs["carries"], len(attrs["body"].outputs)
     consts, carry, rows = by_role(inputs, carries, attrs["xs"])
     first, second = len(consts), len(consts) + carries
@@ -546,10 +532,7 @@ def _moved(
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
-    """Return the examples by a scan of the rounds of all of them.
-
-    A carry differs among them where it does so in the beginning, or comes to in a round.
-    """
+    """Return the examples: a scan of the rounds of all of them."""
     body, carries, keeps = call.attrs["body"], call.attrs["carries"], call.attrs["keeps"]
     consts, carry, rows = by_role(call.xs, carries, call.attrs["xs"])
     first, end, flags = len(consts), len(body.outputs), tuple(call.batched)

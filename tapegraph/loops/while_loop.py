@@ -1,19 +1,15 @@
-"""`while_loop`: a loop whose number of rounds the numbers decide, as one entry.
+"""`while_loop`: a loop whose condition ends it, as the entry ``while_loop``.
 
-The entry ``while_loop``:
-
-Inputs, in this order: the consts of the condition, those of the body, and the first carries.
+Inputs: the consts of the condition, those of the body, and the first carries.
 
 Attributes:
-- ``cond``: a `SubProgram`. Its inputs are its consts and the carries; its one output a bool.
-- ``body``: a `SubProgram`. Its inputs are its consts and the carries, its outputs the next ones.
-- ``carries``: how many carries there are.
-- ``max_steps``: the most rounds that it makes, or None.
+- ``cond``: a `SubProgram` from its consts and the carries to a bool.
+- ``body``: a `SubProgram` from its consts and the carries to the next carries.
+- ``carries``: the number of carries.
+- ``max_steps``: the maximum number of rounds, or None.
 
-Outputs (each read by a ``part``): the last carries, and the number of rounds that ran, an int64.
-
-The backward runs the rounds forward again, and keeps their carries; the loop that it differentiates
-is a `scan` of so many rounds.
+Outputs (each read by a ``part``): the last carries, and the number of rounds, an int64. The
+backward runs the rounds again and keeps their carries; it differentiates a `scan` of that length.
 """
 
 from __future__ import annotations
@@ -51,14 +47,15 @@ def while_loop(
 ) -> Pytree:
     """Run ``carry = body(carry)`` while ``cond(carry)`` is true.
 
-    It is one entry, and has gradients: those of the rounds that ran. Where `vmap` has a condition
-    for each example, each stops at its own end. XLA compiles its backward with ``max_steps`` alone.
+    It is one entry, with the gradients of the rounds that ran. If `vmap` has a condition for each
+    example, each stops at its own end. XLA compiles its backward only with ``max_steps``.
 
-    :param cond: Takes the carry and returns a bool, or a number that is true where it is not zero.
-    :param body: Takes the carry and returns the next one, of the same structure and types. Both are
-        run once to be recorded, have no effects, and draw no random numbers.
+    :param cond: Takes the carry and returns a bool, or a number that is true unless it is zero.
+    :param body: Takes the carry and returns the next one, of the same structure and types. Both run
+        once to be recorded, have no effects, and draw no random numbers.
     :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
-    :param max_steps: The most rounds, 0 or more; the loop then ends whatever the condition.
+    :param max_steps: The maximum number of rounds, 0 or more; the loop then ends whatever the
+        condition.
     :returns: The last carry, as Tensors.
     :raises TypeError: A function is not callable, or the carry changes its structure or a type.
     :raises ValueError: The condition has axes, or ``max_steps`` is negative.
@@ -124,7 +121,7 @@ def _rounds(
     max_steps: int | None,
     kept: list[list[Any]] | None = None,
 ) -> tuple[list[Any], int]:
-    """Return the last carries and the number of rounds; ``kept`` takes what goes into each."""
+    """Return the last carries and the number of rounds; ``kept`` collects each round's inputs."""
     of_cond, of_body, first = _by_role(arrays, cond, carries)
     native = registry.engine(registry.NATIVE)
 
@@ -198,8 +195,8 @@ def _recorded(
 ) -> list[Any]:
     """Return the backward of the scan that makes the same rounds.
 
-    In a program that is captured nobody knows their number: there it makes ``max_steps``, and those
-    after the end leave the carry as it is.
+    In a captured program, where their number is unknown, the scan has ``max_steps`` rounds, and
+    those after the end leave the carry unchanged.
     """
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     consts, start, step = of_body, len(of_cond), body
@@ -233,7 +230,7 @@ def _made(found: Traced) -> list[Any]:
 
 
 def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[Any]) -> Traced:
-    """Return a round that leaves the carry as it is once the condition is false."""
+    """Return a round that leaves the carry unchanged once the condition is false."""
 
     def step(*leaves: Any) -> tuple[Any, ...]:
         of_cond, of_body, now = _by_role(leaves, cond, carries)
@@ -253,7 +250,7 @@ def _jvp(
     carries: int,
     max_steps: int | None,
 ) -> tuple[Any, ...]:
-    """Return the tangents by a loop of the rounds with their tangents; the condition has none."""
+    """Return the tangents: a loop of the rounds with their tangents."""
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     _, by_body, by_init = _by_role(moving, cond, carries)
     of_const = tuple(i for i, t in enumerate(by_body) if t is not None)
@@ -311,10 +308,7 @@ def _moved(
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
-    """Return the examples by a loop that goes on while one of them does.
-
-    Where they do not all end in the same round, the others stay as they are.
-    """
+    """Return the examples by a loop that goes on while one of them does; the others keep theirs."""
     cond, body, carries = call.attrs["cond"], call.attrs["body"], call.attrs["carries"]
     of_cond, of_body, first = _by_role(call.xs, cond, carries)
     a, b, c = map(tuple, _by_role(call.batched, cond, carries))
@@ -354,10 +348,7 @@ def _batched(
     size: int,
     inputs: Sequence[Any],
 ) -> tuple[Traced, Traced, bool, list[bool]]:
-    """Return the condition and the round of all examples, and what differs among them.
-
-    The round carries for each example how many rounds it has made.
-    """
+    """Return the condition and the round of all examples, with a count of rounds for each."""
     a, b, c = flags
     apart: list[bool] = []
     after: list[bool] = []

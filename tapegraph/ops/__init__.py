@@ -1,8 +1,7 @@
 """Operations by family: forward, checks and the public function of each.
 
 The same file name holds an operation's gradient in ``fallback/rules/`` and its TensorFlow node in
-``lowering/rows/``. Its tangent is a row in ``tapegraph/differentiation/jvps.py``; of what is
-computed element by element both come from its slope, ``tapegraph/differentiation/slopes.py``.
+``lowering/rows/``. Slopes and tangent rules stand in ``tapegraph/differentiation/``.
 """
 
 from __future__ import annotations
@@ -20,10 +19,7 @@ COMPOSED = tuple(f for f in FAMILIES if f not in ("elementwise", "special"))  # 
 def rules_of_families(
     package: str, table: str, families: Iterable[str] = FAMILIES
 ) -> dict[str, Any]:
-    """Return the rows of every family's table in a package that mirrors this one.
-
-    :raises ValueError: Two families have a row of one name.
-    """
+    """Return the rows of every family's table in a package, or ValueError for a repeated name."""
     rows: dict[str, Any] = {}
     for family in families:
         found = getattr(importlib.import_module(f"{package}.{family}"), table)

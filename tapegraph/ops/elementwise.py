@@ -1,4 +1,4 @@
-"""Operations: element by element."""
+"""Element-wise operations."""
 
 # Typed outside: stubs have a docstring for a body, and what a body computes with is Any.
 # mypy: disable-error-code="empty-body, no-any-return"
@@ -154,7 +154,7 @@ def sub(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
 
 @binary("mul", operator.mul, np.multiply, takes_complex=True)
 def mul(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
-    """Product of two arrays, as `numpy.multiply`; each one's slope is the other.
+    """Product of two arrays, as `numpy.multiply`; each one's derivative is the other.
 
     >>> tg.multiply(tg.param([1.0, 2.0]), [3.0, 4.0]).data
     array([3., 8.])
@@ -256,7 +256,7 @@ def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @np.errstate(over="ignore")  # far below zero exp(-x) is infinite, and the result 0
 def logistic(x: Array) -> DuckArray:
-    """``1 / (1 + exp(-x))`` on an array."""
+    """Return ``1 / (1 + exp(-x))``."""
     odds = np.exp(0.0 - x)
     odds += 1.0
     return 1.0 / odds
@@ -567,9 +567,7 @@ def logaddexp2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @implements(np.float_power)
 def float_power(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Power in floating point, as `numpy.float_power`, with the derivatives of `pow`.
-
-    Float32 stays float32.
+    """Power in floating point, as `numpy.float_power`; the derivatives are those of `pow`.
 
     >>> tg.float_power(2, -1).item()
     0.5
@@ -653,7 +651,7 @@ subtract = sub
 def maximum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Larger of two elements, as `numpy.maximum`.
 
-    It takes the gradient, and each takes half where they are equal or either is NaN.
+    The larger takes the gradient, and each takes half where they are equal or either is NaN.
 
     >>> tg.maximum([1.0, 4.0], 2.0).data
     array([2., 4.])
@@ -664,7 +662,7 @@ def maximum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 def minimum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Smaller of two elements, as `numpy.minimum`.
 
-    It takes the gradient, and each takes half where they are equal or either is NaN.
+    The smaller takes the gradient, and each takes half where they are equal or either is NaN.
 
     >>> tg.minimum([1.0, 4.0], 2.0).data
     array([1., 2.])
@@ -673,9 +671,9 @@ def minimum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @binary("fmax", np.fmax)
 def fmax(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Larger of two elements, as `numpy.fmax`: a NaN leaves it to the other one.
+    """Larger of two elements, as `numpy.fmax`: NaN counts as missing.
 
-    It takes the gradient, and each takes half where they are equal or both are NaN.
+    The larger takes the gradient, and each takes half where they are equal or both are NaN.
 
     >>> tg.fmax([1.0, float("nan")], 2.0).data
     array([2., 2.])
@@ -684,9 +682,9 @@ def fmax(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @binary("fmin", np.fmin)
 def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Smaller of two elements, as `numpy.fmin`: a NaN leaves it to the other one.
+    """Smaller of two elements, as `numpy.fmin`: NaN counts as missing.
 
-    It takes the gradient, and each takes half where they are equal or both are NaN.
+    The smaller takes the gradient, and each takes half where they are equal or both are NaN.
 
     >>> tg.fmin([1.0, float("nan")], 2.0).data
     array([1., 2.])
@@ -705,7 +703,7 @@ def _check_broadcast(op: str, *operands: DuckArray) -> None:
 
 
 def limits_of(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """Return what no number of a dtype is below, and above."""
+    """Return the lower and the upper bound of a dtype's numbers."""
     if dtype.kind in "fc":
         return -math.inf, math.inf
     if dtype.kind == "b":
@@ -767,9 +765,7 @@ def _sign(x: DuckArray, /) -> DuckArray: ...
 
 @implements(np.sign)
 def sign(x: Operand, /) -> Tensor:
-    """Sign, as `numpy.sign`; the derivative is 0 everywhere.
-
-    That of a complex number is ``z / abs(z)``, which turns with ``z``: its derivative is not 0.
+    """Sign, as `numpy.sign`, with derivative 0; a complex ``z / abs(z)`` turns with ``z``.
 
     >>> tg.sign([-3.0, 0.0, 2.0]).data
     array([-1.,  0.,  1.])
@@ -877,7 +873,7 @@ def fmod(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 
 def _side(x: DuckArray) -> DuckArray:
-    """Return 1 or -1, by the sign bit; a number for a number, which leaves float32 as it is."""
+    """Return 1 or -1 by the sign bit, a number for a number, which leaves float32 unchanged."""
     if isinstance(x, (int, float)):
         return math.copysign(1.0, x)
     if x.dtype.kind != "f":  # one byte, which widens no float
@@ -982,7 +978,7 @@ def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
 
 
 def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
-    """Refuse an argument whose shape does not broadcast to another."""
+    """Raise if an argument's shape does not broadcast to another."""
     if not spreads(shape, over):
         expected = f"a shape that broadcasts to {over}"
         raise ValueError(message(op, f"{argument!r} of shape {shape}", expected))
@@ -1014,7 +1010,7 @@ def ones_like(a: Operand, dtype: npt.DTypeLike | None = None, shape: Shape | Non
 def empty_like(
     prototype: Operand, dtype: npt.DTypeLike | None = None, shape: Shape | None = None
 ) -> Tensor:
-    """Make a constant of zeros, as `numpy.empty_like`: nobody could fill it later on.
+    """Make a constant of zeros, as `numpy.empty_like`: a constant cannot be filled later.
 
     >>> tg.empty_like([[1.0, 2.0]]).shape
     (1, 2)
@@ -1056,7 +1052,7 @@ def _filled(
 def copy(a: Kind | ArrayLike) -> Kind:
     """Copy an array, as `numpy.copy`, through which gradients flow.
 
-    A parameter's copy is a result: it keeps its value when the parameter is assigned another.
+    A parameter's copy is a result: a later assignment to the parameter does not change it.
 
     >>> tg.copy([1.0, 2.0]).data
     array([1., 2.])
@@ -1141,7 +1137,7 @@ def complex_of(x1: Array, x2: Array) -> DuckArray:
 
 @binary("from_parts", complex_of, takes_complex=True)
 def from_parts(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Return ``x1 + i x2`` of real numbers, NaN and infinities too, which ``1j * x2`` would mix.
+    """Return ``x1 + i x2`` of real numbers, with NaN and infinities, which ``1j * x2`` would mix.
 
     >>> from_parts([1.0, 2.0], float("inf")).data
     array([1.+infj, 2.+infj])
@@ -1215,7 +1211,7 @@ def where(
 ) -> Kind | tuple[npt.NDArray[np.intp], ...]:
     """Choose element by element, as `numpy.where`; no gradient flows to the condition.
 
-    Through the branch not taken exactly zero flows.
+    The branch not taken gets a gradient of exactly zero.
 
     >>> tg.where([1, 0], [1.0, 2.0], -1.0).data
     array([ 1., -1.])
@@ -1239,7 +1235,7 @@ def where(
 
 
 def numeric_mask(cond: DuckArray) -> Array:
-    """Return a condition as a bool array of its own memory."""
+    """Return a condition as a bool array with its own memory."""
     wrapped = operand("where", cond, "condition")
     return np.array(getattr(wrapped, "_array", wrapped), dtype=np.bool_)
 

@@ -313,16 +313,13 @@ def _convolved(op: str, a: DuckArray, b: DuckArray, axes: Any) -> list[int]:
 
 
 def _fast_length(n: int) -> int:
-    """Return the least length from ``n`` on that has no prime factors but 2, 3 and 5."""
+    """Return the least length from ``n`` on with no prime factors but 2, 3 and 5."""
     powers = (3**i * 5**j for i in range(n.bit_length()) for j in range(n.bit_length()))
     return min(odd << max(0, math.ceil(n / odd) - 1).bit_length() for odd in powers)
 
 
 def __ua_function__(method: Any, args: tuple[DuckArray, ...], kwargs: dict[str, Any]) -> DuckArray:
-    """Run a function of `scipy.fft` on tensors, in ``scipy.fft.set_backend(tg.fft)``.
-
-    NotImplemented, which leaves it to SciPy, for plain arrays and for what is not recorded here.
-    """
+    """Run a `scipy.fft` function on tensors in ``scipy.fft.set_backend(tg.fft)``, or leave it."""
     name = method.__name__
     given = inspect.signature(method).bind(*args, **kwargs).arguments
     x = given.pop("x", None)
@@ -367,7 +364,7 @@ def _axes(op: str, x: DuckArray, s: DuckArray, axes: Any) -> tuple[int, ...]:
 
 
 def _some_axes(op: str, x: DuckArray, s: DuckArray, axes: Any) -> tuple[int, ...]:
-    """Return the axes of a transform of real numbers, which needs one, each once."""
+    """Return the axes of a real transform: at least one, each once."""
     along = _axes(op, x, s, axes)
     if not along or len(set(along)) != len(along):
         raise ValueError(message(op, f"axes {axes}", "at least one axis, each once"))
@@ -375,7 +372,7 @@ def _some_axes(op: str, x: DuckArray, s: DuckArray, axes: Any) -> tuple[int, ...
 
 
 def _fitted(op: str, x: DuckArray, s: DuckArray, axes: tuple[int, ...]) -> DuckArray:
-    """Cut an array, or fill it up with zeros at its ends, to the lengths ``s`` along axes."""
+    """Cut an array, or pad it with zeros at its ends, to the lengths ``s`` along axes."""
     lengths = [x.shape[axis] for axis in axes] if s is None else int_tuple(op, "s", s)
     if len(lengths) != len(axes):
         received = f"{len(lengths)} lengths and {len(axes)} axes"
@@ -402,5 +399,4 @@ def _shifted(op: str, x: DuckArray, axes: Any, distance: Any) -> DuckArray:
 
 
 def __dir__() -> list[str]:
-    """Name what is public."""
     return sorted(__all__)

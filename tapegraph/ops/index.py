@@ -1,4 +1,4 @@
-"""Operations: elements by their places: indexing, gathering, sorting, splitting."""
+"""Operations by place: indexing, gathering, sorting, splitting."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -87,7 +87,7 @@ __all__ = [
 
 
 def _along(op: str, value: DuckArray, argument: str, axis: SupportsIndex | None) -> tuple[Any, int]:
-    """Return a tensor and one of its axes; where none is given, the elements along one axis."""
+    """Return a tensor and one of its axes; without an axis, the flattened tensor."""
     x = tensor_like(op, value, argument)
     return (ravel(x), 0) if axis is None else (x, one_axis(op, axis, x.ndim))
 
@@ -254,7 +254,6 @@ def _widths(pad_width: Any, ndim: int) -> Array:
 
 
 def _pairs(argument: str, value: DuckArray, ndim: int) -> Array:
-    """Return a number, a pair, or a pair an axis as one pair an axis."""
     try:
         return np.broadcast_to(np.asarray(value), (ndim, 2))
     except ValueError:
@@ -264,7 +263,7 @@ def _pairs(argument: str, value: DuckArray, ndim: int) -> Array:
 
 
 def _framed(x: DuckArray, widths: Array, fills: Array) -> DuckArray:
-    """Put constants around an array; a later axis' ones fill the corners."""
+    """Put constants around an array; those of a later axis fill the corners."""
     for axis, width in enumerate(widths.tolist()):
         if width == [0, 0]:
             continue
@@ -419,10 +418,10 @@ def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def basic_key(begin: Array, plan: tuple[DuckArray, ...]) -> tuple[DuckArray, ...]:
-    """Rebuild a basic index from its plan and the offset it starts at along each item.
+    """Rebuild a basic index from its plan and each item's offset.
 
-    The plan has one item per item of the index: ``None`` for a new axis, ``"int"`` for an axis
-    that is dropped, or ``(length, step)`` for a slice.
+    The plan has one item per item of the index: ``None`` for a new axis, ``"int"`` for a dropped
+    axis, or ``(length, step)`` for a slice.
     """
     key: list[DuckArray] = []
     for part, start in zip(plan, begin.tolist(), strict=True):
@@ -478,7 +477,7 @@ GETITEM = Op("getitem", _getitem, kind=OpKind.INDEX, differentiable=(True,), tak
 
 
 def rolled(x: DuckArray, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> DuckArray:
-    """Move elements along different axes, each by less than its length, forwards or back."""
+    """Move elements along different axes, each by less than its length, in either direction."""
     for distance, along in zip(shift, axis, strict=True):
         before = (slice(None),) * along
         end, start = (*before, slice(-distance, None)), (*before, slice(-distance))
@@ -496,9 +495,9 @@ SCATTER = Op("scatter", _scatter, kind=OpKind.INDEX, differentiable=(True,), tak
 
 
 def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> Kind:
-    """Add each element to its place in an array of zeros: what taking elements transposes to.
+    """Add each element to its place in an array of zeros: the transpose of taking elements.
 
-    ``places``, int64 of ``x``'s shape, count through the flattened result; what meets adds up.
+    ``places``, int64 of ``x``'s shape, count through the flattened result; repeated places add up.
 
     >>> scatter([1.0, 2.0, 3.0], [0, 3, 3], (2, 2)).data.tolist()
     [[1.0, 0.0], [0.0, 5.0]]
@@ -508,18 +507,18 @@ def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> K
 
 
 def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
-    """Return an array with numbers added at some places: what `numpy.add.at` leaves in it.
+    """Return an array with numbers added at some places: the result of `numpy.add.at`.
 
-    Repeated places add up. The gradient of each of ``b`` is that of the place it went to.
+    Repeated places add up. The gradient of each of ``b`` is that of its place.
 
     :param a: Any shape; it is not changed.
-    :param indices: What ``a[indices]`` takes: integers, slices, masks, arrays of integers, and
+    :param indices: An index as for ``a[indices]``: integers, slices, masks, arrays of integers, and
         tuples of them.
     :param b: Broadcasts to the shape of ``a[indices]``.
     :returns: Tensor of ``a``'s shape and dtype.
     :raises IndexError: A place is out of range.
-    :raises TypeError: ``b`` has a part that ``a``'s dtype would drop: complex numbers for real
-        ones, floats for integers.
+    :raises TypeError: ``a``'s dtype would drop a part of ``b``: complex for real numbers, floats
+        for integers.
     :raises ValueError: ``b`` does not broadcast to the places.
 
     >>> tg.add_at([1.0, 2.0, 3.0], [0, 2, 2], [10.0, 20.0, 30.0]).data
@@ -652,7 +651,7 @@ def _expanded(key: tuple[DuckArray, ...], shape: tuple[int, ...]) -> list[DuckAr
 
 
 def _are_parted(before: list[DuckArray], after: list[DuckArray]) -> bool:
-    """Return whether index arrays stand on both sides; integers next to an array are such too."""
+    """Return whether index arrays, or integers next to one, stand on both sides."""
     both = all(any(p is not None and not isinstance(p, slice) for p in s) for s in (before, after))
     return both and not all(map(_is_basic, before + after))
 
@@ -671,7 +670,7 @@ def _is_mask(part: DuckArray) -> bool:
 
 
 def _count(parts: list[DuckArray]) -> int:
-    """Return how many axes an index uses up; a boolean array uses one for each of its own."""
+    """Return how many axes an index uses up; a boolean array uses all of its own."""
     total = 0
     for p in parts:
         if p is not None and p is not Ellipsis:
@@ -753,10 +752,10 @@ def _parted(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
 
 
 def _mixed(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
-    """Take the slices and new axes first, then the arrays: NumPy's result is the same.
+    """Apply slices and new axes first, then the arrays: the result is NumPy's.
 
-    A new axis becomes an axis of length 1 that the arrays' part then keeps as a whole slice, so
-    whether the array axes stand together, which decides where NumPy puts them, does not change.
+    A new axis becomes an axis of length 1, a whole slice to the arrays, so that whether array axes
+    stand together, which decides their place, does not change.
     """
     first: list[DuckArray] = []
     then: list[DuckArray] = []
@@ -774,14 +773,14 @@ def _mixed(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
 
 
 def _is_rest(part: DuckArray) -> bool:
-    """Return whether an item is no index array of one existing axis or more."""
+    """Return whether an item is not an index array of existing axes."""
     if _is_mask(part):
         return bool(part.ndim == 0)
     return part is None or (isinstance(part, slice) and part != slice(None))
 
 
 def _as_integers(part: DuckArray, axis: int, shape: tuple[int, ...]) -> list[DuckArray]:
-    """Return the integer arrays that an index item stands for; a mask stands for its non-zeros."""
+    """Return the integer arrays of an index item; a mask's are its non-zeros."""
     if not _is_mask(part):
         return [part if hasattr(part, "requires_grad") else np.asarray(part)]
     if part.shape != shape[axis : axis + part.ndim]:
@@ -791,7 +790,7 @@ def _as_integers(part: DuckArray, axis: int, shape: tuple[int, ...]) -> list[Duc
 
 
 def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
-    """Return integer indices as non-negative int64, or raise naming the first out of range."""
+    """Return integer indices as non-negative int64; raise for the first out of range."""
     array = array_of(indices)
     if array.size == 0:
         return as_leaf(np.zeros(array.shape, dtype=np.int64))
@@ -834,7 +833,7 @@ def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = N
 def take_along_axis(
     arr: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = -1
 ) -> Kind:
-    """Take along an axis, each line by indices of its own, as `numpy.take_along_axis`.
+    """Take along an axis, each line by its own indices, as `numpy.take_along_axis`.
 
     Gradients of repeated elements add up.
 
@@ -930,7 +929,6 @@ def select(
 
 
 def integers_of(name: str, argument: str, value: DuckArray) -> DuckArray:
-    """Return an array of integers, empty or not."""
     array = array_of(value)
     if array.dtype.kind not in "iu":
         if array.size:
@@ -979,15 +977,15 @@ def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) 
 def topk(
     x: Kind | ArrayLike, k: int, axis: SupportsIndex = -1, largest: bool = True
 ) -> tuple[Kind, Array]:
-    """Take the ``k`` largest elements along an axis in falling order, and tell where they are.
+    """Take the ``k`` largest elements along an axis in falling order, and their indices.
 
-    The gradient of each goes where it was taken from. NaN counts as the largest.
+    The gradient of each goes to its place. NaN counts as the largest.
 
     :param x: Any shape but 0-d.
-    :param k: How many, up to the axis' length.
-    :param axis: The axis along which they are looked for.
+    :param k: The number of elements, at most the axis' length.
+    :param axis: The axis to search along.
     :param largest: False for the smallest, in rising order.
-    :returns: Tuple. The elements, a Tensor, and their indices along the axis, a plain array; of
+    :returns: Tuple of a Tensor of elements and a plain array of their indices along the axis; in
         both the axis has length ``k``.
     :raises ValueError: ``k`` is negative or larger than the axis.
 
@@ -1084,7 +1082,7 @@ def _triangle(name: str, m: DuckArray, k: int, *, lower: bool) -> DuckArray:
 
 
 def _zero_like(x: DuckArray) -> DuckArray:
-    """Return a zero of an array's own dtype, be it integer or bool."""
+    """Return a zero of an array's dtype, also integer or bool."""
     return as_leaf(np.zeros((), x.dtype))
 
 

@@ -36,7 +36,7 @@ def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:
     """``x`` above 0 and ``negative_slope * x`` elsewhere; the derivative at 0 is the slope.
 
     :param x: Any shape, float32 or float64.
-    :param negative_slope: The factor of what is not above 0.
+    :param negative_slope: The factor of elements that are not above 0.
     :returns: Tensor of ``x``'s shape and dtype.
 
     >>> tg.leaky_relu([-2.0, 3.0], 0.5).numpy()
@@ -50,7 +50,7 @@ def elu(x: Kind | ArrayLike, alpha: float = 1.0) -> Kind:
     """``x`` above 0 and ``alpha * (exp(x) - 1)`` elsewhere; the derivative at 0 is ``alpha``.
 
     :param x: Any shape, float32 or float64.
-    :param alpha: What is approached far below 0, negated.
+    :param alpha: The negated limit far below 0.
     :returns: Tensor of ``x``'s shape and dtype.
 
     >>> tg.elu([-1000.0, 3.0]).numpy()
@@ -73,9 +73,8 @@ def rms_norm(
     ``weight * x / sqrt(mean(x**2) + eps)`` (Zhang and Sennrich, 2019).
 
     :param x: Of shape (..., d). Float32 or float64.
-    :param weight: Scale, of shape (d,); 1 where not given.
-    :param eps: Added to the mean square; the rounding of ``x``'s dtype where not given, as in
-        PyTorch.
+    :param weight: Scale, of shape (d,); 1 by default.
+    :param eps: Added to the mean square; by default the rounding of ``x``'s dtype, as in PyTorch.
     :returns: Tensor of ``x``'s shape.
     :raises ValueError: ``x`` is 0-d, or ``weight`` has another shape.
 
@@ -103,7 +102,7 @@ def group_norm(
 
     :param x: Of shape (n, c, ...). Float32 or float64; channels on axis 1.
     :param num_groups: A divisor of the number of channels; neighbours are a group.
-    :param weight, bias: Scale and shift of each channel, of shape (c,); 1 and 0 where not given.
+    :param weight, bias: Scale and shift of each channel, of shape (c,); by default 1 and 0.
     :param eps: Added to the variance.
     :returns: Tensor of ``x``'s shape.
     :raises ValueError: ``x`` has no axis 1, the groups do not divide the channels, or ``weight`` or
@@ -144,7 +143,7 @@ def batch_norm(
     :param x: Float32 or float64.
     :param mean, var: Tensor or array_like of shape (c,), the length of ``x``'s axis ``axis``: both
         or none.
-    :param weight, bias: Scale and shift of each channel, of shape (c,); 1 and 0 where not given.
+    :param weight, bias: Scale and shift of each channel, of shape (c,); by default 1 and 0.
     :param eps: Added to the variance.
     :param axis: The axis of the channels; 1 as in PyTorch, -1 for channels that are last.
     :returns: Tensor of ``x``'s shape.
@@ -210,7 +209,7 @@ def scaled_dot_product_attention(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Kind:
-    """Means of the values, weighed by how much each query meets each key.
+    """Return the mean of the values, weighted by the match of each query with each key.
 
     ``softmax(scale * q @ k.T + mask) @ v`` (Vaswani et al., 2017). A query that may look at no key
     gives zeros, as in PyTorch.
@@ -219,10 +218,10 @@ def scaled_dot_product_attention(
         broadcast, and are heads and examples.
     :param k: Of shape (..., keys, d). Keys.
     :param v: Of shape (..., keys, e). Values.
-    :param mask: Broadcasts to (..., queries, keys): of bools, True where a query may look; of
-        floats, what is added to the scores.
-    :param is_causal: Whether query ``i`` looks at keys up to ``i`` alone; without a mask.
-    :param scale: What scores are multiplied by, ``1 / sqrt(d)`` where not given.
+    :param mask: Broadcasts to (..., queries, keys): bools, True where a query may look, or floats
+        to add to the scores.
+    :param is_causal: Whether query ``i`` looks only at keys up to ``i``; without a mask.
+    :param scale: The factor of the scores, by default ``1 / sqrt(d)``.
     :returns: Tensor, shape (..., queries, e).
     :raises TypeError: The mask is of neither bools nor floats.
     :raises ValueError: The shapes do not fit, or ``is_causal`` comes with a mask.
@@ -283,11 +282,11 @@ def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
     """Set elements to zero at random and scale the others by ``1 / (1 - p)``: inverted dropout.
 
     The expectation is ``x`` (Srivastava et al., 2014). The result is ``x`` times
-    ``tg.random.dropout_mask(x.shape, p)``, but what is dropped is zero whatever it was, and so is
-    its gradient. In a captured step, every run drops others.
+    ``tg.random.dropout_mask(x.shape, p)``, but dropped elements are zero even for NaN, and so is
+    their gradient. In a captured step every run draws anew.
 
     :param x: Any shape; integers become float64.
-    :param p: The share that is dropped, in [0, 1].
+    :param p: The share to drop, in [0, 1].
     :param training: Whether to drop anything: False when a trained network is used.
     :returns: ``x`` itself, and nothing drawn, where ``p`` is 0 or ``training`` is False.
     :raises TypeError: ``p`` is not a number.

@@ -1,4 +1,4 @@
-"""Operations: products, decompositions and norms."""
+"""Products, decompositions and norms."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -104,7 +104,7 @@ BATCH_MATMUL = Op("batch_matmul", _batch_matmul, kind=OpKind.CONTRACTION, takes_
 def matmul(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """Matrix product, as `numpy.matmul`; of three axes or more it records a ``batch_matmul``.
 
-    With ``g`` the gradient of the result those of the operands are ``g @ x2.T`` and ``x1.T @ g``.
+    The operands' gradients are ``g @ x2.T`` and ``x1.T @ g`` for a gradient ``g`` of the result.
 
     >>> tg.matmul([[1.0, 2.0]], [[3.0], [4.0]]).data
     array([[11.]])
@@ -165,13 +165,12 @@ def _worth_a_path(arrays: tuple[Array, ...]) -> bool:
 
 
 def terms_of(spec: str) -> tuple[list[str], str]:
-    """Split explicit subscripts into those of the operands and that of the result."""
     inputs, output = spec.split("->")
     return inputs.split(","), output
 
 
 def aligned(x: DuckArray, term: str, labels: str) -> DuckArray:
-    """Give an operand one axis a label, in order, of length 1 where it does not have it."""
+    """Return an operand with one axis a label, in order, of length 1 where it lacks the label."""
     ordered = x.transpose([term.index(label) for label in labels if label in term])
     lengths = iter(ordered.shape)
     return ordered.reshape([next(lengths) if label in term else 1 for label in labels])
@@ -493,7 +492,6 @@ def _bad_subscripts(subscripts: str, expected: str) -> ValueError:
 
 
 def _subscripts(operands: tuple[DuckArray, ...]) -> tuple[str, tuple[DuckArray, ...]]:
-    """Return the subscripts as text, and the arrays."""
     if operands and isinstance(operands[0], str):
         return operands[0].replace(" ", ""), operands[1:]
     if len(operands) < 2:
@@ -579,7 +577,7 @@ def _unstretched(pairs: list[tuple[Any, str]], subscripts: str) -> list[tuple[An
 
 
 def _summed(x: DuckArray, term: str, known: Counter[str]) -> tuple[Any, str]:
-    """Sum over the axes that nothing else has: what is left is in another term or the result."""
+    """Sum over the axes that neither another term nor the result has."""
     alone = tuple(i for i, label in enumerate(term) if known[label] == 1)
     if not alone:
         return x, term
@@ -641,7 +639,6 @@ if not TYPE_CHECKING:  # generic from Python 3.11 on
 
 
 def flipped(x: DuckArray) -> DuckArray:
-    """Transpose each matrix of a stack of arrays."""
     return x.swapaxes(-1, -2)
 
 
@@ -656,7 +653,7 @@ def solved(a: Array, b: Array) -> DuckArray:
 
 
 def equal_pairs(values: Array) -> Array:
-    """Return which eigenvalues or singular values, (..., n, n), are equal but for rounding.
+    """Return which eigenvalues or singular values, (..., n, n), are equal except for rounding.
 
     Their vectors are any basis of one space: those have no derivative.
     """
@@ -666,12 +663,12 @@ def equal_pairs(values: Array) -> Array:
 
 
 def zeros_among(values: Array) -> Array:
-    """Return which singular values are zero but for rounding."""
+    """Return which singular values are zero except for rounding."""
     return values <= _rounding(values)
 
 
 def _rounding(values: Array) -> Array:
-    """Return how far off the values of a matrix may be, (..., 1)."""
+    """Return the rounding error of a matrix's values, (..., 1)."""
     largest = np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
     return largest * (np.finfo(values.dtype).eps * values.shape[-1])
 
@@ -697,7 +694,7 @@ def _svdvals(x: Array) -> DuckArray:
 
 
 def _check_ends(x: Array) -> None:
-    """Refuse infinities, beside which LAPACK looks for singular vectors for ever."""
+    """Raise for infinities, on which LAPACK's search for singular vectors never ends."""
     if np.isinf(x).any():
         raise np.linalg.LinAlgError("SVD did not converge")
 
@@ -800,7 +797,7 @@ def lstsq(
 ) -> tuple[Kind, Kind, int, Kind]:
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
-    Gradients flow through all but the rank, an int. They hold where the rank does not change. In
+    Gradients flow through all but the rank, an int, if the rank does not change. In
     `tg.vmap` it is a tensor where matrices differ in rank, and then no example has residuals.
 
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
@@ -922,10 +919,9 @@ def eigvalsh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> Kind:
 def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]:
     """Eigenvalues and eigenvectors of a symmetric or Hermitian matrix, as `numpy.linalg.eigh`.
 
-    It reads one triangle, and the gradient is zero in the other. By ``dw_i = v_i . da v_i`` and
-    ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)`` it is NaN through a vector whose
-    eigenvalue another one equals, up to rounding. It is that of a loss which does not depend on a
-    complex vector's phase.
+    It reads one triangle, and the gradient is zero in the other. ``dw_i = v_i . da v_i``, and
+    ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)``: NaN through a vector of repeated
+    eigenvalues. The loss must not depend on a complex vector's phase.
 
     >>> w, v = tg.eigh([[2.0, 0.0], [0.0, 1.0]])
     >>> w.data, tg.abs(v).data
@@ -941,10 +937,9 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
 def eig(a: Kind | ArrayLike) -> EigResult[Kind]:
     """Eigenvalues and right eigenvectors, as `numpy.linalg.eig`, but always complex.
 
-    With ``dp = inv(v) da v`` the derivatives are ``dw_i = dp_ii`` and
-    ``dv_i = sum over j != i of v_j dp_ji / (w_i - w_j)``, less what would change the length 1: NaN
-    through a vector whose eigenvalue another one equals, up to rounding. The gradient is that of a
-    loss which does not depend on the phase of a vector.
+    With ``dp = inv(v) da v`` the derivatives are ``dw_i = dp_ii`` and ``dv_i = sum over j != i of
+    v_j dp_ji / (w_i - w_j)``, less the change of length: NaN through a vector of repeated
+    eigenvalues. The loss must not depend on a vector's phase.
 
     >>> w, v = tg.eig([[0.0, -1.0], [1.0, 0.0]])
     >>> w.data
@@ -1008,10 +1003,10 @@ def svd(
 ) -> SVDResult[Kind] | Kind:
     """Singular value decomposition ``a = (U * S) @ Vh``, as `numpy.linalg.svd`.
 
-    ``full_matrices=True`` is refused where a matrix is not square: further columns are arbitrary.
-    Through ``U`` and ``Vh`` the gradient is NaN where singular values are equal, or zero (Townsend,
-    "Differentiating the singular value decomposition", 2016). It is that of a loss which does not
-    depend on the phase that complex ones share.
+    ``full_matrices=True`` is an error unless matrices are square: further columns are arbitrary.
+    Through ``U`` and ``Vh`` the gradient is NaN where singular values are equal or zero (Townsend,
+    "Differentiating the singular value decomposition", 2016). The loss must not depend on the phase
+    that complex vectors share.
 
     >>> U, S, Vh = tg.svd([[3.0, 0.0], [0.0, 4.0], [0.0, 0.0]], full_matrices=False)
     >>> U.shape, S.data, Vh.shape

@@ -1,4 +1,4 @@
-"""Losses: means, sums or tables of what predictions cost; and rows for classes."""
+"""Losses: means, sums or tables of the costs of predictions; and one-hot rows."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -48,17 +48,16 @@ def softmax_crossentropy(
     :param logits: Of shape (..., classes). Unnormalised log-probabilities, float32 or float64.
     :param targets: Array_like of int, shape (...), or array_like of shape (..., classes). Class
         indices, or one-hot rows or probabilities.
-    :param ignore_index: A class index, in range or not, whose rows cost nothing and are not counted
-        in the mean: of such rows alone it is NaN. Only with class indices.
-    :param label_smoothing: The share ``s`` of every target that is spread evenly over all classes,
-        in [0, 1]: ``(1 - s) * targets + s / classes``.
-    :param reduction: {"mean", "sum", "none"}. What is made of the losses of the rows.
+    :param ignore_index: A class index, in range or not, whose rows cost nothing and do not count in
+        the mean, which is NaN without other rows. Only with class indices.
+    :param label_smoothing: The share ``s`` of every target to spread evenly over all classes, in
+        [0, 1]: ``(1 - s) * targets + s / classes``.
+    :param reduction: {"mean", "sum", "none"}, over the rows' losses.
     :returns: Tensor. 0-d, or of the rows' shape for "none"; of the logits' dtype.
     :raises IndexError: A class index is out of range.
     :raises TypeError: Class indices are not integers.
-    :raises ValueError: The targets' shape is neither the logits' nor that of their rows, the
-        reduction is unknown, the smoothing is not in [0, 1], or rows of probabilities come with an
-        ``ignore_index``.
+    :raises ValueError: The targets' shape fits neither the logits nor their rows, the reduction is
+        unknown, the smoothing is not in [0, 1], or rows of probabilities have an ``ignore_index``.
 
     >>> round(tg.softmax_crossentropy([[0.0, 0.0]], [1]).item(), 6)
     0.693147
@@ -125,8 +124,7 @@ def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
     """Mean of the squared differences of all elements, ``mean((prediction - target)**2)``.
 
     :param prediction: Any shape, float32 or float64.
-    :param target: Of the same shape: a column against a row would broadcast to a table of pairs.
-        One that needs no gradient is taken in the prediction's dtype.
+    :param target: Of the same shape; a constant takes the prediction's dtype.
     :returns: 0-d, of the prediction's dtype.
     :raises ValueError: The shapes differ.
 
@@ -146,7 +144,7 @@ def binary_crossentropy(
 
     :param logits: Any shape, float32 or float64.
     :param targets: Probabilities, of the same shape.
-    :param reduction: {"mean", "sum", "none"}. What is made of the losses of the elements.
+    :param reduction: {"mean", "sum", "none"}, over the elements' losses.
     :returns: Tensor. 0-d, or of the logits' shape for "none".
     :raises ValueError: The shapes differ, or the reduction is unknown.
 
@@ -167,12 +165,12 @@ def smooth_l1(
 ) -> Kind:
     """Squares of small differences and sizes of large ones, ``r**2 / (2 * beta)`` up to ``beta``.
 
-    Beyond, it is ``abs(r) - beta / 2``, with ``r = prediction - target``.
+    Beyond ``beta`` it is ``abs(r) - beta / 2``, with ``r = prediction - target``.
 
     :param prediction: Any shape, float32 or float64.
     :param target: Tensor or array_like of the same shape.
-    :param beta: Where the line begins, above 0.
-    :param reduction: {"mean", "sum", "none"}. What is made of the losses of the elements.
+    :param beta: The start of the linear part, above 0.
+    :param reduction: {"mean", "sum", "none"}, over the elements' losses.
     :returns: Tensor. 0-d, or of the prediction's shape for "none".
     :raises ValueError: The shapes differ, ``beta`` is not above 0, or the reduction is unknown.
 
@@ -193,7 +191,7 @@ def smooth_l1(
 
 
 def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = np.float64) -> Kind:
-    """Rows of zeros with a one in the place of each label, which carry no gradient.
+    """Rows of zeros with a one in the place of each label, without a gradient.
 
     :param labels: Any shape, each in [0, num_classes).
     :param num_classes: The length of a row.
@@ -223,7 +221,7 @@ def _pair(
     target: DuckArray,
     broadcast: str = "tg.broadcast_arrays(a, b) first",
 ) -> tuple[DuckArray, DuckArray]:
-    """Return both as tensors of one shape, what needs no gradient in the first one's dtype."""
+    """Return both as tensors of one shape, a constant one in the first one's dtype."""
     x = tensor_like(name, prediction, "prediction")
     y = tensor_like(name, target, "target")
     if x.shape != y.shape:
@@ -243,7 +241,7 @@ def _reduction(name: str, reduction: str) -> Fun:
 
 
 def _weighed(weights: DuckArray, losses: Any) -> DuckArray:
-    """Return ``weights * losses``, where no weight of an infinite loss is nothing."""
+    """Return ``weights * losses``, in which weight 0 absorbs an infinite loss."""
     counted = np.logical_or(np.isfinite(numbers(losses)), numbers(weights) != 0)
     counted = np.logical_or(counted, np.isnan(numbers(losses)))
     return weights * where(counted, losses, 0.0)

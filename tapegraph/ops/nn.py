@@ -1,4 +1,4 @@
-"""Operations: neural networks."""
+"""Operations of neural networks."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -35,7 +35,7 @@ Pair = tuple[int, int]
 
 
 def windows(x: Array, size: Pair, stride: Pair, dilation: Pair = (1, 1)) -> Array:
-    """View ``(a, h, w, b)`` as ``(a, kh, kw, oh, ow, b)``: what each kernel offset reads."""
+    """View ``(a, h, w, b)`` as ``(a, kh, kw, oh, ow, b)``: the elements at each kernel offset."""
     a, h, w, b = x.shape
     (kh, kw), (sh, sw), (dh, dw) = size, stride, dilation
     oh, ow = (h - dh * (kh - 1) - 1) // sh + 1, (w - dw * (kw - 1) - 1) // sw + 1
@@ -56,7 +56,6 @@ def planes(x: Array, size: Pair, stride: Pair, dilation: Pair = (1, 1)) -> list[
 
 
 def padded(x: Array, pad: Pair, value: float = 0.0) -> Array:
-    """Pad the last two axes of images on both sides with a value."""
     if pad == (0, 0):
         return x
     out: Array = np.full_like(x, value, shape=padded_shape(x.shape, pad))
@@ -65,22 +64,21 @@ def padded(x: Array, pad: Pair, value: float = 0.0) -> Array:
 
 
 def padded_shape(shape: tuple[int, ...], pad: Pair) -> tuple[int, ...]:
-    """Return the shape of padded images."""
     n, c, h, w = shape
     return (n, c, h + 2 * pad[0], w + 2 * pad[1])
 
 
 def cropped(x: DuckArray, pad: Pair) -> DuckArray:
-    """Take the padding off again."""
+    """Remove the padding."""
     ph, pw = pad
     return x[:, :, ph : x.shape[2] - ph, pw : x.shape[3] - pw]
 
 
 def images_last(x: Array) -> Array:
-    """Return ``(n, c, h, w)`` as ``(c, h, w, n)``, a pixel of all images side by side in memory.
+    """Return ``(n, c, h, w)`` as ``(c, h, w, n)``: a pixel of all images side by side in memory.
 
-    What a convolution gives lies in memory like this, and so does all that NumPy computes from it
-    element by element: from layer to layer nothing is copied.
+    A convolution's result has this memory layout, and so have element-wise results of it: from
+    layer to layer nothing is copied.
     """
     return np.asanyarray(x.transpose(1, 2, 3, 0), order="C")
 
@@ -141,7 +139,7 @@ def _max_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> DuckArray:
 
 
 def firsts(x: Array, best: Array, ksize: Pair, stride: Pair, pad: Pair) -> Iterator[Array]:
-    """Yield, offset by offset in the window, where the first maximum stands there."""
+    """Yield, for each offset in the window, where the first maximum stands there."""
     open_windows = np.ones_like(best, dtype=np.bool_)
     nan = np.isnan(best) if np.isnan(np.sum(best)) else None
     inside = planes(padded(np.ones((1, 1, *x.shape[2:]), np.bool_), pad, False), ksize, stride)
@@ -233,12 +231,10 @@ def conv2d(
 
     :param x: Of shape (n, c, h, w). Images.
     :param k: Of shape (o, c, kh, kw). Kernels, one per output channel.
-    :param stride, pad, dilation: Steps in pixels, (height, width); padding is with zeros on both
-        sides.
-    :returns: Tensor, shape (n, o, oh, ow). ``oh = (h + 2 pad - dilation (kh - 1) - 1) // stride +
-        1``, and ``ow`` likewise.
-    :raises ValueError: An operand is not 4-D, the channels differ, or the kernel is larger than the
-        image.
+    :param stride, pad, dilation: Steps in pixels, (height, width); zeros pad both sides.
+    :returns: Tensor, shape (n, o, oh, ow), ``oh = (h + 2 pad - dilation (kh - 1) - 1) // stride +
+        1``, ``ow`` likewise.
+    :raises ValueError: An operand is not 4-D, channels differ, or the kernel exceeds the image.
 
     >>> tg.conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).data[0, 0]
     array([[4., 4.],
@@ -259,7 +255,7 @@ def conv2d(
 def _images_and_kernels(
     name: str, x: DuckArray, k: DuckArray, expected: str, ndim: int = 4, channels: int = 1
 ) -> tuple[DuckArray, DuckArray]:
-    """Return both as tensors; the kernels' axis ``channels`` is as long as the images' second."""
+    """Return both as tensors; the kernels' axis ``channels`` must match the images' second."""
     images, kernels = tensor_like(name, x), tensor_like(name, k, "k")
     if not images.ndim == kernels.ndim == ndim or images.shape[1] != kernels.shape[channels]:
         received = f"x of shape {images.shape} and k of shape {kernels.shape}"
@@ -275,10 +271,9 @@ def conv1d(
 
     :param x: Of shape (n, c, l). Signals.
     :param k: Of shape (o, c, kl). Kernels, one per output channel.
-    :param stride, pad, dilation: Steps in samples; padding is with zeros on both sides.
+    :param stride, pad, dilation: Steps in samples; zeros pad both sides.
     :returns: Tensor, shape (n, o, (l + 2 pad - dilation (kl - 1) - 1) // stride + 1).
-    :raises ValueError: An operand is not 3-D, the channels differ, or the kernel is longer than the
-        signal.
+    :raises ValueError: An operand is not 3-D, channels differ, or the kernel exceeds the signal.
 
     >>> tg.conv1d([[[1.0, 2.0, 4.0]]], [[[1.0, -1.0]]]).data
     array([[[-1., -2.]]])
@@ -300,18 +295,18 @@ def conv_transpose2d(
     output_pad: Shape = 0,
     dilation: Shape = 1,
 ) -> Kind:
-    """Transpose of `conv2d` in its images: what its gradient computes, as a layer that enlarges.
+    """Transpose of `conv2d` in its images: its gradient, as a layer that enlarges.
 
-    Computed as the convolution of the images, spread apart by ``stride``, with the turned kernels.
+    It is the convolution of the images, spread apart by ``stride``, with the turned kernels.
 
     :param x: Of shape (n, c, h, w). Images.
     :param k: Of shape (c, o, kh, kw). Kernels, one row of them per input channel.
-    :param stride, pad: Those of the convolution that this is the transpose of, (height, width).
-    :param output_pad: Rows and columns more, at the end; fewer than the stride or the dilation.
+    :param stride, pad: Those of the transposed convolution, (height, width).
+    :param output_pad: Extra rows and columns at the end; fewer than the stride or the dilation.
     :param dilation: The convolution's, as ``stride`` and ``pad``.
-    :returns: Tensor, shape (n, o, oh, ow). ``oh = (h - 1) stride - 2 pad + dilation (kh - 1) +
-        output_pad + 1``, and ``ow`` likewise.
-    :raises ValueError: An operand is not 4-D, the channels differ, or nothing would be left.
+    :returns: Tensor, shape (n, o, oh, ow), ``oh = (h - 1) stride - 2 pad + dilation (kh - 1) +
+        output_pad + 1``, ``ow`` likewise.
+    :raises ValueError: An operand is not 4-D, channels differ, or the result is empty.
 
     >>> tg.conv_transpose2d([[[[1.0, 2.0]]]], np.ones((1, 1, 1, 2)), stride=2).data[0, 0]
     array([[1., 1., 2., 2.]])
@@ -348,7 +343,7 @@ def _spread(x: DuckArray, step: tuple[int, int]) -> DuckArray:
 
 
 def _framed(x: DuckArray, frame: list[tuple[int, int]]) -> DuckArray:
-    """Pad the last two axes; a negative width takes away."""
+    """Pad the last two axes; a negative width crops."""
     widths = [(0, 0), (0, 0)] + [(max(0, a), max(0, b)) for a, b in frame]
     padded = index.pad(x, widths) if any(map(any, widths)) else x
     (top, bottom), (left, right) = [(max(0, -a), max(0, -b)) for a, b in frame]
@@ -371,11 +366,10 @@ def max_pool2d(
 
     :param x: Of shape (n, c, h, w). Images.
     :param ksize: Window in pixels, (height, width).
-    :param stride: Step between windows; ``ksize`` where not given.
+    :param stride: Step between windows; by default ``ksize``.
     :param pad: Padding on both sides, smaller than the window; it never wins.
     :returns: Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...).
-    :raises ValueError: ``x`` is not 4-D, the window is larger than the image, or the padding is not
-        smaller than the window.
+    :raises ValueError: ``x`` is not 4-D, the window exceeds the image, or the padding the window.
 
     >>> tg.max_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
     3.0
@@ -390,11 +384,10 @@ def avg_pool2d(
 
     :param x: Of shape (n, c, h, w). Images.
     :param ksize: Window in pixels, (height, width).
-    :param stride: Step between windows; ``ksize`` where not given.
+    :param stride: Step between windows; by default ``ksize``.
     :param pad: Padding on both sides, smaller than the window.
     :returns: Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...).
-    :raises ValueError: ``x`` is not 4-D, the window is larger than the image, or the padding is not
-        smaller than the window.
+    :raises ValueError: ``x`` is not 4-D, the window exceeds the image, or the padding the window.
 
     >>> tg.avg_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
     1.5
@@ -421,7 +414,7 @@ def _pool(name: str, op: Op, x: DuckArray, ksize: Any, stride: Any, pad: Any) ->
 
 
 def _check_reach(name: str, shape: tuple[int, ...], reach: tuple[int, ...], pad: Pair) -> None:
-    """Refuse a window that does not fit into the padded image even once."""
+    """Raise for a window that is larger than the padded image."""
     room = (shape[2] + 2 * pad[0], shape[3] + 2 * pad[1])
     if reach[0] > room[0] or reach[1] > room[1] or min(reach) < 1:
         received = f"a window of {reach} on an image of shape {shape} padded to {room}"

@@ -1,4 +1,4 @@
-"""Operations: over axes: sums, extremes, statistics, softmax."""
+"""Operations over axes: sums, extremes, statistics, softmax."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -101,7 +101,7 @@ def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> DuckArray:
 
 
 def softmax_of(x: Array, axis: int) -> Array:
-    """Softmax of an array along one axis, with the maximum subtracted."""
+    """Return the softmax of an array along one axis, with the maximum subtracted."""
     shifted: Array = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
     shifted = np.exp(shifted, out=shifted)
     shifted /= shifted.sum(axis=axis, keepdims=True)
@@ -150,7 +150,7 @@ def mean(
     dtype: npt.DTypeLike | None = None,
     where: Operand | None = None,
 ) -> Kind:
-    """Mean over all elements or some axes, as `numpy.mean`; the derivative by each is ``1 / n``.
+    """Mean over all elements or some axes, as `numpy.mean`; each derivative is ``1 / n``.
 
     >>> tg.mean([[1.0, 2.0], [3.0, 4.0]]).item()
     2.5
@@ -205,20 +205,20 @@ def _mask(op: str, x: DuckArray, where: DuckArray) -> DuckArray:
 
 
 def _among(op: str, x: DuckArray, where: DuckArray, neutral: DuckArray) -> DuckArray:
-    """Put what changes no result in place of the elements that ``where`` leaves out."""
+    """Replace the elements that ``where`` leaves out by a neutral number."""
     return choose_by(_mask(op, x, where), x, as_leaf(np.asarray(neutral, x.dtype)))
 
 
 def _how_many(
     op: str, x: DuckArray, where: DuckArray, axes: tuple[int, ...], keepdims: bool
 ) -> DuckArray:
-    """Return how many elements ``where`` takes, in the dtype of real numbers of a tensor."""
+    """Return how many elements ``where`` takes, in the dtype of the tensor's real parts."""
     taken = np.broadcast_to(_mask(op, x, where), x.shape)
     return np.sum(taken, axis=axes, keepdims=keepdims).astype(real_dtype(x.dtype))
 
 
 def _start(op: str, initial: DuckArray, result: DuckArray) -> DuckArray:
-    """Return what a reduction starts from: one number, in the dtype of its result."""
+    """Return the start of a reduction: one number, in the dtype of its result."""
     number = tensor_like(op, initial, "initial")
     if number.ndim:
         raise ValueError(message(op, f"'initial' of shape {number.shape}", "one number"))
@@ -239,7 +239,7 @@ def last_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def merged(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
-    """Put some axes of a tensor last and make one of them."""
+    """Put some axes of a tensor last, and merge them into one."""
     x = permuted(x, last_order(x.ndim, axes))
     rest = x.ndim - len(axes)
     return x if len(axes) == 1 else reshape(x, (*x.shape[:rest], math.prod(x.shape[rest:])))
@@ -255,7 +255,6 @@ def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
 
 
 def _missing(x: DuckArray) -> DuckArray:
-    """Return where a tensor is NaN."""
     return np.isnan(numbers(x))
 
 
@@ -271,7 +270,7 @@ def max(
     initial: Kind | ArrayLike | None = None,
     where: Operand | None = None,
 ) -> Kind:
-    """Maximum, as `numpy.max`; where several are largest, or NaN, they share the gradient evenly.
+    """Maximum, as `numpy.max`; equal maxima, or NaN, share the gradient evenly.
 
     >>> tg.max([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([5., 4.])
@@ -288,7 +287,7 @@ def min(
     initial: Kind | ArrayLike | None = None,
     where: Operand | None = None,
 ) -> Kind:
-    """Minimum, as `numpy.min`; where several are smallest, or NaN, they share the gradient evenly.
+    """Minimum, as `numpy.min`; equal minima, or NaN, share the gradient evenly.
 
     >>> tg.min([[1.0, 5.0], [3.0, 4.0]], axis=1).data
     array([1., 3.])
@@ -339,9 +338,9 @@ def ptp(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
 
 @implements(np.nanmax)
 def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Maximum of what is not NaN, as `numpy.nanmax`; equal elements share the gradient evenly.
+    """Maximum of the elements that are not NaN, as `numpy.nanmax`; equal ones share the gradient.
 
-    Of NaNs alone it is NaN, without a warning, and the gradient is zero.
+    For NaNs alone it is NaN, without a warning, with a zero gradient.
 
     >>> tg.nanmax([1.0, float("nan"), 3.0]).item()
     3.0
@@ -351,9 +350,9 @@ def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 @implements(np.nanmin)
 def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Minimum of what is not NaN, as `numpy.nanmin`; equal elements share the gradient evenly.
+    """Minimum of the elements that are not NaN, as `numpy.nanmin`; equal ones share the gradient.
 
-    Of NaNs alone it is NaN, without a warning, and the gradient is zero.
+    For NaNs alone it is NaN, without a warning, with a zero gradient.
 
     >>> tg.nanmin([1.0, float("nan"), 3.0]).item()
     1.0
@@ -532,7 +531,7 @@ def _variance(
 
 
 def squared(x: DuckArray) -> DuckArray:
-    """Return the square of each element's size."""
+    """Return the square of each element's magnitude."""
     if x.dtype.kind != "c":
         return mul(x, x)
     a, b = real(x), imag(x)
@@ -540,7 +539,7 @@ def squared(x: DuckArray) -> DuckArray:
 
 
 def _root(variance: DuckArray) -> DuckArray:
-    """Return the square root; what is 0 is a constant to it, as the slope there is infinite."""
+    """Return the square root; its slope at 0, which is infinite, is taken as 0."""
     return sqrt(choose_by(numbers(variance) == 0, 0.0, variance))
 
 
@@ -549,7 +548,7 @@ def _root(variance: DuckArray) -> DuckArray:
 
 @implements(np.nansum)
 def nansum(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Sum of what is not NaN, as `numpy.nansum`; no gradient flows to NaNs.
+    """Sum of the elements that are not NaN, as `numpy.nansum`; no gradient flows to NaNs.
 
     >>> tg.nansum([1.0, float("nan"), 3.0]).item()
     4.0
@@ -559,7 +558,7 @@ def nansum(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 @implements(np.nanmean)
 def nanmean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Mean of what is not NaN, as `numpy.nanmean`; no gradient flows to NaNs.
+    """Mean of the elements that are not NaN, as `numpy.nanmean`; no gradient flows to NaNs.
 
     >>> tg.nanmean([1.0, float("nan"), 3.0]).item()
     2.0
@@ -570,7 +569,7 @@ def nanmean(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> K
 
 @implements(np.nanvar)
 def nanvar(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """`var` of what is not NaN, as `numpy.nanvar`; no gradient flows to NaNs.
+    """`var` of the elements that are not NaN, as `numpy.nanvar`; no gradient flows to NaNs.
 
     >>> tg.nanvar([1.0, float("nan"), 3.0]).item()
     1.0
@@ -580,7 +579,7 @@ def nanvar(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 
 @implements(np.nanstd)
 def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bool = False) -> Kind:
-    """`std` of what is not NaN, as `numpy.nanstd`; no gradient flows to NaNs.
+    """`std` of the elements that are not NaN, as `numpy.nanstd`; no gradient flows to NaNs.
 
     >>> tg.nanstd([1.0, float("nan"), 3.0]).item()
     1.0
@@ -591,7 +590,7 @@ def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 def _present(
     name: str, a: DuckArray, axis: Any, keepdims: bool
 ) -> tuple[DuckArray, DuckArray, DuckArray]:
-    """Return the sum of what is not NaN, how many there are, and where NaN is."""
+    """Return the sum and count of elements that are not NaN, and where NaN is."""
     x, axes = _operand(name, a, axis)
     missing = _missing(x)
     total = sum(choose_by(missing, 0, x), axes, keepdims)
@@ -665,7 +664,7 @@ def average(
 
 
 def _aligned(w: DuckArray, shape: tuple[int, ...], axis: Any) -> DuckArray:
-    """Give weights the axes of what they weigh."""
+    """Give weights the axes of the array that they weigh."""
     if w.shape == shape:
         return w
     received = f"weights of shape {w.shape} for shape {shape}"
@@ -707,10 +706,7 @@ def logsumexp(
 
 
 def shift_along(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
-    """Return the maximum along axes, which are kept, or 0 where it is not finite, in floats.
-
-    It is subtracted before `exp`, and a constant: no result depends on it.
-    """
+    """Return the maximum along axes, kept, or 0 where it is not finite, as a constant in floats."""
     data = numbers(x) if x.dtype.kind in "fc" else numbers(x).astype(np.float64)
     if not _count(x.shape, axes):
         return np.zeros(kept_shape(x.shape, axes), data.dtype)
@@ -725,8 +721,7 @@ def shift_along(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
 def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Middle element, or the mean of two, as `numpy.median`.
 
-    The gradient goes to the elements chosen, equal ones in the order in which they stand; where the
-    result is NaN a NaN gets it.
+    The gradient goes to the chosen elements, of equal ones to the first; for a NaN result to a NaN.
 
     >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
     3.0
@@ -747,8 +742,8 @@ def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 def quantile(a: Kind | ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
     """Quantiles by linear interpolation, as `numpy.quantile`.
 
-    The gradient goes to the two elements between which a quantile lies, by their share in it; equal
-    ones are in the order in which they stand. A ``q`` that needs a gradient is refused.
+    The gradient goes to the two elements around a quantile, by their weights, of equal ones to the
+    first. A ``q`` that needs a gradient is an error.
 
     >>> tg.quantile([1.0, 2.0, 5.0], [0.5, 0.75]).data
     array([2. , 3.5])
@@ -803,10 +798,7 @@ def _quantile(
 
 @np.errstate(invalid="ignore")
 def _between(low: DuckArray, high: DuckArray, share: Array, dtype: np.dtype[Any]) -> DuckArray:
-    """Go a share of the way from one number to another, starting at the nearer one.
-
-    So does NumPy. Between equal infinities there is no way to go.
-    """
+    """Interpolate from the nearer number, as NumPy does; equal infinities stay as they are."""
     rise = sub(high, low)
     up = add(low, mul(rise, share.astype(dtype)))
     down = sub(high, mul(rise, (1.0 - share).astype(dtype)))
@@ -840,7 +832,7 @@ def diff(
     prepend: Kind | ArrayLike | None = None,
     append: Kind | ArrayLike | None = None,
 ) -> Kind:
-    """Differences of neighbours, as `numpy.diff`; gradients flow to what is put around them too.
+    """Differences of neighbours, as `numpy.diff`; gradients flow to ``prepend`` and ``append`` too.
 
     >>> tg.diff([1.0, 4.0, 9.0]).data
     array([3., 5.])
@@ -869,7 +861,7 @@ def _neighbours(x: DuckArray, axis: int) -> tuple[DuckArray, DuckArray]:
 
 
 def _edge(value: DuckArray, argument: str, x: DuckArray, axis: int) -> DuckArray:
-    """Return what goes before or after an array along an axis; a number is spread over it."""
+    """Return the elements before or after an array along an axis; a number is broadcast."""
     if value is None:
         return None
     edge = tensor_like("diff", value, argument)

@@ -205,7 +205,7 @@ def interp(
 def _on_lines(
     at: DuckArray, knots: DuckArray, values: DuckArray, *, by_inverse: bool = False
 ) -> DuckArray:
-    """Follow the line from the knot before each place: at a knot its value, whatever comes next."""
+    """Follow the line from the knot before each place; at a knot return its value."""
     if is_complex(values):  # whose parts have their own infinities
         parts = (_on_lines(at, knots, part(values), by_inverse=True) for part in (real, imag))
         first, second = parts
@@ -268,7 +268,7 @@ def gradient(
 
 
 def _rise(values: DuckArray, spacing: DuckArray, axis: int, edge_order: int) -> DuckArray:
-    """Return the slope at each element: by its neighbours, and at the ends by the next ones."""
+    """Return the slope at each element by its neighbours, at the ends by the next ones."""
     name = "gradient"
     f = moveaxis(values, axis, -1)
     n = f.shape[-1]
@@ -305,10 +305,7 @@ def _even_slopes(f: DuckArray, h: DuckArray, edge_order: int) -> DuckArray:
 
 
 def _slopes(f: DuckArray, h: DuckArray, edge_order: int) -> DuckArray:
-    """Return the slopes of the parabolas through three neighbours, and those of lines at the ends.
-
-    With an ``edge_order`` of 2 those at the ends are of parabolas too.
-    """
+    """Return the slopes of parabolas through three neighbours; at the ends by ``edge_order``."""
     before, after = _part(h, None, -1), _part(h, 1, None)
     both = add(before, after)
     inner = add(
@@ -334,7 +331,7 @@ def _slopes(f: DuckArray, h: DuckArray, edge_order: int) -> DuckArray:
 
 
 def _weighed(f: DuckArray, places: tuple[int, ...], weights: tuple[DuckArray, ...]) -> DuckArray:
-    """Add up elements of the last axis times weights, one after the other."""
+    """Add elements of the last axis times weights, one after the other."""
     terms = [mul(w, _part(f, i, i + 1 or None)) for i, w in zip(places, weights, strict=True)]
     return functools.reduce(add, terms)
 

@@ -1,4 +1,4 @@
-"""Operations: other shapes of the same elements, and joins."""
+"""Operations on shapes, and joins."""
 
 # mypy: disable-error-code="no-any-return"
 
@@ -72,9 +72,9 @@ CONCAT = Op("concat", _concat, kind=OpKind.SHAPE, takes_complex=True)
 
 
 def alias(x: DuckArray, own: bool = False) -> DuckArray:
-    """Return the same numbers as an entry of their own, to and through which a gradient flows.
+    """Return the same numbers as a new entry, to and through which a gradient flows.
 
-    Of a leaf that nobody else holds (``own``) it has the very array.
+    With ``own`` it has the very array of a leaf that nobody else holds.
 
     >>> x = tg.tensor([1.0, 2.0])
     >>> alias(x).requires_grad, x.requires_grad
@@ -107,13 +107,13 @@ def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) 
 
 
 def permuted(x: DuckArray, order: tuple[int, ...]) -> DuckArray:
-    """Permute the axes of a tensor, which is returned as it is where they are in order."""
+    """Permute a tensor's axes; return the tensor itself if they are in order."""
     return x if order == tuple(range(x.ndim)) else transpose(x, order)
 
 
 @implements(np.reshape)
 def reshape(a: Kind | ArrayLike, shape: Shape) -> Kind:
-    """Give an array another shape, its elements row by row, as `numpy.reshape`.
+    """Give an array another shape, with its elements row by row, as `numpy.reshape`.
 
     >>> tg.reshape([1.0, 2.0, 3.0, 4.0], (2, -1)).shape
     (2, 2)
@@ -474,7 +474,7 @@ def block(arrays: Operand | Nested[Operand]) -> Tensor:
 
 
 def _nesting(arrays: DuckArray) -> tuple[set[int], int]:
-    """Return how deep the blocks lie in lists, and the most axes that a block has."""
+    """Return the depth of blocks in nested lists, and the largest number of axes of a block."""
     if not isinstance(arrays, list):
         return {0}, np.ndim(arrays)
     if not arrays:
@@ -502,13 +502,11 @@ def append(
 
 
 def tensors_of(name: str, arrays: DuckArray, argument: str = "arrays") -> list[DuckArray]:
-    """Return the arrays of a sequence as tensors."""
     given = sequence_of(name, arrays)
     return [tensor_like(name, x, f"{argument}[{i}]") for i, x in enumerate(given)]
 
 
 def sequence_of(name: str, arrays: DuckArray) -> list[DuckArray]:
-    """Return the arrays of a sequence."""
     try:
         return list(arrays)
     except TypeError:

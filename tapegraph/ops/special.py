@@ -1,4 +1,4 @@
-"""Operations: the functions of ``tg.special``."""
+"""The functions of ``tg.special``."""
 
 # mypy: disable-error-code="empty-body, no-any-return"
 
@@ -69,7 +69,7 @@ def of_scipy(name: str) -> Fun:
 
 
 def _scipy(name: str) -> Fun:
-    """Make a forward of SciPy's function, which is looked up when it is called."""
+    """Make a forward of SciPy's function, which is looked up at the call."""
     return lambda *arrays: _narrowed(of_scipy(name)(*arrays), *arrays)
 
 
@@ -356,12 +356,12 @@ def entr(x: Kind | ArrayLike, /) -> Kind:
 
 
 def bessel_i_of(n: int, x: DuckArray) -> DuckArray:
-    """Return the modified Bessel function of the first kind, of a whole order, on an array."""
+    """Return the modified Bessel function of the first kind of an integer order on an array."""
     return of_scipy(f"i{n}")(x) if n < 2 else of_scipy("iv")(n, x)
 
 
 def bessel_j_of(n: int, x: DuckArray) -> DuckArray:
-    """Return the Bessel function of the first kind, of a whole order, on an array."""
+    """Return the Bessel function of the first kind of an integer order on an array."""
     return of_scipy(f"j{n}")(x) if n < 2 else of_scipy("jv")(n, x)
 
 
@@ -372,7 +372,7 @@ BESSEL_J = Op("bessel_j", lambda x, *, n: bessel_j_of(n, x), kind=OpKind.ELEMENT
 
 
 def bessel(op: Op, n: int, x: DuckArray) -> DuckArray:
-    """Record a Bessel function of order ``n``: those of higher orders are its derivatives."""
+    """Record a Bessel function of order ``n``: its derivatives have higher orders."""
     return apply(op, (tensor_like(f"{op.name[-1]}{n}", x),), {"n": n})
 
 
@@ -430,5 +430,4 @@ SCIPY["psi"] = digamma
 
 
 def __dir__() -> list[str]:
-    """Name what is public."""
     return sorted(__all__)

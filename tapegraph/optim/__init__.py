@@ -27,5 +27,4 @@ __all__ = [
 
 
 def __dir__() -> list[str]:
-    """Name what is public."""
     return sorted(__all__)

@@ -26,17 +26,16 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
     """Scale all gradients by one factor, so that their norm together is at most ``max_norm``.
 
     With the norm ``n`` of all gradients as one vector, each becomes ``g * min(1, max_norm / (n +
-    1e-6))``, PyTorch's formula. It is computed so that neither huge nor tiny gradients overflow or
-    vanish. Where the norm is infinite or NaN there is no such factor: every gradient becomes NaN,
-    of a table in all its rows, and a `RuntimeWarning` says so, but for compiled steps; a finite
-    step would hide it.
+    1e-6))``, PyTorch's formula, without overflow or underflow. If the norm is infinite or NaN,
+    every gradient becomes NaN, with a `RuntimeWarning` except in compiled steps: a finite step
+    would hide it.
 
-    :param params: The leaves, or what `parameters` finds them in; one with no gradient yet is left
-        alone.
-    :param max_norm: Not negative; infinite to learn the norm alone.
-    :returns: Tensor. The norm before, a constant of shape () in float64.
+    :param params: The leaves, or a model for `parameters`; leaves without a gradient stay as they
+        are.
+    :param max_norm: Not negative; infinite to learn only the norm.
+    :returns: Tensor. The norm before, a float64 constant of shape ().
     :raises TypeError: Something in ``params`` is not a leaf, or ``max_norm`` is no number.
-    :raises ValueError: A parameter is given twice in a list, or ``max_norm`` is negative or NaN.
+    :raises ValueError: A parameter occurs twice in a list, or ``max_norm`` is negative or NaN.
 
     >>> x = tg.param([3.0, 4.0])
     >>> (x * x).sum().backward()
@@ -67,11 +66,11 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
 def clip_grad_value(params: Leaves, limit: float) -> None:
     """Limit each element of the gradients to ``[-limit, limit]``; NaN stays NaN.
 
-    :param params: The leaves, or what `parameters` finds them in; one with no gradient yet is left
-        alone.
+    :param params: The leaves, or a model for `parameters`; leaves without a gradient stay as they
+        are.
     :param limit: Not negative.
     :raises TypeError: Something in ``params`` is not a leaf, or ``limit`` is no number.
-    :raises ValueError: A parameter is given twice in a list, or ``limit`` is negative or NaN.
+    :raises ValueError: A parameter occurs twice in a list, or ``limit`` is negative or NaN.
 
     >>> x = tg.param([0.5, -4.0])
     >>> (x * x).sum().backward()
@@ -91,7 +90,7 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
 
 
 def _averaged(op: str, params: Leaves) -> list[Leaf]:
-    """Return leaves, with the average of their gradients where other processes have some."""
+    """Return leaves with gradients averaged over other processes."""
     leaves = checked_params(op, params)
     averaging = AVERAGING.value()
     if averaging is not None:
@@ -114,7 +113,7 @@ def _elements(g: Any) -> Any:
 
 
 def _replace(found: list[tuple[Leaf, Any]], f: Callable[[Any], Any]) -> None:
-    """Replace gradients by a function of them that keeps zero, everything computed first."""
+    """Replace gradients by a function that keeps zero, everything computed first."""
     changed = [
         (p, RowSparse(g.rows, f(g.values), g.shape) if isinstance(g, RowSparse) else f(g))
         for p, g in found
@@ -138,7 +137,7 @@ def _norm(gradients: list[Any]) -> Any:
 
 
 def _warn_of(found: list[tuple[Leaf, Any]], norm: Any) -> None:
-    """Warn, before anything is changed, of gradients whose norm is no number to divide by."""
+    """Warn, before any change, of gradients whose norm is not a number to divide by."""
     for place, (p, g) in enumerate(found):
         if not np.isfinite(_elements(g)).all():
             name = getattr(p, "name", None) or getattr(p, "label", "") or str(place)

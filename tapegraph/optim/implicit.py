@@ -1,8 +1,8 @@
 """`root` and `fixed_point`: solutions of equations, with derivatives.
 
-A solver of SciPy's finds ``x`` with ``f(x, a) = 0``; it runs as one entry, through which nothing is
-differentiated. The derivative is that of the implicit function theorem, ``dx/da = -(df/dx)^-1
-df/da``, a linear equation that is written in recorded operations: so is every higher order.
+SciPy's solver finds ``x`` with ``f(x, a) = 0`` as one entry, which is not differentiated. By the
+implicit function theorem ``dx/da = -(df/dx)^-1 df/da``, a linear equation in recorded operations,
+and so is every higher order.
 """
 
 from __future__ import annotations
@@ -57,25 +57,23 @@ def root(
 ) -> Pytree:
     """Return the solution of ``f(x, *args) = 0`` by `scipy.optimize.root`, with derivatives.
 
-    Gradients, tangents and derivatives of any order flow to ``args`` and to what ``f`` closes over,
-    by the implicit function theorem: ``dx = -(df/dx)^-1 df``. They do not depend on how the solver
-    came to the solution. Up to 500 unknowns the matrix is computed; beyond, GMRES of SciPy's solves
-    the equation with products alone.
+    By the implicit function theorem, ``dx = -(df/dx)^-1 df``, derivatives of any order flow to
+    ``args`` and to tensors that ``f`` closes over; they do not depend on the solver's path. Up to
+    500 unknowns the matrix is computed; beyond, SciPy's GMRES solves the equation by products.
 
     :param f: Takes the unknowns, in the structure of ``x0``, and ``args``; returns as many numbers,
-        in any structure. It is traced: it runs on tensors without numbers, as in `compile`.
-    :param x0: Where to start: real numbers, arrays, tensors, and dicts, lists and tuples of them.
-    :param *args: What else ``f`` takes.
-    :param method: SciPy's name of a method. Those that take Jacobians, "hybr" and "lm", are given
-        that of ``f``.
-    :param tol: The tolerance, as SciPy takes it.
+        in any structure. It is traced, as in `compile`: it runs on tensors without numbers.
+    :param x0: The start: real numbers, arrays, tensors, and dicts, lists and tuples of them.
+    :param *args: Further arguments of ``f``.
+    :param method: SciPy's name of a method. "hybr" and "lm" get the Jacobian of ``f``.
+    :param tol: SciPy's tolerance.
     :param **options: Options of the method, such as ``maxiter``.
     :returns: The solution in the structure of ``x0``, of float64 numbers or the dtype of the array.
     :raises ImportError: SciPy is missing.
-    :raises RuntimeError: The solver did not converge; the text has its residual.
+    :raises RuntimeError: The solver did not converge; the message has its residual.
     :raises numpy.linalg.LinAlgError: In a derivative: ``df/dx`` is singular at the solution.
-    :raises TypeError, ValueError: ``f`` is not callable, or returns another number of numbers;
-        something in ``x0`` is complex.
+    :raises TypeError, ValueError: ``f`` is not callable, or returns too few or many numbers; ``x0``
+        holds a complex number.
 
     >>> def square_root(a):
     ...     return tg.optim.root(lambda x: x * x - a, 1.0)
@@ -94,7 +92,7 @@ def fixed_point(
 
     :param f: Takes ``x`` and ``args``; returns the next ``x``, in the structure of ``x0``.
     :param x0, *args: As for `root`.
-    :param tol: How close two steps are at the end, relative to ``x``.
+    :param tol: The final distance of two steps, relative to ``x``.
     :param **options: ``maxiter``; ``method="iteration"`` for steps without acceleration.
     :returns: The fixed point, in the structure of ``x0``.
     :raises ImportError, RuntimeError, numpy.linalg.LinAlgError, TypeError, ValueError: As for
@@ -127,11 +125,11 @@ def _solution(op: str, f: Callable[..., Any], x0: Any, args: Any, options: dict[
 
 
 class Given:
-    """A function of unknowns and of what else it takes, as an inner program.
+    """A function of unknowns and further arguments, as an inner program.
 
-    :ivar body: Its inputs are ``consts``, which it reads from outside, the unknowns, and
-        ``numbers``, those among the further arguments.
-    :ivar start: The unknowns to start from.
+    :ivar body: Its inputs are ``consts`` from outside, the unknowns, and ``numbers``, those among
+        the further arguments.
+    :ivar start: The initial unknowns.
     """
 
     def __init__(self, op: str, f: Callable[..., Any], x0: Any, args: Any) -> None:
@@ -151,7 +149,7 @@ class Given:
         self.body, self.consts = found.body, found.consts
 
     def like_input(self, solved: Sequence[Any]) -> Any:
-        """Return the solution in the structure and kind of what came in."""
+        """Return the solution in the structure and kind of the initial unknowns."""
         held = [x for _, x in leaves(self._x0)]
         if not any(hasattr(x, "requires_grad") for x in (*held, *self._args)):
             if not any(type(x) is not Tensor or x.requires_grad for x in solved):
@@ -160,11 +158,7 @@ class Given:
 
 
 def stationary(given: Given, x: Sequence[Any]) -> Any:
-    """Return a point where the gradient of a function is zero, with its derivatives.
-
-    :param given: The function; it returns one number.
-    :param x: The point.
-    """
+    """Return a point ``x`` where the gradient of a function is zero, with its derivatives."""
     body, first, count = given.body, len(given.consts), len(given.start)
 
     def gradient(*inputs: Any) -> Any:
@@ -191,11 +185,10 @@ def _unknown(op: str, x: Any, path: str) -> Any:
 
 
 class Equation:
-    """An equation for some unknowns, and its solution as a function of what else it reads.
+    """An equation for some unknowns, and its solution as a function of its other inputs.
 
-    :param body: Its inputs are the first ``consts`` of what else it reads, the unknowns, and the
-        rest of that.
-    :param start: The unknowns to start from.
+    :param body: Its inputs are the first ``consts`` others, the unknowns, and the remaining others.
+    :param start: The initial unknowns.
     """
 
     def __init__(
@@ -220,7 +213,7 @@ class Equation:
         self._size = sum(x.size for x in start)
 
     def __call__(self, *theta: Any) -> Any:
-        """Return the unknowns, given what else the equation reads."""
+        """Return the unknowns for the equation's other inputs."""
         solved = custom_vjp(self._solved)
         solved.defvjp(lambda *theta: ((x := solved(*theta)), (x, theta)), self._pulled_back)
         return solved(*theta)
@@ -234,7 +227,7 @@ class Equation:
         return joined(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
 
     def _pulled_back(self, residuals: Any, cotangent: Any) -> tuple[Any, ...]:
-        """Return the gradient by what the equation reads: a linear equation, and one pullback."""
+        """Return the gradient by the equation's inputs: a linear equation, and one pullback."""
         unknowns, theta = residuals
         x, g = joined(unknowns), joined(cotangent)
         if self._size <= DENSE:
@@ -264,7 +257,6 @@ class Equation:
 
 
 def joined(parts: Sequence[Any]) -> Any:
-    """Return several tensors as one vector."""
     return shape.concat([shape.reshape(x, (-1,)) for x in parts])
 
 
@@ -365,7 +357,7 @@ def _failed(residual: Array, why: str) -> None:
 def _jacobian_body(
     body: SubProgram, consts: int, shapes: Sequence[tuple[int, ...]], given: Sequence[Array]
 ) -> Traced:
-    """Return the Jacobian of an equation by its unknowns as an inner program."""
+    """Return an equation's Jacobian with respect to its unknowns as an inner program."""
 
     def matrix(*inputs: Any) -> Any:
         stop = consts + len(shapes)

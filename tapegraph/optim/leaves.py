@@ -1,7 +1,7 @@
-"""What optimizers read from parameters and write to them: the only place that knows how.
+"""Access to parameters and gradients for optimizers.
 
-A parameter is a `Tensor` leaf or a `Value`. Its number and its gradient are arrays; inside a
-captured program they are tensors; those of many Values are made at once.
+A parameter is a `Tensor` leaf or a `Value`. Its number and gradient are arrays, inside a captured
+program tensors; those of many Values are made at once.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ AVERAGING: Setting[Any] = Setting("tapegraph_averaging", default=None)
 
 
 def gradient_of(p: Leaf, *, rows: bool) -> Any:
-    """Return a parameter's gradient; None before any, and of a frozen one.
+    """Return a parameter's gradient, which the caller must not change; None if frozen.
 
-    It is an ndarray, or a `RowSparse` that holds each row once where ``rows`` allows it, and the
-    caller must not change it; inside a captured program, it is a tensor.
+    It is an ndarray, with ``rows`` also a `RowSparse` that holds each row once, or a captured
+    tensor.
     """
     if isinstance(p, Value):
         return np.asarray(p.grad)
@@ -44,7 +44,7 @@ def gradient_of(p: Leaf, *, rows: bool) -> Any:
 
 
 def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
-    """Return the gradient of each parameter, as `gradient_of` does; of Values too, as tensors."""
+    """Return each parameter's gradient as `gradient_of` does; those of Values as tensors."""
     values = [p for p in params if isinstance(p, Value)]
     capture = recorder().capture
     if not values or capture is None:
@@ -55,7 +55,7 @@ def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
 
 
 def replace_gradient(p: Leaf, grad: Any) -> None:
-    """Replace a parameter's gradient by one that was computed from it."""
+    """Replace a parameter's gradient by one computed from it."""
     if isinstance(p, Value):
         p.grad = grad
     else:
@@ -75,10 +75,7 @@ def rows_set(p: Any, rows: Array, values: Array) -> list[Change]:
 
 
 def fresh(array: Any, taken: set[int]) -> Array:
-    """Return a rule's result as an array that nobody else holds: itself, if it was just made.
-
-    What the rule was given are views; ``taken`` are the ids of the results that have an owner.
-    """
+    """Return a rule's result as an array that nobody else holds: itself, if it is new."""
     if type(array) is np.ndarray and array.base is None and id(array) not in taken:
         taken.add(id(array))
         return array

@@ -52,30 +52,29 @@ def minimize(
 ) -> Any:
     """Minimise a scalar-valued function by `scipy.optimize.minimize`.
 
-    Gradients are one reverse pass each. Newton-CG, trust-ncg, trust-krylov and trust-constr are
-    given Hessian-vector products by `tapegraph.hvp`, dogleg and trust-exact the Hessian by
+    Gradients are one reverse pass each. Newton-CG, trust-ncg, trust-krylov and trust-constr get
+    Hessian-vector products by `tapegraph.hvp`, dogleg and trust-exact the Hessian by
     `tapegraph.hessian`.
 
-    :param f: Takes ``x0`` or what has its structure, then ``args``; returns one number.
-    :param x0: Where to start. SciPy, and so ``f``, sees float64 numbers.
+    :param f: Takes a structure like ``x0``, then ``args``; returns one number.
+    :param x0: The start. SciPy, and so ``f``, sees float64 numbers.
     :param method: SciPy's name of a method, or a method as SciPy takes it; None lets SciPy choose.
-    :param args: What else ``f`` takes.
-    :param hess: Give Hessians to methods that take either, in place of products.
-    :param bounds, constraints, tol: As SciPy takes them. Bounds and constraints are about the
-        vector of all numbers in ``x0``, in the order of the structure. Constraints are for SLSQP,
-        trust-constr, COBYLA and COBYQA.
-    :param callback: Called as SciPy calls it, with ``x`` in the structure of ``x0``.
+    :param args: Further arguments of ``f``.
+    :param hess: Pass Hessians in place of products to methods that take either.
+    :param bounds, constraints, tol: SciPy's arguments, about the vector of all numbers in ``x0`` in
+        the order of the structure. Constraints are for SLSQP, trust-constr, COBYLA and COBYQA.
+    :param callback: SciPy's callback, with ``x`` in the structure of ``x0``.
     :param options: Options of the method, such as ``maxiter``; they may also be given by name.
-    :param implicit: Let derivatives of ``x`` flow to ``args`` and to what ``f`` closes over, by the
-        implicit function theorem: the gradient of ``f`` is zero there (`root`). It is traced then,
-        and bounds and constraints are refused.
+    :param implicit: Let derivatives of ``x`` flow to ``args`` and to tensors that ``f`` closes
+        over, by the implicit function theorem: the gradient of ``f`` is zero there (`root`). ``f``
+        is then traced, and bounds and constraints are errors.
     :returns: SciPy's `OptimizeResult`, in which ``x`` has the structure of ``x0``: floats for
         numbers, float64 arrays for arrays. Its other fields are about the vector.
     :raises ImportError: If SciPy is missing.
-    :raises TypeError: ``f`` is not callable or returns no number; something in ``x0`` is not
-        numeric, or needs a gradient; derivatives are given, as ``jac`` or ``hessp``.
-    :raises ValueError: ``x0`` is empty, ``f`` returns something that is not 0-d, the method has no
-        use for bounds or constraints that are given, or SciPy refuses an argument.
+    :raises TypeError: ``f`` is not callable or returns no number; ``x0`` holds an object that is
+        not numeric, or needs a gradient; or ``jac`` or ``hessp`` is given.
+    :raises ValueError: ``x0`` is empty, ``f`` returns an array, the method ignores given bounds or
+        constraints, or SciPy refuses an argument.
     :raises RuntimeError: With ``implicit``: the minimiser did not converge.
 
     >>> def f(p):
@@ -164,7 +163,7 @@ def _differentiable(
 
 
 def _check_derivatives(hess: Any, options: Mapping[str, Any]) -> None:
-    """Refuse derivatives by hand: those of the tape are taken."""
+    """Raise for derivatives written by hand: the tape supplies them."""
     fix = "Leave it out; with derivatives by hand call scipy.optimize.minimize."
     for argument in ("jac", "hessp"):
         if argument in options:
@@ -177,7 +176,7 @@ def _check_derivatives(hess: Any, options: Mapping[str, Any]) -> None:
 
 
 def _check_used(method: str, **restrictions: Any) -> None:
-    """Refuse bounds and constraints for a method that would go on without them."""
+    """Raise for bounds and constraints that the method would ignore."""
     for argument, given in restrictions.items():
         empty = isinstance(given, (tuple, list)) and not given
         if given is not None and not empty and method in _UNRESTRICTED[argument]:
@@ -221,7 +220,7 @@ class _Objective:
 
 
 def _ending() -> AbstractContextManager[Any]:
-    """Let no gradient of parameters flow into SciPy; of an outer derivative that is an error."""
+    """Let no gradient of parameters flow into SciPy; raise for an outer derivative."""
     return nullcontext() if DIFFERENTIATING.value() else no_grad()
 
 
@@ -235,7 +234,7 @@ def _start(leaf: Any, path: str) -> Any:
 
 
 def _with_structure(callback: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
-    """Return a callback of vectors; SciPy looks at its signature to see what it takes."""
+    """Return a callback of vectors with the signature that SciPy inspects."""
 
     def of_result(intermediate_result: Any) -> Any:
         x = layout.structure(intermediate_result.x)

@@ -58,27 +58,26 @@ State = Mapping[str, Tensor]
 
 
 class Optimizer:
-    """The base of every optimizer: a subclass gives one pure rule, and the slots that it needs.
+    """The base of every optimizer: a subclass defines one pure rule, and its slots.
 
-    ``update`` is written in array code: operators and NumPy's functions, on arrays that it must not
-    change, with no branch on their numbers. It then runs eagerly on ndarrays, and on tensors where
-    a whole step is recorded, with the same numbers. Options of the rule are plain attributes, set
-    before ``super().__init__(params, lr)`` and not changed afterwards.
+    ``update`` is array code: operators and NumPy's functions, on arrays that it must not change,
+    without branches on their numbers. So it runs eagerly on arrays, and on tensors where a step is
+    recorded, with the same numbers. Options of the rule are plain attributes, set before
+    ``super().__init__(params, lr)`` and then fixed.
 
-    :param params: The leaves to update, or what `parameters` finds them in; one with no gradient
-        yet is left alone. A dict or model names them. Groups are dicts of ``"params"`` and, if
-        wanted, their own ``"lr"`` and ``"weight_decay"``.
-    :param lr: The learning rate, finite and not negative; or a schedule, which gives that of each
-        step, counted from 0 (`tapegraph.optim.schedules`).
+    :param params: The leaves to update, or a model for `parameters`; leaves without a gradient stay
+        as they are. A dict or model names them. Groups are dicts of ``"params"`` and optionally
+        ``"lr"`` and ``"weight_decay"``.
+    :param lr: The learning rate, finite and not negative; or a schedule of the step, counted from 0
+        (`tapegraph.optim.schedules`).
     :param weight_decay: As L2 regularisation, ``g + weight_decay * p`` for the gradient; in a
         subclass with ``decoupled = True``, ``p - lr * weight_decay * p`` for the parameter.
     :ivar lr: The learning rate of the next step; a number or a schedule may be assigned at any
         time.
-    :ivar state: The slots of each parameter, by its name: its path in a dict or model, or in a list
-        its own name if no other parameter has it, or else its place, from ``"0"``.
+    :ivar state: The slots of each parameter, by its name: its path in a dict or model, in a list
+        its own name if unique, or else its place, from ``"0"``.
     :raises TypeError: Something in ``params`` is not a leaf, or an option is no number.
-    :raises ValueError: A parameter or name is given more than once, or an option is out of its
-        range.
+    :raises ValueError: A parameter or name occurs twice, or an option is out of range.
 
     >>> class SignDescent(tg.Optimizer):
     ...     def init(self, p):
@@ -138,7 +137,7 @@ class Optimizer:
         return f"{type(self).__name__}({', '.join(facts)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what copies and pickles are made of: plain dicts, as views cannot be copied."""
+        """Return plain dicts for copies and pickles, as views cannot be copied."""
         return {**vars(self), "_state": {name: dict(slots) for name, slots in self._state.items()}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -148,10 +147,7 @@ class Optimizer:
     # The rule
 
     def init(self, p: Any) -> dict[str, Any]:
-        """Return the slots of a parameter before its first step: arrays by name, none by default.
-
-        :param p: The parameter.
-        """
+        """Return the slots of a parameter before its first step: arrays by name; none here."""
         return {}
 
     def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
@@ -165,35 +161,30 @@ class Optimizer:
         raise NotImplementedError(sentence(self._kind, text))
 
     def numbers(self, lr: float, step: int) -> dict[str, float]:
-        """Return what the rule computes of these two alone: `update` finds it beside the slots.
+        """Return values of these two alone, which `update` finds among the slots.
 
-        It is computed once for all parameters, in Python, and read anew by every run of a compiled
-        step.
+        Python computes them once for all parameters, and a compiled step anew in every run.
 
         :param lr: The learning rate.
-        :param step: Which step of the parameter's it is, from 1: those without a gradient of it do
-            not count.
+        :param step: The parameter's step, from 1, without those in which it had no gradient.
         """
         return {}
 
     def counted(self, step: int) -> dict[str, Any]:
-        """Return what ``state_dict()`` holds of how many steps a parameter has taken."""
+        """Return the entry of ``state_dict()`` for a parameter's number of steps."""
         return {}
 
     def count_of(self, held: Mapping[str, Any], steps: int) -> int:
-        """Return how many steps a parameter has taken, from what `counted` gave.
-
-        :param steps: How many the optimizer has taken: where that does not tell.
-        """
+        """Return a parameter's number of steps from `counted`'s result, or by default ``steps``."""
         return steps
 
     @property
     def by_rows(self) -> bool:
-        """Whether the rule may be run on the rows of a table that have a gradient, and no others.
+        """Whether the rule may run only on the rows of a table that have a gradient.
 
-        So it may where it is element by element, and where, without weight decay, a gradient of
-        zero changes neither the parameter nor a slot of its shape. Otherwise, as here, a row-sparse
-        gradient is made dense.
+        The rule must be element by element, and without weight decay a zero gradient must change
+        neither the parameter nor a slot of its shape. Otherwise a row-sparse gradient is made
+        dense.
         """
         return False
 
@@ -201,7 +192,7 @@ class Optimizer:
 
     @property
     def params(self) -> list[Leaf]:
-        """The leaves, in a list of the caller's own."""
+        """The leaves, in a new list."""
         return [p for group in self._groups for p in group.params]
 
     @property
@@ -211,7 +202,7 @@ class Optimizer:
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next step, but for groups with one of their own."""
+        """The learning rate of the next step, for groups without one of their own."""
         check_rate_is_not_read()
         return rate_at(self._kind, self._lr, self._taken())
 
@@ -235,12 +226,12 @@ class Optimizer:
         return MappingProxyType(self._state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return copies of what the next steps depend on, besides the parameters themselves.
+        """Return copies of the state that the next steps depend on, besides the parameters.
 
         :returns: ``"optimizer"``, the class's name; ``"steps"``; ``"lr"``, the learning rates of
-            the optimizer and of each group, None for a schedule or where there is none; and
-            ``"state"``, arrays by the name of the parameter and of the slot.
-        :raises RuntimeError: It is called inside a compiled step.
+            the optimizer and of each group, None for a schedule or none; and ``"state"``, arrays by
+            the name of the parameter and of the slot.
+        :raises RuntimeError: Inside a compiled step.
 
         >>> optimizer = tg.SGD({"w": tg.param([1.0, 2.0])}, lr=0.5, momentum=0.9)
         >>> optimizer.state_dict()["state"]
@@ -255,16 +246,15 @@ class Optimizer:
         return {**held, "state": state}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from where another run's ``state_dict()`` was taken.
+        """Continue from the ``state_dict()`` of another run.
 
-        A schedule stays, and goes on from the number of steps. Nothing is changed where an error
-        is raised.
+        A schedule stays, and continues from the number of steps. An error changes nothing.
 
-        :param state_dict: What `state_dict` gave, of an optimizer of the same class over parameters
-            of the same names, shapes and dtypes.
+        :param state_dict: A result of `state_dict`, of an optimizer of the same class over
+            parameters of the same names, shapes and dtypes.
         :raises TypeError: It is not such a mapping, or a dtype differs.
         :raises ValueError: The class, a name, a shape or the number of groups differs.
-        :raises RuntimeError: It is called inside a compiled step.
+        :raises RuntimeError: Inside a compiled step.
         """
         recorder().outside("load_state_dict", "Call it between its runs.")
         op = f"{self._kind}.load_state_dict"
@@ -281,8 +271,8 @@ class Optimizer:
     def step(self) -> None:
         """Update every parameter that has a gradient, and its slots: all of them, or none.
 
-        :raises TypeError, ValueError: The rule gave another dtype, shape or name than those of a
-            parameter and its slots, or a schedule no learning rate.
+        :raises TypeError, ValueError: The rule returned another dtype, shape or name than those of
+            a parameter and its slots, or a schedule no learning rate.
         """
         averaging = AVERAGING.value()
         if averaging is None:
@@ -313,18 +303,14 @@ class Optimizer:
                 watcher.ends()
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
-        """Return the learning rate of a group in the next step, or so many steps after it."""
+        """Return a group's learning rate in the next step, or ``ahead`` steps later."""
         chosen = self._lr if group._lr is None else group._lr
         if type(chosen) is float:
             return chosen
         return rate_at(self._kind, chosen, self._taken() + ahead)
 
     def _recorded_rate(self, capture: Capture, group: Group, dtype: Any) -> Any:
-        """Return the learning rate of a group in a captured step, as a tensor.
-
-        It is read anew before every run, where it may be that of a later step: another rate needs
-        no other program.
-        """
+        """Return a group's rate in a captured step as a tensor; every run reads it anew."""
         capture.asks_a_schedule = True
         try:
             now = self._rate(group)
@@ -348,11 +334,11 @@ class Optimizer:
         return missed
 
     def _step_of(self, name: str) -> int:
-        """Return which step of a parameter's is the next, from 1."""
+        """Return the number of a parameter's next step, from 1."""
         return self._taken() + 1 - int(self._missed._array[self._places[name]])
 
     def _changes(self, group: Group, lr: float, missed: list[int]) -> Iterable[Change]:
-        """Return what the step changes in a group, everything computed; note who misses it."""
+        """Return the step's changes in a group, all computed; note who misses it."""
         taken: set[int] = set()
         known: dict[Any, dict[str, Array]] = {}
         changes: list[Change] = []
@@ -466,7 +452,7 @@ class Optimizer:
     def _updated_by_parts(
         self, p: Any, g: Any, state: dict[str, Any], lr: Any
     ) -> tuple[Any, dict[str, Any]]:
-        """Run the rule on real and imaginary parts, each an element of its own, as PyTorch does."""
+        """Run the rule on real and imaginary parts as separate elements, as PyTorch does."""
         own = [key for key, slot in state.items() if slot.dtype.kind == "c"]
         given = state | {key: real_and_imaginary(state[key]) for key in own}
         new_p, new = self.update(real_and_imaginary(p), real_and_imaginary(g), given, lr)
@@ -506,10 +492,10 @@ class Optimizer:
 
 @dataclass(eq=False)
 class _RateOfRun(RunDependent):
-    """The learning rate of a group in one of the steps of a captured program.
+    """A group's learning rate in one of the steps of a captured program.
 
-    :ivar before: How many steps of the same run come before.
-    :ivar steps: How many a run takes, by the id of the optimizer.
+    :ivar before: The number of steps before it in the same run.
+    :ivar steps: The number of steps of a run, by the optimizer's id.
     """
 
     optimizer: Optimizer
@@ -525,15 +511,15 @@ class _RateOfRun(RunDependent):
         return list(map(self._in, range(self.before, self.before + runs * each, each)))
 
     def _in(self, before: int) -> float:
-        """Return it where so many steps come before."""
+        """Return the rate after ``before`` further steps."""
         return self.optimizer._rate(self.group, before)
 
 
 class _RecordedNumbers:
-    """What a captured step computes of learning rate and count: leaves that every run reads anew.
+    """Leaves for learning rate and step count in a captured step, read anew before every run.
 
-    Parameters that have taken equally many steps share them. So do they in a run, if those that
-    were equal then are: that is a condition of the program.
+    Parameters with equal counts share them; that the counts stay equal is a condition of the
+    program.
     """
 
     def __init__(self, optimizer: Optimizer, capture: Capture) -> None:
@@ -545,14 +531,13 @@ class _RecordedNumbers:
         self._places: list[int] = []  # of those that have them
 
     def alike(self, values: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
-        """Return Values by how many steps they have taken."""
         found: dict[int, list[tuple[str, Any]]] = {}
         for name, p in values:
             found.setdefault(self._optimizer._step_of(name), []).append((name, p))
         return list(found.values())
 
     def of(self, name: str, group: Group, dtype: Any) -> dict[str, Any]:
-        """Return the numbers of a parameter."""
+        """Return a parameter's numbers."""
         optimizer, capture = self._optimizer, self._capture
         if not optimizer._has_numbers:
             return {}
@@ -577,7 +562,7 @@ class _RecordedNumbers:
         return self._known[key]
 
     def finish(self, missed: list[int]) -> None:
-        """Enter the condition; if runs change it, each is to ask after the one before."""
+        """Enter the condition; later ones in a run depend on the one before."""
         optimizer, capture = self._optimizer, self._capture
         if not self._places or not capture.is_state(optimizer._missed):
             return
@@ -591,7 +576,7 @@ class _RecordedNumbers:
 
 
 class _SameCounts:
-    """Whether those parameters have taken equally many steps that once had."""
+    """Whether parameters that had equal step counts still have."""
 
     def __init__(self, optimizer: Optimizer, places: list[int], missed: Array) -> None:
         self.optimizer, self.places = optimizer, places
@@ -613,11 +598,11 @@ class _SameCounts:
 
 @dataclass(eq=False)
 class _NumberOfRun(_RateOfRun):
-    """One of an optimizer's `numbers`, in one of the steps of a captured program.
+    """One of an optimizer's `numbers` in one of the steps of a captured program.
 
-    :ivar parameter: The name of one that they are for.
+    :ivar parameter: The name of one of its parameters.
     :ivar missed: How many steps of the same run it has missed before.
-    :ivar number: Which one.
+    :ivar number: Its index.
     """
 
     parameter: str
@@ -637,7 +622,7 @@ _KEYS = ("optimizer", "steps", "lr", "state")
 
 
 def state_of(optimizer: Optimizer) -> dict[str, Any]:
-    """Return what `state_dict` copies: read-only views of the slots."""
+    """Return read-only views of the slots for `state_dict` to copy."""
     taken = (optimizer._taken() - optimizer._missed._array).tolist()
     state = {
         name: {k: data_of(v) for k, v in slots.items()} | optimizer.counted(count)
@@ -654,10 +639,7 @@ def changes_to(
     op: str,
     owned: Callable[[Any, str, str], Array] = numeric,
 ) -> list[Change]:
-    """Return what puts another run's state in, everything checked.
-
-    :param owned: Returns a slot's numbers as an array that nobody else holds: `numeric` copies.
-    """
+    """Return the changes that load another run's state, all checked; ``owned`` copies slots."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(message(op, kind_of(state_dict), "what state_dict() gave"))
     _check_names(op, "entries", state_dict, _KEYS)

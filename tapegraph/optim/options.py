@@ -1,8 +1,7 @@
-"""What an optimizer is told: options of its rule, and groups of parameters with their own.
+"""Options of an optimizer's rule, and groups of parameters with their own.
 
-Options are checked where they are set, at construction, and fixed from then on. A rule reads them
-as plain Python values, and a compiled step holds what it read; the one number that may change at
-any time is the learning rate.
+Options are checked at construction and then fixed. A rule reads them as plain Python values, and a
+compiled step holds them; only the learning rate may change.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Rate: TypeAlias = "float | Callable[[int], float]"
 
 
 class Option(Generic[T]):
-    """An attribute that is set once, to what ``check(class name, option name, value)`` returns."""
+    """An attribute that is set once, to the result of ``check(class name, option name, value)``."""
 
     def __init__(self, check: Callable[[str, str, Any], T]) -> None:
         self._check = check
@@ -71,21 +70,20 @@ fraction = partial(number, below=1.0)
 
 
 def fractions(kind: str, name: str, value: Any) -> tuple[float, float]:
-    """Return two numbers of at least 0 and less than 1, such as the betas of Adam, or raise."""
+    """Return two numbers of at least 0 and less than 1, such as Adam's betas, or raise."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise TypeError(message(kind, f"{kind_of(value)} for {name!r}", "a tuple of 2 numbers"))
     return fraction(kind, f"{name}[0]", value[0]), fraction(kind, f"{name}[1]", value[1])
 
 
 def flag(kind: str, name: str, value: Any) -> bool:
-    """Return a bool, or raise."""
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(message(kind, f"{kind_of(value)} for {name!r}", "True or False"))
     return bool(value)
 
 
 def rate(kind: str, value: Rate) -> Rate:
-    """Return a learning rate that has been checked, a schedule by what it gives for step 0."""
+    """Return a checked learning rate; a schedule is checked by its value at step 0."""
     if callable(value):
         rate_at(kind, value, 0)
         return value
@@ -98,14 +96,14 @@ def rate_at(kind: str, value: Rate, step: int) -> float:
 
 
 def check_rate_is_not_read() -> None:
-    """Refuse to read a learning rate in a captured program: it would be frozen."""
+    """Raise if a captured program reads a learning rate: it would be frozen."""
     recorder().read_plain(
         "lr", "a learning rate", "Read it outside, or pass it as a float argument."
     )
 
 
 def check_rate_is_set_outside() -> None:
-    """Refuse to set a learning rate in a captured program: its runs would not."""
+    """Raise if a captured program sets a learning rate: its runs would not."""
     recorder().outside(
         "lr", "Its runs read the rate anew: set it between them, or give a schedule."
     )
@@ -120,9 +118,9 @@ class Group:
     """Some parameters of an optimizer.
 
     :param params: The leaves.
-    :param names: What each is called in ``optimizer.state`` and ``state_dict()``.
-    :param lr: Its own learning rate, a number or a schedule; None where it follows the optimizer's.
-        May be changed at any time.
+    :param names: Their names in ``optimizer.state`` and ``state_dict()``.
+    :param lr: Their own learning rate, a number or a schedule, which may change at any time; None
+        for the optimizer's.
     :param weight_decay: Fixed at construction.
     """
 
@@ -137,7 +135,7 @@ class Group:
 
     @property
     def lr(self) -> Rate | None:
-        """Its own learning rate, or None where it follows the optimizer's."""
+        """Its own learning rate, or None if it follows the optimizer's."""
         check_rate_is_not_read()
         return self._lr
 
@@ -153,7 +151,7 @@ class Group:
 
 
 def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
-    """Return the groups that a user gave: one, of a list or model, or those of a list of dicts."""
+    """Return the user's groups: one, of a list or model, or those of a list of dicts."""
     params = listed(params)
     given: list[Any] = [{"params": params}]
     # Any other list of dicts is that of a model's layers.
@@ -179,7 +177,7 @@ def checked_params(op: str, params: Any) -> list[Leaf]:
 
 
 def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
-    """Return parameters and what a dict or model calls them, None for those of a plain list."""
+    """Return parameters and their names in a dict or model, None for those of a plain list."""
     expected = "a list of parameters, or a model that holds some"
     if isinstance(params, (Node, Value)):
         raise TypeError(message(op, kind_of(params), expected, "Write [w]."))
@@ -220,7 +218,7 @@ def _check_group(kind: str, group: Any) -> None:
 
 
 def _names(kind: str, parts: list[tuple[list[str] | None, list[Leaf]]]) -> list[str]:
-    """Name each parameter: as the model does, its own name if no other has it, or its place."""
+    """Name each parameter: as the model does, by its own unique name, or by its place."""
     own = Counter(_own_name(p) for _, leaves in parts for p in leaves)
     names: list[str] = []
     for given, leaves in parts:

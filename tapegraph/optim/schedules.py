@@ -1,8 +1,7 @@
 """Schedules: learning rates as functions of the step, counted from 0.
 
-A schedule is any callable of the step: ``tg.SGD(params, lr=lambda step: 0.1 / (1 + step))``. The
-functions here make the usual ones, and `warmup` and `join` put them together. Each schedule keeps
-its last value once it has run its course.
+A schedule is any callable of the step: ``tg.SGD(params, lr=lambda step: 0.1 / (1 + step))``.
+`warmup` and `join` combine them. Each keeps its last value at its end.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def cosine(initial: float, steps: SupportsIndex, final: float = 0.0) -> Schedule
     Loshchilov and Hutter, "SGDR", 2017, without restarts.
 
     :param initial, final: Finite and not negative.
-    :param steps: When the final rate is reached.
+    :param steps: The step of the final rate.
 
     >>> rate = tg.optim.schedules.cosine(1.0, steps=100)
     >>> rate(0), rate(50), rate(100), rate(200)
@@ -86,7 +85,7 @@ def linear(initial: float, final: float, steps: SupportsIndex) -> Schedule:
     """Go along a line: ``initial + (final - initial) * step / steps``.
 
     :param initial, final: Finite and not negative.
-    :param steps: When the final rate is reached.
+    :param steps: The step of the final rate.
 
     >>> rate = tg.optim.schedules.linear(1.0, 0.0, steps=4)
     >>> rate(0), rate(1), rate(4), rate(5)
@@ -104,10 +103,10 @@ def linear(initial: float, final: float, steps: SupportsIndex) -> Schedule:
 
 
 def warmup(steps: SupportsIndex, then: Rate, start: float = 0.0) -> Schedule:
-    """Rise along a line to where another schedule starts, and go on with that one.
+    """Rise along a line to the start of another schedule, and continue with that one.
 
-    :param steps: How long the rise takes.
-    :param then: The rate or schedule that follows, for which the step counts from 0 again.
+    :param steps: The length of the rise.
+    :param then: The following rate or schedule, whose step counts from 0 again.
     :param start: The rate of the first step.
 
     >>> rate = tg.optim.schedules.warmup(4, tg.optim.schedules.cosine(1.0, steps=100))
@@ -124,7 +123,7 @@ def join(parts: Sequence[Rate], boundaries: Sequence[SupportsIndex]) -> Schedule
     """Follow several schedules one after the other, each counting its steps from 0.
 
     :param parts: Rates and schedules, at least one.
-    :param boundaries: The step from which each part but the first holds, rising.
+    :param boundaries: The first step of each part but the first, rising.
 
     >>> falling = tg.optim.schedules.exponential(0.5, factor=0.5)
     >>> rate = tg.optim.schedules.join([1.0, falling], [10])
@@ -167,5 +166,4 @@ def _schedule(op: str, value: Rate) -> Schedule:
 
 
 def __dir__() -> list[str]:
-    """Name what is public."""
     return sorted(__all__)

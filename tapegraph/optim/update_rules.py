@@ -1,7 +1,7 @@
-"""The update rules: `SGD`, `Adam` and `AdamW`, `RMSprop`, `Adagrad` and `Lion`.
+"""The update rules `SGD`, `Adam`, `AdamW`, `RMSprop`, `Adagrad` and `Lion`.
 
-Defaults and formulas are PyTorch's. All take ``params``, ``lr`` and ``weight_decay`` as `Optimizer`
-does, and raise as it does.
+Defaults and formulas are PyTorch's. All take ``params``, ``lr`` and ``weight_decay``, and raise, as
+`Optimizer` does.
 """
 
 # ruff: noqa: D102 - what `Optimizer` says of init and update holds of each rule
@@ -73,7 +73,7 @@ class SGD(Optimizer):
 
     @property
     def by_rows(self) -> bool:
-        """Whether there is no momentum, which moves every row, and the rule is this one."""
+        """Whether this rule runs without momentum, which moves every row."""
         return not self.momentum and type(self).update is SGD.update
 
     def init(self, p: Any) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class SGD(Optimizer):
         return p - lr * (g + self.momentum * m if self.nesterov else m), slots
 
     def _changes(self, group: Group, lr: float, missed: list[int]) -> Iterable[Change]:
-        """Return the changes of a group, in place where the rule is a descent and nothing more."""
+        """Return the changes of a group, in place if the rule is plain descent."""
         if not self.by_rows or group.weight_decay or is_watched():
             return super()._changes(group, lr, missed)
         changes: list[Change] = []
@@ -140,7 +140,7 @@ class Adam(Optimizer):
     dense, for the means move without a gradient too.
 
     :param params, lr, weight_decay: As in `Optimizer`; `AdamW` has the decoupled weight decay.
-    :param betas: How much of the means is kept in each step, at least 0 and below 1.
+    :param betas: The share of the means to keep in each step, at least 0 and below 1.
     :param eps: Added to the denominator.
     :param amsgrad: Divide by the largest mean of squares so far.
 
@@ -203,7 +203,7 @@ class AdamW(Adam):
     Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, with PyTorch's defaults.
 
     :param params, lr, betas, eps, amsgrad: As in `Adam`.
-    :param weight_decay: How much of the parameter goes in each step, times ``lr``.
+    :param weight_decay: The share of the parameter to subtract in each step, times ``lr``.
 
     >>> x = tg.param([2.0, -8.0])
     >>> optimizer = tg.AdamW([x], lr=0.5, weight_decay=0.25)
@@ -242,7 +242,7 @@ class RMSprop(Optimizer):
     gradients are made dense, for the mean moves without a gradient too.
 
     :param params, lr, weight_decay: As in `Optimizer`.
-    :param alpha: How much of the mean is kept in each step, at least 0 and below 1.
+    :param alpha: The share of the mean to keep in each step, at least 0 and below 1.
     :param eps: Added to the denominator.
     :param momentum: At least 0.
     :param centered: Divide by the root of the variance in place of the mean square.
@@ -301,8 +301,8 @@ class Adagrad(Optimizer):
     weight decay, a row-sparse gradient updates its rows alone.
 
     :param params, lr, weight_decay: As in `Optimizer`.
-    :param lr_decay: How the learning rate decays.
-    :param initial_accumulator_value: What the sum of squares starts from.
+    :param lr_decay: The decay of the learning rate.
+    :param initial_accumulator_value: The initial sum of squares.
     :param eps: Added to the denominator.
 
     >>> x = tg.param([2.0, -8.0])
@@ -331,7 +331,7 @@ class Adagrad(Optimizer):
 
     @property
     def by_rows(self) -> bool:
-        """Whether the rule is this one, in which a gradient of zero changes nothing."""
+        """Whether this rule runs, in which a gradient of zero changes nothing."""
         return type(self).update is Adagrad.update
 
     def init(self, p: Any) -> dict[str, Any]:
@@ -347,7 +347,7 @@ class Adagrad(Optimizer):
 
 
 class Lion(Optimizer):
-    """Lion: every element moves by ``lr``, to the side that a running mean of gradients tells.
+    """Lion: every element moves by ``lr``, in the direction of a running mean of gradients.
 
     With decoupled weight decay::
 
@@ -359,8 +359,8 @@ class Lion(Optimizer):
     many times larger. Row-sparse gradients are made dense, for the mean moves every row.
 
     :param params, lr: As in `Optimizer`.
-    :param betas: How much of the mean counts in the step, and how much of it is kept.
-    :param weight_decay: How much of the parameter goes in each step, times ``lr``.
+    :param betas: The share of the mean in the step, and the share of it to keep.
+    :param weight_decay: The share of the parameter to subtract in each step, times ``lr``.
 
     >>> x = tg.param([2.0, -8.0])
     >>> optimizer = tg.Lion([x], lr=0.25)

@@ -1,9 +1,7 @@
-"""Make changes of state together, so that a signal interrupts before or after all of them.
+"""Make changes of state together: a signal interrupts before or after all of them.
 
-Python runs signal handlers between its own instructions: as a function begins, when a call has
-returned, and where a loop turns back, but never inside a call of C code. So changes are computed
-first, each as a call of C code, and then one call of C code makes them all: an exception from a
-handler finds either none or all of them made.
+Python runs signal handlers between its own instructions, never inside a call of C code. So changes
+are computed first, each as a call of C code, and one call of C code then makes them all.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ def all_new_numbers(leaves: list[Any], arrays: list[Any]) -> list[Change]:
 
 
 def old_numbers(leaf: Node) -> Change:
-    """Log the present numbers of a leaf, to undo later changes."""
+    """Log a leaf's present numbers, to undo later changes."""
     parts = [
         partial(set_array, leaf, leaf._array),
         partial(set_changed, leaf, getattr(leaf, "_changed", 0)),

@@ -12,7 +12,7 @@ from tapegraph.recording.program import Recording
 class Interpreter:
     """Computes the slots of a program in order, each from its inputs.
 
-    A subclass says what an entry gives: an array, a value of a plan, a node of a graph.
+    A subclass defines an entry's result: an array, a value of a plan, a node of a graph.
 
     :ivar values: The value of each slot; None for a number that is a constant in its reader's
         dtype.
@@ -48,11 +48,9 @@ class Interpreter:
             yield slot
 
     def no_values(self) -> Any:
-        """Return an empty container of values."""
         return [None] * len(self.program)
 
     def operation(self, slot: int) -> Any:
-        """Return the result of an operation."""
         raise NotImplementedError
 
     def derivatives(self, slot: int) -> Mapping[int, Any]:
@@ -64,10 +62,7 @@ class Interpreter:
         return [self.values[i] for i in self.program.inputs[slot]]
 
     def converted(self, slot: int, values: Any) -> list[Any]:
-        """Return the inputs of an entry, in the dtypes to which NumPy converts them.
-
-        Numbers become constants, also in ``values``.
-        """
+        """Return an entry's inputs in NumPy's dtypes, numbers as constants, in ``values`` too."""
         program, operands = self.program, []
         for i, dtype in zip(program.inputs[slot], self.recording.converted(slot), strict=True):
             if values[i] is None:
@@ -77,9 +72,7 @@ class Interpreter:
         return operands
 
     def constant(self, number: Any, dtype: Any) -> Any:
-        """Return a Python number in a dtype."""
         raise NotImplementedError
 
     def cast(self, value: Any, dtype: Any) -> Any:
-        """Return a value in another dtype."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """Walk the graph of recorded results; no other code does.
 
-A `History` is the order of the entries, which a sweep over arrays needs. A `Recording` adds a
-program in columns, for compiling, printing and capturing.
+A `History` is the order of the entries, for a sweep over arrays. A `Recording` adds a program in
+columns, for compiling, printing and capturing.
 """
 
 from __future__ import annotations
@@ -128,17 +128,14 @@ class History:
         self.kept = self.recording is not None
 
     def __len__(self) -> int:
-        """Return the number of slots of the program."""
         return self.length
 
     @property
     def ops(self) -> list[Op]:
-        """The operations of the entries, in the order of recording."""
         return [node._op for node in reversed(self.entries)]
 
     @property
     def key(self) -> Key:
-        """The key of the program."""
         return self.recording.program.key
 
     @property
@@ -168,7 +165,6 @@ def linearize(
 ) -> Recording:
     """Return the recording of everything that ``roots`` depend on, in the order of recording.
 
-    :param roots: The outputs.
     :param reads: Returns the inputs of a node, if these are not its recorded inputs.
     :param updates: State, and its new values.
     """

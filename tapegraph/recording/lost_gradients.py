@@ -61,12 +61,12 @@ DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
 
 def strict() -> bool:
-    """Return whether warnings shall be errors."""
+    """Return whether warnings are errors."""
     return bool(switched(STRICT))
 
 
 def to_number(kind: str, conversion: str, read: str = "") -> None:
-    """Warn that a plain number carries no gradient, once per line of the user's."""
+    """Warn, once per user line, that a plain number carries no gradient."""
     read = read or ("value.data" if kind == "Value" else "tensor.item()")
     if kind == "Value":
         itself = "tapegraph's function on the Value itself (tg.sin(x) for math.sin(x))"
@@ -87,7 +87,7 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
 
 
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
-    """Return the error of a conversion inside a derivative, where every one loses it."""
+    """Return the error of a conversion inside a derivative, which always loses the gradient."""
     text = (
         f"the number would lose the derivative of a {kind}. "
         "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); in place of "
@@ -98,10 +98,7 @@ def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
 
 
 def raise_cause(error: ValueError) -> None:
-    """Raise the cause of a conversion error that NumPy has replaced by its own.
-
-    NumPy does so at ``z[0] = x``, and says that an array element was set with a sequence.
-    """
+    """Raise the cause of a conversion error that NumPy replaced, as at ``z[0] = x``."""
     cause = error.__cause__
     if isinstance(cause, (LostGradientError, ConcretizationError)):
         raise cause.with_traceback(error.__traceback__) from None

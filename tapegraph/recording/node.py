@@ -25,12 +25,11 @@ class Node:
 
     An entry keeps its array only if a derivative reads it (`Op.reads`), and always its shape and
     dtype. A tensor whose numbers are kept anyway is its own entry: a leaf, a result that its own
-    gradient reads, and every result in a compiled step. So ``x._entry or x`` is the entry of
-    either.
+    gradient reads, every result in a compiled step. So ``x._entry or x`` is the entry of either.
 
-    ``_seq`` orders entries in time: every operation has a larger number than its inputs. A leaf
-    keeps its ``_seq`` when its numbers change; ``_changed`` is the time of the change, and a reader
-    with a smaller ``_seq`` is stale.
+    ``_seq`` orders entries in time: an operation's is larger than its inputs'. A leaf keeps its
+    ``_seq`` when its numbers change; ``_changed`` is the time of the change, and a reader with a
+    smaller ``_seq`` is stale.
     """
 
     __slots__ = (
@@ -76,12 +75,10 @@ class Node:
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
         return len(self.shape)
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.shape)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
@@ -122,18 +119,18 @@ remote_class: type[Any] = Node
 
 
 def is_leaf(x: Any) -> bool:
-    """Return whether a tensor is a leaf; a cleared result is none."""
+    """Return whether a tensor is a leaf; a cleared result is not."""
     entry = x._entry or x
     return not entry._inputs and entry._op is not CLEARED
 
 
 def tape_entry(x: Any) -> Any:
-    """Return the entry of a tensor; an entry is its own."""
+    """Return a tensor's entry; an entry is its own."""
     return x._entry or x
 
 
 def kept(x: Any) -> Any:
-    """Return the entry of a tensor, and keep its numbers from now on."""
+    """Return a tensor's entry, and keep its numbers from now on."""
     entry = x._entry
     if entry is None:
         return x
@@ -142,7 +139,7 @@ def kept(x: Any) -> Any:
 
 
 def mark_changed(leaf: Node) -> None:
-    """Record that the numbers of a leaf change now."""
+    """Record that a leaf's numbers change now."""
     leaf._changed = next_seq()
 
 
@@ -166,10 +163,7 @@ HALF = frozenset(("float16", "bfloat16"))
 
 
 def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
-    """Return ``data`` as a native-endian array with its own memory; raise if it is not numeric.
-
-    With ``widens``, half precision becomes float32.
-    """
+    """Return ``data`` as a native-endian array with its own memory; ``widens`` takes float16."""
     array = data
     if isinstance(data, Node):
         if data._requires_grad:

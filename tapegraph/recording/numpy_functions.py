@@ -171,8 +171,8 @@ _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register
 def implements(*functions: object, table: dict[Any, Fun] = COUNTERPARTS) -> Callable[[F], F]:
     """Register the function that records NumPy's ``functions``.
 
-    Parameters of the two are matched by name, the first by position; an argument that the
-    recording function does not have must be left at NumPy's default.
+    Parameters are matched by name, the first by position; an argument that the recording function
+    lacks must have NumPy's default.
     """
 
     def register(recording: F) -> F:
@@ -241,10 +241,7 @@ def is_float(value: object) -> bool:
 
 
 def promote_runtime_floats(value: Any, others: Iterable[object]) -> Any:
-    """Return floats that every run gives anew as tensors, of the dtype that a number would take.
-
-    That is the others' where they are of floats. In lists they are float64, as numbers are there.
-    """
+    """Convert per-call floats to tensors of the dtype that a plain number would take."""
     if isinstance(value, (list, tuple)):
         kind = list if isinstance(value, list) else tuple  # a named one takes its fields apart
         return kind(promote_runtime_floats(part, ()) for part in value)
@@ -256,10 +253,9 @@ def promote_runtime_floats(value: Any, others: Iterable[object]) -> Any:
 
 
 def wraps_arrays(value: object) -> bool:
-    """Return whether a value holds arrays and computes through ufuncs, as xarray's do.
+    """Return whether a value holds arrays and computes ufuncs itself, as xarray's do.
 
-    Such a value computes a ufunc of itself and a tensor. pandas and Arrow's columns leave it to us:
-    they hold no tensors and set no array priority.
+    pandas and Arrow's columns hold no tensors and set no array priority: they leave it to us.
     """
     kind = type(value)
     if getattr(kind, "__array_ufunc__", None) is None or issubclass(kind, (np.ndarray, Node)):
@@ -335,10 +331,7 @@ def _tuple(value: object) -> tuple[Any, ...]:
 
 
 def detached(value: object) -> Any:
-    """Return a tensor's array, inside lists and tuples too, and anything else unchanged.
-
-    :raises ConcretizationError: The tensor belongs to a program that is captured.
-    """
+    """Return a tensor's array, also in lists and tuples; raise if a captured program has it."""
     fix = "Write np.where for a choice by numbers; shapes cannot depend on them."
     recorder().read(value, "a plain array", fix)
     return peek(value)
@@ -359,11 +352,7 @@ def innermost(value: Any) -> Any:
 
 
 def numbers(value: Any) -> Any:
-    """Return the array of a tensor, for indices and masks.
-
-    In a compiled step it is the tensor itself, without its gradient: NumPy's functions on it are
-    then recorded.
-    """
+    """Return a tensor's array for indices and masks; in a compiled step the detached tensor."""
     if hasattr(value, "primal"):
         value = under(value)
     if recorder().records(value):
@@ -372,7 +361,7 @@ def numbers(value: Any) -> Any:
 
 
 def array_of(value: object) -> Any:
-    """Return what `numbers` returns, and anything else as an array."""
+    """Return the same as `numbers`, and anything else as an array."""
     return numbers(value) if recorder().records(value) else np.asarray(detached(value))
 
 
@@ -386,10 +375,7 @@ def is_batched(value: Any) -> bool:
 
 
 def peek(value: object) -> Any:
-    """Return a tensor's array for a check of input, and for nothing else.
-
-    A compiled step does not repeat the check.
-    """
+    """Return a tensor's array only to check input; a compiled step does not repeat the check."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(peek, value))
     value = innermost(value)

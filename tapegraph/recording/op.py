@@ -21,9 +21,9 @@ KEEPS_ALL = (True, True, True)
 class Rules(NamedTuple):
     """The rules of an operation registered by `tapegraph.defop`; ours are in tables.
 
-    Each has the form of a row of its table: ``vjp(needs, g, y, *inputs, **attrs)`` gives a
-    gradient per input, ``jvp(tangents, y, *inputs, **attrs)`` the tangent of the result, and
-    ``lowering(out, *inputs, **attrs)`` the graph tensor. ``recorded`` is the vjp on Tensors.
+    Each is a row of its table: ``vjp(needs, g, y, *inputs, **attrs)`` gives a gradient per input,
+    ``jvp(tangents, y, *inputs, **attrs)`` the result's tangent, and ``lowering(out, *inputs,
+    **attrs)`` the graph tensor. ``recorded`` is the vjp on Tensors.
     """
 
     vjp: Callable[..., Any]
@@ -107,8 +107,7 @@ class Op:
     ) -> tuple[np.dtype[Any] | None, ...]:
         """Return the dtype to which NumPy converts each operand, None if it does not.
 
-        :param operands: The dtype of each operand; of a Python number, which is weak, the number.
-        :param result: The dtype of the result.
+        :param operands: The dtype of each operand, or a Python number, which is weak.
         """
         if self.kind is OpKind.COMPARISON:
             return (np.result_type(*operands),) * len(operands)
@@ -155,7 +154,6 @@ class Outputs(tuple[np.ndarray[Any, Any], ...]):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtypes of the outputs, as fields."""
         return np.dtype([("", x.dtype) for x in self])
 
 

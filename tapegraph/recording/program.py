@@ -38,8 +38,8 @@ _HEADER = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad", "name", "w
 class Entry(NamedTuple):
     """One row of a tape: an operation, its input slots, its attributes and its result's type.
 
-    ``where`` is the user's own ``file:line``; ``value`` is the array computed when recorded. If
-    that was freed, ``held`` is the entry that can compute it again.
+    ``where`` is the user's ``file:line``; ``value`` is the array computed when recorded. If that
+    was freed, ``held`` is the entry that can compute it again.
     """
 
     slot: int
@@ -59,10 +59,7 @@ class Entry(NamedTuple):
         return value_of(self.held) if isinstance(self.held, Node) else self.held
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text; a scalar shows its value in place of attributes.
-
-        An entry with several outputs has a dtype for each; its parts show the shapes.
-        """
+        """Return the row as text; a scalar shows its value in place of attributes."""
         attrs = ", ".join(f"{k}={v}" for k, v in self.attrs.items())
         several = [str(dtype) for dtype, *_ in (self.dtype.fields or {}).values()]
         return (
@@ -94,7 +91,7 @@ class Program:
     :param updates: The state that a run changes.
 
     An operation may save something for its gradient, which a recording holds beside its values. An
-    entry with several outputs has a record of their dtypes, and no shape.
+    An entry with several outputs has a record of their dtypes, and no shape.
     """
 
     ops: list[Op]
@@ -126,8 +123,8 @@ class Program:
     def key(self) -> Key:
         """The structure of the program: equal only for programs that are the same function.
 
-        It holds operations, wiring, attributes, the types of leaves, outputs and wanted slots.
-        Slots are positions, and the types of results follow from those of leaves.
+        It holds operations, wiring, attributes, and types of leaves. Slots are positions, and the
+        types of results follow from those of leaves.
         """
         if self._key is None:
             attrs = tuple(
@@ -141,11 +138,10 @@ class Program:
         return self._key
 
     def forget_key(self) -> None:
-        """Let the key be found anew: columns have changed."""
+        """Drop the key: columns have changed."""
         self._key = None
 
     def readers(self) -> list[set[int]]:
-        """Return the readers of each slot."""
         found: list[set[int]] = [set() for _ in self.ops]
         for slot, inputs in enumerate(self.inputs):
             for i in inputs:
@@ -210,7 +206,6 @@ class Recording:
 
     @property
     def scalars(self) -> list[float]:
-        """The values of the scalar leaves, in order."""
         return [self.values[slot] for slot in self.program.scalars]
 
     def seeds(self) -> list[Array]:
@@ -236,12 +231,10 @@ class Recording:
         return "" if code is None else line_of(code, node._lasti)
 
     def name(self, slot: int) -> str | None:
-        """Return the name the user gave."""
         node = self.nodes[slot]
         return None if node is None else node.name
 
     def entry(self, slot: int) -> Entry:
-        """Return one slot as a readable row."""
         program = self.program
         return Entry(
             slot=slot,
@@ -288,9 +281,9 @@ def between(
 ) -> list[bool]:
     """Return, for each slot, whether a gradient flows from an output through it to a target.
 
-    :param outputs: Where gradients start; slots after the last of them are left out.
-    :param targets: Where gradients end. Gradients also flow on through a target to another one.
-    :param inputs: The inputs of each slot, if those are not the program's own.
+    Slots after the last output are left out; gradients flow on through targets.
+
+    :param inputs: The inputs of each slot, if not the program's own.
     """
     inputs = program.inputs if inputs is None else inputs
     reached, flows = set(outputs), [False] * len(inputs)
@@ -316,10 +309,7 @@ def touches_complex(program: Program, slot: int) -> bool:
 
 
 def identity(value: Any) -> Any:
-    """Return a key of an attribute that tells 1, 1.0 and True apart.
-
-    Python calls those equal, as well as 0.0 and -0.0.
-    """
+    """Return a key of an attribute that tells 1, 1.0 and True, and 0.0 and -0.0, apart."""
     kind = type(value)
     if kind is tuple:
         return tuple(map(identity, value))

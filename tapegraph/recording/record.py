@@ -1,7 +1,7 @@
 """Recording: run an operation in NumPy now, and hand its result to the recorder.
 
 This is the hot path. `unary` and `binary` make the recording functions of the element-wise
-operations; `apply` serves every other one.
+operations; `apply` serves all others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ELEMENTWISE: dict[str, Fun] = {}
 
 
 def operand(op: str, value: Any, argument: str) -> Any:
-    """Turn what a user passed into a recorded object, a foreign one or a weak Python scalar."""
+    """Convert a user's value to a recorded object, a foreign one or a weak Python scalar."""
     cls = type(value)
     if cls is nodes.tensor_class or cls in _SCALARS or hasattr(cls, "__tapegraph_apply__"):
         return value
@@ -49,7 +49,7 @@ def operand(op: str, value: Any, argument: str) -> Any:
 
 
 def tensor_like(op: str, value: object, argument: str = "x") -> Any:
-    """Return a recorded or foreign object as it is, and anything else as a constant tensor."""
+    """Return a recorded or foreign object unchanged, and anything else as a constant tensor."""
     cls = nodes.tensor_class
     if type(value) is cls:
         return value
@@ -64,15 +64,12 @@ def tensor_like(op: str, value: object, argument: str = "x") -> Any:
 
 
 def is_weak(value: object) -> bool:
-    """Return whether a value is a number of Python's, which takes the precision of what it meets.
-
-    NumPy's float64 is one by its class, and yet has a precision of its own.
-    """
+    """Return whether a value is a Python number, which takes the precision of other operands."""
     return isinstance(value, (int, float, complex)) and not isinstance(value, np.generic)
 
 
 def of_one_dtype(op: str, values: Sequence[Any], argument: str) -> list[Any]:
-    """Return tensors; numbers of Python's take the dtype that all have together."""
+    """Return tensors; Python numbers take the dtype that all have together."""
     parts = [x if is_weak(x) else tensor_like(op, x, argument) for x in values]
     dtypes = [getattr(x, "dtype", x) for x in parts]
     common = np.result_type(*dtypes) if dtypes else None
@@ -80,7 +77,7 @@ def of_one_dtype(op: str, values: Sequence[Any], argument: str) -> list[Any]:
 
 
 def beside(op: str, value: Any, argument: str, other: Any) -> Any:
-    """Return an operand; a Python complex number in the precision of the other one, as NumPy's."""
+    """Return an operand; a Python complex number takes the precision of the other one."""
     if type(value) is not complex:
         return operand(op, value, argument)
     like = getattr(other, "dtype", other if type(other) in _SCALARS else None)
@@ -96,20 +93,20 @@ def is_complex(*values: object) -> bool:
 
 
 def real_only(op: str) -> TypeError:
-    """Return the error of an operation that was given complex numbers and has no meaning there."""
+    """Return the error of an operation without a meaning for complex numbers."""
     fix = "Take x.real, x.imag or tg.abs(x) first."
     return TypeError(message(op, "complex numbers", "real numbers", fix))
 
 
 def keep_parts(op: str, what: str, given: DType, wanted: DType) -> None:
-    """Raise if complex numbers are given where real ones are wanted: a part would be lost."""
+    """Raise if complex numbers stand where real ones are wanted: a part would be lost."""
     if given.kind == "c" and wanted.kind != "c":
         received = f"{what} of dtype {given} for {wanted}, which would drop the imaginary part"
         raise TypeError(message(op, received, "real numbers", "Take its .real."))
 
 
 def as_dtype(op: str, array: Array, dtype: DType) -> Array:
-    """Return an array in another dtype, which drops no imaginary part."""
+    """Return an array in another dtype, without dropping an imaginary part."""
     keep_parts(op, "data", array.dtype, dtype)
     return array.astype(dtype, copy=False)
 
@@ -117,8 +114,8 @@ def as_dtype(op: str, array: Array, dtype: DType) -> Array:
 def foreign(values: tuple[object, ...]) -> Any:
     """Return the handler of the first value that brings its own arithmetic, or None.
 
-    `Value` and `Dual` do: they define ``__tapegraph_apply__(name, inputs, attrs)``. The deepest
-    dual level handles its own nesting. In the body of a loop values of outer levels are constants.
+    `Value` and `Dual` define ``__tapegraph_apply__(name, inputs, attrs)``. The deepest dual level
+    handles its own nesting. In the body of a loop values of outer levels are constants.
     """
     cls = nodes.tensor_class
     found, level = None, -1
@@ -198,7 +195,7 @@ def binary(
 ) -> Callable[[F], F]:
     """Make the recording function of an element-wise operation of two broadcast arrays.
 
-    ``forward`` computes it on ndarrays; where that is an operator, ``ufunc`` is NumPy's for it.
+    ``forward`` computes it on ndarrays; if that is an operator, ``ufunc`` is NumPy's for it.
     """
     op = Op(name, forward, kind=OpKind.ELEMENTWISE, takes_complex=takes_complex, reads=(ALL, ALL))
     called: Any = forward if ufunc is None else ufunc
@@ -276,7 +273,7 @@ def binary(
 def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> Any:
     """Run an operation, and record it if a gradient can flow; return several outputs as a tuple.
 
-    Its inputs are what `operand` returns; its attributes are normalised and hashable.
+    Its inputs are results of `operand`; its attributes are normalised and hashable.
     """
     cls = nodes.tensor_class
     arrays = []

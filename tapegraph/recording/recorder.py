@@ -1,8 +1,6 @@
-"""`Recorder`: what becomes of what happens here.
+"""`Recorder`: records eagerly; operations, tensors and optimizers call the scope's recorder.
 
-Operations, tensors, optimizers and transforms call the recorder that the scope holds, and do not
-ask which it is: this one, which records eagerly or nothing, or one that captures a program
-(`tapegraph.capture.capture`).
+They do not ask which it is: this one, or one that captures a program (`tapegraph.capture.capture`).
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class Recorder:
     :ivar tape: Where it records.
     :ivar flows: Whether gradients flow here: not under `tg.no_grad`.
     :ivar keeps_all: Entries keep their arrays, whether or not gradients read them.
-    :ivar capture: The program that is captured here, if any.
+    :ivar capture: The captured program, if any.
     """
 
     __slots__ = ("flows", "keeps_all", "tape")
@@ -55,7 +53,6 @@ class Recorder:
         self.keeps_all = False
 
     def on(self, tape: Tape) -> Recorder:
-        """Return the recorder of another task, on its tape."""
         return Recorder(tape, self.flows)
 
     def where_gradients_flow(self, flows: bool) -> Recorder:
@@ -87,11 +84,10 @@ class Recorder:
     ) -> Any:
         """Return the tensor of a result, and put its entry on the tape, with the user's line.
 
-        :param inputs: Tensors and numbers; entries, which keep what they are to, where ``keeps``
-            is given.
-        :param saved: What the operation keeps for its derivative.
-        :param keeps: Whether the entry keeps the result, as a gradient reads it (`Op.reads`): the
-            tensor is then its own entry.
+        :param inputs: Tensors and numbers; with ``keeps`` entries, which hold their numbers
+            already.
+        :param saved: The operation's saved value for its derivative.
+        :param keeps: Whether the entry keeps the result, as a gradient reads it (`Op.reads`).
         """
         if keeps is None and len(inputs) == 1:
             (x,) = inputs
@@ -155,37 +151,37 @@ class Recorder:
     # What belongs to a program that is captured: nothing here
 
     def records(self, *values: object) -> bool:
-        """Return whether one of the values, or of those in lists and tuples, is of a program."""
+        """Return whether a value, or one in lists and tuples, belongs to a program."""
         return False
 
     def read(self, value: object, conversion: str, fix: str) -> None:
-        """Let a value, or those in lists and tuples, become plain numbers, unless of a program."""
+        """Let values become plain numbers; a program refuses."""
 
     def read_plain(self, op: str, what: str, fix: str) -> None:
-        """Let a plain number be read, unless the runs of a program read it anew."""
+        """Let a plain number be read; a program refuses if its runs read it anew."""
 
     def outside(self, op: str, fix: str) -> None:
-        """Let happen what cannot be a part of a program."""
+        """Allow an effect that cannot be part of a program."""
 
     def fixed(self, op: str, value: object, argument: str, fix: str = "") -> None:
-        """Refuse a float that every run gives anew where only one that stays can be used."""
+        """Raise for a per-run float where only a constant can be used."""
 
     def number(self, value: object, dtype: object) -> Any:
-        """Return a float that every run gives anew as a tensor, and anything else as it is."""
+        """Return a per-run float as a tensor, and anything else unchanged."""
         return value
 
     def met(self, args: object, options: object) -> Any:
-        """Return arguments with such floats as tensors, of the dtype that a number would take."""
+        """Return arguments with per-run floats as tensors of the dtype that a number would take."""
         return args, options
 
     # Leaves
 
     def numbers_of(self, data: object) -> Any:
-        """Return what a leaf is made from: of an argument of a program its numbers."""
+        """Return the data of a new leaf: of a program's argument its numbers."""
         return data
 
     def leaf(self, array: Array, data: object) -> Any:
-        """Return a constant of the numbers that were made from data."""
+        """Return a constant leaf of the numbers made from data."""
         return as_leaf(array)
 
     def parameter(self, leaf: Any, frame: FrameType) -> None:
@@ -207,26 +203,25 @@ class Recorder:
             leaf._requires_grad = False
 
     def detach(self, x: Any) -> Any:
-        """Return a tensor as a constant with no history."""
+        """Return a tensor as a constant without history."""
         return as_leaf(np.array(x._array))
 
     def draw(
         self, op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]
     ) -> Array:
-        """Draw random numbers; ``by`` are the numbers that the draw depends on."""
+        """Draw random numbers; the draw depends on the numbers ``by``."""
         return np.asarray(draw(), dtype)
 
     # State
 
     def assign(self, leaf: Any, value: Any) -> None:
-        """Give a leaf a new value."""
         leaf._check_assignable()
         given = as_dtype("assign", numeric(value, "assign", "value"), leaf.dtype)
         leaf._array = leaf._fitting(given)
         mark_changed(leaf)
 
     def in_place(self, x: Any, result: Any) -> Any:
-        """Return what ``x += y`` makes of a tensor; under `tg.no_grad` a parameter changes."""
+        """Return the result of ``x += y``; under `tg.no_grad` a parameter changes."""
         if self.flows or (x._entry or x)._op is not PARAM:
             return result
         if result.shape != x.shape:
@@ -236,35 +231,34 @@ class Recorder:
         return x
 
     def before_write(self, leaf: Node) -> None:
-        """Prepare for a write into the array of a leaf."""
+        """Prepare for a write into a leaf's array."""
 
     def written(self, leaf: Node) -> None:
-        """Note that something was written into the array of a leaf."""
+        """Record a write into a leaf's array."""
         mark_changed(leaf)
 
     def step(self, optimizer: Any) -> None:
-        """Take the step of an optimizer."""
         optimizer.step_now()
 
     # Gradients
 
     def between(self, ys: Sequence[Any], *where: Any) -> History:
-        """Return what lies between results and targets; ``where`` is what `History` takes."""
+        """Return the graph between results and targets; ``where`` is passed to `History`."""
         return History(ys, *where)
 
     def derivatives(
         self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[object] = ()
     ) -> list[Any]:
-        """Return derivatives by what is wanted, given by an engine, as tensors."""
+        """Return an engine's derivatives as tensors."""
         return list(map(as_leaf, arrays))
 
     def add_gradients(self, history: History, grads: Sequence[object], seed: object) -> None:
-        """Add the gradients of one backward to those of what is wanted."""
+        """Add the gradients of one backward to those of the targets."""
         tape = current() if "asyncio" in _modules else self.tape
         stored.write(tape, history.wanted, grads)
 
     def gradient(self, x: Any) -> Any:
-        """Return the gradient of a tensor, None before any."""
+        """Return a tensor's gradient, None before any."""
         x = x._entry or x
         grad = stored.read(x)
         if grad is None and x._inputs and not x._retains:
@@ -278,7 +272,7 @@ class Recorder:
         return grad
 
     def gradient_for_step(self, x: Any, rows: bool) -> Any:
-        """Return the same for an optimizer, which does not change it: also as ``rows``."""
+        """Return a gradient that an optimizer only reads, possibly as ``rows``."""
         held = stored.held(x)
         if rows and isinstance(held, RowSparse):
             return held.added_up()
@@ -297,11 +291,11 @@ class Recorder:
         (x._entry or x)._grad = value
 
     def replace_gradient(self, x: Any, grad: Any) -> None:
-        """Give a tensor a gradient that was computed from its own."""
+        """Replace a tensor's gradient by one computed from it."""
         x._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
 
     def zero_gradient(self, x: Any) -> None:
-        """Set the gradient of a tensor to zero where there is one."""
+        """Set a tensor's gradient to zero if there is one."""
         x = x._entry or x
         if getattr(x, "_grad", None) is not None:
             x._grad = stored.ZERO

@@ -1,11 +1,8 @@
 """Tensors whose numbers an engine keeps: the first read fetches them.
 
-A remote tensor is of a class of its own, and holds a `RemoteArray` in place of its array. The first
-read of the array fetches it, and the tensor becomes an ordinary one again.
-
-A signal handler or another thread may read at the same time, and nobody waits: a read tests and
-replaces the held object without a call in between, and a second reader uses the result of the
-first. A tensor of the remote class may hold an array, but no other tensor a `RemoteArray`.
+A remote tensor has its own class, and holds a `RemoteArray`. The first read of the array fetches
+it, and the tensor becomes an ordinary one. Signal handlers and threads never wait: a read tests and
+replaces the held object without a call in between, and a second reader uses the first one's result.
 """
 
 from __future__ import annotations
@@ -95,7 +92,7 @@ def put_array(node: Node, array: Array) -> None:
 
 
 def _restore_all() -> None:
-    """Fetch all remote numbers, before a fork: the child cannot."""
+    """Fetch all remote numbers before a fork: the child cannot."""
     for node in list(_offloaded.values()):
         restore(node)
 

@@ -54,14 +54,10 @@ class Setting(Generic[T]):
         return entered[-1][1] if entered else self.default
 
     def enter(self, scope: object, value: T) -> None:
-        """Enter a block with a value."""
         self.set((*self.entered.get(), (scope, value)))
 
     def leave(self, scope: object) -> None:
-        """Leave the last block of a scope: not always the innermost, as generators interleave.
-
-        A scope that is not found was entered in another context, which has ended.
-        """
+        """Leave the last block of a scope, not always the innermost, as generators interleave."""
         entered = self.entered.get()
         if entered and entered[-1][0] is scope:
             self.set(entered[:-1])
@@ -188,15 +184,15 @@ def no_grad(fn: F) -> F: ...
 def no_grad(fn: Fun | None = None) -> Any:
     """Run code without recording, as a context manager or decorator.
 
-    Results made inside are constants. ``w -= lr * w.grad`` on a parameter inside changes the
-    parameter itself. ``tg.no_grad(fn)`` returns the wrapped function.
+    Results inside are constants, and ``w -= lr * w.grad`` changes a parameter itself.
+    ``tg.no_grad(fn)`` returns the wrapped function.
 
-    A block holds in its thread or asyncio task from ``with`` to its end. A generator that yields
-    inside its block, such as a test fixture, hands it to its caller until it goes on. In a
-    decorated generator or coroutine function it holds while the function's own code runs.
+    A block applies to its thread or asyncio task until its end. A generator that yields inside its
+    block, such as a test fixture, leaves it open for its caller. In a decorated generator or
+    coroutine function it applies while the function's own code runs.
 
     :param fn: The function to wrap.
-    :returns: What ``with`` enters and a decorator is, or the wrapped function where one is given.
+    :returns: A context manager and decorator, or the wrapped function.
 
     >>> x = tg.param(2.0)
     >>> with tg.no_grad():

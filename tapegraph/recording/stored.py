@@ -31,10 +31,7 @@ _commit = Lock()
 
 
 def read(node: Node) -> Array | None:
-    """Return a node's gradient, or None before the first backward.
-
-    A signal handler or another thread may store one meanwhile; that one is then returned.
-    """
+    """Return a node's gradient, also one that a handler or thread just stored; None if none."""
     while True:
         grad = getattr(node, "_grad", None)
         if grad is None or type(grad) is np.ndarray:
@@ -51,11 +48,7 @@ def held(node: Node) -> Any:
 
 
 def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[object]) -> None:
-    """Add one backward's gradients; every array has been checked before the first is written.
-
-    :raises RuntimeError: The user has given an array that ``.grad`` handed out another shape or
-        dtype.
-    """
+    """Add one backward's gradients, all checked; raise for a ``.grad`` that the user reshaped."""
     handed_out: set[int] = set()
     changes: list[Change] = []
     sums, parts = [], []  # in place
@@ -98,10 +91,7 @@ def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[object]) -> None:
 
 
 def fitting(op: str, node: Node, grad: Any) -> Any:
-    """Return a node's gradient, which a user may have reshaped or reinterpreted in place.
-
-    :raises RuntimeError: Its shape or dtype is no longer the node's.
-    """
+    """Return a node's gradient; raise if the user changed its shape or dtype in place."""
     array = node if node._array is None else node._array
     if grad.shape == array.shape and grad.dtype == array.dtype:
         return grad

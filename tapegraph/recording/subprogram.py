@@ -1,7 +1,7 @@
 """Programs inside programs: the body of a loop, a branch of a choice.
 
 An entry holds its inner programs as attributes. A `SubProgram` is a program with a list of inputs
-and of outputs and no array: what the function read from outside is an input as well.
+and of outputs and no array: each value that the function read from outside is an input too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ class SubProgram:
     """A program as an attribute of an entry: equal to another that computes the same.
 
     :ivar recording: The program, with Python numbers, names and lines, and without arrays. Every
-        leaf but a Python number is an `INPUT`, and ``program.needs`` says through which slots a
-        gradient flows.
+        other leaf is an `INPUT`; ``program.needs`` are the slots through which a gradient flows.
     :ivar inputs: The slot of each input, in the order in which an entry passes them.
-    :ivar made: What was made of it, by who made it: derivatives, plans.
+    :ivar made: Derivatives and plans made of it, by maker.
     """
 
     __slots__ = ("_hash", "inputs", "key", "made", "recording")
@@ -45,12 +44,10 @@ class SubProgram:
 
     @property
     def program(self) -> Program:
-        """The program."""
         return self.recording.program
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """The slot of each output."""
         return self.program.outputs
 
     def with_program(self, program: Program) -> SubProgram:
@@ -59,11 +56,10 @@ class SubProgram:
         return SubProgram(Recording(program, known.values, known.nodes), self.inputs)
 
     def types(self, slots: Sequence[int]) -> list[tuple[tuple[int, ...], DType]]:
-        """Return shape and dtype of some slots."""
         return [(self.program.shapes[slot], self.program.dtypes[slot]) for slot in slots]
 
     def make(self, key: object, maker: Fun, *args: object) -> Any:
-        """Return what was made before by this key, or make it."""
+        """Return the object made before by this key, or make it."""
         if key not in self.made:
             self.made[key] = maker(*args)
         return self.made[key]
@@ -85,7 +81,7 @@ _lock = Lock()
 
 
 def interned(found: SubProgram) -> SubProgram:
-    """Return the first program that was equal to this one, with what was made of it."""
+    """Return the first program that was equal to this one, with the objects made of it."""
     with _lock():
         return _remembered(_known, found, found)
 
@@ -99,10 +95,9 @@ def _remembered(known: OrderedDict[Any, Any], key: object, value: object) -> Any
 
 
 def feed_changed_floats(recording: Recording) -> None:
-    """Let every leaf be an input, and so each Python float that has changed since it was first met.
+    """Make every leaf an input, also each Python float that has changed since its first value.
 
-    Such a float becomes an array of the dtype that its readers take it in: new numbers find the
-    plan of old ones.
+    Such a float becomes an array of its readers' dtype: new numbers find the plan of old ones.
     """
     program = recording.program
     for slot in program.fed:
@@ -124,7 +119,7 @@ def feed_changed_floats(recording: Recording) -> None:
 
 
 def _dtypes_of_floats(recording: Recording) -> dict[int, DType]:
-    """Return the slots of floats that may be fed, with the dtype in which they are read."""
+    """Return the slots of floats that may be fed, with the dtype of their readers."""
     program = recording.program
     dtypes: dict[int, Any] = {
         slot: None for slot in program.scalars if type(recording.values[slot]) is float
@@ -144,7 +139,7 @@ def _dtypes_of_floats(recording: Recording) -> dict[int, DType]:
 
 
 def subprograms(attrs: Any) -> list[SubProgram]:
-    """Return the inner programs among the attributes of an entry."""
+    """Return the inner programs among an entry's attributes."""
     found: list[SubProgram] = []
     for value in attrs.values():
         parts = value if isinstance(value, tuple) else (value,)

@@ -19,10 +19,8 @@ _MIN_LIMIT = 4096
 class Tape:
     """The live entries of one thread or task, in the order of recording.
 
-    Entries are held weakly: a result that is dropped leaves the tape with everything only it
-    needed. ``len`` counts the entries, iteration gives them as `Entry` rows (``.op``,
-    ``.inputs``, ``.attrs``, ``.shape``, ``.dtype``, ``.requires_grad``), and ``str`` prints
-    them as a table.
+    Entries are held weakly: a dropped result leaves the tape with everything only it needed.
+    ``len`` counts the entries, iteration gives them as `Entry` rows, and ``str`` prints a table.
     """
 
     __slots__ = ("_param_limit", "_params", "code", "prune_at", "refs", "task")
@@ -42,11 +40,7 @@ class Tape:
             self.prune()
 
     def prune(self) -> None:
-        """Drop dead entries; called each time their number may have doubled, so free on average.
-
-        That is looked up in the time that entries are recorded by, which the tapes of all threads
-        have in common.
-        """
+        """Drop dead entries, when their number may have doubled on the tapes of all threads."""
         self.refs = [r for r in self.refs if r() is not None]
         self.prune_at = next_seq() + max(_MIN_LIMIT, len(self.refs))
 
@@ -66,7 +60,6 @@ class Tape:
         return [node for r in list(self._params.values()) if (node := r()) is not None]
 
     def live(self) -> list[Node]:
-        """Return the live entries."""
         alive = (node for r in self.refs if (node := r()) is not None)
         return [node for node in alive if node._op is not CLEARED]
 
@@ -107,8 +100,7 @@ def clear(node: Node) -> None:
 def current() -> Tape:
     """Return the tape of this thread or asyncio task, made at its first use.
 
-    A task starts with a copy of its creator's context, so the recorder found there may be the
-    creator's: the tape's own task decides.
+    A task starts with a copy of its creator's context, so the tape's own task decides.
     """
     recorder = RECORDER.get()
     if recorder.tape.task is not running_task():
@@ -129,7 +121,7 @@ def running_task() -> Any:
 def tape() -> Tape:
     """Return the tape of this thread or task.
 
-    :returns: `Tape`, whose ``str`` is a table of its entries.
+    :returns: The `Tape`, whose ``str`` is a table of its entries.
 
     >>> tg.tape_reset()
     >>> x = tg.param([1.0, 2.0], name="x")
@@ -143,8 +135,8 @@ def tape() -> Tape:
 def tape_reset() -> None:
     """Clear this thread's tape.
 
-    Parameters stay usable. A later ``backward()`` through an entry cleared here raises
-    ``RuntimeError``. It is never needed to save memory: dropped results leave by themselves.
+    Parameters stay usable. A later ``backward()`` through a cleared entry raises ``RuntimeError``.
+    It never saves memory: dropped results leave by themselves.
 
     >>> y = tg.param(2.0) * 3.0
     >>> tg.tape_reset()

@@ -20,10 +20,7 @@ RECORDED_AT = attrgetter("_seq")
 
 
 def value_of(x: Any) -> Array:
-    """Return the numbers of an entry; freed numbers are computed again and kept.
-
-    :raises RuntimeError: An entry was cleared, or a leaf was changed after it was recorded.
-    """
+    """Return the numbers of an entry; freed ones are computed again and kept, or raise if stale."""
     if x._array is None:
         found = {x: None}
         pending = [x]
@@ -53,10 +50,7 @@ def _compute(entries: list[Node]) -> None:
 
 
 def handle_of(x: object) -> Any:
-    """Return a tensor of an entry, which computes its numbers when they are read.
-
-    A tensor or a number is returned unchanged.
-    """
+    """Return a tensor of an entry, which computes its numbers when read; others unchanged."""
     if type(x) is not Node:
         return x
     handle = new(nodes.tensor_class if x._array is not None else nodes.remote_class)

@@ -1,8 +1,4 @@
-"""Watchers of operations and gradients, such as `tapegraph.anomaly`, and the kernels of forwards.
-
-NumPy computes forwards, unless an engine's kernels were chosen for large arrays or there is a
-watcher.
-"""
+"""Watchers of operations and gradients, such as `tapegraph.anomaly`, and forward kernels."""
 
 from __future__ import annotations
 
@@ -57,24 +53,20 @@ class Watcher:
         seconds: float = 0.0,
         results: Sequence[object] = (),
     ) -> None:
-        """Receive the time since the last hook, or since a `time.perf_counter`, as that of a part.
+        """Receive the time since the last hook, or since ``start``, of a part, or raise AskReal.
 
         :param results: The results of a line of a native plan.
-        :raises AskReal: The watcher needs a real call of the step.
         """
 
     # Numbers
 
     def result(self, what: str, operands: Sequence[object], result: object) -> None:
-        """Receive the result of an operation, of arrays or `Value`s, or its tangent or None."""
+        """Receive an operation's operands and its result, or its tangent or None."""
 
     def added(
         self, recording: Recording, by: int | None, slot: int, part: Any, grad: Any, strong: bool
     ) -> None:
-        """Receive the part that a rule has added to a slot's gradient; a seed has no ``by``.
-
-        :raises AskStrong: The watcher needs a sweep with strong zeros.
-        """
+        """Receive a rule's, or a seed's, part of a slot's gradient, or raise AskStrong."""
 
     def swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
         """Receive the gradients of `Value`s, the result's first, before they are added."""
@@ -83,7 +75,7 @@ class Watcher:
         """Receive the gradients of an engine other than the native one."""
 
     def updated(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
-        """Receive the new numbers of a parameter, before an optimizer writes them."""
+        """Receive a parameter's new numbers before an optimizer writes them."""
 
 
 WATCHING: Setting[tuple[Watcher, ...]] = Setting("tapegraph_watching", default=())
@@ -135,7 +127,6 @@ def _result(op: Op, arrays: tuple[object, ...], attrs: Attrs) -> Any:
 
 
 def recorded() -> None:
-    """Tell watchers that the last result has been recorded."""
     for watcher in WATCHING.value():
         watcher.passed(TAPE, "")
 
@@ -145,10 +136,7 @@ def none_of_these(op: Op, arrays: tuple[object, ...], attrs: Attrs) -> None:
 
 
 class Watched:
-    """Lets a watcher look on inside a ``with`` block, in its thread or asyncio task.
-
-    :param watcher: The watcher; several may be active, the outermost first.
-    """
+    """Calls a watcher inside a ``with`` block, in its thread or task; the outermost runs first."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -165,5 +153,4 @@ class Watched:
 
 
 def unwatched() -> Scope[tuple[Watcher, ...]]:
-    """Return a scope without watchers."""
     return Scope(WATCHING, ())

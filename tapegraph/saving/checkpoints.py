@@ -1,9 +1,8 @@
-"""`save` and `load`: a tree to a file and back, into a model where wanted, all of it or nothing.
+"""`save` and `load`: a tree to a file and back, into a model if wanted, all of it or nothing.
 
-A tree stands in a file as named arrays and JSON. There a dict is ``{"dict": {...}}``, a tuple
-``{"tuple": [...]}``, an array ``{"array": name}``, a NumPy scalar ``{"scalar": name}``, a complex
-number ``{"complex": [real, imaginary]}``, a long integer ``{"integer": "0x..."}``; all else is
-itself.
+A file holds a tree as named arrays and JSON: a dict is ``{"dict": {...}}``, a tuple ``{"tuple":
+[...]}``, an array ``{"array": name}``, a NumPy scalar ``{"scalar": name}``, a complex number
+``{"complex": [real, imaginary]}``, a long integer ``{"integer": "0x..."}``; others are themselves.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ _DECIMAL_BITS = 2000
 def save(
     path: str | os.PathLike[str], tree: object, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors, arrays and numbers to a file, by which the old one is replaced at once.
+    """Write tensors, arrays and numbers to a file, replacing an old one at once.
 
-    The file is written beside the target, synced and renamed: after a crash it is the old one or
-    the new one. Other programs read it too, each array under its dotted path: nothing is pickled.
+    The file is written beside the target, synced and renamed: after a crash it is the old or the
+    new one. Other programs can read it, each array under its dotted path: nothing is pickled.
 
     :param path: Ends in ``.safetensors`` or in ``.npz``.
-    :param tree: Holds tensors, Values, arrays, NumPy scalars, numbers, strings, booleans and None,
-        in dicts, lists and tuples. An optimizer stands for its ``state_dict()``; any other object
+    :param tree: Dicts, lists and tuples of tensors, Values, arrays, NumPy scalars, numbers,
+        strings, booleans and None. An optimizer stands for its ``state_dict()``, any other object
         for the tensors and arrays in it, by their paths (`parameters`).
-    :param metadata: Text for people and other programs; ``load(path, return_metadata=True)`` gives
-        it back.
-    :raises TypeError: Something in the tree has no place in such a file; it is named.
-    :raises ValueError: The suffix is another, two arrays have one path, a name has no place in such
-        a file, or the tree holds itself or is too deep.
-    :raises OSError: The file cannot be written. It is then as it was.
-    :raises RuntimeError: It is called inside a compiled step.
+    :param metadata: Text for people and other programs, which ``load(path, return_metadata=True)``
+        returns.
+    :raises TypeError: The file cannot hold an object in the tree; the message names it.
+    :raises ValueError: The suffix is unknown, two arrays have one path, a name is invalid in such a
+        file, or the tree holds itself or is too deep.
+    :raises OSError: The file cannot be written; it is unchanged.
+    :raises RuntimeError: Inside a compiled step.
 
     >>> import os, tempfile
     >>> model = {"w": tg.param([1.0, 2.0]), "b": tg.param(0.5)}
@@ -96,7 +95,7 @@ def save(
 
 
 def _is_text(x: Any) -> bool:
-    """Return whether it is a string that UTF-8 can write: none with half a surrogate pair."""
+    """Return whether a value is a string that UTF-8 can write."""
     return isinstance(x, str) and x == x.encode(errors="ignore").decode()
 
 
@@ -109,25 +108,25 @@ def _check_is_tree(op: str, tree: Pytree) -> None:
 def load(
     path: str | os.PathLike[str], into: object = None, *, return_metadata: bool = False
 ) -> Any:
-    """Read what `save`, or another program, has written; into a model and optimizers if wanted.
+    """Read a file of `save` or another program; into a model and optimizers if wanted.
 
-    Everything is checked before anything is changed: names, shapes and dtypes must be those of
-    ``into``, which is then given all of the numbers.
+    Everything is checked before anything changes: names, shapes and dtypes must be those of
+    ``into``, which then takes all numbers.
 
     :param path: Ends in ``.safetensors`` or in ``.npz``. bfloat16 is read as float32.
-    :param into: Leaf tensors, Values, arrays and optimizers to be given the numbers of their paths.
-        Every array of the file has its place here, or under a path that holds ``...``; other things
-        are passed over. What stands in several places needs one of its names in the file.
+    :param into: Leaf tensors, Values, arrays and optimizers that take the numbers of their paths.
+        Every array of the file must have its place here, or under a path that holds ``...``; other
+        objects are ignored. An object in several places needs one of its names in the file.
     :param return_metadata: Whether to return ``(tree, metadata)``.
-    :returns: Object. The tree: arrays for tensors, Values and arrays; dicts for objects and
-        optimizers; and all else as it was. Of a file by another program, a dict of arrays by name.
-        With ``into`` the arrays are read-only, as the model holds the same memory.
-    :raises ValueError: The file is cut off or malformed, or holds other names or shapes than
+    :returns: The tree: arrays for tensors, Values and arrays; dicts for objects and optimizers; the
+        rest unchanged. For a file by another program, a dict of arrays by name. With ``into`` the
+        arrays are read-only, as the model holds the same memory.
+    :raises ValueError: The file is truncated or malformed, or its names or shapes are not those of
         ``into``.
-    :raises TypeError: A dtype is another than in ``into``, or one that NumPy has not, such as
-        float8; or a result stands in ``into``.
-    :raises OSError: There is no such file, it cannot be read, or it is a directory or a pipe.
-    :raises RuntimeError: It is called inside a compiled step.
+    :raises TypeError: A dtype differs from ``into``, or NumPy lacks it, such as float8; or ``into``
+        holds a result.
+    :raises OSError: The file does not exist, cannot be read, or is a directory or a pipe.
+    :raises RuntimeError: Inside a compiled step.
 
     >>> import os, tempfile
     >>> model = {"w": tg.param([1.0, 2.0])}
@@ -163,7 +162,7 @@ def load(
 
 @contextmanager
 def _told(name: str, suffix: str) -> Iterator[None]:
-    """Tell whether the file is malformed, or what else goes wrong as it is read."""
+    """Say whether the file is malformed, or which other error its reading met."""
     try:
         yield
     except files.UnreadableDtype as error:
@@ -191,7 +190,7 @@ _Place: TypeAlias = tuple[Pytree, list[str]]
 
 
 def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
-    """Return where the arrays of a file, none of which is read yet, have their places."""
+    """Return the places of a file's arrays before any is read."""
     found = dict(_nodes(tree))
     arrays = {name: part for name, part in found.items() if isinstance(part, files.Stored)}
     named_in: dict[int, _Place] = {}
@@ -224,7 +223,7 @@ def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
 
 
 def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
-    """Check that what a file has for a tensor, Value or array has its shape and dtype."""
+    """Raise unless the file's shape and dtype for a leaf are the leaf's."""
     if not _is_leaf(leaf):
         fix = "Load into what it was computed from."
         raise TypeError(message("load", f"a result at {name!r}", "leaves in `into`", fix))
@@ -239,7 +238,7 @@ def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
 
 
 def _changes(path: str, tree: Pytree, places: list[_Place]) -> Iterator[Change]:
-    """Yield what gives the numbers of a tree to a model."""
+    """Yield the changes that give a model the numbers of a tree."""
     found = dict(_nodes(tree))
     kept = _Kept()
     for leaf, names in places:
@@ -260,13 +259,12 @@ def _changes(path: str, tree: Pytree, places: list[_Place]) -> Iterator[Change]:
 
 
 class _Kept:
-    """The arrays of a file that tensors keep: each by one tensor, and copies by the others."""
+    """The arrays of a file that tensors keep: one tensor takes each, others copies."""
 
     def __init__(self) -> None:
         self._ids: set[int] = set()
 
     def own(self, data: Pytree, op: str, argument: str) -> Array:
-        """Return an array that no other tensor has."""
         if not isinstance(data, np.ndarray) or id(data) in self._ids:
             return numeric(data, op, argument)
         self._ids.add(id(data))
@@ -280,7 +278,7 @@ def _same_bytes(a: Array, b: Array) -> bool:
 def _named(
     op: str, value: Pytree, held: tuple[type, ...], path: str = ""
 ) -> list[tuple[str, Pytree]]:
-    """Return what something holds of some classes, by path (`named`)."""
+    """Return the leaves of some classes, by path (`named`)."""
     try:
         return named(op, value, held)
     except RecursionError:
@@ -303,10 +301,7 @@ def _other(path: str, received: str, expected: str, fix: str = "") -> str:
 
 
 class _Flattened:
-    """The arrays of a tree, by name, and its structure.
-
-    A tensor or array that stands in several places is there once, by its first name.
-    """
+    """The arrays of a tree, by name, and its structure; a shared array is stored once."""
 
     def __init__(self, tree: Pytree, check: Callable[[str, Any], None]) -> None:
         self._check = check
@@ -377,7 +372,7 @@ class _Flattened:
 
 
 def _is_leaf(x: Any) -> bool:
-    """Return whether it is something that was not computed from others."""
+    """Return whether a value was not computed from others."""
     if isinstance(x, Node):
         return is_leaf(x)
     return not (isinstance(x, Value) and x.args)
@@ -390,7 +385,7 @@ def _numbers_of(leaf: Pytree) -> Array:
 
 
 def _built(structure: Pytree, stored: dict[str, files.Stored]) -> Pytree:
-    """Return the tree again, or raise where structure and arrays do not belong together."""
+    """Rebuild the tree, or raise if structure and arrays do not belong together."""
     missing = set(stored)
 
     def part(node: Pytree) -> Pytree:

@@ -1,7 +1,6 @@
-"""Files: named arrays and text in two formats, each file the old one or the new one, whole.
+"""Files of named arrays and text in two formats, each file old or new as a whole.
 
-Neither format holds a pickle. Both are written and read array by array: no step takes more memory
-than the array at hand.
+Neither format holds a pickle. Both are read and written array by array, in the memory of one array.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ _NARROW |= {"F6_E2M3", "F6_E3M2", "F4"}
 class Stored:
     """An array in an open file.
 
-    :ivar shape, dtype: Those of the array that is read, whose dtype is native.
-    :ivar read: Returns the array in memory of its own, or raises.
+    :ivar shape, dtype: Those of the array after reading, whose dtype is native.
+    :ivar read: Returns the array in its own memory, or raises.
     """
 
     name: str
@@ -66,13 +65,13 @@ class Stored:
 
 
 class UnreadableDtype(TypeError):
-    """An array of a whole file has a dtype that NumPy has not: its name, and the dtype's."""
+    """An array of an intact file has a dtype that NumPy lacks: its name, and the dtype's."""
 
 
 def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
-    """Let ``fill`` write a file beside the target; sync it, and only then give it the name.
+    """Let ``fill`` write a file beside the target; sync it, and only then rename it.
 
-    A link leads to the target; the target's mode stays, and its owner where the system permits it.
+    A link leads to the target, which keeps its mode, and its owner where the system permits it.
     """
     found = None
     with suppress(FileNotFoundError):
@@ -108,7 +107,7 @@ def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
 
 
 def _give_to(file: int, user: int, group: int) -> None:
-    """Give a file another owner and group, where the system permits it: root may, others seldom."""
+    """Give a file another owner and group, where the system permits it."""
     if not hasattr(os, "fchown"):  # as on Windows
         return
     now = os.fstat(file)
@@ -120,7 +119,7 @@ def _give_to(file: int, user: int, group: int) -> None:
 
 @contextmanager
 def opened(path: str) -> Iterator[io.BufferedReader]:
-    """Open a file to read; what is no regular file is refused, without waiting for it."""
+    """Open a regular file for reading; raise for others without waiting."""
     flags: Any = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
     try:
@@ -141,7 +140,7 @@ def _kind(mode: int) -> str:
 
 
 def suffix_of(op: str, path: str) -> str:
-    """Return which format a path asks for."""
+    """Return the format that a path asks for."""
     for suffix in (SAFETENSORS, NPZ):
         if path.lower().endswith(suffix):
             return suffix
@@ -149,7 +148,7 @@ def suffix_of(op: str, path: str) -> str:
 
 
 def check_array(suffix: str, name: str, dtype: DType) -> None:
-    """Refuse an array that the format has no place for."""
+    """Raise for an array that the format cannot store."""
     if dtype.kind not in "biufc":
         expected = "numbers (bool, integer, float or complex)"
         raise TypeError(message("save", f"dtype {dtype} for {name!r}", expected))
@@ -172,7 +171,7 @@ def check_array(suffix: str, name: str, dtype: DType) -> None:
 
 
 def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
-    """Write arrays and text; as in the package, the wider dtypes come first, so all are aligned."""
+    """Write arrays and text, wider dtypes first, so that all are aligned, as the package does."""
     ordered = sorted(arrays.items(), key=lambda pair: (-pair[1].itemsize, pair[0]))
     header: dict[str, Any] = {TEXT: text}
     end = 0
@@ -204,7 +203,7 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
 
 
 def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
-    """Return the arrays that a file holds, and its text; raise where it is malformed."""
+    """Return a file's arrays and its text; raise if it is malformed."""
     size = os.fstat(file.fileno()).st_size - 8
     length = int.from_bytes(file.read(8), "little")
     if length > min(size, _LARGEST_HEADER):
@@ -254,7 +253,6 @@ def _read_safetensors(
 
 
 def _fill(array: Array, read: Fun) -> None:
-    """Fill an array with the next bytes of a file."""
     flat: Any = array.reshape(-1).view(np.uint8)
     rest = memoryview(flat)
     while rest:
@@ -265,7 +263,7 @@ def _fill(array: Array, read: Fun) -> None:
 
 
 def _native(dtype: DType) -> DType:
-    """Return a dtype in this machine's byte order: NumPy's own instance, which is the fastest."""
+    """Return a dtype in native byte order: NumPy's own instance, which is the fastest."""
     return dtype if dtype.names else np.dtype(dtype.newbyteorder("=").str)
 
 
@@ -286,11 +284,11 @@ _ENTRY = 4096
 def _object(
     text: str, at: int, value: Callable[[str, int, str], tuple[Any, int]]
 ) -> tuple[dict[str, Any], int]:
-    """Return a JSON object and the place where it ends, refused at the first name that comes twice.
+    """Return a JSON object and the place where it ends; raise at the first repeated name.
 
-    `json.loads` keeps every pair until the object ends, whether or not their names differ.
+    `json.loads` keeps every pair until the object ends.
 
-    :param value: Returns the value that stands at a place, and the place where it ends.
+    :param value: Returns the value at a place, and the place where it ends.
     """
     found: dict[str, Any] = {}
     mark, at = _mark(text, at, "{")
@@ -316,7 +314,7 @@ def _mark(text: str, at: int, expected: str) -> tuple[str, int]:
 
 
 def _entry(text: str, at: int, name: str) -> tuple[Any, int]:
-    """Return what a header says of an array, or its text."""
+    """Return a header's entry for an array, or its text."""
     return _object(text, at, _text if name == TEXT else _detail)
 
 
@@ -333,7 +331,7 @@ def _detail(text: str, at: int, name: str) -> tuple[Any, int]:
 
 
 def _shown(value: Any) -> str:
-    """Return what a file holds as a part of a message, however much it is."""
+    """Return a file's content, abridged, for a message."""
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
@@ -342,7 +340,7 @@ def _shown(value: Any) -> str:
 
 
 def write_npz(path: str, arrays: NamedArrays, text: Metadata) -> None:
-    """Write arrays as `numpy.savez` does, under names that it would not take, and the text."""
+    """Write arrays as `numpy.savez`, also under names that it refuses, and the text."""
     encoded = np.frombuffer(json.dumps(text).encode(), np.uint8)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         for name, array in {**arrays, TEXT: encoded}.items():
@@ -351,7 +349,7 @@ def write_npz(path: str, arrays: NamedArrays, text: Metadata) -> None:
 
 
 def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
-    """Return the arrays that a file holds, and its text; raise where it is malformed."""
+    """Return a file's arrays and its text; raise if it is malformed."""
     archive = _Archive(file)
     end = 0
     for info in sorted(archive.infolist(), key=attrgetter("header_offset")):
@@ -376,10 +374,7 @@ def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
 
 
 class _Archive(zipfile.ZipFile):
-    """A zip file that is refused at the first name that comes twice.
-
-    The base would go through all names, and keep the last of the same.
-    """
+    """A zip file that raises for a repeated name; the base class keeps the last."""
 
     @property
     def NameToInfo(self) -> dict[str, zipfile.ZipInfo]:  # noqa: N802 - the base's name
@@ -404,7 +399,7 @@ _NPY_HEADER = 12_000
 
 
 def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Stored:
-    """Return an array of a zip file; its header is looked at, and no memory taken."""
+    """Return an array of a zip file after a check of its header, before any memory is taken."""
     factor = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATED}.get(info.compress_type)
     if factor is None:
         raise ValueError(f"{_shown(name)} is compressed in a way that numpy.savez has not")

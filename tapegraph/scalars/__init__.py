@@ -1,1 +1,1 @@
-"""Programs of single numbers: what `Value` computes inside a compiled step, and how it is run."""
+"""Programs of single numbers: the arithmetic of `Value` inside a compiled step."""

@@ -1,4 +1,4 @@
-"""Arithmetic on floats that never raises, by IEEE 754; and the same bits for whole vectors."""
+"""IEEE 754 arithmetic on floats that never raises, with the same bits for whole vectors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ def log(x: float) -> float:
 
 
 def divide(x: float, y: float) -> float:
-    """Return x / y by IEEE 754."""
     if y:
         return x / y
     if x == 0 or x != x:
@@ -61,7 +60,7 @@ def power_slope_x(x: float, y: float) -> float:
 
 
 def power_slope_y(x: float, y: float, out: float) -> float:
-    """Return the derivative of ``x ** y = out`` in y: flat where x <= 0, and of nan**0 too."""
+    """Return the derivative of ``x ** y = out`` in y: 0 where x <= 0, and for nan**0."""
     return 0.0 if x <= 0 else out * (log(x) if x > 0 else 0.0)
 
 
@@ -72,7 +71,7 @@ def sigmoid(x: float) -> float:
 
 
 def sigmoid_slope(x: float) -> float:
-    """Return s (1 - s) of the same, which keeps its digits in both tails."""
+    """Return s (1 - s), precise in both tails."""
     z = math.exp(-abs(x))
     return z / (1.0 + z) ** 2
 
@@ -93,12 +92,12 @@ def abs_slope(x: float) -> float:
 
 
 def weighed(slope: float, cotangent: float) -> float:
-    """Return what a cotangent passes on: zero stays zero, whatever the slope; NaN is not zero."""
+    """Return slope times cotangent, in which a zero cotangent absorbs any slope."""
     return slope * cotangent if cotangent else 0.0
 
 
 def python_power(x: float, y: float) -> float:
-    """Return x ** y as Python does, which raises where there is no float."""
+    """Return x ** y as Python does, which raises if there is no float."""
     out = x**y
     if type(out) is not float:
         fix = "Take powers of what is positive, or of Values, which give NaN."
@@ -112,9 +111,9 @@ def python_power(x: float, y: float) -> float:
 class ScalarOp(NamedTuple):
     """One operation on floats.
 
-    ``vector(*arrays, out)`` gives the same bits as ``number`` does, element by element. So does
-    NumPy where a result is exactly rounded; where it is not (``exp``), NumPy's last bits are not
-    those of `math`, and ``math`` is called for each number: by ``quick``, which may raise.
+    ``vector(*arrays, out)`` has the bits of ``number``, element by element. NumPy guarantees that
+    for exactly rounded results; for others, such as ``exp``, ``quick`` calls ``math`` per number,
+    and may raise.
     """
 
     number: Callable[..., float]

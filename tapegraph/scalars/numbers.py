@@ -1,8 +1,7 @@
-"""`Numbers`: a straight-line program on floats, in plain columns, as a capture made it.
+"""`Numbers`: a straight-line program on floats, in columns.
 
-It runs by `Levels`: what has the same depth and operation is one call on vectors. Sums are added up
-in the order in which they were written, so that a run gives the bits of the recorded call: a chain
-of additions is a column of a matrix whose rows are added one by one.
+`Levels` runs it: numbers of one depth and operation are one call on vectors. Sums keep the order in
+which they were written, so that a run has the bits of the recorded call.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ class Numbers:
     """A function of vectors, number by number.
 
     :param kinds: The operation of each number: of `arithmetic.KINDS`, or a leaf.
-    :param args: The numbers it is computed from, which come before it; of ``GIVEN`` the position in
-        the vectors that a run is given, laid end to end.
-    :param constants: Those that are the same in every run.
-    :param exports: Which of them a run gives.
-    :param given: How many numbers those vectors hold.
+    :param args: Its operands, earlier numbers; for ``GIVEN`` the position in a run's vectors, laid
+        end to end.
+    :param constants: The numbers that are the same in every run.
+    :param exports: The numbers that a run returns.
+    :param given: The length of a run's vectors together.
     :param places: The code object and offset that recorded each, for messages.
     """
 
@@ -48,7 +47,6 @@ class Numbers:
 
     @cached_property
     def levels(self) -> Levels:
-        """The program as it is run."""
         return Levels(self)
 
     def __len__(self) -> int:
@@ -175,7 +173,7 @@ class Levels:
         return buffer.reshape(positions.shape)
 
     def run(self, vectors: Sequence[Array]) -> Array:
-        """Return the numbers asked for, in an array of their own."""
+        """Return the wanted numbers in a new array."""
         pool = self._pool
         if self._given:
             flat = [x.reshape(-1) for x in vectors]
@@ -200,7 +198,7 @@ class Levels:
 def _folded(
     kinds: list[str], args: list[tuple[int, ...]], exports: list[int]
 ) -> dict[int, tuple[str, Sequence[Any]]]:
-    """Return operation and operands of each number, chains of additions as one sum each.
+    """Return each number's operation and operands; a chain of additions is one sum.
 
     In the operands of a sum None stands for 0.0.
     """
@@ -244,7 +242,7 @@ def _depths(operands: dict[int, tuple[str, Sequence[Any]]]) -> dict[int, int]:
 
 
 def _width(kind: str, count: int) -> int:
-    """Return how many operands a call on vectors takes: sums of like lengths share one."""
+    """Return the number of operands of a call on vectors: sums of like lengths share one."""
     if kind not in (_FOLD, PYTHON_SUM) or count <= 4:
         return count
     unit = 1 << (count.bit_length() - 3)  # at most a quarter more
@@ -252,7 +250,7 @@ def _width(kind: str, count: int) -> int:
 
 
 def _added(terms: Array, out: Array) -> None:
-    """Add up the rows of a matrix, each to the sum of those before."""
+    """Add the rows of a matrix, each to the sum of those before."""
     if terms.shape[1] < 8:
         out[:] = np.add.accumulate(terms, axis=0)[-1]
         return
@@ -262,10 +260,7 @@ def _added(terms: Array, out: Array) -> None:
 
 
 def python_sums(terms: Array, out: Array) -> None:
-    """Add up the rows of a matrix as Python's `sum` adds up numbers.
-
-    From 3.12 on it keeps what rounding loses, by Neumaier's algorithm, and adds that at the end.
-    """
+    """Add the rows of a matrix as Python's `sum`, from 3.12 on by Neumaier's algorithm."""
     total = terms[0] + 0.0
     if sum([1.0, 1e16, -1e16]) == 0.0:
         for row in terms[1:]:

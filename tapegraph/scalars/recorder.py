@@ -1,7 +1,7 @@
 """Record the arithmetic of Values in a capture, number by number.
 
-Between tensors and numbers there are two entries: `NUMBERS` runs the arithmetic since the last one,
-and gives a vector of what is needed of it; `CHOSEN` are those of them that were asked for.
+Two entries connect tensors and numbers: `NUMBERS` runs the arithmetic since the last one and gives
+a vector; `CHOSEN` picks numbers of it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Stretch:
         self.position = {i: k for k, i in enumerate(asked)}
 
     def export(self, i: int) -> int:
-        """Return where a number stands in the vector that the entry gives."""
+        """Return a number's place in the entry's vector."""
         if i not in self.position:
             self.position[i] = len(self.exports)
             self.exports.append(i)
@@ -85,11 +85,7 @@ class _Stretch:
 
 
 class NumberRecorder:
-    """The numbers of one capture.
-
-    :param capture: What records.
-    :ivar state: The numbers from outside that are read and written.
-    """
+    """The numbers of one capture; ``state`` are those from outside that it reads and writes."""
 
     def __init__(self, capture: Any) -> None:
         self.capture = capture
@@ -134,7 +130,7 @@ class NumberRecorder:
         return i
 
     def _source(self, tensor: Any) -> tuple[Any, Array]:
-        """Return what a tensor was picked from by indices, and the places of its numbers there."""
+        """Return the tensor that another was picked from by indices, and the places there."""
         if self.capture.may_change(tensor):  # before this is run
             copied = _entry(COPIED, tensor._array.copy(), (tensor,))
             return copied, _places(copied)
@@ -153,7 +149,7 @@ class NumberRecorder:
         return self._sources[id(tensor)]
 
     def computed(self, kind: str, args: tuple[int, ...], number: float) -> int:
-        """Return the result of an operation, which the caller has made."""
+        """Return the result of an operation that the caller has computed."""
         frame = user_frame(sys._getframe(1))
         return self._enter(kind, args, number, (frame.f_code, frame.f_lasti))
 
@@ -172,7 +168,7 @@ class NumberRecorder:
         return self._enter(kind, args, data)
 
     def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
-        """Compute with numbers as Python does; None where one of them is no number."""
+        """Compute with numbers as Python does; None if one of them is not a number."""
         places = [self._place_of(x) for x in operands]
         args = tuple(i for i in places if i is not None)
         if len(args) < len(places):
@@ -190,7 +186,6 @@ class NumberRecorder:
         return self.constant(float(x)) if isinstance(x, (float, int)) else None
 
     def leaf(self, i: int, dtype: Any) -> Any:
-        """Return a number as a tensor."""
         return self.tensor([i])[0].astype(dtype)
 
     def may_be_read(self, i: int) -> bool:
@@ -198,11 +193,10 @@ class NumberRecorder:
         return False
 
     def stays(self, i: int) -> bool:
-        """Return whether a number has to stay in the program: it differs from run to run."""
+        """Return whether a number must stay in the program: it differs from run to run."""
         return self._stays[i]
 
     def number(self, i: int) -> float:
-        """Return what a number is in this call."""
         return self._data[i]
 
     def origin(self, i: int) -> str:
@@ -215,13 +209,13 @@ class NumberRecorder:
     # Objects and their numbers
 
     def enter(self, x: Any, i: int) -> None:
-        """Map an object that was made inside to its number."""
+        """Map an object made inside to its number."""
         self._of[id(x)] = i
         self._inside.add(id(x))
         self._held.append(x)
 
     def index(self, x: Any, name: str = DATA) -> int:
-        """Return which number an object, or its gradient, is now."""
+        """Return the present number of an object, or of its gradient."""
         table = self._of if name == DATA else self._of_grad
         if id(x) not in table:
             if id(x) in self._inside:
@@ -248,12 +242,12 @@ class NumberRecorder:
             setattr(x, name, self._data[i])
 
     def assign_all(self, objects: Sequence[Any], tensor: Any) -> None:
-        """Assign the elements of a tensor to Values or scalar tensors, now and in the program."""
+        """Assign a tensor's elements to Values or scalar tensors, now and in the program."""
         for position, x in enumerate(objects):
             self.assign(x, DATA, self.element(tensor, position))
 
     def backward(self, root: Any, order: Sequence[Any]) -> None:
-        """Enter the gradients of a Value, and add them to those of what it was computed from."""
+        """Record the gradients of a Value, and add them to those of its operands."""
         for node in order:
             if node.args and id(node) not in self._inside:
                 received = f"the result of {node.op}, from outside of what is captured"
@@ -284,7 +278,7 @@ class NumberRecorder:
             watcher.swept(swept)
 
     def _total(self, arrived: list[int]) -> int:
-        """Return the sum of the cotangents that came to a number, in order, from 0.0."""
+        """Return the sum of a number's cotangents, in order, from 0.0."""
         if len(arrived) == 1 and (self._kinds[arrived[0]] in (NUMBER, TOTAL)):
             return arrived[0]  # 0.0 + x is x, but for -0.0, which neither is
         data = 0.0
@@ -309,26 +303,25 @@ class NumberRecorder:
         return _entry(CHOSEN, array, (node,), positions=positions)
 
     def tensors(self, rows: Sequence[Sequence[int]], shape: tuple[int, ...]) -> list[Any]:
-        """Return a tensor of a shape for each row of numbers."""
         found = self.tensor([i for row in rows for i in row]).reshape(len(rows), *shape)
         return [found[k] for k in range(len(rows))]
 
     def check_apart(self, nodes: Sequence[Any]) -> None:
-        """Refuse tensors that a program has as arrays, and that were updated number by number."""
+        """Raise for tensors that a program has as arrays, and that were updated by numbers."""
         for x in nodes:
             if (id(x), DATA) in self._written:
                 received = "a slot of an optimizer of Values, read in the step that changes it"
                 raise ConcretizationError(message("compile", received, "a look from outside"))
 
     def written(self) -> Any:
-        """Return the state's new numbers as a vector, or None where nothing is written."""
+        """Return the state's new numbers as a vector, or None if there are none."""
         self.state.written_to = list(self._written.values())
         if not self._written:
             return None
         return self.tensor([self.index(x, name) for x, name in self.state.written_to])
 
     def finish(self) -> None:
-        """Settle what each entry computes: it is known only now what the later ones need."""
+        """Settle the results of each entry, once the needs of later ones are known."""
         self.state.close()
         start = self._leaf._array = np.zeros(len(self.state.read_from))
         for i, position in self._outside.items():
@@ -341,7 +334,7 @@ class NumberRecorder:
             self._close(k, sorted(found))
 
     def _needed(self, k: int) -> set[int]:
-        """Return the numbers of an entry; what an earlier one has, that one is to export."""
+        """Return an entry's numbers; those of an earlier entry become its exports."""
         first = self._segments[k - 1].stop if k else 0
         stops = [segment.stop for segment in self._segments]
         found = set(self._segments[k].exports)
@@ -412,7 +405,6 @@ def _entry(op: Op, array: Array, inputs: tuple[Any, ...], **attrs: Any) -> Any:
 
 
 def recorder_of(capture: Any) -> NumberRecorder:
-    """Return what records the numbers of a capture."""
     if capture.numbers is None:
         capture.numbers = NumberRecorder(capture)
     return capture.numbers

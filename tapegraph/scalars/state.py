@@ -23,7 +23,7 @@ Column = tuple[str, list[Any], Array]
 class ScalarState:
     """Numbers of Values, their gradients, and tensors of one number, such as Adam's means.
 
-    :ivar read_from, written_to: What is read, and what is written, once the recording has ended.
+    :ivar read_from, written_to: The places to read and to write, once the recording has ended.
     """
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class ScalarState:
         self._written_in: list[Column] = []
 
     def close(self) -> None:
-        """Take what is read and written for complete."""
+        """End the recording of reads and writes."""
         self._read_in, self._written_in = _grouped(self.read_from), _grouped(self.written_to)
 
     def read(self) -> Array:
-        """Return the numbers as they are now."""
+        """Return the present numbers."""
         found = np.zeros(len(self.read_from))
         for slot, objects, places in self._read_in:
             held = map(attrgetter(slot), objects)
@@ -45,7 +45,6 @@ class ScalarState:
         return found
 
     def changes(self, numbers: Array) -> list[Change]:
-        """Give everything that is written its new number."""
         made: list[Change] = []
         changed = next_seq()
         for slot, objects, places in self._written_in:
@@ -82,7 +81,7 @@ def _grouped(items: list[Item]) -> list[Column]:
 
 
 def slot_of(x: Any, name: str) -> str:
-    """Return where an object holds its number: a tensor has but one place for it."""
+    """Return the place of an object's number: a tensor has only one."""
     return ARRAY if isinstance(x, Node) else name
 
 

@@ -1,1 +1,1 @@
-"""Seeing what a program does: the first NaN, where the time goes, which engine runs and why."""
+"""Tools to look into a program: the first NaN, where time goes, which engine runs and why."""

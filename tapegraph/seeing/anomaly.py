@@ -1,4 +1,4 @@
-"""`anomaly`: the first NaN or infinity, forward or backward, is an error where it arises."""
+"""`anomaly`: raise where the first NaN or infinity arises, forward or backward."""
 
 from __future__ import annotations
 
@@ -40,20 +40,19 @@ _ADVICE = {
 class anomaly(Watched):
     """Context manager: the first NaN or infinity raises, with its operation, values and line.
 
-    Looked at are the results of operations, the gradients that each passes on in a backward, and
-    what optimizers are about to write. A compiled step runs its native plan, looked at line by
-    line; where one gives what is not finite, a real call in its place finds the operation. The
-    gradients of TensorFlow's backward are looked at as a whole, and the native engine finds it.
+    It looks at the results of operations, at the gradients that each passes on in a backward, and
+    at new parameters before an optimizer writes them. A compiled step runs its native plan line by
+    line; a real call then finds the operation. After TensorFlow's backward as a whole the native
+    engine finds it.
 
-    An infinity that comes in from outside is meant, as in a mask of ``-inf``: what is computed from
-    it may be infinite, and is an error only where a NaN comes of it. A NaN that comes in is an
-    error of the first operation whose result has one, and the message names the input.
+    An infinity from outside is intended, as in a mask of ``-inf``: results of it may be infinite,
+    and only a NaN is an error. A NaN from outside is an error of the first operation whose result
+    has one, and the message names the input.
 
-    It holds in its thread or asyncio task as `no_grad` does, and takes up to three times as long.
+    It applies to its thread or asyncio task as `no_grad` does, and takes up to three times as long.
 
-    :raises FloatingPointError: Inside the block. Nothing has been written to parameters or to
-        gradients by the operation, the backward, the step of an optimizer or the call of a compiled
-        step that raises.
+    :raises FloatingPointError: Inside the block. The failing operation, backward, optimizer step or
+        compiled call has changed neither parameters nor gradients.
 
     >>> x = tg.param([4.0, 0.0], name="x")
     >>> with tg.anomaly():
@@ -168,7 +167,7 @@ def _error(op: str, received: str, expected: str, fix: str = "") -> FloatingPoin
 
 
 def _parts(x: DuckArray) -> list[Array]:
-    """Return the arrays of a tensor or `Value`, and of a dual its value's first."""
+    """Return the arrays of a tensor or `Value`, and of a dual, its value's first."""
     if x is None:
         return []
     if isinstance(x, Value):
@@ -185,7 +184,7 @@ def _dense(grad: Cotangent) -> Array:
 
 
 def _first(array: Array, wanted: Array | None = None) -> tuple[int, ...]:
-    """Return the place of the first element that is not finite; of a NaN if there is one."""
+    """Return the place of the first NaN, or else of the first infinity."""
     if wanted is None or not wanted.any():
         wanted = ~np.isfinite(array)
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(wanted)), array.shape))
@@ -200,14 +199,14 @@ def _share(array: Array) -> str:
 
 
 def _kinds(array: DuckArray) -> str:
-    """Name what in an array is not finite, and say how much of it."""
+    """Name the kinds of non-finite numbers in an array, and count them."""
     array = _dense(array)
     kinds = {"nan": np.isnan(array).any(), "inf": np.isinf(array).any()}
     return " and ".join(kind for kind, is_there in kinds.items() if is_there) + _share(array)
 
 
 def _shown(array: Array, at: tuple[int, ...]) -> str:
-    """Show an element that is not finite, and say how many of them there are."""
+    """Show an element that is not finite, and count them."""
     return f"{array[at]}{_place(at)}{_share(array)}"
 
 
@@ -216,7 +215,7 @@ def _names(operands: Sequence[DuckArray]) -> list[str]:
 
 
 def _origin(array: Array) -> str:
-    """Name the tensor on the tape whose array it is, found by identity."""
+    """Name the tensor on the tape that holds an array, found by identity."""
     tape = current()
     nodes: Iterable[Any] = (*tape.params, *tape.live())
     for node in nodes:
@@ -235,7 +234,7 @@ def _value(array: Array, at: tuple[int, ...], shape: tuple[int, ...]) -> Any:
 def _operands(
     names: Sequence[str], operands: Sequence[Array], at: tuple[int, ...] | None, shape: Any
 ) -> str:
-    """Return the operands as text: at a place, where they have it, or else their limits."""
+    """Return the operands as text: at a place, if they have it, or else their limits."""
     return ", ".join(_operand(n, x, at, shape) for n, x in zip(names, operands, strict=True))
 
 
@@ -250,7 +249,6 @@ def _operand(name: str, x: Array, at: tuple[int, ...] | None, shape: tuple[int, 
 def _around(
     names: Sequence[str], operands: Sequence[Array], at: tuple[int, ...], result: Array
 ) -> str:
-    """Show a few elements on either side."""
     if not at or result.shape[-1] == 1:
         return ""
     start, stop = max(0, at[-1] - _AROUND), at[-1] + _AROUND + 1

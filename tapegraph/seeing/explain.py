@@ -1,4 +1,4 @@
-"""`explain`: in which engine a derivative would be computed, why, and what to change."""
+"""`explain`: which engine would compute a derivative, why, and what to change."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NAMED = 6
 def explain(y: Tensor | Value | Any) -> str:
     """Describe in sentences how a result would be differentiated, or how a compiled step runs.
 
-    Named are the engine, the reason, what each engine costs as far as it was measured, and what to
-    change for another. Nothing is run or compiled.
+    The sentences name the engine, the reason, the measured cost of each engine, and how to get
+    another one. Nothing runs or compiles.
 
-    :param y: A recorded result; of a step it is what its own ``explain()`` gives.
+    :param y: A recorded result, or a compiled step, for its own ``explain()``.
     :returns: Str. A few sentences.
-    :raises TypeError: ``y`` is none of those.
+    :raises TypeError: ``y`` is neither.
     :raises RuntimeError: Its entries were cleared, or a leaf was changed after it was recorded.
 
     >>> w = tg.param([1.0, 2.0], name="w")
@@ -91,7 +91,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _engine(history: History, refused: dict[str, str], found: Choice | None) -> tuple[str, str]:
-    """Return the engine that would run, and why in front of others."""
+    """Return the engine that would run, and why it precedes others."""
     name = get_backend()
     if name != registry.AUTO:
         return (registry.NATIVE if name in refused else name), ""

@@ -33,7 +33,7 @@ _ROWS, _WIDTH = 12, 60
 
 
 class Label(NamedTuple):
-    """The work that is being timed: its part, its operation, and the user's line."""
+    """Work to time: its part, its operation, and the user's line."""
 
     part: str
     operation: str = ""
@@ -54,20 +54,20 @@ class profile(Watched):
     Every moment of the block belongs to one part: *forward*, NumPy computing results; *recording*,
     keeping them for a gradient; *engine*, backwards and the programs of compiled steps; *update*,
     steps of optimizers; *compiling*, of graphs and of steps; and *elsewhere*, the user's own code
-    and what calls cost before they compute. What measuring costs belongs to none. Printed, it is a
-    table of the largest.
+    and the overhead of calls. The cost of measuring belongs to none. Printed, it is a table of the
+    largest.
 
-    A native backward is told apart by the operation whose gradient it computes, and the program of
-    a compiled step line by line. What TensorFlow runs is one entry a graph; where it was imported
-    before the block and has its profiler free, ``nodes`` tells what ran inside, by type of node, in
-    all threads: those times overlap, and belong to no line.
+    A native backward is split by the operations whose gradients it computes, and a compiled step's
+    program by its lines. TensorFlow's work is one entry per graph; if it was imported before the
+    block and its profiler is free, ``nodes`` has the times by type of node in all threads, which
+    overlap and belong to no line.
 
-    It holds in its thread or asyncio task as `no_grad` does.
+    It applies to its thread or asyncio task as `no_grad` does.
 
-    :ivar seconds: Float of the block, without what measuring cost.
+    :ivar seconds: Seconds of the block, without the time of measuring.
     :ivar parts: They add up to ``seconds``.
     :ivar operations, lines: ``.name``, ``.seconds`` and ``.calls``, the longest first.
-    :ivar nodes: The same by type of TensorFlow's nodes; empty where nobody looked, and inside the
+    :ivar nodes: The same by type of TensorFlow's nodes; empty without the profiler, and inside the
         block.
 
     >>> w = tg.param(np.ones((8, 8)), name="w")
@@ -98,7 +98,7 @@ class profile(Watched):
 
     @property
     def seconds(self) -> float:
-        """Seconds of the block, without what measuring cost."""
+        """Seconds of the block, without the time of measuring."""
         return sum(self.parts.values())
 
     @property
@@ -153,7 +153,7 @@ class profile(Watched):
         return f"{_seconds(self.seconds)}: {', '.join(shares)}"
 
     def _tables(self) -> Iterator[list[tuple[str, ...]]]:
-        """Yield the header and the rows of each table that has any."""
+        """Yield the header and the rows of each table that has rows."""
         tables = {
             "operation": self.operations,
             "line": self.lines,
@@ -185,7 +185,7 @@ def _event(name: str, start: float, seconds: float, thread: Any, first: float) -
 
 
 def _sorted(rows: Iterable[tuple[str, float, int]]) -> list[Spent]:
-    """Return what was spent by name, the longest first."""
+    """Return times by name, the longest first."""
     found: dict[str, tuple[float, int]] = {}
     for name, seconds, calls in rows:
         _add(found, name, seconds, calls)
@@ -209,17 +209,16 @@ class _Log(Watcher):
         self._since = 0.0  # up to when everything has been accounted for
 
     def begin(self) -> None:
-        """Start to measure."""
         self._open = [(Label(_ELSEWHERE), 0.0)]
         self._since = perf_counter()
 
     def end(self) -> None:
-        """Account for what is left."""
+        """Account for the remaining time."""
         self._pause(perf_counter())
         self._open = []
 
     def _pause(self, now: float) -> None:
-        """Account for what went on up to now; the next begins when this returns."""
+        """Account for the time until now; the next label begins when this returns."""
         _add(self.spent, self._open[-1][0], now - self._since, 0)
         self._since = perf_counter()
 
@@ -293,7 +292,7 @@ def _rows(whole: float, spent: Sequence[Spent]) -> Iterator[tuple[str, ...]]:
 
 
 def _shown(name: str) -> str:
-    """Return an operation as it is, and a line of a file with its text."""
+    """Return an operation unchanged, and a line of a file with its text."""
     file, _, number = name.rpartition(":")
     if not number.isdigit():
         return name

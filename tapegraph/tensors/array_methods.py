@@ -66,12 +66,10 @@ _numpy: Any = np  # whose stubs know arrays alone
 
 
 def _method(function: Callable[Concatenate[Any, P], Any]) -> Method[P]:
-    """Type a function of an array as a method."""
     return cast("Method[P]", function)
 
 
 def _operator(function: Callable[[Any, Any], Any]) -> Operator:
-    """Type a function of two arrays as an operator."""
     return cast("Operator", function)
 
 
@@ -85,7 +83,7 @@ def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
 
 
 def _comparison(name: str, ufunc: np.ufunc) -> Callable[[Any, object], npt.NDArray[np.bool_]]:
-    """Make a comparison by value: ndarray's of a name, and in a captured step the ufunc's entry."""
+    """Make a comparison by value: ndarray's, and in a captured step the ufunc's entry."""
 
     def compare(self: Any, other: object) -> Any:
         if recorder().records(self, other):
@@ -108,7 +106,7 @@ def formatted(x: Any, array: Any, spec: str) -> str:
 
 
 class ArrayMethods(OtherLibraries):
-    """The methods that `Tensor` and `Dual` share: each recorded operation as operator or method.
+    """The methods that `Tensor` and `Dual` share: recorded operations as operators and methods.
 
     Comparisons are by value and return plain arrays; hashing is by identity. Methods take ndarray's
     arguments and call the function of the same name.
@@ -279,23 +277,23 @@ class ArrayMethods(OtherLibraries):
     mean = _method(reduce.mean)
 
     def max(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Largest element over axes; see `tapegraph.max`."""
+        """Return the largest element over axes; see `tapegraph.max`."""
         return reduce.max(self, axis=axis, keepdims=keepdims)
 
     def min(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Smallest element over axes; see `tapegraph.min`."""
+        """Return the smallest element over axes; see `tapegraph.min`."""
         return reduce.min(self, axis=axis, keepdims=keepdims)
 
     def prod(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Product over axes; see `tapegraph.prod`."""
+        """Return the product over axes; see `tapegraph.prod`."""
         return reduce.prod(self, axis=axis, keepdims=keepdims)
 
     def var(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
-        """Variance over axes; see `tapegraph.var`."""
+        """Return the variance over axes; see `tapegraph.var`."""
         return reduce.var(self, axis=axis, ddof=ddof, keepdims=keepdims)
 
     def std(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
-        """Spread over axes, the root of the variance; see `tapegraph.std`."""
+        """Return the standard deviation over axes; see `tapegraph.std`."""
         return reduce.std(self, axis=axis, ddof=ddof, keepdims=keepdims)
 
     cumsum = _method(reduce.cumsum)

@@ -1,8 +1,7 @@
 """`Batched`: one example of many that compute together.
 
 Inside `tg.vmap` the function sees the shapes of one example. An operation belongs to the highest
-level among its operands, of batching or of forward mode; all other operands are shared by the
-examples of that level.
+level among its operands; the examples of that level share all other operands.
 """
 
 from __future__ import annotations
@@ -116,7 +115,7 @@ class Batched(ArrayMethods):
     data = property(_one_number)
 
     def backward(self, seed: Any = None) -> NoReturn:
-        """Raise: the gradient of one example is no gradient of a parameter."""
+        """Raise: the gradient of one example is not a parameter's."""
         text = (
             "vmap does not support backward() of one example. Write tg.grad(f) inside vmap, or "
             "call backward() on the result of vmap."

@@ -57,39 +57,39 @@ def defop(
 ) -> Fun:
     """Register a function of arrays as an operation that differentiates; also a decorator.
 
-    The function may come from any library: it is given plain arrays. What it gives back takes
-    tensors, duals, arrays and numbers, and is recorded like the library's own operations.
+    The function may come from any library and receives plain arrays. The operation takes tensors,
+    duals, arrays and numbers, and is recorded like the library's own.
 
     :param forward: ``forward(*arrays, **attrs)`` returns one array of floats, or with
         ``takes_complex`` of complex numbers. Arrays are positional and read-only; attributes are
-        keyword-only and hashable. A ufunc from another library (``scipy.special.jv``) works on
-        tensors by its own name too from then on.
-    :param vjp: The gradient rule, on arrays. ``vjp(g, y, *arrays, **attrs)``, where ``g`` is the
-        gradient with respect to the result ``y``, returns the one input's gradient, or a tuple with
-        one per input, None for no gradient. With a tuple of such rules, one per input, only the
-        needed ones run; None marks an input that has no gradient. Multiply ``g`` by the derivative,
-        so that zeros of ``g`` stay zero where the derivative is not finite. A gradient has the
-        shape of its input, or of ``y`` if the input was broadcast: it is summed back.
-    :param jvp: The tangent rule, for `jvp` and `grad`: ``jvp(tangents, y, *inputs, **attrs)``,
-        written with operations on tensors; the tangent of a constant input is None.
+        keyword-only and hashable. A ufunc from another library (``scipy.special.jv``) then works on
+        tensors by its own name too.
+    :param vjp: The gradient rule on arrays, ``vjp(g, y, *arrays, **attrs)`` with the gradient ``g``
+        of the result ``y``. It returns the one input's gradient, or a tuple with one per input,
+        None for no gradient. With a tuple of such rules, one per input, only the needed ones run;
+        None marks an input without a gradient. Multiply ``g`` by the derivative, so that zeros of
+        ``g`` stay zero where the derivative is not finite. A gradient has the shape of its input,
+        or of ``y``: it is summed back.
+    :param jvp: The tangent rule for `jvp` and `grad`, ``jvp(tangents, y, *inputs, **attrs)``, in
+        operations on tensors; a constant input's tangent is None.
     :param lowering: The forward in TensorFlow, ``lowering(*tensors, **attrs)``, which TensorFlow
-        differentiates. Without one, tapes that hold the operation run in the native engine.
-    :param batch: The rule for `vmap`, ``batch(batched, *inputs, **attrs)``, written with operations
-        on tensors: ``batched`` says which inputs hold many examples, along their first axis, and
-        the result does too. ``"elementwise"`` if inputs broadcast example by example. Without a
-        rule examples run one after another, with a `SlowBatchingWarning`.
-    :param name: The name on the tape and in messages; the function's own if not given.
-    :param takes_complex: Forward and rules support complex numbers; otherwise these raise. ``vjp``
-        takes and returns gradients that point where a real result rises, ``dL/dx + i dL/dy``: for a
-        holomorphic f, ``g * conj(f'(z))``. ``jvp`` returns ``f'(z) dz``, or the real-linear map.
-        For a real input the real part of the gradient counts.
-    :returns: Callable with the forward's arguments; returns a `Tensor`, or a `Dual`. A decorator if
-        ``forward`` is not given.
+        differentiates. Without it, tapes with the operation run in the native engine.
+    :param batch: The rule for `vmap`, ``batch(batched, *inputs, **attrs)``, in operations on
+        tensors: ``batched`` says which inputs hold examples along their first axis, as the result
+        does. ``"elementwise"`` if inputs broadcast example by example. Without a rule examples run
+        one after another, with a `SlowBatchingWarning`.
+    :param name: The name on the tape and in messages; by default the function's own.
+    :param takes_complex: Forward and rules support complex numbers, which otherwise raise. ``vjp``
+        takes and returns gradients ``dL/dx + i dL/dy``, the direction in which a real result rises:
+        for a holomorphic f, ``g * conj(f'(z))``. ``jvp`` returns ``f'(z) dz``, or the real-linear
+        map. For a real input the real part of the gradient counts.
+    :returns: A callable with the forward's arguments that returns a `Tensor`, or a `Dual`; a
+        decorator without ``forward``.
     :raises TypeError: A part is not callable, or the forward has an optional positional parameter.
-        When called: a number is complex without ``takes_complex``.
-    :raises ValueError: The name belongs to another function; the same function again (a notebook
-        cell that runs twice) replaces the operation. When called: the function's result, or at
-        ``backward`` a gradient, is no float array of the right shape.
+        In a call: a number is complex without ``takes_complex``.
+    :raises ValueError: The name belongs to another function (the same function again, as in a
+        notebook cell, replaces the operation). In a call or ``backward``: a result or gradient is
+        no float array of the right shape.
 
     >>> @tg.defop(vjp=lambda g, y, x, *, rate: g * y * rate)
     ... def growth(x, *, rate):
@@ -316,10 +316,7 @@ def _gradients(
     *arrays: Array,
     **attrs: Any,
 ) -> tuple[DuckArray, ...]:
-    """Run a user's gradient rule, and check the gradients.
-
-    Sweeps carry conjugates of cotangents; the rule takes and returns `backward`'s convention.
-    """
+    """Run a user's gradient rule in `backward`'s convention, and check the gradients."""
     arguments = _arguments(_conjugated(g), y, *arrays)
     if isinstance(vjp, tuple):
         given: tuple[DuckArray, ...] = tuple(

@@ -31,18 +31,17 @@ from tapegraph.typed import Array, Operand
 class Dual(ArrayMethods):
     """A value and its directional derivative: ``primal + tangent * e`` with ``e * e = 0``.
 
-    It computes as a `Tensor` does, and every operation carries the derivative along:
-    ``f(Dual(x, t))`` is ``Dual(f(x), f'(x) t)``. Comparisons and ``bool`` are by value.
-    `jvp` and `grad` make duals themselves, one level per call; those made by hand share one level.
+    It computes as a `Tensor` does, and every operation carries the derivative along: ``f(Dual(x,
+    t))`` is ``Dual(f(x), f'(x) t)``. Comparisons and ``bool`` are by value. `jvp` and `grad` make
+    duals, one level per call; those made by hand share one level.
 
     :param primal: The value; numbers, integers and lists become float64.
     :param tangent: The derivative, of the primal's shape.
     :param tag: Its level.
-    :ivar primal, tangent: The two parts; duals where levels are nested.
+    :ivar primal, tangent: The two parts; duals in nested levels.
     :ivar tag: The level.
     :raises TypeError: A part is not numeric, or is a `Value`.
-    :raises ValueError: The shapes of the parts differ, or a part belongs to the same or a higher
-        level.
+    :raises ValueError: The parts' shapes differ, or one belongs to the same or a higher level.
 
     >>> x = tg.Dual(3.0, 1.0)
     >>> x**2 + 2.0 * x
@@ -160,7 +159,7 @@ class Dual(ArrayMethods):
             raise lost_gradients.not_a_number("Dual", "int", "dual.item()")
 
         def tolist(self) -> NoReturn:
-            """Raise: numbers carry no derivative."""
+            """Raise: plain numbers carry no derivative."""
             raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: Any, value: Any) -> NoReturn:
@@ -202,7 +201,7 @@ def _tangent(
 
 
 def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
-    """Return an operation and its tangent rule: ours from the table, a user's own."""
+    """Return an operation and its tangent rule, from the table or the user's own."""
     op = OPS.get(name) or DEFINED[name]
     if op.differentiable == ():  # a comparison, of examples of `vmap` too
         return op, lambda *args, **attrs: None
@@ -261,10 +260,7 @@ def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
 
 
 def _array_under(x: Any) -> Array:
-    """Return the array under all levels.
-
-    :raises ConcretizationError: It belongs to a program that is captured.
-    """
+    """Return the array under all levels; raise if a captured program has it."""
     return np.asarray(detached(under(x)))
 
 

@@ -34,7 +34,6 @@ class Level(NamedTuple):
 
 @contextmanager
 def entered(level: Level) -> Iterator[None]:
-    """Let a level hold inside."""
     RECORDER.get().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     outer = RECORDER.get()
     RECORDER.set(ExamplesRecorder(outer, level))
@@ -46,7 +45,7 @@ def entered(level: Level) -> Iterator[None]:
 
 @contextmanager
 def entered_again(tag: int, size: int) -> Iterator[Level]:
-    """Let a level that may go on, or have ended, hold inside, and no inner one of it."""
+    """Enter a level again for a block, perhaps an ended one, without its inner levels."""
     here = RECORDER.get()
     found = here
     while found.levels and found.levels[-1].tag > tag:
@@ -61,7 +60,7 @@ def entered_again(tag: int, size: int) -> Iterator[Level]:
 
 
 class ExamplesRecorder:
-    """Records inside of `vmap` for the recorder outside, with values of many examples.
+    """Records inside `vmap` for the recorder outside, with values of many examples.
 
     As in a capture, results computed from examples are recorded, also without a gradient, and their
     numbers cannot become plain ones.
@@ -79,11 +78,9 @@ class ExamplesRecorder:
         return getattr(self._outer, name)
 
     def on(self, tape: Any) -> ExamplesRecorder:
-        """Return a recorder of the same kind on another tape."""
         return ExamplesRecorder(self._outer.on(tape), self._level)
 
     def where_gradients_flow(self, flows: bool) -> ExamplesRecorder:
-        """Return the recorder of a scope in which gradients flow, or do not."""
         return ExamplesRecorder(self._outer.where_gradients_flow(flows), self._level)
 
     def records(self, *values: Any) -> bool:

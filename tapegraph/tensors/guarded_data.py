@@ -1,7 +1,7 @@
 """The array ``tensor.data``, whose writes the tape notices.
 
-A write to a leaf marks the leaf as changed, so that a graph recorded before raises instead of using
-the new numbers. A write to a result is an error.
+A write to a leaf marks it as changed, so that a graph recorded before raises instead of using the
+new numbers. A write to a result is an error.
 """
 
 from __future__ import annotations
@@ -99,10 +99,7 @@ def guarded(node: Node) -> Array:
 
 
 def is_whole(node: Node, value: Any) -> bool:
-    """Return whether an array is ``node.data`` itself, as ``node.data += 1`` stores it back.
-
-    Another view (the transpose, a part, the reverse) has other numbers at each index.
-    """
+    """Return whether an array is ``node.data`` itself, as ``node.data += 1`` stores it back."""
     array = node._array
     return (
         isinstance(value, GuardedArray)

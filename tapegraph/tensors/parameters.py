@@ -30,15 +30,15 @@ class Parameters(dict[str, "Tensor | Value"]):
 def parameters(model: object) -> Parameters:
     """Return the parameters of a model by their dotted paths.
 
-    A model is a dict, list, tuple or object with attributes, or any nesting of them. Numbers,
-    constants, arrays and functions in it are passed over. A parameter that stands in several places
-    is one, by its first name; the result's ``tied`` has the others.
+    A model is a dict, list, tuple or object with attributes, or any nesting of them; its numbers,
+    constants, arrays and functions are ignored. A parameter in several places counts once, under
+    its first name; the result's ``tied`` has the others.
 
     :param model: An object that holds leaves made by `param` or `Value`.
     :returns: Dict of str to Tensor or Value in the order of the model, with an attribute ``tied``:
-        a dict of further names to first.
+        a dict of further names to the first.
     :raises TypeError: The model is itself a tensor or a number; a dict, list or tuple holds a
-        result in place of a parameter; or a key in the path of a parameter is no string.
+        result in place of a parameter; or a key in a parameter's path is no string.
     :raises ValueError: Two parameters have one path, as ``{"a.b": w, "a": {"b": v}}``.
 
     >>> from types import SimpleNamespace as Layer
@@ -53,7 +53,6 @@ def parameters(model: object) -> Parameters:
 
 
 def collected(op: str, model: object) -> Parameters:
-    """Return the parameters of a model, for another function."""
     if isinstance(model, (Node, Value)):
         raise TypeError(message(op, kind_of(model), _EXPECTED, "Write [w]."))
     for path, leaf in leaves(model):
@@ -93,8 +92,8 @@ def is_result(p: Any) -> bool:
 def zero_grad(params: object = None) -> None:
     """Set gradients to zero.
 
-    :param params: Tensors, or a model whose parameters `parameters` finds; if not given, every live
-        parameter on this thread's tape. The tape itself does not change.
+    :param params: Tensors, or a model for `parameters`; by default every live parameter on this
+        thread's tape, which does not change.
 
     >>> x = tg.param(2.0)
     >>> (x * x).backward()

@@ -28,11 +28,10 @@ _FUNCTIONS = f"Write np.sqrt(k) for math.sqrt(k), and so on, or read it outside.
 class RunFloat(ArrayMethods):
     """A float that may differ in each run; with arrays it computes like a Python number.
 
-    Python's arithmetic with such numbers returns a `RunFloat` too. Code outside the capture, in
-    another thread, may find one in an attribute: there it is a float.
+    Python's arithmetic with such numbers returns a `RunFloat` too. Outside the capture, as in
+    another thread, it is a float.
 
-    :param source: Computes such numbers: the `Inputs` of a captured call, or the `NumberRecorder`
-        of its Values.
+    :param source: The `Inputs` of a captured call, or the `NumberRecorder` of its Values.
     :param place: Its place in the source.
     """
 
@@ -49,12 +48,11 @@ class RunFloat(ArrayMethods):
 
     @property
     def number(self) -> float:
-        """The number in this call."""
         return self.source.number(self.place)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """float: ``isinstance`` tests decide as in eager calls."""
+        """``float``: ``isinstance`` tests decide as in eager calls."""
         return float
 
     @staticmethod
@@ -93,7 +91,6 @@ class RunFloat(ArrayMethods):
 
     @property
     def may_be_read(self) -> bool:
-        """Whether it may become a plain number."""
         return self.source.may_be_read(self.place) or self.is_outside
 
     def read(self, conversion: str, fix: str = _ARRAYS) -> float:

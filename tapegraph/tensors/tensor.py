@@ -156,7 +156,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return self.numpy()[()]
 
     def detach(self) -> Tensor:
-        """Return the value as a constant with no history."""
+        """Return the value as a constant without history."""
         return recorder().detach(self)
 
     def assign(self, value: ArrayLike) -> None:
@@ -202,7 +202,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Make a constant a parameter, or a parameter a constant; return the tensor itself.
 
-        What was recorded from it before refuses to differentiate from then on.
+        Earlier recordings of it can no longer be differentiated.
 
         :raises RuntimeError: The tensor is a result.
         :raises TypeError: Its elements are not floating-point numbers.
@@ -247,7 +247,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return array.__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
-        """Return the device of NumPy's arrays."""
         return np.empty(0).__dlpack_device__()
 
     # Of any element type, as NumPy's stubs would take `array * tensor` with numbers for their own.
@@ -264,7 +263,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return bool(self._array.item())
 
     def _number(self, kind: str) -> Any:
-        """Return the only element for a conversion, such as math's functions make."""
+        """Return the only element for a conversion, as math's functions make."""
         if self._array.size != 1:
             raise self._not_one(kind, _NOT_MATH)
         recorder().read(self, kind, _OUTSIDE)
@@ -359,12 +358,10 @@ class RemoteTensor(Tensor, remote=True):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Length along each axis, which an entry knows without the numbers."""
         return self._array.shape if self._entry is None else self._entry.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The element type, which it knows too."""
         return self._array.dtype if self._entry is None else self._entry.dtype
 
     ndim, size = Node.ndim, Node.size

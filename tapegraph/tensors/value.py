@@ -1,12 +1,9 @@
 """The scalar engine: ``Value``, one number that remembers how it was computed, and ``vsum``.
 
-A ``Value`` is its own tape entry: operands and local derivatives are in its slots (no closure, dict
-or tuple), and reference counts alone free a dropped graph at once. One shared list-based tape was
-measured 1.7 times faster still, but can free nothing while any handle on it lives; freeing single
-entries would need refcount tricks or a collector of its own.
-
-Local derivatives are numbers computed when an operation is recorded, so a later change of a leaf's
-``data`` does not affect recorded gradients.
+A ``Value`` is its own tape entry: operands and local derivatives are in its slots, and reference
+counts free a dropped graph at once. (A shared list-based tape was measured 1.7 times as fast, but
+frees nothing while any handle on it lives.) Local derivatives are computed when an operation is
+recorded, so a later change of a leaf's ``data`` does not affect recorded gradients.
 """
 
 from __future__ import annotations
@@ -457,7 +454,7 @@ class Value:
     def __tapegraph_apply__(
         name: str, inputs: tuple[Value | Number, ...], attrs: Mapping[str, object]
     ) -> Value:
-        """Apply the operation ``name`` as ``tg.exp(v)`` and its kin do when an input is a Value."""
+        """Apply the operation ``name``, as ``tg.exp(v)``, when an input is a Value."""
         rule = _OPERATIONS.get(name)
         if rule is None:
             hint = "Add Values up with tg.vsum(values). " if name == "sum" else ""
@@ -477,7 +474,7 @@ def vsum(values: Iterable[Value | Number]) -> Value:
 
     :param values: Without any, the result is the constant 0.
     :returns: Value.
-    :raises TypeError: One of them is neither.
+    :raises TypeError: An item is neither a Value nor a number.
 
     >>> xs = [tg.Value(1.0), tg.Value(2.0)]
     >>> total = tg.vsum(xs)
@@ -499,7 +496,7 @@ def vsum(values: Iterable[Value | Number]) -> Value:
 
 
 def _computed(op: str, a: Value, b: Value | None = None) -> Value:
-    """Record an operation of one or two operands, by its row in the tables of scalars."""
+    """Record an operation of one or two operands by its row in the tables of scalars."""
     compute, slopes = _RULES[op]
     out = _new(Value)
     out._a = a
@@ -530,7 +527,7 @@ def _many(op: str, args: tuple[Value, ...], data: float) -> Value:
 
 
 def _aside(out: Value) -> Value:
-    """Return a result inside some scope: in a captured program, or a leaf that recorded nothing."""
+    """Return a result inside some scope: in a captured program, or a leaf without history."""
     op, args, data = out._op, out.args, out._data
     if not recorder().flows:
         out = _many("leaf", (), data)
@@ -541,7 +538,7 @@ def _aside(out: Value) -> Value:
 
 
 def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
-    """Give a new node what another holds, its operands exchanged for their copies."""
+    """Give a new node another's content, with operands exchanged for their copies."""
     out._op, out._data, out._grad, out._mark = node._op, node._data, node._grad, None
     out._a = out._b = None
     if node.label:
@@ -574,7 +571,7 @@ def _as_float(x: object) -> float | None:
 
 
 def _peer(value: Value, other: object) -> float | None:
-    """Return what a comparison looks at, None for what a Value does not compare with."""
+    """Return the number to compare with, None for objects that a Value does not compare with."""
     if _entered():
         _numbers().leaves("comparison", value, other)
     if isinstance(other, Value):
@@ -583,18 +580,16 @@ def _peer(value: Value, other: object) -> float | None:
 
 
 class _Plain:
-    """Values outside of a captured program: they hold numbers."""
+    """Values outside a captured program: they hold numbers."""
 
     def leaf(self, value: Value, data: object, number: float | None) -> float | None:
-        """Return what a new leaf holds, None where that is no number."""
+        """Return a new leaf's content, None if that is not a number."""
         return number
 
     def read(self, value: Value, name: str) -> Any:
-        """Return the number of a Value or of its gradient."""
         return getattr(value, name)
 
     def write(self, value: Value, name: str, data: object) -> None:
-        """Give a Value or its gradient another number."""
         number = _as_float(data)
         if number is None:
             raise TypeError(_not_a_number(f"Value.{name[1:]}", data))
@@ -604,17 +599,17 @@ class _Plain:
         """Check that the numbers of Values may be read as plain ones."""
 
     def has(self, x: object) -> bool:
-        """Return whether something is one number, without a gradient, of the program."""
+        """Return whether an object is one number of the program, without a gradient."""
         return False
 
     def result(self, out: Value, op: str, args: tuple[Value, ...], data: float) -> None:
-        """Note the result of an operation."""
+        """Record the result of an operation."""
 
     def copied(self, out: Value, node: Value) -> None:
         """Note a copy."""
 
     def backward(self, root: Value) -> None:
-        """Add the gradients of a Value to those of what it was computed from."""
+        """Add the gradients of a Value to those of its operands."""
         _sweep(root)
 
 
@@ -652,7 +647,7 @@ class _Captured(_Plain):
         self._recorder.assign(value, name, i)
 
     def leaves(self, what: str, *values: object) -> None:
-        """Refuse to look at a number that differs from run to run."""
+        """Raise if a number that differs from run to run would be read."""
         for value in values:
             if isinstance(value, Value):
                 i = self._recorder.index(value)
@@ -680,7 +675,7 @@ _PLAIN = _Plain()
 
 
 def _numbers() -> _Plain:
-    """Return how Values behave here: as plain numbers, or as numbers of a program."""
+    """Return the behaviour of Values here: plain numbers, or numbers of a program."""
     capture = recorder().capture
     return _PLAIN if capture is None else _Captured(recorder_of(capture))
 
@@ -735,7 +730,7 @@ _sweeping: Any = None  # the lock that the sweep holds: a forked child has anoth
 
 
 def _in_order(root: Value) -> list[Value]:
-    """Return all that a root was computed from, in the order in which `_sweep` takes it."""
+    """Return all that a root was computed from, in the order of `_sweep`."""
     uses = {id(root): 0}
     found = [root]
     for node in found:  # grows as it goes
@@ -759,9 +754,9 @@ def _in_order(root: Value) -> list[Value]:
 def _sweep(root: Value) -> None:
     """Add d root / d node to every node's grad: count the edges, sweep, then commit.
 
-    A node is swept once all its uses have been, which needs neither recursion nor sorting. Marks
-    are fresh for each sweep, so one that is interrupted leaves nothing behind to clean up; one
-    that is interrupted amid the commit is committed.
+    A node is swept once all its uses have been, without recursion or sorting. Marks are fresh for
+    each sweep, so an interrupted one leaves nothing behind; one interrupted in the commit is
+    committed.
     """
     mark = object()
     root._mark = mark

@@ -1,7 +1,7 @@
 """`checkpoint`: recompute a function's intermediate results in the backward.
 
-The results of a call are one entry on the tape, whose inputs are the arguments and the parameters
-and results that the function closes over. A backward runs the function again.
+The results of a call are one entry, whose inputs are the arguments and the parameters and results
+that the function closes over. A backward runs the function again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def checkpoint(f: F) -> F:
     """Return the same function, but recompute its intermediate results in the backward.
 
     It takes the memory of its results alone, and the time of a second run. Gradients of any order
-    are those of ``f``, by its arguments and by whatever else it reads.
+    are those of ``f``, with respect to its arguments and to whatever else it reads.
 
     :param f: Takes and returns tensors, and dicts, lists and tuples of them. A second run must
         compute the same numbers; it repeats the draws of `tapegraph.random`.
@@ -95,10 +95,7 @@ class _Segment:
         return replaced(form, (parts.get(id(x), x) for x in results))
 
     def gradients(self, needs: Sequence[bool], g: Any, y: Any, *, record: bool) -> list[Any]:
-        """Run the function again, and return the gradient of each input that needs one.
-
-        The calling sweep carries conjugates; `backward` converts them.
-        """
+        """Run the function again, and return the gradient of each input that needs one."""
         start = next_seq()
         with self._as_at_first():
             form, targets = self._run()
@@ -120,7 +117,7 @@ class _Segment:
         return [grad if needed else None for grad, needed in zip(found, needs, strict=True)]
 
     def _run(self) -> tuple[Any, list[Any]]:
-        """Run the function on leaves of its own, and return its results and the leaves."""
+        """Run the function on its own leaves, and return its results and the leaves."""
         targets = [alias(x) if x.dtype.kind in "fc" else x for x in self._given]
         own = iter(targets)
         inside = (next(own) if isinstance(x, Tensor) else x for _, x in leaves(self._call))

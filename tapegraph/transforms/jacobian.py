@@ -44,12 +44,12 @@ def jacobian(
     :param f: Returns a number or tensor of any shape, or dicts, lists and tuples of them.
     :param argnums: The positions of the arguments to differentiate with respect to.
     :param mode: ``"forward"``: a tangent per element of the arguments, all in one run of ``f``.
-        ``"reverse"``: a cotangent per element of the result. By default whichever are fewer; for
-        real results of complex arguments reverse, for complex results of real arguments forward.
-    :param holomorphic: ``f`` takes and returns complex numbers and is differentiable as such.
+        ``"reverse"``: a cotangent per element of the result. By default the fewer; for real results
+        of complex arguments reverse, for complex results of real arguments forward.
+    :param holomorphic: ``f`` maps complex numbers to complex numbers and is holomorphic.
     :returns: Callable with ``f``'s arguments. Returns an array of the result's shape followed by
-        the argument's, for each result in its structure and each argument in its own. Kinds and
-        dtypes are as for `grad`.
+        the argument's, for each result and each argument in their structures. Kinds and dtypes are
+        as for `grad`.
     :raises TypeError, ValueError: As for `grad`, but for results of any shape; ``mode`` is unknown;
         or ``f`` maps complex numbers to complex numbers without ``holomorphic``.
 
@@ -69,7 +69,7 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
     """Return `jacobian` by forward mode, a tangent per element of the arguments; JAX's name.
 
     :param f, argnums: As for `jacobian`.
-    :returns: Callable. As that of `jacobian`.
+    :returns: Callable, as from `jacobian`.
 
     >>> tg.jacfwd(lambda x: tg.stack([x, x**2, x**3]))(2.0)
     array([ 1.,  4., 12.])
@@ -81,7 +81,7 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
     """Return `jacobian` by reverse mode, a cotangent per element of the result; JAX's name.
 
     :param f, argnums: As for `jacobian`.
-    :returns: Callable. As that of `jacobian`.
+    :returns: Callable, as from `jacobian`.
 
     >>> tg.jacrev(lambda x: tg.sum(x**2))(np.array([1.0, 2.0]))
     array([2., 4.])
@@ -96,7 +96,6 @@ def _jacobian(
     mode: Mode | None,
     holomorphic: bool = False,
 ) -> Callable[..., Any]:
-    """Return the Jacobian for `jacobian` and other callers."""
     wanted = positions(op, argnums)
     several = type(argnums) if isinstance(argnums, (tuple, list)) else None
 
@@ -215,16 +214,16 @@ def _columns(tangents: Any, out: Any, point: Any) -> Any:
 def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """Return the Hessian of a scalar-valued function, itself a function of the same arguments.
 
-    The gradient is recorded once, and differentiated by a reverse pass per element, of which the
-    native engine makes many at a time.
+    The gradient is recorded once, and differentiated by a reverse pass per element; the native
+    engine makes many at a time.
 
     :param f: Returns one number.
     :param argnums: The positions of the arguments to differentiate with respect to.
     :returns: Callable with ``f``'s arguments. Returns an array of the argument's shape twice,
-        exactly symmetric. For several arguments, and for dicts, lists and tuples, the blocks in
-        their structure twice, one within the other. Kinds are as for `grad`.
+        exactly symmetric; for several arguments, and for dicts, lists and tuples, blocks in their
+        structure, twice nested. Kinds are as for `grad`.
     :raises TypeError, ValueError: As for `grad`.
-    :raises NotImplementedError: When called: an operation has no second derivative.
+    :raises NotImplementedError: In a call: an operation has no second derivative.
 
     >>> tg.hessian(lambda x: x[0] ** 2 * x[1])(np.array([1.0, 2.0]))
     array([[4., 2.],
@@ -263,8 +262,8 @@ def _mean(block: Any, other: Any, rows: int, columns: int) -> Any:
 def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> Pytree:
     """Return the Hessian of a scalar-valued function times a vector.
 
-    One run of ``f`` on dual numbers and one reverse pass, of their tangent: some three gradients'
-    worth, whatever the size.
+    It costs one run of ``f`` on dual numbers and one reverse pass of their tangent: about three
+    gradients, whatever the size.
 
     :param f: Takes one argument per primal, returns one number.
     :param primals: The point: numbers, arrays, tensors, duals, and dicts, lists and tuples of them.

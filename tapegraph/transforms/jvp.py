@@ -75,7 +75,6 @@ def jvp(
 
 
 def check_pairs(op: str, primals: Any, tangents: Any) -> None:
-    """Raise unless primals and tangents are tuples of the same length."""
     for given, argument in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(given, (tuple, list)):
             fix = f"Write tg.{op}(f, (x,), (t,)) for one argument."
@@ -95,7 +94,7 @@ def value_and_tangent(op: str, out: Any, tag: int) -> tuple[Any, Any]:
 
 
 def _as_given(results: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return results as floats or ndarrays where that is what came in and no history is lost."""
+    """Return results as floats or ndarrays if the inputs are, unless history would be lost."""
     results = tuple(map(flowing, results))
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(map(stays, results)):
         return results

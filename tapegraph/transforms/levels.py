@@ -1,7 +1,7 @@
 """Arguments and results of transformed functions, by level of differentiation.
 
-Every call of a transform is a level. A level of forward mode has a tag, a level of reverse mode has
-leaves of its own.
+Every call of a transform is a level. A level of forward mode has a tag, one of reverse mode its own
+leaves.
 """
 
 from __future__ import annotations
@@ -79,10 +79,7 @@ class TracedArgument:
 
 
 def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
-    """Return positions of arguments as a list; negative ones count from the end, if allowed.
-
-    :raises TypeError, ValueError: One is no integer, or negative.
-    """
+    """Return positions of arguments as a list, negative ones from the end, if allowed; or raise."""
     several = isinstance(argnums, (tuple, list))
     found = []
     for argnum in argnums if several else (argnums,):
@@ -99,7 +96,6 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
 
 
 def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None:
-    """Raise for a position without an argument."""
     for position in wanted:
         if not -len(args) <= position < len(args):
             received = f"argnum {position} and {len(args)} positional arguments"
@@ -107,11 +103,7 @@ def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None
 
 
 def result(op: str, out: Any, level: int) -> Any:
-    """Return a function's result as a Tensor or Dual.
-
-    :raises TypeError: It is no number or tensor.
-    :raises ValueError: It is a Dual of a level that has ended.
-    """
+    """Return a function's result as a Tensor or Dual; raise for others, and for an ended level."""
     if type(out) is Tensor:
         return out
     if isinstance(out, (Value, tuple, list)):
@@ -135,10 +127,7 @@ def flowing(x: Any) -> Any:
 
 
 def like_input(x: Any, given: Any) -> Any:
-    """Return a result in the kind of an input: a float, an array, or a Tensor or Dual.
-
-    An array is a copy.
-    """
+    """Return a result in the kind of an input: a float, a copied array, or a Tensor or Dual."""
     if type(x) is np.ndarray:
         if type(given) is np.ndarray:
             return x
@@ -188,7 +177,7 @@ class recording:
 def derivative_of(
     f: Callable[..., Any], derivative: Callable[..., Any], doc: str, by: str = ""
 ) -> Callable[..., Any]:
-    """Name a derivative after its function, with a docstring of its own."""
+    """Name a derivative after its function, with its own docstring."""
     named: Callable[..., Any] = functools.wraps(f)(derivative)
     named.__doc__ = doc.format(name=getattr(f, "__name__", repr(f)), by=by)
     return derivative_function(named)

@@ -17,16 +17,16 @@ from tapegraph.typed import Pytree
 def linearize(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[..., Pytree]]:
     """Return a function's value, and the linear map that takes a direction to its derivative.
 
-    ``f`` runs once; each direction then costs one pass over what was recorded. The map is the
-    transpose of the pullback of `vjp`.
+    ``f`` runs once; each direction then costs one pass over the recording. The map is the transpose
+    of the pullback of `vjp`.
 
     :param f: Takes one argument per primal; returns a number or tensor of any shape, or dicts,
         lists and tuples of them.
-    :param *primals: Where to differentiate: numbers, arrays, tensors, duals, and dicts, lists and
-        tuples of them.
-    :returns: The function's value, and the map: it takes a tangent per primal, in its structure and
-        of its shapes, and returns the Jacobian-vector product ``sum_i (df/dx_i) t_i`` in the
-        structure of the value.
+    :param *primals: The point: numbers, arrays, tensors, duals, and dicts, lists and tuples of
+        them.
+    :returns: The function's value, and the map: from a tangent per primal, in its structure and
+        shapes, to the Jacobian-vector product ``sum_i (df/dx_i) t_i`` in the structure of the
+        value.
     :raises TypeError, ValueError: As for `vjp`.
 
     >>> value, derivative = tg.linearize(lambda x: tg.sin(x) * x, np.array([0.0, 1.0]))

@@ -39,11 +39,7 @@ from tapegraph.typed import Array, Derivative, P, Pytree
 
 
 class Pullback:
-    """Maps the cotangent of a result to those of a level's leaves.
-
-    :param out: The result.
-    :param targets: The leaves.
-    """
+    """Maps the cotangent of a result ``out`` to those of a level's leaves, the ``targets``."""
 
     def __init__(self, out: Any, targets: Sequence[Any]) -> None:
         self._targets = targets
@@ -70,7 +66,7 @@ class Pullback:
         return out.detach() if out._requires_grad and not self._records() else out
 
     def keep(self) -> Pullback:
-        """Snapshot the numbers, for cotangents that come later, and return the pullback."""
+        """Snapshot the numbers for later cotangents, and return the pullback."""
         if type(self._out) is Batched:
             self._primal.keep()
         elif type(self._out) is Dual:
@@ -84,10 +80,9 @@ class Pullback:
         return self._region.varies and recorder().flows
 
     def arrays(self) -> list[Array] | None:
-        """Return the gradient with respect to each leaf as an array, zeros if independent.
+        """Return the gradient for each leaf as an array, zeros if independent.
 
-        Return None where a gradient is more than an array: it is recorded or captured, or it
-        carries a tangent.
+        Return None if a gradient is more than an array: recorded, captured, or with a tangent.
         """
         here = recorder()
         if type(self._out) is not Tensor or here.capture or (here.flows and self._region.varies):
@@ -103,18 +98,15 @@ class Pullback:
         return summed([self.found(seed)], self._targets)
 
     def derivatives(self, op: str) -> list[Any]:
-        """Return the derivative of the sum of a holomorphic result with respect to each leaf.
-
-        :raises TypeError: The result or a leaf is real.
-        """
+        """Return the derivative of the sum of a holomorphic result for each leaf; raise if real."""
         check_holomorphic(op, self._out, self._targets)
         ones = as_leaf(np.ones(self._out.shape, self._out.dtype))
         return list(map(elementwise.conj, self(ones)))
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian with respect to each leaf: the result's shape, then the leaf's.
+        """Return the Jacobian for each leaf: the result's shape, then the leaf's.
 
-        Where it is more than an array, it is `vmap` of the pullback over a basis.
+        If it is more than an array, it is `vmap` of the pullback over a basis.
         """
         out = self._out
         if type(out) is Tensor and not self._records():
@@ -197,7 +189,6 @@ class Pullback:
 class JointPullback:
     """Maps cotangents of several results to those of a level's leaves, in one reverse pass.
 
-    :param outs, targets: The results, and the leaves.
     :ivar values: The results, without this level.
     """
 
@@ -214,14 +205,13 @@ class JointPullback:
             self._pull.keep()
 
     def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Return the cotangent of each leaf, zeros where no result depends on it."""
         if self._pull is None:
             return summed([], self._targets)
         return self._pull(_joined(compress(cotangents, self._needed)))
 
 
 def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
-    """Raise if a function said to be holomorphic has real numbers as arguments or results."""
+    """Raise if a function declared holomorphic has real arguments or results."""
     for x, what in ((out, "a result"), *((x, "an argument") for x in targets)):
         if x.dtype.kind != "c":
             received = f"holomorphic=True and {what} of dtype {x.dtype}"
@@ -229,7 +219,7 @@ def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
 
 
 def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
-    """Return the sum of gradients with respect to each leaf, zeros if there is none."""
+    """Return the sum of gradients for each leaf, zeros if there is none."""
     grads: list[Any] = [None] * len(targets)
     for more in found:
         grads = list(map(added, grads, more))
@@ -248,9 +238,9 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
         lists and tuples of them.
     :param *primals: The point: numbers, arrays, tensors, duals, and dicts, lists and tuples of
         them.
-    :returns: The function's value, and the pullback: it takes a cotangent in the structure and of
-        the shapes of the value, and returns the gradient in the structure of the primal, a tuple
-        for several primals. Kinds are as for `grad`.
+    :returns: The function's value, and the pullback: from a cotangent in the structure and shapes
+        of the value to the gradient in the structure of the primal, a tuple for several primals.
+        Kinds are as for `grad`.
     :raises TypeError: ``f`` is not callable or returns something other than numbers, or a primal is
         not numeric.
     :raises ValueError: In the pullback: the cotangent's structure or a shape differs from the
@@ -277,7 +267,6 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
     value = replaced(out, iter(values if kept else [like_input(x, like) for x in values]))
 
     def pullback(cotangent: Pytree) -> Pytree:
-        """Return the gradients for one cotangent."""
         seeds = matched("vjp", cotangent, value, "the cotangent", "the function's result")
         cotangents = [
             direction("vjp", seed, path, x) for x, (path, seed) in zip(values, seeds, strict=True)
@@ -322,7 +311,7 @@ def grad(
     repetition, ``tg.grad(tg.grad(f))``, and levels of `grad` and `jvp` nest in every way.
 
     :param f: Returns one number: a Python number or a 0-d tensor.
-    :param argnums: The positions of the arguments to differentiate with respect to; the others are
+    :param argnums: The positions of the arguments to differentiate with respect to; others are
         constants.
     :param has_aux: ``f`` returns ``(scalar, aux)``, and only the scalar is differentiated.
     :param argnum: Another name for ``argnums``.
@@ -331,13 +320,13 @@ def grad(
     :returns: Callable with ``f``'s arguments. Returns the gradient in the structure of the
         argument: a float for a number and an array for an array; a `Tensor` or `Dual` for one of
         those, or if it depends on a parameter or an outer level. A list or tuple of gradients if
-        ``argnums`` is one; with ``has_aux``, a pair ``(gradient, aux)``. Where the result is
-        independent of the argument the gradient is zero.
-    :raises TypeError: ``f`` is not callable, ``argnums`` are no integers; when called, ``f`` does
-        not return a number, or a value in the argument is not numeric.
-    :raises ValueError: ``argnums`` are negative; when called, one is not the position of an
-        argument, or the result of ``f`` is not 0-d.
-    :raises NotImplementedError: When called inside another level: an operation has no derivative of
+        ``argnums`` is one; with ``has_aux``, a pair ``(gradient, aux)``. The gradient is zero for
+        an argument that the result does not depend on.
+    :raises TypeError: ``f`` is not callable, ``argnums`` are no integers; in a call, ``f`` does not
+        return a number, or a value in the argument is not numeric.
+    :raises ValueError: ``argnums`` are negative; in a call, one is not the position of an argument,
+        or the result of ``f`` is not 0-d.
+    :raises NotImplementedError: In a call inside another level: an operation has no derivative of
         that order.
 
     >>> cube = lambda x: x**3
@@ -394,7 +383,7 @@ def elementwise_grad(
 ) -> Callable[..., Any]:
     """Return the gradient of the sum of a function's results.
 
-    Where ``f`` works element by element that is its derivative at each.
+    If ``f`` is element-wise, that is its derivative at each element.
 
     :param f: Returns a number or tensor of any shape.
     :param argnums, argnum, holomorphic: As for `grad`.
@@ -414,8 +403,6 @@ def elementwise_grad(
 class Gradient:
     """A function's value and gradient with respect to some arguments, one call after another.
 
-    :param op: The function's name in messages.
-    :param f, argnums, has_aux: As for `grad`.
     :param of_sum: Differentiate the sum of the results instead of a scalar.
     :param holomorphic: Compute the derivative of a holomorphic function.
     """
@@ -488,7 +475,7 @@ class Gradient:
 
     @staticmethod
     def _like(lifted: dict[int, TracedArgument]) -> Any:
-        """Return the input that decides on the kind of the value: a tensor if there is one."""
+        """Return the input that decides the kind of the value: a tensor if there is one."""
         for argument in lifted.values():
             for x in argument.given:
                 if type(x) is not np.ndarray and isinstance(x, (Tensor, Dual)):

@@ -12,10 +12,10 @@ from tapegraph.typed import Pytree
 
 
 def stop_gradient(x: Pytree) -> Pytree:
-    """Return the same numbers as constants: no derivative of any order or mode flows through.
+    """Return the same numbers as constants, through which no derivative of any order or mode flows.
 
     :param x: A tensor, array or number, or dicts, lists and tuples of them.
-    :returns: The same structure; arrays and numbers as they are.
+    :returns: The same structure, with arrays and numbers unchanged.
 
     >>> tg.grad(lambda x: x * tg.stop_gradient(x))(3.0)
     3.0

@@ -32,8 +32,8 @@ def vmap(
 ) -> Callable[..., Any]:
     """Return a function that runs ``f`` on many examples at once, and stacks the results.
 
-    What ``f`` closes over is the same for all examples, and gradients flow to it. Shapes inside are
-    those of one example. A number of one example cannot leave: ``if x > 0`` is `tg.where`.
+    Examples share values that ``f`` closes over, and gradients flow to them. Shapes inside are
+    those of one example. A number of one example cannot leave: for ``if x > 0`` use `tg.where`.
 
     :param f: Takes and returns numbers and tensors, and dicts, lists and tuples of them.
     :param in_axes: The axis of each argument along which the examples lie, None for an argument
@@ -46,8 +46,8 @@ def vmap(
     :returns: Callable with ``f``'s arguments, each with one more axis. Returns plain arrays for
         plain arrays, and Tensors if an argument is a Tensor or a result depends on a parameter.
     :raises TypeError: ``f`` is not callable.
-    :raises ValueError: When called: an axis does not exist, numbers of examples differ, the
-        structure of the axes differs from the arguments', or no argument has examples.
+    :raises ValueError: In a call: an axis does not exist, numbers of examples differ, the structure
+        of the axes differs from the arguments', or no argument has examples.
 
     >>> tg.vmap(lambda x, y: x @ y)(np.ones((3, 2)), np.ones((3, 2)))
     array([2., 2., 2.])
@@ -77,7 +77,7 @@ class _Arguments:
     """The arguments of a call: examples along the first axis, and values shared by all.
 
     :ivar size: The number of examples.
-    :ivar like: The input that decides on the kind of the results: a tensor if there is one.
+    :ivar like: The input that decides the kind of the results: a tensor if there is one.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any) -> None:
@@ -108,7 +108,7 @@ class _Arguments:
                 raise ValueError(message("vmap", received, "equally many", fix))
 
     def inside(self, start: int, step: int, level: Level) -> tuple[Any, Any]:
-        """Return the arguments of the examples from one on, in the form that came in."""
+        """Return the arguments of the examples from one on, in their original form."""
         whole = start == 0 and step >= self.size
         return replaced(
             self.form,
@@ -166,7 +166,6 @@ class _Result:
 
     @classmethod
     def of(cls, x: Any, level: Level) -> _Result:
-        """Return a result without this level."""
         alike = not (type(x) is Batched and x.tag == level.tag)
         value = tensor_like("vmap", x, "the function's result") if alike else x.inner
         if type(value) is Batched and all(value.tag != outer.tag for outer in recorder().levels):
@@ -175,7 +174,6 @@ class _Result:
         return cls(value, level.size, alike)
 
     def of_all(self) -> Any:
-        """Return the result of each example."""
         x = self.value
         return shape.broadcast_to(x, (self.size, *x.shape)) if self.alike else x
 

@@ -93,6 +93,19 @@ def test_docstrings_say_what_is_needed():
     assert {name: what for name, what in missing.items() if what} == {}
 
 
+def test_public_methods_say_what_they_do():
+    classes = [kind for kind in map(vars(tg).get, tg.__all__) if inspect.isclass(kind)]
+    silent = [
+        f"{kind.__name__}.{name}"
+        for kind in classes
+        for base in kind.__mro__
+        for name, member in vars(base).items()
+        if inspect.isfunction(member) or isinstance(member, property)
+        if not name.startswith("_") and not inspect.getdoc(getattr(kind, name))
+    ]
+    assert len(classes) > 10 and silent == []
+
+
 def test_element_wise_functions_tell_their_derivative():
     told = re.compile("derivative|gradient|slope|constant|tensor itself")
     silent = [n for n, f in FUNCTIONS.items() if not told.search(f.__doc__)]

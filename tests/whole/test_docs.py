@@ -104,6 +104,26 @@ def test_the_reference_is_made_from_the_docstrings():
     assert [name for name in pages if f"](api/{name})" not in linked] == []
 
 
+def test_the_version_is_the_same_everywhere():
+    versions = {
+        "pyproject.toml": r'^version = "(.+)"$',
+        "CITATION.cff": r"^version: (.+)$",
+        "CHANGELOG.md": r"^## \[(.+?)\]",
+    }
+    found = {
+        name: re.search(pattern, (ROOT / name).read_text(), re.MULTILINE)[1]
+        for name, pattern in versions.items()
+    }
+    assert found == dict.fromkeys(versions, tg.__version__)
+
+
+def test_the_reference_marks_what_is_experimental():
+    experimental = runpy.run_path(str(ROOT / "docs" / "reference.py"))["EXPERIMENTAL"]
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    marked = re.findall(r"^\| `(tg\.[\w.]+)[^|]*\| \*Experimental", pages, re.MULTILINE)
+    assert sorted(experimental) == sorted(marked) and len(set(marked)) > 10
+
+
 def test_the_engines_page_names_every_gap():
     engines = (ROOT / "docs" / "engines.md").read_text()
     assert all(f"`{op}`" in engines for op in tg.lowering.GAPS)

@@ -42,4 +42,4 @@ def test_the_site_builds_and_has_every_name(tmp_path):
     assert neuron.count("-4.0 -2.0 2.0") == 1 and neuron.count("<img") == 2
     assert 'href="../tour.html#scalars"' in neuron
     # The sections of the index are the navigation.
-    assert '<span class="caption-text">How-to</span>' in (tmp_path / "tour.html").read_text()
+    assert '<span class="caption-text">Differentiate</span>' in (tmp_path / "tour.html").read_text()

@@ -10,9 +10,5 @@ from tapegraph.typed import Fun, Pytree
 
 
 def const_graph(fun: Fun, *args: Pytree, **kwargs: Any) -> Fun:
-    """Return a function with its first arguments given.
-
-    autograd records it once and runs the record; here the function itself runs, at every call.
-    `tapegraph.compile` records a step once.
-    """
+    """Return a function with its first arguments bound; it runs anew at every call."""
     return functools.wraps(fun)(functools.partial(fun, *args, **kwargs))

@@ -1,4 +1,4 @@
-"""`fixed_point`: where an iteration ends, differentiated by the equation that it solves."""
+"""`fixed_point`: the limit of an iteration, differentiated by the equation that it solves."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def fixed_point(
     distance: Callable[[Any, Any], float],
     tol: float,
 ) -> Any:
-    """Iterate ``x = f(a)(x)`` from ``x0`` until two in a row are within ``tol``.
+    """Iterate ``x = f(a)(x)`` from ``x0`` until two iterates in a row are within ``tol``.
 
-    Differentiable by ``a``, at any order, whatever the number of iterations: the cotangent ``w`` of
-    the fixed point solves ``w = g + (df/dx)^T w``, by the same iteration.
+    It differentiates with respect to ``a``, at any order: the fixed point's cotangent ``w`` solves
+    ``w = g + (df/dx)^T w``, by the same iteration.
     """
     step = f(a)
     x, previous = step(x0), x0

@@ -16,7 +16,7 @@ def flatten(value: Pytree) -> tuple[Any, Fun]:
 
     :param value: Numbers and arrays, traced ones too, in lists, tuples and dicts. Dicts are read in
         the order of their sorted keys.
-    :returns: The vector, and the function from such a vector to the structure.
+    :returns: The vector, and the function from a vector to the structure.
 
     >>> from tapegraph.autograd.misc import flatten
     >>> flat, unflatten = flatten({"w": np.ones((1, 2)), "b": 3.0})
@@ -29,7 +29,7 @@ def flatten(value: Pytree) -> tuple[Any, Fun]:
     flat = np.concatenate([np.ravel(part) for part in parts]) if parts else np.array([])
 
     def unflatten(vector: Any) -> Pytree:
-        """Return the tree whose numbers a vector holds."""
+        """Return the tree of a vector's numbers."""
         return replaced(value, map(number, cut(vector, map(np.shape, parts))), sorted)
 
     return flat, unflatten

@@ -1,8 +1,4 @@
-"""autograd's optimizers, with its formulas: functions of structures of arrays.
-
-`tapegraph.optim` has PyTorch's, which differ: here `rmsprop` starts from ones, and `sgd` scales the
-gradient by ``1 - mass``.
-"""
+"""autograd's optimizers and formulas: `rmsprop` starts from ones, `sgd` scales by ``1 - mass``."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ Callback = Callable[[Any, int, Any], Any]
 
 
 def unflatten_optimizer(optimize: Fun) -> Fun:
-    """Make an optimizer of vectors one of structures of arrays; also a decorator."""
+    """Let an optimizer of vectors take structures of arrays; also a decorator."""
 
     @functools.wraps(optimize)
     def of_structures(
@@ -49,14 +45,11 @@ def sgd(
     step_size: float = 0.1,
     mass: float = 0.9,
 ) -> Any:
-    """Descend by ``v = mass v - (1 - mass) g``, ``x = x + step_size v``.
+    """Descend by ``v = mass v - (1 - mass) g``, ``x = x + step_size v``, and return the last ``x``.
 
     :param grad: ``grad(x, i)`` gives the gradient at step ``i``, in the structure of ``x``.
-    :param x: Where to start: arrays and numbers, in dicts, lists and tuples.
+    :param x: The start: arrays and numbers, in dicts, lists and tuples.
     :param callback: ``callback(x, i, g)``, before every step.
-    :param num_iters: How many steps.
-    :param step_size, mass: As above.
-    :returns: Where it ended.
     """
     velocity = np.zeros(len(x))
     for i in range(num_iters):
@@ -77,10 +70,7 @@ def rmsprop(
     gamma: float = 0.9,
     eps: float = 1e-8,
 ) -> Any:
-    """Descend by the gradient over its root mean square, ``s = gamma s + (1 - gamma) g^2``.
-
-    The mean square starts from ones. Parameters are as for `sgd`.
-    """
+    """Descend by ``g / sqrt(s)``, ``s = gamma s + (1 - gamma) g^2`` from ones, as `sgd` does."""
     mean_square = np.ones(len(x))
     for i in range(num_iters):
         g = grad(x, i)
@@ -101,7 +91,7 @@ def adam(
     b2: float = 0.999,
     eps: float = 1e-8,
 ) -> Any:
-    """Descend by Adam (Kingma and Ba, 2015). Parameters are as for `sgd`."""
+    """Descend by Adam (Kingma and Ba, 2015); parameters as `sgd`."""
     first, second = np.zeros(len(x)), np.zeros(len(x))
     for i in range(num_iters):
         g = grad(x, i)

@@ -1,7 +1,7 @@
 """NumPy, differentiable: ``import tapegraph.autograd.numpy as np``.
 
-Every name is NumPy's. On plain arguments every function is NumPy's own; where a traced value is
-among them it records. `random` is NumPy's own: a traced parameter of a distribution is an error.
+On plain arguments every function is NumPy's own; traced values are recorded. `random` is NumPy's,
+and a traced parameter of a distribution is an error.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ else:
     __all__ = [*numpy_wrapper.__all__, "fft", "linalg", "numpy_vjps", "numpy_vspaces", "random"]
 
     def __getattr__(name: str) -> object:
-        """Return NumPy's own attribute of a name that is not wrapped."""
+        """Return NumPy's attribute for a name that is not wrapped."""
         return getattr(_np, name)

@@ -1,4 +1,4 @@
-"""Vector spaces of values: which zeros, bases and inner products go with arrays and structures."""
+"""Vector spaces: the zeros, bases and inner products of arrays and structures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _of_own(f: Fun) -> Fun:
 
 
 def _undefined(name: str) -> Fun:
-    """Return a method that a subclass defines."""
+    """Return a method that a subclass must define."""
 
     def method(space: Any, *elements: Pytree) -> Pytree:
         raise NotImplementedError(f"{type(space).__name__}: {name} is not defined")
@@ -39,7 +39,7 @@ def _undefined(name: str) -> Fun:
 
 
 class VSpace:
-    """The vector space that a value belongs to; subclass it for a type of your own."""
+    """The vector space of a value; subclass it for a type of your own."""
 
     mappings: ClassVar[dict[type, Fun]] = {}
     iscomplex = False
@@ -49,7 +49,7 @@ class VSpace:
 
     @classmethod
     def register(cls, value_type: type, vspace_maker: Fun | None = None) -> None:
-        """Register a type: its values belong to this space, or to what a function returns."""
+        """Register a type: its values belong to this space, or to one that a function returns."""
         VSpace.mappings[value_type] = cls if vspace_maker is None else vspace_maker
 
     # The zero, the element of ones, the unit vectors, and one of normally distributed coordinates.
@@ -74,7 +74,6 @@ class VSpace:
 
     @_of_own
     def inner_prod(self, x: Pytree, y: Pytree) -> Pytree:
-        """Return the inner product of two elements."""
         return self._inner_prod(x, y)
 
     @_of_own
@@ -110,31 +109,26 @@ class ArrayVSpace(VSpace):
 
     @property
     def size(self) -> int:
-        """The dimension of the space."""
         return int(np.prod(self.shape))
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
         return len(self.shape)
 
     def zeros(self) -> Pytree:
-        """Return the array of zeros."""
         return np.zeros(self.shape, self.dtype)
 
     def ones(self) -> Pytree:
-        """Return the array of ones."""
         return np.ones(self.shape, self.dtype)
 
     def standard_basis(self) -> Iterator[Pytree]:
-        """Yield the arrays with a single one."""
         for place in np.ndindex(*self.shape):
             unit = self.zeros()
             unit[place] = 1
             yield unit
 
     def randn(self) -> Pytree:
-        """Return an array of normally distributed numbers, from NumPy's global generator."""
+        """Return normally distributed numbers from NumPy's global generator."""
         return np.asarray(np.random.randn(*self.shape)).astype(self.dtype)  # noqa: NPY002
 
     def _inner_prod(self, x: Pytree, y: Pytree) -> Pytree:
@@ -148,11 +142,10 @@ class ComplexArrayVSpace(ArrayVSpace):
 
     @property
     def size(self) -> int:
-        """The dimension of the space: two for each element."""
         return 2 * super().size
 
     def ones(self) -> Pytree:
-        """Return the array of which both parts are one."""
+        """Return the array whose parts are all one."""
         return super().ones() * (1 + 1j)
 
     def standard_basis(self) -> Iterator[Pytree]:
@@ -162,7 +155,7 @@ class ComplexArrayVSpace(ArrayVSpace):
             yield unit * 1j
 
     def randn(self) -> Pytree:
-        """Return an array of normally distributed parts, from NumPy's global generator."""
+        """Return normally distributed parts from NumPy's global generator."""
         return (super().randn() + 1j * super().randn()).astype(self.dtype)
 
     def _inner_prod(self, x: Pytree, y: Pytree) -> Pytree:
@@ -173,26 +166,22 @@ class ComplexArrayVSpace(ArrayVSpace):
 
 
 class ContainerVSpace(VSpace):
-    """Dicts, lists and tuples of elements of other spaces; its ``shape`` is one of the spaces."""
+    """Dicts, lists and tuples of elements of other spaces; its ``shape`` is one of spaces."""
 
     def __init__(self, value: Pytree) -> None:
         self.shape = mapped(vspace, value)
 
     @property
     def size(self) -> int:
-        """The dimension of the space."""
         return sum(part.size for part in self._parts())
 
     def zeros(self) -> Pytree:
-        """Return the structure of zeros."""
         return mapped(methodcaller("zeros"), self.shape)
 
     def ones(self) -> Pytree:
-        """Return the structure of ones."""
         return mapped(methodcaller("ones"), self.shape)
 
     def standard_basis(self) -> Iterator[Pytree]:
-        """Yield the structures with a single one."""
         for place, part in enumerate(self._parts()):
             for unit in part.standard_basis():
                 found = [other.zeros() for other in self._parts()]
@@ -200,14 +189,12 @@ class ContainerVSpace(VSpace):
                 yield replaced(self.shape, iter(found))
 
     def randn(self) -> Pytree:
-        """Return a structure of normally distributed numbers, from NumPy's global generator."""
         return mapped(methodcaller("randn"), self.shape)
 
     def _parts(self) -> list[Pytree]:
         return [part for _, part in leaves(self.shape)]
 
     def _of_parts(self, function: Fun, *elements: Pytree) -> Iterator[Pytree]:
-        """Return a function of each part's space and of the parts of elements."""
         rows = (matched("vspace", x, self.shape, "the element", "the space") for x in elements)
         return map(function, self._parts(), *([part for _, part in row] for row in rows))
 
@@ -228,7 +215,7 @@ def vspace(value: Pytree) -> Pytree:
     """Return the vector space that a value belongs to.
 
     :param value: A number, an array, a traced value, dicts, lists and tuples of them, or a value of
-        a type that was registered with `VSpace.register`.
+        a type registered with `VSpace.register`.
     :raises TypeError: It belongs to none.
 
     >>> vspace({"w": [1.0, 2.0], "b": 3.0}).size

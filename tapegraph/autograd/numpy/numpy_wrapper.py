@@ -1,8 +1,7 @@
 """The names of `tapegraph.autograd.numpy`: NumPy's, thinly wrapped, and a few of autograd's.
 
-On plain arguments a function is NumPy's own. A call that holds a tensor goes to NumPy too, which
-hands it to what records. Only lists that hold tensors are made tensors first, since NumPy does not
-look into them; and what NumPy does not dispatch is recorded here.
+A call that holds a tensor goes to NumPy too, which dispatches it. Lists that hold tensors become
+tensors first, and functions that NumPy does not dispatch are recorded here.
 """
 
 from __future__ import annotations
@@ -71,7 +70,6 @@ def joined(value: DuckArray) -> DuckArray:
 
 @functools.cache  # two names of one function stay one, which may be given rules
 def wrapped(function: Fun) -> Fun:
-    """Wrap one of NumPy's functions, or of SciPy's."""
     title = getattr(function, "__name__", "function")
     entry = entry_of(title)
     constant = notrace_primitive(function) if title in WITHOUT_GRADIENT else None
@@ -121,7 +119,7 @@ def wrapped_names(module: ModuleType) -> dict[str, Any]:
 
 
 def _listed(x: DuckArray) -> DuckArray:
-    """Return an iterable of arrays as a list: NumPy wants a sequence, and looks at it twice."""
+    """Return an iterable of arrays as a list: NumPy wants a sequence and reads it twice."""
     if isinstance(x, (list, tuple, str, np.ndarray, *TENSORS)) or not isinstance(x, Iterable):
         return x
     return list(x)
@@ -158,7 +156,7 @@ def _full(shape: Any, fill_value: DuckArray, dtype: Any = None, **options: Any) 
 def _full_like(
     a: DuckArray, fill_value: DuckArray, dtype: Any = None, *, shape: Any = None, **_: Any
 ) -> DuckArray:
-    """Record a traced number in the shape of an array, which itself may be traced."""
+    """Record a traced fill value in the shape of an array, which may be traced too."""
     shape = np.shape(a) if shape is None else shape
     if holds_tensor(fill_value):
         return _full(shape, fill_value, dtype)
@@ -173,7 +171,7 @@ def _real_if_close(a: DuckArray, tol: float = 100) -> DuckArray:
 
 
 def _bincount(x: DuckArray, weights: DuckArray = None, minlength: int = 0) -> DuckArray:
-    """Record ``np.bincount``: linear in the weights; the places are whole numbers."""
+    """Record ``np.bincount``: linear in the weights; places are integers."""
     places = mapped(getval, x)
     counts = np.bincount(places, minlength=minlength)
     return counts if weights is None else _weighed(places, weights, counts.size)
@@ -186,7 +184,7 @@ def _histogram(
     density: bool | None = None,
     weights: DuckArray = None,
 ) -> tuple[DuckArray, DuckArray]:
-    """Record ``np.histogram``: linear in the weights, and with edges that move with the ends."""
+    """Record ``np.histogram``: linear in the weights; the edges move with the ends."""
     a = joined(a)
     plain, places = np.ravel(getval(a)), mapped(getval, bins)
     counts, edges = np.histogram(plain, places, mapped(getval, range))
@@ -213,7 +211,7 @@ def _weighed(places: DuckArray, weights: DuckArray, size: int) -> DuckArray:
 
 
 def _edges(a: DuckArray, bins: DuckArray, range: DuckArray, edges: DuckArray) -> DuckArray:
-    """Return the edges of a histogram, traced where what they are made of is."""
+    """Return a histogram's edges, traced if the arguments that make them are."""
     if holds_tensor(bins):
         return joined(bins)
     ends = ((a.min(), a.max()) if np.size(a) else (0.0, 1.0)) if range is None else tuple(range)
@@ -225,12 +223,12 @@ def _edges(a: DuckArray, bins: DuckArray, range: DuckArray, edges: DuckArray) ->
 
 
 def _convert(x: DuckArray, dtype: Any, *, copy: bool = True) -> DuckArray:
-    """Return an array in another dtype, as ``np.astype`` does from NumPy 2.1 on."""
+    """Return an array in another dtype, as ``np.astype`` of NumPy 2.1."""
     return x.astype(dtype, copy=copy)
 
 
 class ByIndex:
-    """`r_` or `c_` of tensors: NumPy joins positions, and elements are taken at what it gives."""
+    """`r_` or `c_` of tensors: NumPy joins positions, which then select elements."""
 
     def __init__(self, joining: Any) -> None:
         self._joining = joining
@@ -284,7 +282,7 @@ def array_from_args(array_args: Any, array_kwargs: Any, *args: Any) -> DuckArray
 
 
 def metadata(A: DuckArray) -> tuple[Any, ...]:
-    """Return the shape, number of axes and dtype of an array, and whether it is complex."""
+    """Return an array's shape, number of axes, dtype, and whether it is complex."""
     A = A if isinstance(A, TENSORS) else np.asarray(A)
     return A.shape, A.ndim, A.dtype, np.iscomplexobj(A)
 
@@ -307,10 +305,7 @@ RECORDINGS: dict[Any, Fun] = {
 
 
 class _Integer(type):
-    """The type of a subclass that is its base to `isinstance`, `issubclass` and ``==``.
-
-    A call gives the plain numbers of a traced value: ``np.int64(x)``.
-    """
+    """The type of a class that equals its base in `isinstance`, `issubclass` and ``==``."""
 
     of_numpy: type[Any]
 

@@ -1,4 +1,4 @@
-"""SciPy's functions by name, imported when they are used, and what serves them on tensors."""
+"""SciPy's functions by name, imported on first use, and their support for tensors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
 
 
 def of_scipy(module: str, name: str) -> Any:
-    """Return what SciPy's module, or distribution, has by a name; raise where SciPy is missing."""
+    """Return an attribute of a SciPy module or distribution; raise if SciPy is missing."""
     package, *inside = module.split(".")
     found = scipy_module(package, f"scipy.{module}.{name}")
     for part in (*inside, name):
@@ -37,7 +37,7 @@ def of_scipy(module: str, name: str) -> Any:
 
 @functools.cache
 def passed_on(module: str, name: str) -> Any:
-    """Return a function of SciPy's as its own on plain arguments, and dispatched on tensors."""
+    """Return a SciPy function that dispatches on tensors and is SciPy's own on plain arguments."""
     if name.startswith("_"):
         raise AttributeError(name)
     found = of_scipy(module, name)
@@ -45,10 +45,7 @@ def passed_on(module: str, name: str) -> Any:
 
 
 def formula_of(module: str) -> Callable[[F], F]:
-    """Make a function SciPy's of its name on plain arguments, and itself where one is traced.
-
-    As SciPy's functions, it does not warn of infinities and NaN that it gives.
-    """
+    """Call SciPy's function of that name on plain arguments, and the formula on traced ones."""
 
     def decorate(formula: F) -> F:
         @functools.wraps(formula)
@@ -64,11 +61,10 @@ def formula_of(module: str) -> Callable[[F], F]:
 
 
 def primitive_of(module: str, name: str, **slopes: Fun) -> Fun:
-    """Return a function of SciPy's as a primitive.
+    """Return a SciPy function as a primitive.
 
-    :param module, name: SciPy's.
-    :param **slopes: Of a function that works element by element, by ``x0``, ``x1``, ...:
-        ``slope(ans, *args)`` gives the derivative by that argument.
+    :param **slopes: For an element-wise function, the derivatives ``slope(ans, *args)`` with
+        respect to ``x0``, ``x1``, ...
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:

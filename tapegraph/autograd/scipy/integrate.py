@@ -18,11 +18,10 @@ odeint = primitive_of("integrate", "odeint")
 def _vjps(
     argnums: Sequence[int], ans: DuckArray, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Callable[[Any], list[Any]]:
-    """Give the cotangents of ``odeint(func, y0, t, args)``.
+    """Return the cotangents of ``odeint(func, y0, t, args)`` by Pontryagin's adjoint method.
 
-    The cotangent ``w`` of the state obeys ``dw/dt = -(df/dy)^T w`` from the last time back to the
-    first, and jumps by the cotangent of each result on the way. Those of time and of the arguments
-    are integrals along with it (Pontryagin's adjoint method).
+    The state's cotangent ``w`` obeys ``dw/dt = -(df/dy)^T w`` backwards in time and jumps by each
+    result's cotangent; those of time and of the arguments are integrals along it.
     """
     func, y0, t = args[:3]
     parameters = args[3] if len(args) > 3 else ()

@@ -61,7 +61,7 @@ def solve_triangular(
     unit_diagonal: bool = False,
     **_: Any,
 ) -> DuckArray:
-    """Solve ``a x = b``, of a triangular ``a``; its other triangle is not read."""
+    """Solve ``a x = b`` for a triangular ``a``, whose other triangle is not read."""
     a = np.tril(a) if lower else np.triu(a)
     if unit_diagonal:
         a = np.where(np.eye(a.shape[-1], dtype=bool), 1.0, a)
@@ -72,7 +72,7 @@ def solve_triangular(
 
 @_in_linalg
 def solve_banded(l_and_u: tuple[int, int], ab: DuckArray, b: DuckArray, **_: Any) -> DuckArray:
-    """Solve ``a x = b``, of a banded ``a`` whose diagonals are the rows of ``ab``."""
+    """Solve ``a x = b`` for a banded ``a`` whose diagonals are the rows of ``ab``."""
     lower, upper = l_and_u
     n = np.shape(ab)[-1]
     i, j = np.indices((n, n))

@@ -1,4 +1,4 @@
-"""`convolve` over chosen axes, as autograd has it, and `fftconvolve`."""
+"""`convolve` over chosen axes, with autograd's arguments, and `fftconvolve`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ def convolve(
     """Convolve two arrays over some axes, and contract them over others.
 
     :param A, B: The arrays.
-    :param axes: Which axes of each are convolved, in order; all where not given.
-    :param dot_axes: Which axes of each are summed over.
-    :param mode: {"full", "same", "valid"}. Every overlap; of these the middle ones, as many as
-        ``A`` has elements; or only complete ones, where ``B`` is the smaller along every axis.
-    :returns: Its axes are the others of ``A``, the others of ``B``, and the convolved ones.
-    :raises ValueError: The mode is another, or ``B`` is larger than ``A`` and the mode is
-        ``"valid"``.
+    :param axes: The axes of each to convolve, in order; all by default.
+    :param dot_axes: The axes of each to sum over.
+    :param mode: "full" for every overlap, "same" for the middle ones, as many as ``A`` has
+        elements, or "valid" for complete ones, where ``B`` must be smaller along every axis.
+    :returns: An array with the other axes of ``A``, those of ``B``, and the convolved ones.
+    :raises ValueError: The mode is unknown, or ``B`` is larger than ``A`` under ``"valid"``.
     """
     if mode not in ("full", "same", "valid"):
         raise ValueError(message("convolve", f"mode {mode!r}", "'full', 'same' or 'valid'"))

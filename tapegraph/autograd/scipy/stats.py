@@ -1,8 +1,7 @@
 """`scipy.stats`: densities of the distributions that autograd differentiates.
 
-A parameter that is out of its range makes the result NaN, and its gradients too. Outside of the
-support a density is zero, and the distribution function 0 or 1: constants, of gradient zero. What a
-distribution has besides is SciPy's own.
+A parameter out of range makes the result and its gradients NaN. Outside the support the density and
+the distribution function are constants with gradient zero. Other attributes are SciPy's own.
 """
 
 from __future__ import annotations
@@ -38,10 +37,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def distribution(name: str, formulas: dict[str, Fun]) -> ModuleType:
-    """Make a module of formulas, each of which is SciPy's own function on plain arguments.
-
-    A density is the exponential of its logarithm.
-    """
+    """Make a module of formulas, each SciPy's own function on plain arguments."""
     of_scipys = f"stats.{name}"
 
     def exp_of(logarithm: Fun) -> Fun:
@@ -57,7 +53,7 @@ def distribution(name: str, formulas: dict[str, Fun]) -> ModuleType:
 
 
 class LocationAndScale(Protocol):
-    """What the module of a distribution with no other parameters has."""
+    """The module of a distribution whose only parameters are location and scale."""
 
     def logpdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
     def pdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
@@ -70,7 +66,7 @@ class LocationAndScale(Protocol):
 def scaled(name: str, *shapes: str, **formulas: Fun) -> Any:
     """Make a distribution with a location and a scale.
 
-    :param *shapes: The names of its shape parameters, which must be positive, as the scale must.
+    :param *shapes: The names of its shape parameters, which must be positive, as the scale.
     :param **formulas: ``formula(z, scale, *shapes)``, at ``z = (x - loc) / scale``.
     """
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -94,7 +90,7 @@ def scaled(name: str, *shapes: str, **formulas: Fun) -> Any:
 
 
 def valid(*conditions: Any) -> Callable[..., list[Any]]:
-    """Return what makes NaN of parameters, all of them where one of the conditions fails."""
+    """Return a NaN for parameters of which one fails a condition, else 1."""
     holds = functools.reduce(np.logical_and, conditions)
     if _everywhere(holds):
         return lambda *parameters: list(parameters)
@@ -102,7 +98,7 @@ def valid(*conditions: Any) -> Callable[..., list[Any]]:
 
 
 def inside(formula: Fun, z: DuckArray, high: float, *, below: float, above: float) -> DuckArray:
-    """Return a formula of ``z`` from zero to a bound, where it holds too, and constants beyond."""
+    """Apply a formula to ``z`` from zero to a bound, inclusive, and constants beyond."""
     under = z < 0.0
     outside = np.logical_or(under, z > high)
     if _everywhere(np.logical_not(outside)):
@@ -119,18 +115,17 @@ def within(high: float, formula: Fun, below: float, above: float) -> Fun:
 
 
 def _everywhere(condition: Any) -> bool:
-    """Return whether a condition holds for all elements; of captured ones, False."""
+    """Return whether a condition holds for all elements; False for captured ones."""
     return not recorder().records(condition) and bool(np.all(condition))
 
 
 def array_of(x: DuckArray) -> DuckArray:
-    """Return an argument as SciPy takes it: an array of whatever it holds."""
     x = joined(x) if isinstance(x, (list, tuple)) else x
     return x if isinstance(x, TENSORS) else np.asarray(x)
 
 
 def checked(module: str, *args: Any, **options: Any) -> DuckArray:
-    """Return SciPy's value of `logpdf`, for its shape and for the ValueErrors that it raises."""
+    """Return SciPy's `logpdf`, for its shape and for the ValueErrors that it raises."""
     try:
         return of_scipy(f"stats.{module}", "logpdf")(*(mapped(peek, x) for x in args), **options)
     except ValueError as error:
@@ -223,10 +218,7 @@ poisson = distribution("poisson", {"logpmf": _poisson_logpmf, "cdf": _poisson_cd
 
 
 def _dirichlet(x: DuckArray, alpha: DuckArray) -> DuckArray:
-    """Return the logarithm of the density, of components along the first axis.
-
-    The last component may be left out: it is what the others leave of one.
-    """
+    """Return the log-density of components along the first axis; the last may be left out."""
     x, alpha = array_of(x), array_of(alpha)
     shape = np.shape(checked("dirichlet", x, alpha))
     if np.shape(x)[0] < np.shape(alpha)[0]:
@@ -242,7 +234,7 @@ dirichlet = distribution("dirichlet", {"logpdf": _dirichlet})
 def _normal(
     x: DuckArray, mean: DuckArray = None, cov: DuckArray = 1.0, allow_singular: bool = False
 ) -> DuckArray:
-    """Return the logarithm of the density, of vectors along the last axis."""
+    """Return the log-density of vectors along the last axis."""
     shape = np.shape(_checked_normal(x, mean, cov, allow_singular=allow_singular))
     x, mean, cov = _vectors(x, mean, cov)
     z = x - mean
@@ -257,7 +249,7 @@ def _normal(
 
 
 def _entropy(mean: DuckArray = None, cov: DuckArray = 1.0) -> DuckArray:
-    """Return the differential entropy, of a covariance that is not singular."""
+    """Return the differential entropy for a covariance that is not singular."""
     _checked_normal(mean, mean, cov)  # SciPy's own takes singular ones
     _, _, cov = _vectors(mean, mean, cov)
     n = cov.shape[-1]
@@ -268,11 +260,7 @@ multivariate_normal = distribution("multivariate_normal", {"logpdf": _normal, "e
 
 
 def _on_the_support(z: DuckArray, cov: DuckArray) -> tuple[Any, int, Any]:
-    """Return the squares, the rank and the logarithm of the determinant where the density lives.
-
-    As SciPy has it: eigenvalues below a million roundings of the largest are zero, and
-    outside of the space of the others the density is zero.
-    """
+    """Return squares, rank and log-determinant on the support, with SciPy's thresholds."""
     if isbox(cov):
         fix = "Leave allow_singular= away, or differentiate by x and mean."
         received = "a traced cov with allow_singular=True"
@@ -288,7 +276,7 @@ def _on_the_support(z: DuckArray, cov: DuckArray) -> tuple[Any, int, Any]:
 
 
 def _checked_normal(x: DuckArray, mean: DuckArray, cov: DuckArray, **options: Any) -> DuckArray:
-    """Return SciPy's value, and refuse what it refuses, and what is not symmetric besides."""
+    """Return SciPy's value; raise for what SciPy refuses, and for covariances without symmetry."""
     value = checked("multivariate_normal", 0.0 if x is None else x, mean, cov, **options)
     plain = np.asarray(mapped(peek, cov))
     if plain.ndim == 2 and abs(plain - plain.T).max() > 1e-5 * abs(plain).max():
