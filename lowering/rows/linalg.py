@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,8 @@ def _strong_product(a: GraphTensor, b: GraphTensor, absorbs: tuple[bool, bool]) 
     def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
         return GraphTracer(tensorflow().matmul(x.tensor, y.tensor), dtype)
 
-    found = strong_matmul(GraphTracer(a, dtype), GraphTracer(b, dtype), absorbs, product)
+    factors: tuple[Any, Any] = GraphTracer(a, dtype), GraphTracer(b, dtype)
+    found: Any = strong_matmul(*factors, absorbs, product)
     return tensor_of(found, dtype)
 
 
