@@ -27,7 +27,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.op import PART, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import ENGINE, AskStrong, Watcher
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 _ndarray = np.ndarray
 keep_freed_memory()
@@ -336,7 +336,7 @@ def conjugated(g: Any) -> Any:
     return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)
 
 
-def fitted(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def fitted(part: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     """Return a gradient in the shape and dtype of its operand."""
     if part.shape != shape:
         part = unbroadcast(part, shape)

@@ -24,7 +24,7 @@ import numpy as np
 from tapegraph.arrays.buffers import ALIGNMENT, LARGE_BYTES, own
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Fun
 
 _SHARED = frozenset("fdlq")
 T = TypeVar("T")
@@ -174,7 +174,7 @@ class Private(NamedTuple):
     """TensorFlow's private call of a function as an op of its own name, and its errors."""
 
     context: Callable[[], Any]
-    execute: Callable[..., Any]
+    execute: Fun
     failure: type[Exception]
     public: Callable[[Exception], Exception]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,7 +29,7 @@ from tapegraph.recording.op import INPUT, OpKind
 from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.subprogram import SubProgram, subprograms
 from tapegraph.testing import PARITY_TOLERANCE
-from tapegraph.typed import Array, Pytree
+from tapegraph.typed import Array, Fun, Pytree
 
 
 class Variables:
@@ -139,7 +139,7 @@ def _sized(value: Any, batch: Any) -> Any:
     return tuple(_sized(part, batch) for part in value) if type(value) is tuple else value
 
 
-def function(f: Callable[..., Any], params: Pytree = None) -> Any:
+def function(f: Fun, params: Pytree = None) -> Any:
     tf = tensorflow()
     variables = Variables("function", params)
     signature = inspect.signature(f)
@@ -191,9 +191,7 @@ def _plain(shape: list[int], dtype: Any) -> Array:
 # SavedModels
 
 
-def export(
-    f: Callable[..., Any], path: str | os.PathLike[str], arguments: Arguments, params: Pytree
-) -> None:
+def export(f: Fun, path: str | os.PathLike[str], arguments: Arguments, params: Pytree) -> None:
     tf = tensorflow()
     names, arrays, batched = arguments
     _check_names(names)
@@ -226,7 +224,7 @@ def export(
         names = ["loss", *(f"gradient_{name}" for name in variables.by_name)]
         return dict(zip(names, found, strict=True))
 
-    def traced(compute: Callable[..., Any]) -> Any:
+    def traced(compute: Fun) -> Any:
         compute.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         )

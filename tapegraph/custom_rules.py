@@ -34,14 +34,15 @@ from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp
 from tapegraph.transforms.stop_gradient import stop_gradient
+from tapegraph.typed import Fun
 
-Rule = Callable[..., Any]
+Rule = Fun
 
 
 class _Custom:
     """A function with its own rule, called in its place."""
 
-    def __init__(self, f: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+    def __init__(self, f: Fun, nondiff_argnums: Sequence[int] = ()) -> None:
         self._op = type(self).__name__
         check_callable(self._op, f)
         functools.update_wrapper(self, f)  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ from tapegraph.tensors.dual import Dual
 from tapegraph.transforms.reverse import vjp
 from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.tree import ravel_pytree
-from tapegraph.typed import Pytree
+from tapegraph.typed import Fun, Pytree
 
 __all__ = ["odeint"]
 
@@ -51,7 +51,7 @@ RateOfChange = Callable[[Any, Any], Any]
 
 
 def odeint(
-    f: Callable[..., Any],
+    f: Fun,
     y0: Pytree,
     t: Any,
     *args: Pytree,
@@ -257,7 +257,7 @@ def _combined(weights: Sequence[float], ks: Sequence[Any]) -> Any:
     return total
 
 
-def _first_step(slope: RateOfChange, error_of: Callable[..., Any], y: Any, k1: Any) -> Any:
+def _first_step(slope: RateOfChange, error_of: Fun, y: Any, k1: Any) -> Any:
     """Return the first step's length by Hairer, Norsett and Wanner's rule (1993, II.4)."""
     y, k1 = stop_gradient(y), stop_gradient(k1)
     zero = 0.0 * y[0]
@@ -297,7 +297,7 @@ class Adjoint:
     :param solved: Takes a `RateOfChange`, a vector and times; returns the states.
     """
 
-    def __init__(self, rate: Callable[..., Any], solved: Callable[..., Any]) -> None:
+    def __init__(self, rate: Fun, solved: Fun) -> None:
         self._rate = rate
         self._solved = solved
 

@@ -16,7 +16,7 @@ from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor, param
-from tapegraph.typed import Array, ArrayLike, Backend, Dual
+from tapegraph.typed import Array, ArrayLike, Backend, Dual, Fun
 
 __all__ = ["GradientReport", "ParityReport", "check_gradients", "check_parity"]
 
@@ -141,7 +141,7 @@ def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None
 
 
 def _differences(
-    f: Callable[..., Any], points: list[Array], cotangents: list[Array], step: float
+    f: Fun, points: list[Array], cotangents: list[Array], step: float
 ) -> list[list[Array]]:
     """Return the finite differences of every input, contracted with each cotangent."""
 

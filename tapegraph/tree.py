@@ -15,7 +15,7 @@ import numpy as np
 from tapegraph import pytree
 from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
-from tapegraph.typed import Pytree
+from tapegraph.typed import Fun, Pytree
 
 __all__ = ["Structure", "all", "flatten", "leaves", "map", "reduce", "structure", "unflatten"]
 
@@ -111,7 +111,7 @@ def unflatten(structure: Structure, content: Iterable[Any]) -> Any:
     return _mapped(lambda _: next(parts), structure._form, None)
 
 
-def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+def map(f: Fun, tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
     """Return a tree of the same structure with ``f`` of each leaf.
 
     :param f: Takes a leaf of ``tree``, and the part of each of ``rest`` at its place.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType, Fun
 
 
 class Unbatched(Exception):
@@ -42,7 +42,7 @@ class Batch(NDArrayOperatorsMixin):
         return self.array.strides[1:]
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         return self.array.dtype
 
     @property
@@ -220,7 +220,7 @@ def _zeros_like(x: Batch, dtype: Any = None, shape: Any = None) -> Batch:
 
 
 _PRODUCTS: dict[Any, Callable[..., Batch]] = {np.matmul: _matmul, np.vecdot: _vecdot}
-_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+_FUNCTIONS: dict[Any, Fun] = {
     np.broadcast_to: _broadcast_to,
     np.concatenate: _concatenate,
     np.copy: Batch.copy,

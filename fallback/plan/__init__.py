@@ -23,6 +23,7 @@ from tapegraph.fallback.plan.segments import Rounds
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
+from tapegraph.typed import Fun
 
 # The file that a plan's lines are of.
 PLAN = "<tapegraph plan"
@@ -73,14 +74,14 @@ class Plan:
         self.rounds: Rounds | None = None
         if in_rounds:
             self.rounds = source.segments.rounds(source.leaves, source.results)
-        self._told: tuple[Callable[..., Any], dict[str, Any]] | None = None
+        self._told: tuple[Fun, dict[str, Any]] | None = None
 
-    def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Callable[..., Any]:
+    def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Fun:
         exec(compile(text, file, "exec"), names)
         plan = names["plan"]
         return (lambda *a: next(plan(*a))) if long else plan
 
-    def in_python(self) -> Callable[..., Any]:
+    def in_python(self) -> Fun:
         """Switch to lines of Python for good, because records do not fit an array (`Mismatch`)."""
         file = f"{PLAN}, in Python alone>"
         self._run = self._made(self._plain, file, dict(self._names), self._plain_is_long)

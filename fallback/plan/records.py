@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.environment import RECORDS, switched
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 # Whose elements come out alike however they are taken together: an operation of IEEE's, a choice.
 # Others have quicker code for what lies in one run, which rounds in its own way.
@@ -276,7 +276,7 @@ class _Writer:
             raise NotRecords  # NumPy rounds a number of two parts now so, now so
         self._add(ufunc, ufunc.types.index(letters), [*arrays, out], alone=not plain)
 
-    def _as(self, x: Any, dtype: np.dtype[Any]) -> Array:
+    def _as(self, x: Any, dtype: DType) -> Array:
         """Return an operand in the dtype of a loop, converted by records if needed."""
         if not _is_array(x):
             return self._held(np.array(x, dtype))

@@ -24,9 +24,9 @@ from typing import Any, TypeAlias
 from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes, rule_of
 from tapegraph.ops import COMPOSED, rules_of_families
 from tapegraph.recording.op import Op
-from tapegraph.typed import Array, Tensor
+from tapegraph.typed import Array, Fun, Tensor
 
-Rule = Callable[..., Any]
+Rule = Fun
 # One for each input, None where none is needed.
 Gradients = Sequence[Array | Tensor | None]
 

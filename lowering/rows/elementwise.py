@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from tapegraph.lowering.rows.graph_tracer import by_slopes
@@ -28,6 +27,7 @@ from tapegraph.lowering.rows.rules import (
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
 from tapegraph.recording.program import Recording
+from tapegraph.typed import Fun
 
 
 def _gelu(out: Result, x: GraphTensor) -> GraphTensor:
@@ -232,7 +232,7 @@ def _pow(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     return own_gradient(lowered, a, b)
 
 
-def _choice(compute: Callable[..., Any]) -> Rule:
+def _choice(compute: Fun) -> Rule:
     """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves.
 
     TensorFlow's own gives one operand all; the gradient by slopes takes half as long again.

@@ -21,6 +21,7 @@ from tapegraph.lowering.rows.rules import (
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.recording.subprogram import SubProgram
+from tapegraph.typed import Fun
 
 GraphTensors = Sequence[GraphTensor]
 # Where a round lies among others.
@@ -439,7 +440,7 @@ def _stack(
 
 
 def _times(
-    start: Place, stop: Place, step: Callable[..., Any], state: Sequence[Any], *, down: bool = False
+    start: Place, stop: Place, step: Fun, state: Sequence[Any], *, down: bool = False
 ) -> Any:
     """Emit a loop over integers, and return its last state."""
     tf = tensorflow()

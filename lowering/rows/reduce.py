@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from tapegraph.lowering.rows.rules import (
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
+from tapegraph.typed import Fun
 
 
 def _over_axes(node: str) -> Rule:
@@ -42,7 +42,7 @@ def _over_axes(node: str) -> Rule:
     return rule
 
 
-def _by_slope(node: str, slope: Callable[..., Any]) -> Rule:
+def _by_slope(node: str, slope: Fun) -> Rule:
     """Return the rule of a reduction whose gradient is ``slope(x, y, axis)`` for an element."""
 
     def rule(out: Result, x: GraphTensor, *, axis: tuple[int, ...], keepdims: bool) -> GraphTensor:

@@ -19,10 +19,11 @@ from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.recording.op import DERIVATIVES, Attrs, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.subprogram import subprograms
+from tapegraph.typed import Fun
 
-Rule = Callable[..., Any]
+Rule = Fun
 # Results, and the function that gives the gradient of each operand from those of the results.
-WithGradient = tuple[GraphTensor | Sequence[GraphTensor], Callable[..., Any]]
+WithGradient = tuple[GraphTensor | Sequence[GraphTensor], Fun]
 AxisLength = Union[int, "Size"]
 
 

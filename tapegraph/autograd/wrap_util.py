@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Literal, Protocol, TypeVar, cast, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from tapegraph.errors import check_callable, message
 from tapegraph.transforms.levels import positions
-from tapegraph.typed import Fun, P, Pytree
+from tapegraph.typed import Array, Fun, P, Pytree
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -24,9 +23,7 @@ class Derivative(Protocol[P]):
     @overload
     def __call__(self, x: float, /, *args: P.args, **kwargs: P.kwargs) -> np.float64: ...
     @overload
-    def __call__(
-        self, x: npt.NDArray[Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> npt.NDArray[Any]: ...
+    def __call__(self, x: Array, /, *args: P.args, **kwargs: P.kwargs) -> Array: ...
     @overload
     def __call__(self, x: Pytree, /, *args: P.args, **kwargs: P.kwargs) -> Pytree: ...
 

@@ -14,6 +14,7 @@ from tapegraph.compiling.guards import Same
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves
 from tapegraph.recording.node import HALF, Node, as_array, numeric
+from tapegraph.typed import Fun
 
 ArgSpec = Any
 _STATIC = (bool, int, str, bytes, type(None))
@@ -167,7 +168,7 @@ def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
 # As text
 
 
-def positional_names(fn: Callable[..., Any]) -> list[str]:
+def positional_names(fn: Fun) -> list[str]:
     """Return the names of a function's positional parameters; none if it has no signature."""
     try:
         told = inspect.signature(fn).parameters.values()

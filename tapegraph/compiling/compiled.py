@@ -42,9 +42,9 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
-from tapegraph.typed import Xla
+from tapegraph.typed import Fun, Xla
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 VerifyEvery = int | Literal["doubling"] | None
 OnRetrace = Literal["allow", "raise"]
@@ -62,7 +62,7 @@ _NOT_ONE_CALL = {
     "the asynchronous generator function": inspect.isasyncgenfunction,
 }
 # The functions that `tapegraph.grad` and the like return, which give plain numbers for such.
-_DERIVATIVES: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+_DERIVATIVES: weakref.WeakSet[Fun] = weakref.WeakSet()
 _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
 
 
@@ -209,7 +209,7 @@ class Compiled:
         result, real = self._alone(self._call, structure, [value for _, value in found])
         return self._as_eagerly(result, args, kwargs, real) if self._is_derivative else result
 
-    def _alone(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    def _alone(self, work: Fun, *arguments: Any) -> Any:
         """Do some work while no other thread does: all of it, or nothing."""
         undo: Undo = deque()
         taken_back = together(undo)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dis
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from threading import get_ident
 from types import CodeType, FrameType
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tapegraph.errors import BETWEEN, LIBRARY, ORIGINS, USER
 from tapegraph.recording.changes import Undo
+from tapegraph.typed import Fun
 
 # A program that uses one of these may look an attribute up by a string.
 _BY_STRINGS = frozenset(
@@ -174,7 +175,7 @@ class Witness:
     neither is free it notes nothing.
     """
 
-    def __init__(self, function: Callable[..., Any], undo: Undo) -> None:
+    def __init__(self, function: Fun, undo: Undo) -> None:
         self._function, self._undo = function, undo
         self._noted: dict[tuple[int, int], tuple[CodeType, Globals]] = {}
         self._profile: Any = None

@@ -38,7 +38,7 @@ from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import ScalarState
 from tapegraph.tensors.run_float import RunFloat
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Fun
 
 # Of a gradient: a run computes it.
 COMPUTED = object()
@@ -78,7 +78,7 @@ class Trace:
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: Fun,
         arguments: ArgSpec,
         given: list[Any],
         undo: Undo,

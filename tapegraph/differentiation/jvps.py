@@ -11,7 +11,6 @@ A zero tangent or local derivative times a number that is not finite must be zer
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,9 @@ from tapegraph.recording.numpy_functions import innermost, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
+from tapegraph.typed import Fun
 
-Rule = Callable[..., Any]
+Rule = Fun
 
 
 def per_input(*rules: Rule) -> Rule:

@@ -6,12 +6,12 @@ A value that a rule does not read may be an entry whose numbers were freed, with
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear
 from tapegraph.recording.op import OPS
+from tapegraph.typed import Fun
 
 # The result and the operands, as bits.
 Y, A, B, C = 1, 2, 4, 8
@@ -70,7 +70,7 @@ READS: dict[str, tuple[int, ...]] = {
 _TYPE = ("dtype", "ndim", "shape", "size")
 
 
-def _read_by(slope: Callable[..., Any] | Divisor | Linear | None) -> int:
+def _read_by(slope: Fun | Divisor | Linear | None) -> int:
     """Return what a slope reads: the arguments of which its code uses more than the type."""
     if slope is None:
         return NOTHING

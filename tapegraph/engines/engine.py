@@ -17,7 +17,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.subprogram import SubProgram
-from tapegraph.typed import Array, Xla
+from tapegraph.typed import Array, Fun, Xla
 
 
 class EngineDeclined(Exception):
@@ -197,7 +197,7 @@ class Engine(ABC):
         """Return the wanted gradients as recorded Tensors, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} records no gradients")
 
-    def tangent_rule(self, op: Op) -> Callable[..., Any]:
+    def tangent_rule(self, op: Op) -> Fun:
         """Return an operation's tangent rule, from its gradient rule, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} records no tangents")
 

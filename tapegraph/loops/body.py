@@ -35,7 +35,7 @@ from tapegraph.tensors.value import Value
 from tapegraph.transforms.jacobian import jacobian
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Fun
 
 
 class Draw(NamedTuple):
@@ -173,7 +173,7 @@ def operation(name: str) -> Op:
 
 
 def traced(
-    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
+    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> Traced:
     """Run a function once on leaves, and return its computation as an inner program.
 
@@ -188,7 +188,7 @@ def traced(
 
 
 def _traced(
-    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
+    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> tuple[Traced, Tape, list[Any]]:
     body = Body(op)
     with body, Scope(RECORDING, True), random.unrepeated():
@@ -241,7 +241,7 @@ class FurtherArguments:
 
 
 def traced_without_draws(
-    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Any]
+    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Any]
 ) -> Traced:
     """Return a function as `traced` does, with a gradient for each input; draws raise."""
     found = traced(op, f, arguments, [Example(example(x), True) for x in given])

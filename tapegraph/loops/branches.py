@@ -14,7 +14,7 @@ operand that it does not read is zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -36,13 +36,13 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.subprogram import SubProgram
-from tapegraph.typed import Operand, Pytree
+from tapegraph.typed import Fun, Operand, Pytree
 
 
 def cond(
     pred: Operand,
-    true_fn: Callable[..., Any],
-    false_fn: Callable[..., Any],
+    true_fn: Fun,
+    false_fn: Fun,
     *operands: Pytree,
 ) -> Pytree:
     """Run one of two functions: ``true_fn(*operands)`` if ``pred`` is true, else ``false_fn``.
@@ -72,7 +72,7 @@ def cond(
     return _chosen("cond", "pred", chosen, (false_fn, true_fn), operands)
 
 
-def switch(index: Operand, branches: Sequence[Callable[..., Any]], *operands: Pytree) -> Pytree:
+def switch(index: Operand, branches: Sequence[Fun], *operands: Pytree) -> Pytree:
     """Run one of several functions, ``branches[index]``, on the operands.
 
     :param index: An integer without axes; one out of range counts as the nearest, as in JAX.
@@ -97,9 +97,7 @@ def switch(index: Operand, branches: Sequence[Callable[..., Any]], *operands: Py
     return _chosen("switch", "index", chosen, tuple(branches), operands)
 
 
-def _chosen(
-    op: str, argument: str, index: Any, functions: tuple[Callable[..., Any], ...], operands: Any
-) -> Any:
+def _chosen(op: str, argument: str, index: Any, functions: tuple[Fun, ...], operands: Any) -> Any:
     if index.shape:
         received = f"{argument} of shape {index.shape}"
         fix = "Write tg.where for a choice element by element, or tg.vmap for one by example."
@@ -162,7 +160,7 @@ def _run_derived(index: Any, founds: Sequence[Traced], inputs: Sequence[list[Any
     return _run(index, [(f.body, [*(as_leaf(x._array) for x in f.consts), *xs]) for f, xs in pairs])
 
 
-def traced_inputs(op: str, f: Callable[..., Any], inputs: Sequence[Any]) -> Traced:
+def traced_inputs(op: str, f: Fun, inputs: Sequence[Any]) -> Traced:
     """Return a function of some tensors as a body; a gradient flows from each of them."""
     return traced(op, f, list, [Example(example(x), True) for x in inputs])
 

@@ -22,7 +22,7 @@ Its derivatives are scans of the body's derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -41,6 +41,7 @@ from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.subprogram import SubProgram
+from tapegraph.typed import Fun
 
 # How many bytes the carries of a block take, and how many rounds it has whatever they take.
 _BLOCK, _FEWEST = 1 << 18, 16
@@ -89,7 +90,7 @@ def by_role(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], li
 Lists = tuple[list[Any], list[Any], list[Any]]
 
 
-def traced_round(f: Callable[..., Any], lists: Lists) -> Traced:
+def traced_round(f: Fun, lists: Lists) -> Traced:
     """Return a function of all inputs of a round as a body; a gradient flows from each of them."""
     consts, carries, xs = lists
     given = [*map(example, (*consts, *carries)), *(row(example(x)) for x in xs)]

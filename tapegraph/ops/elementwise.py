@@ -31,7 +31,18 @@ from tapegraph.recording.record import (
     unary,
 )
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import AnyKind, Array, ArrayLike, DuckArray, Fun, Kind, Operand, Shape, Tensor
+from tapegraph.typed import (
+    AnyKind,
+    Array,
+    ArrayLike,
+    DType,
+    DuckArray,
+    Fun,
+    Kind,
+    Operand,
+    Shape,
+    Tensor,
+)
 
 __all__ = [
     "abs",
@@ -702,7 +713,7 @@ def _check_broadcast(op: str, *operands: DuckArray) -> None:
         raise ValueError(message(op, f"shapes {received}", expected, fix)) from None
 
 
-def limits_of(dtype: np.dtype[Any]) -> tuple[float, float]:
+def limits_of(dtype: DType) -> tuple[float, float]:
     """Return the lower and the upper bound of a dtype's numbers."""
     if dtype.kind in "fc":
         return -math.inf, math.inf

@@ -44,7 +44,7 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, Fun, Kind, Operand
+from tapegraph.typed import Array, ArrayLike, Axes, DType, DuckArray, Fun, Kind, Operand
 
 __all__ = [
     "average",
@@ -797,7 +797,7 @@ def _quantile(
 
 
 @np.errstate(invalid="ignore")
-def _between(low: DuckArray, high: DuckArray, share: Array, dtype: np.dtype[Any]) -> DuckArray:
+def _between(low: DuckArray, high: DuckArray, share: Array, dtype: DType) -> DuckArray:
     """Interpolate from the nearer number, as NumPy does; equal infinities stay as they are."""
     rise = sub(high, low)
     up = add(low, mul(rise, share.astype(dtype)))

@@ -39,7 +39,7 @@ from tapegraph.transforms.jacobian import jacobian
 from tapegraph.transforms.levels import like_input
 from tapegraph.transforms.reverse import vjp
 from tapegraph.transforms.stop_gradient import stop_gradient
-from tapegraph.typed import Array, Pytree
+from tapegraph.typed import Array, Fun, Pytree
 
 # Up to so many unknowns the linear equation of the derivative is solved with its matrix.
 DENSE = 500
@@ -48,7 +48,7 @@ FIXED_POINT = "fixed_point"
 
 
 def root(
-    f: Callable[..., Any],
+    f: Fun,
     x0: Pytree,
     *args: Pytree,
     method: str = "hybr",
@@ -83,9 +83,7 @@ def root(
     return _solution("root", f, x0, args, {"solver": method, "tol": tol, **options})
 
 
-def fixed_point(
-    f: Callable[..., Any], x0: Pytree, *args: Pytree, tol: float = 1e-10, **options: Any
-) -> Pytree:
+def fixed_point(f: Fun, x0: Pytree, *args: Pytree, tol: float = 1e-10, **options: Any) -> Pytree:
     """Return the ``x`` with ``x = f(x, *args)`` by `scipy.optimize.fixed_point`, with derivatives.
 
     Derivatives are those of `root` for ``x - f(x, *args)``.
@@ -112,7 +110,7 @@ def fixed_point(
     return _solution("fixed_point", difference, x0, args, given)
 
 
-def _solution(op: str, f: Callable[..., Any], x0: Any, args: Any, options: dict[str, Any]) -> Any:
+def _solution(op: str, f: Fun, x0: Any, args: Any, options: dict[str, Any]) -> Any:
     scipy_module("optimize", op, '"scipy>=1.13"')
     given = Given(op, f, x0, args)
     sizes = [int(np.prod(s)) for s, _ in given.body.types(given.body.outputs)]
@@ -132,7 +130,7 @@ class Given:
     :ivar start: The initial unknowns.
     """
 
-    def __init__(self, op: str, f: Callable[..., Any], x0: Any, args: Any) -> None:
+    def __init__(self, op: str, f: Fun, x0: Any, args: Any) -> None:
         check_callable(op, f)
         self._x0 = x0
         self.start = [_unknown(op, x, path) for path, x in leaves(x0, "x0")]

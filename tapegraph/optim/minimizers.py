@@ -21,7 +21,7 @@ from tapegraph.transforms.jacobian import hessian, hvp
 from tapegraph.transforms.levels import NUMBER_TYPES
 from tapegraph.transforms.reverse import value_and_grad
 from tapegraph.transforms.stop_gradient import stop_gradient
-from tapegraph.typed import Array, Pytree
+from tapegraph.typed import Array, Fun, Pytree
 
 # SciPy's methods by what they take besides the value; the others take the gradient.
 _VALUE_ALONE = {"nelder-mead", "powell", "cobyla", "cobyqa"}
@@ -36,16 +36,16 @@ _UNRESTRICTED = {
 
 
 def minimize(
-    f: Callable[..., Any],
+    f: Fun,
     x0: Pytree,
-    method: str | Callable[..., Any] | None = "L-BFGS-B",
+    method: str | Fun | None = "L-BFGS-B",
     *,
     args: tuple[Any, ...] = (),
     hess: bool = False,
     bounds: Any = None,
     constraints: Any = (),
     tol: float | None = None,
-    callback: Callable[..., Any] | None = None,
+    callback: Fun | None = None,
     options: Mapping[str, Any] | None = None,
     implicit: bool = False,
     **more_options: Any,
@@ -132,7 +132,7 @@ def minimize(
 
 
 def _differentiable(
-    f: Callable[..., Any], x0: Any, args: Any, bounds: Any, constraints: Any, **options: Any
+    f: Fun, x0: Any, args: Any, bounds: Any, constraints: Any, **options: Any
 ) -> Any:
     """Minimise a traced function, and give the solution its derivatives."""
     if bounds is not None or constraints:
@@ -188,7 +188,7 @@ def _check_used(method: str, **restrictions: Any) -> None:
 class _Objective:
     """A function of a structure, and its derivatives, as functions of a vector."""
 
-    def __init__(self, f: Callable[..., Any], layout: Layout, args: tuple[Any, ...]) -> None:
+    def __init__(self, f: Fun, layout: Layout, args: tuple[Any, ...]) -> None:
         self._f: Callable[[Any], Any] = lambda structure: f(structure, *args)
         self._layout = layout
 
@@ -233,7 +233,7 @@ def _start(leaf: Any, path: str) -> Any:
     return float(array) if isinstance(leaf, NUMBER_TYPES) else array
 
 
-def _with_structure(callback: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
+def _with_structure(callback: Fun, layout: Layout) -> Fun:
     """Return a callback of vectors with the signature that SciPy inspects."""
 
     def of_result(intermediate_result: Any) -> Any:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn
 
-import numpy as np
-
 from tapegraph.batching.rules import BatchedCall, batching_rule
 from tapegraph.errors import ConcretizationError, message, sentence, warn
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import operand
 from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.typed import DType
 
 
 class SlowBatchingWarning(RuntimeWarning):
@@ -69,7 +68,7 @@ class Batched(ArrayMethods):
         return self.inner.shape[1:]
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The element type."""
         return self.inner.dtype
 

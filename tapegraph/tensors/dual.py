@@ -6,7 +6,6 @@ that level, so nested derivatives never mix.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
@@ -25,7 +24,7 @@ from tapegraph.recording.watchers import WATCHING, unwatched
 from tapegraph.tensors.array_methods import ArrayMethods, formatted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array, Operand
+from tapegraph.typed import Array, DType, Fun, Operand
 
 
 class Dual(ArrayMethods):
@@ -97,7 +96,7 @@ class Dual(ArrayMethods):
         return self.primal.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The element type."""
         return self.primal.dtype
 
@@ -183,7 +182,7 @@ def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
 
 def _tangent(
     op: Op,
-    rule: Callable[..., Any],
+    rule: Fun,
     tangents: tuple[Any, ...],
     out: Any,
     primals: tuple[Any, ...],
@@ -200,7 +199,7 @@ def _tangent(
     return tangent
 
 
-def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
+def _rule(name: str) -> tuple[Op, Fun]:
     """Return an operation and its tangent rule, from the table or the user's own."""
     op = OPS.get(name) or DEFINED[name]
     if op.differentiable == ():  # a comparison, of examples of `vmap` too

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import AskReal
 from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.typed import Fun
 
 _ARRAYS = (
     "Write tg.tensor(k) for an array of it, k * np.ones(shape) for np.full(shape, k), "
@@ -181,7 +181,7 @@ def _complex(operands: tuple[Any, ...]) -> complex:
     return base**exponent
 
 
-def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
+def _python(name: str, reflected: bool = False) -> Fun:
     """Make an operator's method: Python's arithmetic among numbers, else an operation."""
     method = f"__r{name}__" if reflected else f"__{name}__"
     operation: Any = getattr(ArrayMethods, method)
@@ -201,7 +201,7 @@ def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
     return compute
 
 
-def _comparison(name: str) -> Callable[..., Any]:
+def _comparison(name: str) -> Fun:
     """Make a comparison's method, among numbers that may be read."""
     operation: Any = getattr(ArrayMethods, name)
 
@@ -220,7 +220,7 @@ def _comparison(name: str) -> Callable[..., Any]:
     return compare
 
 
-def _conversion(name: str, conversion: str, fix: str) -> Callable[..., Any]:
+def _conversion(name: str, conversion: str, fix: str) -> Fun:
     """Make the method of a conversion that would freeze the number."""
 
     def convert(self: RunFloat, *args: Any) -> Any:

@@ -23,7 +23,7 @@ from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.tensors.array_methods import ArrayMethods, Operator, formatted
 from tapegraph.tensors.guarded_data import guarded, is_whole
-from tapegraph.typed import Array, ArrayLike
+from tapegraph.typed import Array, ArrayLike, DType
 
 _DATA = "Compute with the tensor itself; for w.data -= step write w.assign((w - step).detach())."
 _OUTSIDE = "Return the tensor, and read its number outside."
@@ -92,7 +92,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return self._array.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The element type."""
         return self._array.dtype
 
@@ -361,7 +361,7 @@ class RemoteTensor(Tensor, remote=True):
         return self._array.shape if self._entry is None else self._entry.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         return self._array.dtype if self._entry is None else self._entry.dtype
 
     ndim, size = Node.ndim, Node.size
@@ -389,7 +389,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     data = here.number(data, np.float64)
     array = numeric(here.numbers_of(data), "param", "data", widens=False)
     if dtype is not None:
-        wanted: np.dtype[Any] = np.dtype(dtype)
+        wanted: DType = np.dtype(dtype)
         if wanted.char not in "fdFD":
             expected = "float32, float64, complex64 or complex128"
             fix = "Other types have no gradient."

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -25,8 +25,9 @@ from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
 from tapegraph.tensors.tensor import Tensor
+from tapegraph.typed import Fun
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 
 def checkpoint(f: F) -> F:
@@ -67,7 +68,7 @@ def checkpoint(f: F) -> F:
 class _Segment:
     """One call of a function that runs again in every backward."""
 
-    def __init__(self, f: Callable[..., Any], call: tuple[Any, Any]) -> None:
+    def __init__(self, f: Fun, call: tuple[Any, Any]) -> None:
         self._f = f
         self._call = call
         self._given = [x for _, x in leaves(call) if isinstance(x, Tensor)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,10 @@ from tapegraph.transforms.levels import (
     result,
     stays,
 )
-from tapegraph.typed import Operand
+from tapegraph.typed import Fun, Operand
 
 
-def jvp(
-    f: Callable[..., Any], primals: Sequence[Operand], tangents: Sequence[Operand]
-) -> tuple[Any, Any]:
+def jvp(f: Fun, primals: Sequence[Operand], tangents: Sequence[Operand]) -> tuple[Any, Any]:
     """Return a function's value and its derivative along a direction, in one forward pass.
 
     The derivative is the Jacobian-vector product ``sum_i (df/dx_i) t_i``.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tapegraph.tensors.dual import Dual, dual_of, lifted
 from tapegraph.tensors.examples import of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
+from tapegraph.typed import Fun
 
 # Tag 0 is the level of all duals that users make.
 next_tag = itertools.count(1).__next__
@@ -174,10 +175,8 @@ class recording:
                 RECORDING.leave(self)
 
 
-def derivative_of(
-    f: Callable[..., Any], derivative: Callable[..., Any], doc: str, by: str = ""
-) -> Callable[..., Any]:
+def derivative_of(f: Fun, derivative: Fun, doc: str, by: str = "") -> Fun:
     """Name a derivative after its function, with its own docstring."""
-    named: Callable[..., Any] = functools.wraps(f)(derivative)
+    named: Fun = functools.wraps(f)(derivative)
     named.__doc__ = doc.format(name=getattr(f, "__name__", repr(f)), by=by)
     return derivative_function(named)

@@ -35,7 +35,7 @@ from tapegraph.transforms.levels import (
     result,
     stays,
 )
-from tapegraph.typed import Array, Derivative, P, Pytree
+from tapegraph.typed import Array, Derivative, Fun, P, Pytree
 
 
 class Pullback:
@@ -229,7 +229,7 @@ def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
     ]
 
 
-def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
+def vjp(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
     """Return a function's value and its pullback, which maps cotangents back to the arguments.
 
     The pullback gives vector-Jacobian products ``sum_i g_i (df_i/dx)``, one reverse pass each.
@@ -290,21 +290,21 @@ def _joined(parts: Iterable[Any]) -> Any:
 def grad(f: Callable[Concatenate[Any, P], Any], argnums: Literal[0] = 0) -> Derivative[P]: ...
 @overload
 def grad(
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
-) -> Callable[..., Any]: ...
+) -> Fun: ...
 def grad(
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Fun:
     """Return the gradient of a scalar-valued function, as a function of the same arguments.
 
     Each call is one run of ``f`` and one reverse pass. Derivatives of any order are made by
@@ -346,13 +346,13 @@ def grad(
 
 
 def value_and_grad(
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Fun:
     """Return a function that returns a scalar-valued function's value and gradient.
 
     :param f, argnums, has_aux, argnum, holomorphic: As for `grad`.
@@ -375,12 +375,12 @@ def value_and_grad(
 
 
 def elementwise_grad(
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int] = 0,
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Fun:
     """Return the gradient of the sum of a function's results.
 
     If ``f`` is element-wise, that is its derivative at each element.
@@ -410,7 +410,7 @@ class Gradient:
     def __init__(
         self,
         op: str,
-        f: Callable[..., Any],
+        f: Fun,
         argnums: Any,
         *,
         has_aux: bool = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,18 +18,19 @@ from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.examples import Level, entered
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import derivative_of, like_input, next_tag
+from tapegraph.typed import Fun
 
 Randomness = Literal["error", "different", "same"]
 
 
 def vmap(
-    f: Callable[..., Any],
+    f: Fun,
     in_axes: Any = 0,
     out_axes: Any = 0,
     *,
     randomness: Randomness = "error",
     chunk_size: int | None = None,
-) -> Callable[..., Any]:
+) -> Fun:
     """Return a function that runs ``f`` on many examples at once, and stacks the results.
 
     Examples share values that ``f`` closes over, and gradients flow to them. Shapes inside are
@@ -146,7 +147,7 @@ def _place(axis: int, ndim: int, path: str, lengths: tuple[int, ...]) -> int:
     return axis % ndim
 
 
-def _run(f: Callable[..., Any], given: _Arguments, start: int, step: int, randomness: str) -> Any:
+def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> Any:
     """Return the results of some examples, those of each leaf along the first axis."""
     size = min(step, given.size - start)
     level = Level(next_tag(), size, randomness)
