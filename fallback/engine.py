@@ -38,7 +38,7 @@ class Native(Engine):
             return self.run(history.recording, seeds)
         return Outcome(gradients_of_history(history, seeds))
 
-    def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
+    def recorded(self, recording: Recording, seeds: Sequence[object]) -> list[Any]:
         return recorded_gradients(recording, seeds)
 
     def tangent_rule(self, op: Op) -> Any:

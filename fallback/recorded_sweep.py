@@ -36,7 +36,7 @@ from tapegraph.tensors.examples import at_level, leaf_of_examples, levels_of
 
 
 def recorded_gradients(
-    recording: Recording, seeds: Sequence[Any], strong: type[StrongTensors] | None = None
+    recording: Recording, seeds: Sequence[object], strong: type[StrongTensors] | None = None
 ) -> list[Any]:
     """Return the gradients of the wanted slots as Tensors, given a Tensor per output.
 
@@ -99,10 +99,10 @@ class Tensors(Arrays):
 class StrongTensors(Tensors):
     """The arithmetic of Tensors with strong zeros."""
 
-    def cotangent(self, slot: int, g: Any) -> Any:
+    def cotangent(self, slot: int, g: object) -> Any:
         return g if self.program.ops[slot].rules is not None else StrongTensor(g)  # of ours alone
 
-    def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
+    def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
         given, found = (getattr(x, "_array", x) for x in map(as_tensor, (part, grad)))
         watcher.added(self.recording, self._by, slot, given, found, strong=True)
 
@@ -118,7 +118,7 @@ class TangentTensors(StrongTensors):
         return tuple(map(_strong, y)) if self.program.ops[slot].several else y
 
 
-def _strong(operand: Any) -> Any:
+def _strong(operand: object) -> Any:
     floats = hasattr(operand, "dtype") and operand.dtype.kind in "fc"
     return StrongTensor(operand) if floats else operand
 
@@ -152,7 +152,7 @@ def transposed_vjp(op: Op) -> Rule:
     return jvp
 
 
-def _pulled_back(part: Any, g: Any, t: Any) -> Any:
+def _pulled_back(part: Any, g: object, t: Any) -> Any:
     """Return the derivative with respect to ``g`` of ``part`` times ``t``; None for zero."""
     tag = max((x.tag for x in (part, t) if type(x) in (Batched, Dual)), default=None)
     level = next((level for level in recorder().levels if level.tag == tag), None)

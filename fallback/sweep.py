@@ -159,7 +159,7 @@ class Arrays:
         # Slots whose cotangent is a buffer made here that nobody else reads.
         self._ours: set[int] = set()
 
-    def swept(self, seeds: Sequence[Any]) -> list[Any]:
+    def swept(self, seeds: Sequence[object]) -> list[Any]:
         """Return the gradients of the outputs, given a cotangent each, one per wanted slot."""
         for watcher in self._watchers:
             watcher.begins(ENGINE, "start of a backward")
@@ -169,7 +169,7 @@ class Arrays:
             for watcher in self._watchers:
                 watcher.ends()
 
-    def _swept(self, seeds: Sequence[Any]) -> list[Any]:
+    def _swept(self, seeds: Sequence[object]) -> list[Any]:
         program = self.program
         held: dict[int, Any] = {}
         wanted = set(program.wanted)
@@ -250,7 +250,7 @@ class Arrays:
         """Return the value of the slot whose rules are called."""
         return self.operand(slot)
 
-    def cotangent(self, slot: int, g: Any) -> Any:
+    def cotangent(self, slot: int, g: object) -> Any:
         """Return a cotangent in the form of rules."""
         return g
 
@@ -283,7 +283,7 @@ class Arrays:
     def zeros(self, slot: int) -> Any:
         return np.zeros(self.program.shapes[slot], self.program.dtypes[slot])
 
-    def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
+    def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
         """Tell a watcher the part added to the gradient of a slot, and the gradient now."""
         watcher.added(self.recording, self._by, slot, part, grad, strong=False)
 
@@ -291,13 +291,13 @@ class Arrays:
 class StrongArrays(Arrays):
     """The arithmetic of arrays with strong zeros."""
 
-    def swept(self, seeds: Sequence[Any]) -> list[Any]:
+    def swept(self, seeds: Sequence[object]) -> list[Any]:
         return list(map(to_ndarray, super().swept(seeds)))
 
-    def cotangent(self, slot: int, g: Any) -> Any:
+    def cotangent(self, slot: int, g: object) -> Any:
         return strong_zeros(g)
 
-    def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
+    def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
         part, grad = to_ndarray(part), to_ndarray(grad)
         watcher.added(self.recording, self._by, slot, part, grad, strong=True)
 
@@ -322,7 +322,7 @@ def strong_gradients(
     return quietly(StrongArrays(recording, watchers).swept, seeds)
 
 
-def own_row(op: Op, node: Any) -> JointVJP:
+def own_row(op: Op, node: object) -> JointVJP:
     """Return the row of an operation outside the library's table; raise if it has none."""
     if op.rules is None:
         raise NotImplementedError(f"backward: no gradient rule for {entry_name(op, node)}")

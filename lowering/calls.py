@@ -131,7 +131,7 @@ class DirectCall:
             args=tensors, Tout=types, f=self.function, config_proto=self._attrs[-1]
         )
 
-    def apart(self, fn: Callable[..., T], *args: Any) -> T:
+    def apart(self, fn: Callable[..., T], *args: object) -> T:
         """Call a function of `begin`'s result where no signal is handled in between."""
         return fn(*args) if private() is not None else away_from_signals(fn, *args)
 
@@ -209,7 +209,7 @@ def private() -> Private | None:
     return None
 
 
-def away_from_signals(fn: Callable[..., T], *args: Any) -> T:
+def away_from_signals(fn: Callable[..., T], *args: object) -> T:
     """Call a function where no signal handler runs, and wait for it whatever a handler raises."""
     if threading.current_thread() is not threading.main_thread():
         return fn(*args)
@@ -232,7 +232,7 @@ def away_from_signals(fn: Callable[..., T], *args: Any) -> T:
 
 
 def _finish(
-    results: list[Callable[[], T]], finished: Any, fn: Callable[..., T], args: tuple[Any, ...]
+    results: list[Callable[[], T]], finished: Any, fn: Callable[..., T], args: tuple[object, ...]
 ) -> None:
     try:
         value = fn(*args)

@@ -87,7 +87,7 @@ class Function:
 class _FreeTranslator(Translator):
     """Emits a function for batches of one size, or of any."""
 
-    def __init__(self, recorded: FreeFunction, batch: Any, *, strong_zero: bool) -> None:
+    def __init__(self, recorded: FreeFunction, batch: object, *, strong_zero: bool) -> None:
         known = recorded.recording
         recording = Recording(_sized(recorded.program, batch), known.values, known.nodes)
         super().__init__(recording, strong_zero=strong_zero, whole=True)
@@ -115,7 +115,7 @@ class _FreeTranslator(Translator):
         return result
 
 
-def _constant(found: Any, batch: GraphTensor | None) -> Any:
+def _constant(found: object, batch: GraphTensor | None) -> Any:
     """Return a value that all recordings share, or the formula of the batch, as a tensor."""
     tf = tensorflow()
     if isinstance(found, np.ndarray):
@@ -144,7 +144,7 @@ def function(f: Fun, params: Pytree = None) -> Any:
     variables = Variables("function", params)
     signature = inspect.signature(f)
 
-    def traced(*args: GraphTensor, **kwargs: Any) -> Any:
+    def traced(*args: GraphTensor, **kwargs: object) -> Any:
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         feeds = [x if tf.is_tensor(x) else tf.constant(np.asarray(x)) for x in given.args]

@@ -360,7 +360,7 @@ class InnerTranslator(Whole):
         return stopped(result)
 
 
-def stopped(result: Any) -> Any:
+def stopped(result: object) -> Any:
     """Return a tensor, or a list of tensors, through which no gradient flows."""
     if isinstance(result, (list, tuple)):
         return [None if x is None else stopped(x) for x in result]

@@ -53,7 +53,7 @@ RateOfChange = Callable[[Any, Any], Any]
 def odeint(
     f: Fun,
     y0: Pytree,
-    t: Any,
+    t: object,
     *args: Pytree,
     rtol: float = 1.4e-8,
     atol: float = 1.4e-8,
@@ -108,7 +108,7 @@ def odeint(
         raise ValueError(message("odeint", f"t of shape {times.shape}", "one or more times"))
     arguments = FurtherArguments("odeint", args)
 
-    def derivative(vector: Any, time: Any, *numbers: Any) -> Any:
+    def derivative(vector: Any, time: object, *numbers: object) -> Any:
         out = f(unravel(vector), time, *arguments.having(numbers))
         found = [
             tensor_like("odeint", x, path)
@@ -124,10 +124,10 @@ def odeint(
     traced = traced_without_draws("odeint", derivative, list, [vector, times[0], *numbers])
     theta, count, body = [*traced.consts, *numbers], len(traced.consts), traced.body
 
-    def rate(vector: Any, time: Any, *theta: Any) -> Any:
+    def rate(vector: object, time: object, *theta: object) -> Any:
         return Replay(body)(*theta[:count], vector, time, *theta[count:])[0]
 
-    def solved(rate: RateOfChange, vector: Any, times: Any) -> Any:
+    def solved(rate: RateOfChange, vector: object, times: object) -> Any:
         if method == "rk4":
             return _fixed(rate, vector, times, steps)
         return _adaptive(rate, vector, times, rtol, atol, max_steps)
@@ -139,7 +139,7 @@ def odeint(
     return _in_structure(states, y0, start, (y0, t, args))
 
 
-def _in_structure(states: Any, y0: Any, start: Any, given: Any) -> Any:
+def _in_structure(states: Any, y0: object, start: object, given: object) -> Any:
     """Return rows of vectors in the state's structure, times along the first axis."""
     n, begin, parts = states.shape[0], 0, []
     for _, x in leaves(start):
@@ -163,7 +163,7 @@ def _fixed(rate: RateOfChange, y: Any, times: Any, steps: int) -> Any:
         start, stop = ends
         h = (stop - start) / steps
 
-        def step(i: Any, y: Any) -> Any:
+        def step(i: Any, y: object) -> Any:
             t = start + h * i.astype(h.dtype)
             k1 = rate(y, t)
             k2 = rate(y + 0.5 * h * k1, t + 0.5 * h)
@@ -189,7 +189,7 @@ def _adaptive(
     origin = times[0]
     targets = (times - origin) * sign
 
-    def slope(y: Any, s: Any) -> Any:
+    def slope(y: object, s: object) -> Any:
         return sign * rate(y, origin + sign * s)
 
     def error_of(e: Any, *states: Any) -> Any:
@@ -257,7 +257,7 @@ def _combined(weights: Sequence[float], ks: Sequence[Any]) -> Any:
     return total
 
 
-def _first_step(slope: RateOfChange, error_of: Fun, y: Any, k1: Any) -> Any:
+def _first_step(slope: RateOfChange, error_of: Fun, y: Any, k1: object) -> Any:
     """Return the first step's length by Hairer, Norsett and Wanner's rule (1993, II.4)."""
     y, k1 = stop_gradient(y), stop_gradient(k1)
     zero = 0.0 * y[0]
@@ -301,10 +301,10 @@ class Adjoint:
         self._rate = rate
         self._solved = solved
 
-    def __call__(self, y: Any, times: Any, *theta: Any) -> Any:
+    def __call__(self, y: object, times: object, *theta: object) -> Any:
         """Return the states at some times."""
 
-        def forward(y: Any, times: Any, *theta: Any) -> Any:
+        def forward(y: object, times: object, *theta: object) -> Any:
             states = solution(y, times, *theta)
             return states, (states, times, theta)
 
@@ -325,7 +325,7 @@ class Adjoint:
         sums = [0.0 * x for x in moving]
         _, unravel = ravel_pytree([states[0], states[0], times[0], *sums])
 
-        def backwards(vector: Any, s: Any) -> Any:
+        def backwards(vector: object, s: Any) -> Any:
             """Return the derivatives of state, cotangent and sums with respect to ``s = -t``."""
             y, a, *_ = unravel(vector)
             dy, pullback = vjp(rate, y, -s, *moving)

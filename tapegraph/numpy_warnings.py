@@ -59,7 +59,7 @@ def are_mild() -> bool:
     return True
 
 
-def watched(name: str, compute: Fun, *arrays: Any, **attrs: Any) -> Any:
+def watched(name: str, compute: Fun, *arrays: object, **attrs: object) -> Any:
     """Compute, and give NumPy's warnings at the user's line, as those of an operation."""
     kinds: list[str] = []
     called: dict[str, Any] = {k: "call" for k, mode in np.geterr().items() if mode == "warn"}
@@ -70,12 +70,12 @@ def watched(name: str, compute: Fun, *arrays: Any, **attrs: Any) -> Any:
     return out
 
 
-def quietly(fn: Fun, *args: Any) -> Any:
+def quietly(fn: Fun, *args: object) -> Any:
     """Call a function while NumPy ignores overflow and the like, in a context that is dropped."""
     return copy_context().run(_ignoring, fn, *args)
 
 
-def _ignoring(fn: Fun, *args: Any) -> Any:
+def _ignoring(fn: Fun, *args: object) -> Any:
     for variable, value in _QUIET:
         variable.set(value)
     return fn(*args)

@@ -7,7 +7,7 @@ attribute down.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tapegraph.errors import message
 
@@ -187,7 +187,7 @@ class Elsewhere:
         self._ours = ours
         self.__doc__ = None  # pages of the API leave out what has none
 
-    def __get__(self, x: Any, owner: type) -> NoReturn:
+    def __get__(self, x: object, owner: type) -> NoReturn:
         text = _told(owner.__name__, self._name, self._ours)
         raise AttributeError(text, name=self._name, obj=x)
 

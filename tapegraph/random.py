@@ -612,7 +612,7 @@ def _floating(op: str, dtype: npt.DTypeLike) -> DType:
     raise TypeError(message(op, f"dtype {dtype!r}", "float32 or float64"))
 
 
-def _number(op: str, argument: str, value: Any, kind: DType, fix: str = "") -> float:
+def _number(op: str, argument: str, value: object, kind: DType, fix: str = "") -> float:
     recorder().fixed(op, value, argument, fix)
     if not isinstance(value, numbers.Real):
         raise TypeError(message(op, f"{kind_of(value)} for {argument!r}", "a number", fix))

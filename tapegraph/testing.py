@@ -110,7 +110,7 @@ def check_gradients(
     return GradientReport(found[0], slopes[0], worst_abs, worst_rel, checked)
 
 
-def _point(value: Any, argument: str) -> Array:
+def _point(value: object, argument: str) -> Array:
     value = value._array if isinstance(value, Node) else value
     return _doubled(numeric(value, "check_gradients", argument))
 

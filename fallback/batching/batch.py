@@ -78,15 +78,15 @@ class Batch(NDArrayOperatorsMixin):
             raise Unbatched(ufunc.__name__)
         return product(*inputs, **kwargs)
 
-    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def __array_function__(self, function: Any, types: object, args: Any, kwargs: Any) -> Any:
         if function not in _FUNCTIONS:
             raise Unbatched(function.__name__)
         return _FUNCTIONS[function](*args, **kwargs)
 
-    def sum(self, axis: Any = None, **options: Any) -> Batch:
+    def sum(self, axis: object = None, **options: object) -> Batch:
         return _reduced(np.add, self, axis=axis, **options)
 
-    def reshape(self, *shape: Any) -> Batch:
+    def reshape(self, *shape: object) -> Batch:
         lengths = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
         return Batch(self.array.reshape(len(self.array), *lengths))
 
@@ -125,10 +125,10 @@ class Batch(NDArrayOperatorsMixin):
     def T(self) -> Batch:
         return self.transpose()
 
-    def __getitem__(self, key: Any) -> Batch:
+    def __getitem__(self, key: object) -> Batch:
         return Batch(self.array[_key(key)])
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         place = _key(key)
         if isinstance(value, Batch):
             value = value.aligned(self.array[place].ndim - 1)
@@ -136,7 +136,7 @@ class Batch(NDArrayOperatorsMixin):
 
     # What would take one array out
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+    def __array__(self, dtype: object = None, copy: object = None) -> Any:
         raise Unbatched("an array of it")
 
     def __bool__(self) -> bool:
@@ -164,7 +164,7 @@ def _axes(axis: Any) -> Any:
     return tuple(map(_behind, axis)) if isinstance(axis, tuple) else _behind(axis)
 
 
-def _key(key: Any) -> tuple[Any, ...]:
+def _key(key: object) -> tuple[Any, ...]:
     """Return a key to the batch; advanced keys only if their axes stay in place."""
     parts = key if isinstance(key, tuple) else (key,)
     advanced = [p for p in parts if not (p is None or p is ... or type(p) in (int, slice))]
@@ -173,7 +173,7 @@ def _key(key: Any) -> tuple[Any, ...]:
     return (slice(None), *parts)
 
 
-def _reduced(ufunc: Any, x: Any, axis: Any = 0, out: Any = None, **options: Any) -> Batch:
+def _reduced(ufunc: Any, x: Any, axis: Any = 0, out: object = None, **options: Any) -> Batch:
     if out is not None or options.keys() - {"keepdims", "dtype"}:
         raise Unbatched(f"{ufunc.__name__}.reduce")
     axes = tuple(range(1, x.array.ndim)) if axis is None else _axes(axis)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable
 from typing import Any
 from weakref import finalize
 

@@ -18,7 +18,7 @@ again. If the fast form for arrays cannot be, a row in `RECORDED` computes from 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes, rule_of

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,7 @@ def _tensor_slice(
 
 
 def _getitem(
-    g: Cotangent, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]
+    g: Cotangent, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[object, ...]
 ) -> Array:
     out = _zeros(g, x)
     out[basic_key(begin, plan)] = g
@@ -62,7 +61,7 @@ def _gather(g: Cotangent, y: Array, x: Array, indices: Array, *, axis: int) -> A
     return _added_up(g, places, x)
 
 
-def _index(g: Cotangent, y: Array, x: Array, *arrays: Array, plan: tuple[Any, ...]) -> Array:
+def _index(g: Cotangent, y: Array, x: Array, *arrays: Array, plan: tuple[object, ...]) -> Array:
     if len(arrays) == x.ndim:
         return _added_up(g, np.ravel_multi_index(arrays, x.shape), x)
     out = _zeros(g, x)
@@ -80,7 +79,7 @@ def _added_up(g: Cotangent, places: Array, x: Array) -> Array:
 def _recorded(op: Op) -> tuple[Rule]:
     """Return the row on Tensors: each element goes back to its place."""
 
-    def rule(g: Cotangent, y: Array, x: Array, *indices: Array, **attrs: Any) -> Tensor:
+    def rule(g: Cotangent, y: Array, x: Array, *indices: Array, **attrs: object) -> Tensor:
         every = as_leaf(np.arange(x.size).reshape(x.shape))
         return scatter(g, apply(op, (every, *indices), attrs), x.shape)
 

@@ -35,7 +35,7 @@ from tapegraph.typed import Array, Cotangent
 def _rising(rule: Rule) -> Rule:
     """Return a rule for the sweep's conjugates, made of one for cotangents ``dL/dx + i dL/dy``."""
 
-    def conjugate(g: Cotangent, y: Array, x: Array, **attrs: Any) -> Array:
+    def conjugate(g: Cotangent, y: Array, x: Array, **attrs: object) -> Array:
         if isinstance(y, tuple):
             g = [_conj(part) for part in _filled(g, y)]
         else:
@@ -93,7 +93,7 @@ def _einsum(needs: list[bool], g: Cotangent, y: Array, *arrays: Array, spec: str
 
 
 def _contracted(
-    needs: list[bool], contract: Rule, g: Cotangent, arrays: tuple[Any, ...], spec: str
+    needs: list[bool], contract: Rule, g: Cotangent, arrays: tuple[object, ...], spec: str
 ) -> Gradients:
     """Contract the cotangent with the other operands to the labels of each."""
     terms, output = terms_of(spec)

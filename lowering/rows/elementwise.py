@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tapegraph.lowering.rows.graph_tracer import by_slopes
 from tapegraph.lowering.rows.rules import (
@@ -136,7 +135,7 @@ def _from_parts(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
 def _by_parts(rule: Rule) -> Rule:
     """Return the rule of an operation applied to both parts, constant nearby."""
 
-    def of_complex(out: Result, x: GraphTensor, **attrs: Any) -> GraphTensor:
+    def of_complex(out: Result, x: GraphTensor, **attrs: object) -> GraphTensor:
         parts = (raw.StopGradient(input=_part(node, x)) for node in ("Real", "Imag"))
         real, imag = (rule(out, part, **attrs) for part in parts)
         return raw.Complex(real=real, imag=imag, Tout=x.dtype)

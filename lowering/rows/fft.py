@@ -27,7 +27,7 @@ def _transform(node: str) -> Rule:
 
 
 def _along(
-    axis: int, rank: int, node: Callable[..., GraphTensor], x: GraphTensor, **options: Any
+    axis: int, rank: int, node: Callable[..., GraphTensor], x: GraphTensor, **options: object
 ) -> GraphTensor:
     order = [*range(rank)]
     order[axis], order[-1] = order[-1], order[axis]

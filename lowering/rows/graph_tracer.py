@@ -51,11 +51,11 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
     def ndim(self) -> int:
         return len(self.tensor.shape)
 
-    def astype(self, dtype: Any, copy: bool = True) -> GraphTracer:
+    def astype(self, dtype: object, copy: bool = True) -> GraphTracer:
         """Return the tracer itself: all tracers of a rule have the dtype of its result."""
         return self
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: object) -> Any:
         node = _PREDICATES.get(ufunc)
         if node is None:
             return numpy_functions.array_ufunc(self, ufunc, method, *inputs, **options)
@@ -89,7 +89,7 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
     With ``strong_zero``, a zero cotangent absorbs any factor.
     """
 
-    def lowered(out: Result, *operands: GraphTensor, **attrs: Any) -> GraphTensor:
+    def lowered(out: Result, *operands: GraphTensor, **attrs: object) -> GraphTensor:
         def gradient(g: GraphTensor, y: GraphTensor, *xs: GraphTensor) -> list[GraphTensor]:
             traced = [GraphTracer(x, y.dtype) for x in (g, y, *xs)]
             parts = [rule_of(slope)(*traced, **attrs) for slope in SLOPES[name]]

@@ -54,7 +54,7 @@ def _are_many(indices: GraphTensor, x: GraphTensor) -> bool:
 
 
 def _getitem(
-    out: Result, x: GraphTensor, begin: GraphTensor, end: GraphTensor, plan: tuple[Any, ...]
+    out: Result, x: GraphTensor, begin: GraphTensor, end: GraphTensor, plan: tuple[object, ...]
 ) -> GraphTensor:
     if len(x.shape) > 8:  # TensorFlow's gradient of StridedSlice is wrong there, without an error
         raise NotLowered("getitem of more than 8 axes has a wrong gradient in TensorFlow")
@@ -80,7 +80,7 @@ def _getitem(
 
 
 def _getitem_with_gradient(
-    out: Result, x: GraphTensor, begin: GraphTensor, end: GraphTensor, *, plan: tuple[Any, ...]
+    out: Result, x: GraphTensor, begin: GraphTensor, end: GraphTensor, *, plan: tuple[object, ...]
 ) -> GraphTensor:
     def lowered(x: GraphTensor) -> WithGradient:
         taken = _getitem(out, *_rows_taken(x, begin, end, plan))
@@ -110,7 +110,7 @@ def _rows_taken(
 
 
 def _put_back(
-    g: GraphTensor, shape: tuple[Any, ...], begin: GraphTensor, plan: tuple[Any, ...]
+    g: GraphTensor, shape: tuple[Any, ...], begin: GraphTensor, plan: tuple[object, ...]
 ) -> GraphTensor:
     """Put a slice back among zeros by padding and rolling: ten times as fast as TensorFlow."""
     if not shape:

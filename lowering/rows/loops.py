@@ -440,7 +440,7 @@ def _stack(
 
 
 def _times(
-    start: Place, stop: Place, step: Fun, state: Sequence[Any], *, down: bool = False
+    start: Place, stop: Place, step: Fun, state: Sequence[object], *, down: bool = False
 ) -> Any:
     """Emit a loop over integers, and return its last state."""
     tf = tensorflow()

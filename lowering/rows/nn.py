@@ -42,7 +42,7 @@ from tapegraph.ops.nn import Pair, valid_counts
 
 def _of_channels_first(rule: Rule) -> Rule:
 
-    def lowered(out: Result, x: GraphTensor, *rest: GraphTensor, **attrs: Any) -> GraphTensor:
+    def lowered(out: Result, x: GraphTensor, *rest: GraphTensor, **attrs: object) -> GraphTensor:
         image = reordered(x, TO_LAST)
         y = rule(Result(channels_last(out.shape), out.dtype), image, *rest, **attrs)
         return reordered(y, TO_FIRST)

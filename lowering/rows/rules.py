@@ -215,7 +215,7 @@ def channels_last(shape: tuple[AxisLength, ...]) -> tuple[AxisLength, ...]:
 _CONSTANTS = "_tapegraph_constants"
 
 
-def graph_constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> GraphTensor:
+def graph_constant(value: object, dtype: object, shape: tuple[int, ...] = ()) -> GraphTensor:
     """Return a constant of the graph that is being traced, which has it once."""
     tf = tensorflow()
     if tf.executing_eagerly():
@@ -240,17 +240,17 @@ def ints(values: Iterable[AxisLength], dtype: str = "int64") -> GraphTensor:
     return graph_constant(fixed, dtype, (len(values),))
 
 
-def scalar(value: Any, dtype: Any) -> GraphTensor:
+def scalar(value: object, dtype: object) -> GraphTensor:
     """Return a scalar constant, or a `Size`, in a dtype."""
     return cast_to(value.tensor, dtype) if isinstance(value, Size) else graph_constant(value, dtype)
 
 
-def number_like(value: Any, like: GraphTensor) -> GraphTensor:
+def number_like(value: object, like: GraphTensor) -> GraphTensor:
     """Return a scalar constant of another tensor's dtype, or a `Size` in it."""
     return scalar(value, like.dtype)
 
 
-def cast_to(x: GraphTensor, dtype: Any) -> GraphTensor:
+def cast_to(x: GraphTensor, dtype: object) -> GraphTensor:
     """Return a tensor in another dtype; the gradient of a number made complex is real again."""
     wanted = tensorflow().as_dtype(dtype)
     if x.dtype == wanted:

@@ -129,7 +129,7 @@ class _LoopWriter(Writer):
         last = [tf.zeros(shape, dtype) for shape, dtype in types[self._results :]]
 
         def body(
-            run: GraphTensor, stands: GraphTensor, state: Any, carried: Any, rows: Any, last: Any
+            run: GraphTensor, stands: GraphTensor, state: Any, carried: Any, rows: Any, last: object
         ) -> tuple[Any, ...]:
             inputs = [self._of_run(run, slot, x, carried) for slot, x in fed]
             stands, outputs, new = self.run_of(inputs, {**fixed, **state})

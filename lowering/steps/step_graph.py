@@ -109,7 +109,9 @@ class StepGraph:
         return outputs
 
 
-def _commit(result: Iterator[Any], ran: list[GraphTensor], flag: Iterator[Any], writes: Any) -> Any:
+def _commit(
+    result: Iterator[Any], ran: list[GraphTensor], flag: Iterator[object], writes: Any
+) -> Any:
     """Run the graph, make the changes if the run is valid, and return whether it is.
 
     No Python function is called, and no call of C code returns, between the graph and `make`: no
@@ -279,7 +281,7 @@ class _FedConstant(NamedTuple):
 
 
 def _fed_constants(
-    recording: Recording, variables: Mapping[int, Any], inputs: list[int]
+    recording: Recording, variables: Mapping[int, object], inputs: list[int]
 ) -> list[_FedConstant]:
     """Return the numbers that XLA is fed, and the slots of each."""
     found: dict[Any, _FedConstant] = {
@@ -296,5 +298,7 @@ def _fed_constants(
     return list(found.values())
 
 
-def _constants(program: Program, variables: Mapping[int, Any], inputs: Container[int]) -> list[int]:
+def _constants(
+    program: Program, variables: Mapping[int, object], inputs: Container[int]
+) -> list[int]:
     return [slot for slot in program.fed if slot not in variables and slot not in inputs]

@@ -166,7 +166,7 @@ def fitted(given: Pytree, form: Pytree) -> Pytree:
 class OfTraced(type):
     """The type of `Box` and its kind, whose instances are tensors or containers of tensors."""
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         kinds = vars(cls).get("kinds")
         if kinds is None:
             return super().__instancecheck__(instance)
@@ -224,7 +224,9 @@ def _leave_to_tensors(kind: Any) -> None:
     own = kind.__array_ufunc__
 
     @functools.wraps(own)
-    def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Pytree, **options: Any) -> Pytree:
+    def array_ufunc(
+        self: object, ufunc: object, method: str, *inputs: Pytree, **options: object
+    ) -> Pytree:
         if not any(isinstance(x, TENSORS) for x in inputs):
             return own(self, ufunc, method, *inputs, **options)
         plain = (x.view(np.ndarray) if isinstance(x, kind) else x for x in inputs)
@@ -376,13 +378,13 @@ def gradient_of(x: Pytree, target: Any) -> Pytree:
 class Node:
     """A place in a graph: a `VJPNode`, a `JVPNode`, or a node that `trace` makes."""
 
-    def __init__(self, *args: Pytree, **kwargs: Any) -> None:
+    def __init__(self, *args: Pytree, **kwargs: object) -> None:
         name = type(self).__name__
         fix = f"Write {name}.new_root() to begin a graph; a box has its node as box._node."
         raise TypeError(message(name, "a call", "nodes from the tape", fix))
 
     @classmethod
-    def new_root(cls, *args: Pytree, **kwargs: Any) -> Any:
+    def new_root(cls, *args: Pytree, **kwargs: object) -> Any:
         """Return a root node for `new_box`."""
         root = cls.__new__(cls)
         root.initialize_root(*args, **kwargs)
@@ -401,7 +403,7 @@ class VJPNode(Node):
     _is_root = True
 
     @classmethod
-    def _of(cls, tensor: Any) -> VJPNode:
+    def _of(cls, tensor: object) -> VJPNode:
         entry = tape_entry(tensor)
         if entry._op is BOX:
             return entry._saved
@@ -569,7 +571,7 @@ def _function_of(op: Op) -> Fun:
     if hasattr(np, op.name):
         return getattr(np, op.name)
 
-    def function(*arrays: Any, **attrs: Any) -> Pytree:
+    def function(*arrays: object, **attrs: object) -> Pytree:
         return op.forward(*arrays, **attrs)
 
     function.__name__ = op.name
@@ -679,7 +681,9 @@ def reaches(x: Pytree, inputs: tuple[Pytree, ...]) -> bool:
     return any(id(node) in wanted for node in ancestors(x, before))
 
 
-def _identity(needs: list[bool], g: Cotangent, y: Pytree, x: Pytree, *, saved: Any) -> list[Pytree]:
+def _identity(
+    needs: list[bool], g: Cotangent, y: Pytree, x: Pytree, *, saved: object
+) -> list[Pytree]:
     return [g]
 
 

@@ -132,7 +132,7 @@ def multigrad_dict(fun: Fun) -> Callable[..., OrderedDict[str, Any]]:
     """Return the function that gives the gradients with respect to all arguments, by name."""
     signature = inspect.signature(fun)
 
-    def gradients(*args: Pytree, **kwargs: Any) -> OrderedDict[str, Any]:
+    def gradients(*args: Pytree, **kwargs: object) -> OrderedDict[str, Any]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
 
@@ -154,7 +154,7 @@ def make_hvp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
 def hessian_tensor_product(fun: Fun, argnum: int = 0) -> Fun:
     """Return the function of ``(*args, tensor)`` that gives the Hessian times the tensor."""
 
-    def directional(*args: Pytree, **kwargs: Any) -> Pytree:
+    def directional(*args: Pytree, **kwargs: object) -> Pytree:
         *rest, tensor = args
         return np.tensordot(grad(fun, argnum)(*rest, **kwargs), tensor, np.ndim(tensor))
 
@@ -167,7 +167,7 @@ hessian_vector_product = hessian_tensor_product
 def tensor_jacobian_product(fun: Fun, argnum: int = 0) -> Callable[..., Array]:
     """Return the function of ``(*args, tensor)`` that gives the tensor times the Jacobian."""
 
-    def contracted(*args: Pytree, **kwargs: Any) -> Pytree:
+    def contracted(*args: Pytree, **kwargs: object) -> Pytree:
         *rest, tensor = args
         return np.tensordot(tensor, fun(*rest, **kwargs), np.ndim(tensor))
 

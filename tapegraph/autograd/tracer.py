@@ -81,7 +81,7 @@ def primitive(f_raw: F) -> F:
     entry = entry_of(name)
 
     @functools.wraps(f_raw)
-    def wrapped(*args: Pytree, **kwargs: Any) -> Pytree:
+    def wrapped(*args: Pytree, **kwargs: object) -> Pytree:
         if any(map(holds_tensor, args)) or holds_tensor(kwargs):
             return called(wrapped, f_raw, entry, args, kwargs)
         return f_raw(*args, **kwargs)
@@ -95,7 +95,7 @@ def notrace_primitive(f_raw: F) -> F:
 
     # Not `__type_params__`: that of `type` itself is a descriptor on Python 3.12, and refused.
     @functools.wraps(f_raw, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
-    def wrapped(*args: Pytree, **kwargs: Any) -> Pytree:
+    def wrapped(*args: Pytree, **kwargs: object) -> Pytree:
         return _on_plain(f_raw, args, kwargs)
 
     wrapped.fun = f_raw  # type: ignore[attr-defined]
@@ -117,7 +117,7 @@ def register_notrace(trace_type: type, primitive_fun: Fun) -> None:
     rules[primitive_fun] = _untraced
 
 
-def _untraced(*_: Any) -> Pytree:
+def _untraced(*_: object) -> Pytree:
     """Stand for a rule in a call that is not recorded."""
 
 
@@ -357,7 +357,7 @@ class _Call:
         """Raise if a result is traced but comes from no argument: no rule would reach it."""
         given = {id(getattr(x, "_entry", None) or x) for x in self.inputs}
 
-        def is_beside(node: Any) -> bool:
+        def is_beside(node: object) -> bool:
             flows = getattr(node, "_requires_grad", type(node) is Dual)
             return bool(flows) and id(node) not in given
 

@@ -43,7 +43,7 @@ class Nary(Protocol[R_co]):
     """The type of an operator on functions of several arguments, by its result at a point."""
 
     def __call__(
-        self, fun: Fun, argnum: Position = 0, *op_args: Any, **op_kwargs: Any
+        self, fun: Fun, argnum: Position = 0, *op_args: object, **op_kwargs: object
     ) -> Callable[..., R_co]:
         """Return the function of several arguments."""
 
@@ -62,7 +62,9 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         arguments.
     """
 
-    def nary_operator(fun: Fun, argnum: Any = 0, *op_args: Any, **op_kwargs: Any) -> Pytree:
+    def nary_operator(
+        fun: Fun, argnum: object = 0, *op_args: object, **op_kwargs: object
+    ) -> Pytree:
         name = get_name(unary_operator)
         check_callable(name, fun)
         several = isinstance(argnum, (tuple, list))
@@ -70,7 +72,7 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         title = get_name(fun)
 
         @functools.wraps(fun)
-        def nary(*args: Pytree, **kwargs: Any) -> Pytree:
+        def nary(*args: Pytree, **kwargs: object) -> Pytree:
             for place in wanted:
                 if not -len(args) <= place < len(args):
                     received = f"argnum {place} and {len(args)} positional arguments"

@@ -127,7 +127,7 @@ class Capture(Recorder):
         RECORDING.enter(self, RECORDING.value())  # what looks for scopes is to find one
         return self
 
-    def __exit__(self, kind: Any, *exception: object) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
         self.frame = None
         RECORDING.leave(self)
         RECORDER.set(self._outer.where_gradients_flow(RECORDING.value()))
@@ -141,7 +141,9 @@ class Capture(Recorder):
     def where_gradients_flow(self, flows: bool) -> Capture:
         return self
 
-    def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def constant(
+        self, op: Op, out: Array, inputs: tuple[object, ...], attrs: dict[str, Any]
+    ) -> Any:
         """Return a result, as an entry if it depends on an input or on state."""
         if not self.records(*inputs):
             return super().constant(op, out, inputs, attrs)
@@ -149,7 +151,7 @@ class Capture(Recorder):
         result._requires_grad = False
         return result
 
-    def records(self, *values: Any) -> bool:
+    def records(self, *values: object) -> bool:
         return any(
             self.records(*x) if isinstance(x, (list, tuple)) else is_float(x) or self.depends(x)
             for x in values
@@ -247,7 +249,7 @@ class Capture(Recorder):
         leaf._attrs = {"draw": op, **by}
         return leaf
 
-    def input(self, value: Any, name: str | None = None) -> Any:
+    def input(self, value: object, name: str | None = None) -> Any:
         """Return a value as a leaf of the program, whose numbers may differ in each run."""
         leaf = as_leaf(np.array(numeric(value, "input", "value")))
         leaf._op = INPUT
@@ -259,7 +261,7 @@ class Capture(Recorder):
     def inputs(self) -> list[Node]:
         return list(self._inputs.values())
 
-    def is_input(self, x: Any) -> bool:
+    def is_input(self, x: object) -> bool:
         """Return whether a tensor holds numbers that each run receives."""
         return id(x) in self._inputs
 
@@ -269,7 +271,7 @@ class Capture(Recorder):
         self.readings.append((leaf, read))
         return leaf
 
-    def depends(self, x: Any) -> bool:
+    def depends(self, x: object) -> bool:
         """Return whether a tensor depends on an input or on state at present."""
         if not isinstance(x, Node):
             return False
@@ -356,7 +358,7 @@ class Capture(Recorder):
         return CapturedHistory(self, ys, *where)
 
     def derivatives(
-        self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[Any] = ()
+        self, op: Op, history: History, arrays: Sequence[object], seed: Sequence[object] = ()
     ) -> list[Any]:
         """Return derivatives of the one result as entries of the program."""
         (y,), program = history.ys, history.recording.program
@@ -379,7 +381,7 @@ class Capture(Recorder):
         entry._requires_grad = False
         return entry
 
-    def add_gradients(self, history: History, grads: Sequence[Any], seed: Any) -> None:
+    def add_gradients(self, history: History, grads: Sequence[object], seed: Any) -> None:
         """Add the gradients of one backward to those of the parameters, as entries."""
         (y,) = history.ys
         given = () if seed is None else (seed if isinstance(seed, Node) else as_leaf(own(seed)),)
@@ -422,7 +424,7 @@ class Capture(Recorder):
             self.asked.append((leaf, had))
         return had
 
-    def gradient_for_step(self, x: Any, rows: bool) -> Any:
+    def gradient_for_step(self, x: object, rows: bool) -> Any:
         return self.gradient(x)
 
     def set_gradient(self, leaf: Any, value: Any) -> None:
@@ -437,7 +439,7 @@ class Capture(Recorder):
         leaf = kept(leaf)
         self.gradients[id(leaf)] = (leaf, grad)
 
-    def replace_gradient(self, x: Any, grad: Any) -> None:
+    def replace_gradient(self, x: object, grad: object) -> None:
         self.set_gradient(x, grad)
 
     def retain_gradient(self, x: Any) -> None:
@@ -494,7 +496,7 @@ class Capture(Recorder):
                 raise stale(leaf, node)
         return tuple(self._version(x, node._seq) for x in node._inputs)
 
-    def leaf_of(self, node: Any) -> Any:
+    def leaf_of(self, node: object) -> Any:
         version = self._version_of.get(id(node))
         return node if version is None else version.leaf
 
@@ -502,13 +504,13 @@ class Capture(Recorder):
         """Return a leaf's last version, or the leaf itself."""
         return self._version(leaf, next_seq())
 
-    def _version(self, x: Any, seq: int) -> Any:
+    def _version(self, x: object, seq: int) -> Any:
         for version in reversed(self._versions.get(id(x), ())):
             if version.node._seq < seq:
                 return version.node
         return x
 
-    def _value(self, x: Any, seq: int | None = None) -> Any:
+    def _value(self, x: object, seq: int | None = None) -> Any:
         """Return the node that computes a tensor in the program, at a time or now."""
         node = self._version(x, next_seq() if seq is None else seq)
         version = None if id(node) in self._ends else self._version_of.get(id(node))
@@ -519,7 +521,7 @@ class Capture(Recorder):
             return ()  # how it was made is no part of this program
         return tuple(self._value(x, node._seq) for x in node._inputs)
 
-    def recording(self, outputs: Sequence[Any]) -> Recording:
+    def recording(self, outputs: Sequence[object]) -> Recording:
         """Return the program from inputs and state to results and the new values of state."""
         if self.numbers is not None:
             self.numbers.finish()
@@ -548,7 +550,7 @@ def _origin(x: Any) -> str:
     return f"the numbers of {x._op.name}{label} of shape {x.shape}{place}, {_ANEW}"
 
 
-def _dense(held: Any, leaf: Node) -> Array:
+def _dense(held: object, leaf: Node) -> Array:
     dense = getattr(held, "dense", None)
     return dense() if dense is not None else np.zeros_like(leaf._array)
 

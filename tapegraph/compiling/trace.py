@@ -114,7 +114,7 @@ class Trace:
         self._start = capture.start
         self._given = [ref(leaf) for leaf in capture.inputs]
 
-    def _take_results(self, capture: Capture, out: Any) -> list[Any]:
+    def _take_results(self, capture: Capture, out: object) -> list[Any]:
         """Take the function's result apart; return its tensors."""
         tensors: list[Any] = []
         numbers: list[int] = []
@@ -392,7 +392,7 @@ def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
     return (*(column[slot] for column in columns), attrs)
 
 
-def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: Any) -> Any:
+def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: object) -> Any:
     """Return a part of a result, and a mark for a tensor or number of the program."""
     if type(out) is RunFloat:
         if out.source is capture.numbers:
@@ -444,7 +444,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
     return list(map(_bits, before)) == list(map(_bits, after))
 
 
-def _bits(value: Any) -> Any:
+def _bits(value: object) -> Any:
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tobytes()
     return identity(value)

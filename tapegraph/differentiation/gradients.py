@@ -153,7 +153,7 @@ class Region:
         LAST.set(report)
         return self._by_target(list(map(dense_copy, grads)))
 
-    def of_examples(self, seed: Any, *, record: bool) -> list[Any]:
+    def of_examples(self, seed: object, *, record: bool) -> list[Any]:
         """Return the gradients of the one result for a seed of many examples (`tg.vmap`)."""
         if self._history is None or not self.wanted:
             return self._by_target([])

@@ -398,7 +398,7 @@ class OnWorkers(Compiled):
         self._averages = True
         self._shared = _Shared(self._workers)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         inside = recorder().capture is not None or DIFFERENTIATING.value()
         if inside and AVERAGING.value() is not self._shared:
             received = f"a call of {self.__name__} inside another program"
@@ -428,7 +428,7 @@ class OnWorkers(Compiled):
         return trace, is_recorded
 
 
-def under_strategy(step: Compiled, strategy: Any) -> Compiled:
+def under_strategy(step: Compiled, strategy: object) -> Compiled:
     """Wrap a compiled function for the workers of a strategy."""
     comm = communicator(_OP, strategy)
     return step if comm.size == 1 else OnWorkers(step._given, *step._options, comm)

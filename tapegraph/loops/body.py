@@ -79,14 +79,14 @@ class Body(Capture):
         self.draws: list[tuple[Any, Draw]] = []
         self._op = op
 
-    def apply(self, name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+    def apply(self, name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Run an operation of which some operands are values of outer levels."""
         given = tuple(self.inside(name, x) for x in inputs)
         operands = tuple(promote_runtime_floats(x, given) if is_float(x) else x for x in given)
         call = ELEMENTWISE.get(name)
         return call(*operands) if call else apply(operation(name), operands, dict(attrs))
 
-    def inside(self, op: str, x: Any) -> Any:
+    def inside(self, op: str, x: object) -> Any:
         """Return a value as it is in the body: one of an outer level as a leaf."""
         if isinstance(x, Value):
             fix = "Pass value.data, or write the loop in Python."
@@ -109,7 +109,7 @@ class Body(Capture):
         """Return whether a value belongs to an outer level."""
         return type(x) in (Dual, Batched) and x.tag < self.level
 
-    def records(self, *values: Any) -> bool:
+    def records(self, *values: object) -> bool:
         return super().records(*values) or any(map(self.is_outer, values))
 
     def read(self, value: Any, conversion: str, fix: str) -> None:
@@ -126,7 +126,7 @@ class Body(Capture):
         self.draws.append((leaf, Draw(leaf.shape, op, draw, dtype, by)))
         return leaf
 
-    def _is_argument(self, data: Any) -> bool:
+    def _is_argument(self, data: object) -> bool:
         """Return False: a copy, as `tg.tensor` of a carry, is a read."""
         return False
 
@@ -135,7 +135,7 @@ class Body(Capture):
     def _refuse(self, what: str, fix: str) -> NoReturn:
         raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
 
-    def assign(self, leaf: Any, value: Any) -> None:
+    def assign(self, leaf: object, value: object) -> None:
         """Raise: a body cannot give a tensor new numbers."""
         self._refuse(
             "a new value for a tensor", "Make it a part of what is carried, and return it."
@@ -145,25 +145,25 @@ class Body(Capture):
         """Raise: a body cannot write into a tensor."""
         self.assign(leaf, None)
 
-    def add_gradients(self, history: Any, grads: Any, seed: Any) -> None:
+    def add_gradients(self, history: object, grads: object, seed: object) -> None:
         """Raise: a body cannot add to a parameter's gradient."""
         self._refuse("backward()", "Write tg.grad(f), or call backward() on what comes out.")
 
-    def gradient(self, leaf: Any) -> Any:
+    def gradient(self, leaf: object) -> Any:
         """Raise: a body cannot read a gradient."""
         self._refuse("a read of .grad", "Read it outside: what a function closes over it may use.")
 
-    def set_gradient(self, leaf: Any, value: Any) -> None:
+    def set_gradient(self, leaf: object, value: object) -> None:
         self._refuse("a new gradient", "Write it outside.")
 
-    def zero_gradient(self, leaf: Any) -> None:
+    def zero_gradient(self, leaf: object) -> None:
         self._refuse("zero_grad()", "Call it outside.")
 
-    def set_requires_grad(self, leaf: Any, wanted: bool) -> None:
+    def set_requires_grad(self, leaf: object, wanted: bool) -> None:
         """Raise: a body cannot make a tensor a parameter."""
         self._refuse("requires_grad_()", "Call it outside.")
 
-    def step(self, optimizer: Any) -> None:
+    def step(self, optimizer: object) -> None:
         fix = "Compile the step, and write step.scan(...) for many steps of training."
         self._refuse("a step of an optimizer", fix)
 
@@ -216,7 +216,7 @@ def _traced(
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
 
 
-def loop_operand(op: str, x: Any, path: str, dtype: Any = np.float64) -> Any:
+def loop_operand(op: str, x: object, path: str, dtype: object = np.float64) -> Any:
     """Return a loop's operand as a tensor or a value of some level, a float in a dtype."""
     return tensor_like(op, recorder().number(x, dtype), path)
 
@@ -227,7 +227,7 @@ class FurtherArguments:
     :ivar numbers: These inputs, as tensors or values of some level.
     """
 
-    def __init__(self, op: str, args: tuple[Any, ...]) -> None:
+    def __init__(self, op: str, args: tuple[object, ...]) -> None:
         self._args = args
         self.held = [x for _, x in leaves(args)]
         self._places = [
@@ -235,13 +235,13 @@ class FurtherArguments:
         ]
         self.numbers = [loop_operand(op, self.held[i], "args") for i in self._places]
 
-    def having(self, numbers: Sequence[Any]) -> tuple[Any, ...]:
+    def having(self, numbers: Sequence[object]) -> tuple[Any, ...]:
         parts = exchanged(self.held, self._places, numbers)
         return replaced(self._args, iter(parts))
 
 
 def traced_without_draws(
-    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Any]
+    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[object]
 ) -> Traced:
     """Return a function as `traced` does, with a gradient for each input; draws raise."""
     found = traced(op, f, arguments, [Example(example(x), True) for x in given])
@@ -279,7 +279,7 @@ class Replay(Interpreter):
         super().__init__(body.recording)
         self._body = body
 
-    def __call__(self, *inputs: Any) -> list[Any]:
+    def __call__(self, *inputs: object) -> list[Any]:
         given = dict(zip(self._body.inputs, inputs, strict=True))
         numbers = {slot: self.recording.values[slot] for slot in self.program.scalars}
         self.run(given | numbers)
@@ -302,7 +302,7 @@ class Replay(Interpreter):
         y, *seed = backward
         targets = [program.inputs[i][1] for i in program.gradients_of(backward)]
 
-        def f(*points: Any) -> Any:
+        def f(*points: object) -> Any:
             return self._again(dict(zip(targets, points, strict=True)), y)
 
         points = [self.values[i] for i in targets]

@@ -97,7 +97,9 @@ def switch(index: Operand, branches: Sequence[Fun], *operands: Pytree) -> Pytree
     return _chosen("switch", "index", chosen, tuple(branches), operands)
 
 
-def _chosen(op: str, argument: str, index: Any, functions: tuple[Fun, ...], operands: Any) -> Any:
+def _chosen(
+    op: str, argument: str, index: Any, functions: tuple[Fun, ...], operands: object
+) -> Any:
     if index.shape:
         received = f"{argument} of shape {index.shape}"
         fix = "Write tg.where for a choice element by element, or tg.vmap for one by example."
@@ -140,7 +142,7 @@ def refuse_draws(op: str, found: Traced) -> None:
 Branch = tuple[SubProgram, list[Any]]
 
 
-def _run(index: Any, branches: Sequence[Branch]) -> list[Any]:
+def _run(index: object, branches: Sequence[Branch]) -> list[Any]:
     """Record a choice between programs with their inputs."""
     places: dict[int, int] = {}
     operands: list[Any] = []
@@ -155,12 +157,12 @@ def _run(index: Any, branches: Sequence[Branch]) -> list[Any]:
     return list(apply(COND, (index, *operands), attrs))
 
 
-def _run_derived(index: Any, founds: Sequence[Traced], inputs: Sequence[list[Any]]) -> list[Any]:
+def _run_derived(index: object, founds: Sequence[Traced], inputs: Sequence[list[Any]]) -> list[Any]:
     pairs = zip(founds, inputs, strict=True)
     return _run(index, [(f.body, [*(as_leaf(x._array) for x in f.consts), *xs]) for f, xs in pairs])
 
 
-def traced_inputs(op: str, f: Fun, inputs: Sequence[Any]) -> Traced:
+def traced_inputs(op: str, f: Fun, inputs: Sequence[object]) -> Traced:
     """Return a function of some tensors as a body; a gradient flows from each of them."""
     return traced(op, f, list, [Example(example(x), True) for x in inputs])
 
@@ -175,7 +177,7 @@ def _taken(
 
 
 def _forward(
-    index: Any, *operands: Any, branches: Sequence[SubProgram], reads: Sequence[Sequence[int]]
+    index: object, *operands: object, branches: Sequence[SubProgram], reads: Sequence[Sequence[int]]
 ) -> tuple[Any, ...]:
     body, _, inputs = _taken(branches, reads, np.asarray(index), operands)
 
@@ -234,9 +236,9 @@ def _vjp(
 
 def _recorded(
     needs: Sequence[bool],
-    g: Sequence[Any],
-    y: Any,
-    index: Any,
+    g: Sequence[object],
+    y: object,
+    index: object,
     *operands: Any,
     branches: Sequence[SubProgram],
     reads: Sequence[Sequence[int]],
@@ -263,11 +265,11 @@ def _transposed(
     places: Sequence[int],
     wanted: Sequence[int],
     seeded: Sequence[int],
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
 ) -> Traced:
     by = [i for i, at in enumerate(places) if at in wanted]
 
-    def backward(*leaves: Any) -> tuple[Any, ...]:
+    def backward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         own = take(len(places))
         seeds = dict(zip(seeded, take(len(seeded)), strict=True))
@@ -281,10 +283,10 @@ def _transposed(
 
 
 def _jvp(
-    moving: Sequence[Any],
-    y: Any,
-    index: Any,
-    *operands: Any,
+    moving: Sequence[object],
+    y: object,
+    index: object,
+    *operands: object,
     branches: Sequence[SubProgram],
     reads: Sequence[Sequence[int]],
 ) -> tuple[Any, ...]:
@@ -313,12 +315,12 @@ def _jvp(
 
 
 def _moved(
-    body: SubProgram, of: Sequence[int], forced: Sequence[int], inputs: Sequence[Any]
+    body: SubProgram, of: Sequence[int], forced: Sequence[int], inputs: Sequence[object]
 ) -> tuple[Traced, set[int]]:
     """Return the tangents of some outputs as a body, and which outputs have one."""
     have: set[int] = set()
 
-    def forward(*leaves: Any) -> tuple[Any, ...]:
+    def forward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         own = take(len(body.inputs))
         outs, found = tangents(body, own, dict(zip(of, take(len(of)), strict=True)))
@@ -354,8 +356,10 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     return tuple(results)
 
 
-def _batched(body: SubProgram, flags: Sequence[bool], size: int, inputs: Sequence[Any]) -> Traced:
-    def forward(*leaves: Any) -> tuple[Any, ...]:
+def _batched(
+    body: SubProgram, flags: Sequence[bool], size: int, inputs: Sequence[object]
+) -> Traced:
+    def forward(*leaves: object) -> tuple[Any, ...]:
         return tuple(examples(body, leaves, flags, size)[0])
 
     return traced_inputs("cond", forward, inputs)

@@ -22,7 +22,7 @@ from tapegraph.transforms.levels import next_tag
 
 
 def cotangents(
-    body: SubProgram, inputs: Sequence[Any], seeds: Mapping[int, Any], wanted: Sequence[int]
+    body: SubProgram, inputs: Sequence[object], seeds: Mapping[int, object], wanted: Sequence[int]
 ) -> list[Any]:
     """Return the cotangents of wanted leaf inputs, given those of some outputs, as in a sweep."""
     start = next_seq()
@@ -38,7 +38,7 @@ def cotangents(
 
 
 def tangents(
-    body: SubProgram, inputs: Sequence[Any], moving: Mapping[int, Any]
+    body: SubProgram, inputs: Sequence[object], moving: Mapping[int, object]
 ) -> tuple[list[Any], list[Any]]:
     """Return the outputs and their tangents, given those of some inputs; None is zero."""
     tag = next_tag()
@@ -50,7 +50,7 @@ def tangents(
 
 
 def examples(
-    body: SubProgram, inputs: Sequence[Any], batched: Sequence[bool], size: int
+    body: SubProgram, inputs: Sequence[object], batched: Sequence[bool], size: int
 ) -> tuple[list[Any], list[bool]]:
     """Return the outputs of all examples, along the first axis, and which of them differ."""
     level = Level(next_tag(), size, "error")
@@ -61,7 +61,7 @@ def examples(
         return [at_level(x, level).inner for x in outs], differ
 
 
-def taker(values: Sequence[Any]) -> Callable[[int], list[Any]]:
+def taker(values: Sequence[object]) -> Callable[[int], list[Any]]:
     """Return a function that takes the next values, as many as it is asked for."""
     left = iter(values)
     return lambda count: list(islice(left, count))

@@ -76,7 +76,9 @@ def run_scan(
     )
 
 
-def by_role(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], list[Any], list[Any]]:
+def by_role(
+    inputs: Sequence[object], carries: int, xs: int
+) -> tuple[list[Any], list[Any], list[Any]]:
     """Return the consts, the carries and the xs of an entry."""
     first = len(inputs) - carries - xs
     return (
@@ -122,7 +124,7 @@ def _inner(body: SubProgram) -> Inner:
 
 
 def _forward(
-    *inputs: Any,
+    *inputs: object,
     body: SubProgram,
     carries: int,
     xs: int,
@@ -445,7 +447,7 @@ def _transposed(
     of_const = [i for i in wanted if i < first]
     of_row = [i for i in wanted if i >= first]
 
-    def backward(*leaves: Any) -> tuple[Any, ...]:
+    def backward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         consts, back, totals = take(first), take(len(ends)), take(len(of_const))
         inputs = [*consts, *take(len(body.inputs) - first)]
@@ -515,7 +517,7 @@ def _moved(
     """Return a round with tangents as a body, and which outputs have one."""
     have: list[int] = []
 
-    def forward(*leaves: Any) -> tuple[Any, ...]:
+    def forward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         inputs = take(first)
         moving = dict(zip(of_const, take(len(of_const)), strict=True))
@@ -574,7 +576,7 @@ def _batched(
     """Return a round of all examples as a body, and which carries differ after it."""
     after: list[bool] = []
 
-    def forward(*leaves: Any) -> tuple[Any, ...]:
+    def forward(*leaves: object) -> tuple[Any, ...]:
         outs, differ = examples(body, leaves, flags, size)
         after.extend(differ[:carries])
         one = [not (flags[first + i] or differ[i]) for i in range(carries)]

@@ -74,7 +74,7 @@ def while_loop(
         "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
     )
 
-    def test(*inputs: Any) -> Any:
+    def test(*inputs: object) -> Any:
         found = tensor_like("while_loop", cond(replaced_present(init, inputs)), "the condition")
         if found.shape:
             received = f"a condition of shape {found.shape}"
@@ -100,13 +100,13 @@ def _run(cond: SubProgram, body: SubProgram, lists: ByRole, max_steps: int | Non
     return apply(WHILE_LOOP, (*lists[0], *lists[1], *lists[2]), attrs)
 
 
-def _by_role(inputs: Sequence[Any], cond: SubProgram, carries: int) -> ByRole:
+def _by_role(inputs: Sequence[object], cond: SubProgram, carries: int) -> ByRole:
     first, last = len(cond.inputs) - carries, len(inputs) - carries
     return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
 
 
 def _forward(
-    *inputs: Any, cond: SubProgram, body: SubProgram, carries: int, max_steps: int | None
+    *inputs: object, cond: SubProgram, body: SubProgram, carries: int, max_steps: int | None
 ) -> tuple[Any, ...]:
     arrays = list(map(np.asarray, inputs))
     last, count = _rounds(arrays, cond, body, carries, max_steps)
@@ -143,9 +143,9 @@ def _rounds(
 
 def _vjp(
     needs: Sequence[bool],
-    g: Sequence[Any],
-    y: Any,
-    *inputs: Any,
+    g: Sequence[object],
+    y: object,
+    *inputs: object,
     cond: SubProgram,
     body: SubProgram,
     carries: int,
@@ -185,9 +185,9 @@ def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
 
 def _recorded(
     needs: Sequence[bool],
-    g: Sequence[Any],
+    g: Sequence[object],
     y: Sequence[Any],
-    *inputs: Any,
+    *inputs: object,
     cond: SubProgram,
     body: SubProgram,
     carries: int,
@@ -229,10 +229,10 @@ def _made(found: Traced) -> list[Any]:
     return [as_leaf(x._array) for x in found.consts]
 
 
-def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[Any]) -> Traced:
+def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[object]) -> Traced:
     """Return a round that leaves the carry unchanged once the condition is false."""
 
-    def step(*leaves: Any) -> tuple[Any, ...]:
+    def step(*leaves: object) -> tuple[Any, ...]:
         of_cond, of_body, now = _by_role(leaves, cond, carries)
         (active,) = Replay(cond)(*of_cond, *now)
         new = Replay(body)(*of_body, *now)
@@ -242,9 +242,9 @@ def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[A
 
 
 def _jvp(
-    moving: Sequence[Any],
-    y: Any,
-    *inputs: Any,
+    moving: Sequence[object],
+    y: object,
+    *inputs: object,
     cond: SubProgram,
     body: SubProgram,
     carries: int,
@@ -266,7 +266,7 @@ def _jvp(
             break
         of_carry = wider
 
-    def test(*leaves: Any) -> Any:
+    def test(*leaves: object) -> Any:
         return Replay(cond)(*leaves[: len(cond.inputs)])[0]
 
     condition = cond.make(
@@ -289,12 +289,12 @@ def _moved(
     consts: int,
     of_const: Sequence[int],
     of_carry: Sequence[int],
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
 ) -> tuple[Traced, list[int]]:
     """Return a round with tangents as a body, and which carries have one after it."""
     have: list[int] = []
 
-    def step(*leaves: Any) -> tuple[Any, ...]:
+    def step(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         own = take(consts)
         moving = dict(zip(of_const, take(len(of_const)), strict=True))
@@ -346,22 +346,22 @@ def _batched(
     body: SubProgram,
     flags: tuple[tuple[bool, ...], tuple[bool, ...], tuple[bool, ...]],
     size: int,
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
 ) -> tuple[Traced, Traced, bool, list[bool]]:
     """Return the condition and the round of all examples, with a count of rounds for each."""
     a, b, c = flags
     apart: list[bool] = []
     after: list[bool] = []
 
-    def active(of_cond: Sequence[Any], now: Sequence[Any]) -> Any:
+    def active(of_cond: Sequence[object], now: Sequence[object]) -> Any:
         (found,), (differs,) = examples(cond, [*of_cond, *now], (*a, *c), size)
         apart.append(differs)
         return found
 
-    def test(*leaves: Any) -> Any:
+    def test(*leaves: object) -> Any:
         return np.any(active(leaves[: len(a)], leaves[len(a) : -1]))
 
-    def step(*leaves: Any) -> tuple[Any, ...]:
+    def step(*leaves: object) -> tuple[Any, ...]:
         of_cond, of_body, now = _by_role(leaves[:-1], cond, len(c))
         goes_on = active(of_cond, now)
         outs, differ = examples(body, [*of_body, *now], (*b, *c), size)

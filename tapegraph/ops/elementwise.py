@@ -1051,7 +1051,7 @@ def full_like(
 
 
 def _filled(
-    op: str, a: DuckArray, value: int, dtype: Any, shape: Any, argument: str = "a"
+    op: str, a: DuckArray, value: int, dtype: object, shape: object, argument: str = "a"
 ) -> DuckArray:
     like = tensor_like(op, a, argument)
     lengths = like.shape if shape is None else int_tuple(op, "shape", shape)

@@ -1082,7 +1082,7 @@ def matrix_norm(
 
 
 def _vector_norm(
-    name: str, x: DuckArray, axes: tuple[int, ...], ord: Any, keepdims: bool
+    name: str, x: DuckArray, axes: tuple[int, ...], ord: object, keepdims: bool
 ) -> DuckArray:
     if isinstance(ord, str):
         raise ValueError(message(name, f"ord={ord!r} for vectors", "a number"))
@@ -1099,7 +1099,7 @@ def _vector_norm(
 
 
 def _matrix_norm(
-    name: str, x: DuckArray, axes: tuple[int, ...], ord: Any, keepdims: bool
+    name: str, x: DuckArray, axes: tuple[int, ...], ord: object, keepdims: bool
 ) -> DuckArray:
     rows, columns = (one_axis(name, i, x.ndim) for i in axes)
     if rows == columns:
@@ -1147,13 +1147,13 @@ def _one_triangle(op: str, x: DuckArray, *, lower: bool) -> DuckArray:
     return where(below if lower else below.T, x, mirrored)
 
 
-def _is_lower(op: str, UPLO: Any) -> bool:
+def _is_lower(op: str, UPLO: object) -> bool:
     if UPLO in ("L", "U", "l", "u"):
         return UPLO in "Ll"
     raise ValueError(message(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
 
 
-def _decomposed(op: Op, x: DuckArray, expected: str, *others: Any, **attrs: Any) -> DuckArray:
+def _decomposed(op: Op, x: DuckArray, expected: str, *others: object, **attrs: object) -> DuckArray:
     try:
         return apply(op, (x, *others), attrs)
     except np.linalg.LinAlgError as error:

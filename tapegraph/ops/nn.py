@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -395,7 +394,7 @@ def avg_pool2d(
     return _pool("avg_pool2d", AVG_POOL2D, x, ksize, stride, pad)
 
 
-def _pool(name: str, op: Op, x: DuckArray, ksize: Any, stride: Any, pad: Any) -> DuckArray:
+def _pool(name: str, op: Op, x: DuckArray, ksize: object, stride: object, pad: object) -> DuckArray:
     x = tensor_like(name, x)
     size = pair(name, "ksize", ksize, 1)
     step = size if stride is None else pair(name, "stride", stride, 1)

@@ -228,7 +228,7 @@ def _start(op: str, initial: DuckArray, result: DuckArray) -> DuckArray:
 # Axes
 
 
-def _operand(op: str, a: DuckArray, axis: Any) -> tuple[Any, tuple[int, ...]]:
+def _operand(op: str, a: DuckArray, axis: object) -> tuple[Any, tuple[int, ...]]:
     x = tensor_like(op, a, "a")
     return x, some_axes(op, axis, x.ndim)
 
@@ -298,7 +298,7 @@ def min(
 def _extreme(
     op: Op,
     a: DuckArray,
-    axis: Any,
+    axis: object,
     keepdims: bool,
     initial: DuckArray = None,
     where: DuckArray = None,
@@ -361,7 +361,7 @@ def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 
 def _present_extreme(
-    op: Op, worst: float, name: str, a: DuckArray, axis: Any, keepdims: bool
+    op: Op, worst: float, name: str, a: DuckArray, axis: object, keepdims: bool
 ) -> DuckArray:
     x, axes = _operand(name, a, axis)
     if x.dtype.kind != "f":
@@ -498,7 +498,7 @@ def _lost(name: str, ddof: float, correction: float | None) -> float:
 def _variance(
     name: str,
     a: DuckArray,
-    axis: Any,
+    axis: object,
     lost: float,
     keepdims: bool,
     dtype: Any,
@@ -588,7 +588,7 @@ def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 
 
 def _present(
-    name: str, a: DuckArray, axis: Any, keepdims: bool
+    name: str, a: DuckArray, axis: object, keepdims: bool
 ) -> tuple[DuckArray, DuckArray, DuckArray]:
     """Return the sum and count of elements that are not NaN, and where NaN is."""
     x, axes = _operand(name, a, axis)
@@ -599,7 +599,9 @@ def _present(
     return total, count.astype(kind), missing
 
 
-def _present_variance(name: str, a: DuckArray, axis: Any, ddof: Any, keepdims: bool) -> DuckArray:
+def _present_variance(
+    name: str, a: DuckArray, axis: object, ddof: object, keepdims: bool
+) -> DuckArray:
     x, axes = _operand(name, a, axis)
     total, count, missing = _present(name, x, axes, keepdims=True)
     deviation = choose_by(missing, 0.0, sub(x, div(total, np.maximum(count, 1))))
@@ -663,7 +665,7 @@ def average(
     return (middle, mul(scale, np.ones(middle.shape, scale.dtype))) if returned else middle
 
 
-def _aligned(w: DuckArray, shape: tuple[int, ...], axis: Any) -> DuckArray:
+def _aligned(w: DuckArray, shape: tuple[int, ...], axis: object) -> DuckArray:
     """Give weights the axes of the array that they weigh."""
     if w.shape == shape:
         return w
@@ -764,7 +766,7 @@ def percentile(
 
 
 def _quantile(
-    name: str, a: DuckArray, q: DuckArray, whole: int, axis: Any, keepdims: bool
+    name: str, a: DuckArray, q: DuckArray, whole: int, axis: object, keepdims: bool
 ) -> DuckArray:
     x, axes = _operand(name, a, axis)
     if is_complex(x, q):
@@ -907,7 +909,7 @@ def _record_without_gradient(function: Fun, axes_of: Callable[[str, Any, int], A
 
     op = Op(name, function, kind=OpKind.REDUCTION, differentiable=())
 
-    def record(a: DuckArray, axis: Any = None, keepdims: bool = False) -> DuckArray:
+    def record(a: DuckArray, axis: object = None, keepdims: bool = False) -> DuckArray:
         attrs = {"axis": axes_of(name, axis, a.ndim), "keepdims": bool(keepdims)}
         return apply(op, (a,), attrs)
 

@@ -53,7 +53,7 @@ def root(
     *args: Pytree,
     method: str = "hybr",
     tol: float | None = None,
-    **options: Any,
+    **options: object,
 ) -> Pytree:
     """Return the solution of ``f(x, *args) = 0`` by `scipy.optimize.root`, with derivatives.
 
@@ -83,7 +83,7 @@ def root(
     return _solution("root", f, x0, args, {"solver": method, "tol": tol, **options})
 
 
-def fixed_point(f: Fun, x0: Pytree, *args: Pytree, tol: float = 1e-10, **options: Any) -> Pytree:
+def fixed_point(f: Fun, x0: Pytree, *args: Pytree, tol: float = 1e-10, **options: object) -> Pytree:
     """Return the ``x`` with ``x = f(x, *args)`` by `scipy.optimize.fixed_point`, with derivatives.
 
     Derivatives are those of `root` for ``x - f(x, *args)``.
@@ -102,7 +102,7 @@ def fixed_point(f: Fun, x0: Pytree, *args: Pytree, tol: float = 1e-10, **options
     """
     check_callable("fixed_point", f)
 
-    def difference(x: Any, *args: Any) -> list[Any]:
+    def difference(x: object, *args: object) -> list[Any]:
         pairs = zip(leaves(x), leaves(f(x, *args)), strict=True)
         return [a - b for (_, a), (_, b) in pairs]
 
@@ -110,7 +110,7 @@ def fixed_point(f: Fun, x0: Pytree, *args: Pytree, tol: float = 1e-10, **options
     return _solution("fixed_point", difference, x0, args, given)
 
 
-def _solution(op: str, f: Fun, x0: Any, args: Any, options: dict[str, Any]) -> Any:
+def _solution(op: str, f: Fun, x0: object, args: object, options: dict[str, Any]) -> Any:
     scipy_module("optimize", op, '"scipy>=1.13"')
     given = Given(op, f, x0, args)
     sizes = [int(np.prod(s)) for s, _ in given.body.types(given.body.outputs)]
@@ -130,7 +130,7 @@ class Given:
     :ivar start: The initial unknowns.
     """
 
-    def __init__(self, op: str, f: Fun, x0: Any, args: Any) -> None:
+    def __init__(self, op: str, f: Fun, x0: object, args: Any) -> None:
         check_callable(op, f)
         self._x0 = x0
         self.start = [_unknown(op, x, path) for path, x in leaves(x0, "x0")]
@@ -146,7 +146,7 @@ class Given:
         found = traced_without_draws(op, f, called, [*self.start, *self.numbers])
         self.body, self.consts = found.body, found.consts
 
-    def like_input(self, solved: Sequence[Any]) -> Any:
+    def like_input(self, solved: Sequence[object]) -> Any:
         """Return the solution in the structure and kind of the initial unknowns."""
         held = [x for _, x in leaves(self._x0)]
         if not any(hasattr(x, "requires_grad") for x in (*held, *self._args)):
@@ -159,7 +159,7 @@ def stationary(given: Given, x: Sequence[Any]) -> Any:
     """Return a point ``x`` where the gradient of a function is zero, with its derivatives."""
     body, first, count = given.body, len(given.consts), len(given.start)
 
-    def gradient(*inputs: Any) -> Any:
+    def gradient(*inputs: object) -> Any:
         _, pullback = vjp(
             lambda *x: Replay(body)(*inputs[:first], *x, *inputs[first + count :])[0],
             *inputs[first : first + count],
@@ -174,7 +174,7 @@ def stationary(given: Given, x: Sequence[Any]) -> Any:
     return given.like_input(equation(*consts, *given.numbers))
 
 
-def _unknown(op: str, x: Any, path: str) -> Any:
+def _unknown(op: str, x: object, path: str) -> Any:
     found = stop_gradient(loop_operand(op, x, path))
     if found.dtype.kind == "c":
         fix = "Solve for real and imaginary parts, x[0] + 1j * x[1]."
@@ -210,16 +210,16 @@ class Equation:
         self._shapes = [x.shape for x in start]
         self._size = sum(x.size for x in start)
 
-    def __call__(self, *theta: Any) -> Any:
+    def __call__(self, *theta: object) -> Any:
         """Return the unknowns for the equation's other inputs."""
         solved = custom_vjp(self._solved)
         solved.defvjp(lambda *theta: ((x := solved(*theta)), (x, theta)), self._pulled_back)
         return solved(*theta)
 
-    def _solved(self, *theta: Any) -> Any:
+    def _solved(self, *theta: object) -> Any:
         return tuple(apply(SOLVER, (*self._start, *map(stop_gradient, theta)), self._attrs))
 
-    def _residual(self, vector: Any, theta: Sequence[Any]) -> Any:
+    def _residual(self, vector: object, theta: Sequence[object]) -> Any:
         """Return the left side as a vector."""
         x = cut(vector, self._shapes)
         return joined(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
@@ -247,7 +247,7 @@ class Equation:
     def _without_matrix(self, x: Any, g: Any, theta: Sequence[Any]) -> Any:
         """Return ``u`` with ``J^T u = g``, itself the root of an equation."""
 
-        def transposed(u: Any, x: Any, g: Any, *theta: Any) -> Any:
+        def transposed(u: object, x: object, g: object, *theta: object) -> Any:
             _, pullback = vjp(lambda x: self._residual(x, theta), x)
             return pullback(u) - g
 
@@ -292,7 +292,7 @@ def _forward(
         parts = zip(cut(vector, shapes), dtypes, strict=True)
         return [*theta[:consts], *(x.astype(dtype) for x, dtype in parts), *theta[consts:]]
 
-    def run(program: SubProgram, *arrays: Any) -> list[Array]:
+    def run(program: SubProgram, *arrays: object) -> list[Array]:
         with registry.engine(registry.NATIVE).inner(program).forward(arrays) as step:
             return [np.array(x, np.float64) for x in step(arrays)]
 
@@ -357,10 +357,10 @@ def _jacobian_body(
 ) -> Traced:
     """Return an equation's Jacobian with respect to its unknowns as an inner program."""
 
-    def matrix(*inputs: Any) -> Any:
+    def matrix(*inputs: object) -> Any:
         stop = consts + len(shapes)
 
-        def of_vector(vector: Any) -> Any:
+        def of_vector(vector: object) -> Any:
             x = cut(vector, shapes)
             return joined(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
 
@@ -374,7 +374,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     return tuple(apply(SOLVER, tuple(call.xs), {**call.attrs, "batched": flags}))
 
 
-def _no_gradient(needs: Sequence[bool], *args: Any, **attrs: Any) -> list[Any]:
+def _no_gradient(needs: Sequence[bool], *args: object, **attrs: object) -> list[Any]:
     return [None] * len(needs)
 
 

@@ -146,11 +146,13 @@ class Optimizer:
 
     # The rule
 
-    def init(self, p: Any) -> dict[str, Any]:
+    def init(self, p: Array) -> dict[str, Array]:
         """Return the slots of a parameter before its first step: arrays by name; none here."""
         return {}
 
-    def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
+    def update(
+        self, p: Array, g: Array, state: dict[str, Array], lr: float
+    ) -> tuple[Array, dict[str, Array]]:
         """Return the new parameter and its new slots.
 
         :param p, g: The parameter and its gradient, with L2 weight decay already in it.
@@ -174,7 +176,7 @@ class Optimizer:
         """Return the entry of ``state_dict()`` for a parameter's number of steps."""
         return {}
 
-    def count_of(self, held: Mapping[str, Any], steps: int) -> int:
+    def count_of(self, held: Mapping[str, object], steps: int) -> int:
         """Return a parameter's number of steps from `counted`'s result, or by default ``steps``."""
         return steps
 
@@ -245,7 +247,7 @@ class Optimizer:
         }
         return {**held, "state": state}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """Continue from the ``state_dict()`` of another run.
 
         A schedule stays, and continues from the number of steps. An error changes nothing.
@@ -450,8 +452,8 @@ class Optimizer:
                 scalars.assign_all(row, tensor)
 
     def _updated_by_parts(
-        self, p: Any, g: Any, state: dict[str, Any], lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+        self, p: Array, g: Array, state: dict[str, Array], lr: float
+    ) -> tuple[Array, dict[str, Array]]:
         """Run the rule on real and imaginary parts as separate elements, as PyTorch does."""
         own = [key for key, slot in state.items() if slot.dtype.kind == "c"]
         given = state | {key: real_and_imaginary(state[key]) for key in own}
@@ -690,7 +692,7 @@ def _arrays(
                 yield leaf, array
 
 
-def _check_names(op: str, what: str, given: Any, wanted: Iterable[str]) -> None:
+def _check_names(op: str, what: str, given: object, wanted: Iterable[str]) -> None:
     if not isinstance(given, Mapping):
         raise TypeError(message(op, f"{kind_of(given)} for the {what}", "a dict by name"))
     missing = ", ".join(repr(name) for name in wanted if name not in given)

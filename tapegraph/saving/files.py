@@ -330,7 +330,7 @@ def _detail(text: str, at: int, name: str) -> tuple[Any, int]:
     return value, at + end
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a file's content, abridged, for a message."""
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
@@ -386,7 +386,7 @@ class _Archive(zipfile.ZipFile):
 
 
 class _Once(dict[str, Any]):
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         if name in self:
             raise ValueError(f"{_shown(name)} is there twice")
         super().__setitem__(name, value)

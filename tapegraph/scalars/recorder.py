@@ -208,13 +208,13 @@ class NumberRecorder:
 
     # Objects and their numbers
 
-    def enter(self, x: Any, i: int) -> None:
+    def enter(self, x: object, i: int) -> None:
         """Map an object made inside to its number."""
         self._of[id(x)] = i
         self._inside.add(id(x))
         self._held.append(x)
 
-    def index(self, x: Any, name: str = DATA) -> int:
+    def index(self, x: object, name: str = DATA) -> int:
         """Return the present number of an object, or of its gradient."""
         table = self._of if name == DATA else self._of_grad
         if id(x) not in table:
@@ -241,7 +241,7 @@ class NumberRecorder:
         else:
             setattr(x, name, self._data[i])
 
-    def assign_all(self, objects: Sequence[Any], tensor: Any) -> None:
+    def assign_all(self, objects: Sequence[object], tensor: object) -> None:
         """Assign a tensor's elements to Values or scalar tensors, now and in the program."""
         for position, x in enumerate(objects):
             self.assign(x, DATA, self.element(tensor, position))
@@ -306,7 +306,7 @@ class NumberRecorder:
         found = self.tensor([i for row in rows for i in row]).reshape(len(rows), *shape)
         return [found[k] for k in range(len(rows))]
 
-    def check_apart(self, nodes: Sequence[Any]) -> None:
+    def check_apart(self, nodes: Sequence[object]) -> None:
         """Raise for tensors that a program has as arrays, and that were updated by numbers."""
         for x in nodes:
             if (id(x), DATA) in self._written:
@@ -357,7 +357,7 @@ class NumberRecorder:
         inputs: dict[int, tuple[Any, int]] = {}  # what is read, and where it begins
         size = 0
 
-        def begin(node: Any, length: int) -> int:
+        def begin(node: object, length: int) -> int:
             nonlocal size
             if id(node) not in inputs:
                 inputs[id(node)] = node, size
@@ -398,7 +398,7 @@ def _places(tensor: Any) -> Array:
     return np.arange(tensor._array.size).reshape(tensor._array.shape)
 
 
-def _entry(op: Op, array: Array, inputs: tuple[Any, ...], **attrs: Any) -> Any:
+def _entry(op: Op, array: Array, inputs: tuple[object, ...], **attrs: object) -> Any:
     node = recorder().result(op, array, inputs, attrs)
     node._requires_grad = False
     return node

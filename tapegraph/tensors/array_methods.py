@@ -76,7 +76,7 @@ def _operator(function: Callable[[Any, Any], Any]) -> Operator:
 def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
     """Make the operator for operands in the other order."""
 
-    def reflect(self: Any, other: Any) -> Any:
+    def reflect(self: object, other: object) -> Any:
         return function(other, self)
 
     return cast("Reflected", reflect)
@@ -85,7 +85,7 @@ def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
 def _comparison(name: str, ufunc: np.ufunc) -> Callable[[Any, object], npt.NDArray[np.bool_]]:
     """Make a comparison by value: ndarray's, and in a captured step the ufunc's entry."""
 
-    def compare(self: Any, other: object) -> Any:
+    def compare(self: object, other: object) -> Any:
         if recorder().records(self, other):
             return numpy_functions.WITHOUT_GRADIENT[ufunc](self, other)
         return getattr(numpy_functions.detached(self), name)(numpy_functions.detached(other))

@@ -35,12 +35,12 @@ class Batched(ArrayMethods):
     inner: Any
     tag: int
 
-    def __init__(self, inner: Any, tag: int) -> None:
+    def __init__(self, inner: object, tag: int) -> None:
         self.inner = inner
         self.tag = tag
 
     @staticmethod
-    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+    def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Run the operation ``name`` on all examples at once."""
         op = OPS.get(name) or DEFINED[name]
         operands = [operand(name, x, "operand") for x in inputs]
@@ -101,7 +101,7 @@ class Batched(ArrayMethods):
 
     # Not possible for one example
 
-    def _one_number(self, *args: Any, **options: Any) -> NoReturn:
+    def _one_number(self, *args: object, **options: object) -> NoReturn:
         text = (
             f"the value differs between {self.inner.shape[0]} examples, so it has no plain number. "
             "Write tg.where(condition, a, b) for a choice, or return the tensor."
@@ -113,7 +113,7 @@ class Batched(ArrayMethods):
     item = numpy = tolist = _one_number
     data = property(_one_number)
 
-    def backward(self, seed: Any = None) -> NoReturn:
+    def backward(self, seed: object = None) -> NoReturn:
         """Raise: the gradient of one example is not a parameter's."""
         text = (
             "vmap does not support backward() of one example. Write tg.grad(f) inside vmap, or "
@@ -121,6 +121,6 @@ class Batched(ArrayMethods):
         )
         raise RuntimeError(sentence("backward", text))
 
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+    def __setitem__(self, key: object, value: object) -> NoReturn:
         text = "elements of a tensor cannot be assigned. Use np.where or np.concatenate."
         raise TypeError(sentence("setitem", text))

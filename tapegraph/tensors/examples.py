@@ -112,7 +112,7 @@ class ExamplesRecorder:
         return Batched(as_leaf(numbers) if plain else numbers, level.tag)
 
 
-def of_each_example(x: Any) -> Any:
+def of_each_example(x: object) -> Any:
     """Return a value with the examples of every active call of `vmap`."""
     for level in recorder().levels:
         x = at_level(x, level)
@@ -133,7 +133,7 @@ def at_level(x: Any, level: Level) -> Any:
     return Batched(broadcast_to(x, shape), level.tag)
 
 
-def levels_of(*values: Any) -> list[Level]:
+def levels_of(*values: object) -> list[Level]:
     """Return the levels whose examples some of the values have, the innermost last."""
     tags: set[int] = set()
     left = list(values)

@@ -56,14 +56,14 @@ class RunFloat(ArrayMethods):
         return float
 
     @staticmethod
-    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+    def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Run an operation with the number as an array of the others' dtype."""
         given = tuple(map(_as_met, inputs))
         operands = tuple(numpy_functions.promote_runtime_floats(x, given) for x in given)
         call = ELEMENTWISE.get(name)
         return call(*operands) if call else apply(OPS[name], operands, dict(attrs))
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: object) -> Any:
         if self.is_outside:
             return getattr(ufunc, method)(*map(_as_met, inputs), **options)
         if not numpy_functions.is_known(ufunc):
@@ -118,7 +118,7 @@ class RunFloat(ArrayMethods):
     def __copy__(self) -> Any:
         return _as_met(self)
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> Any:
         return _as_met(self)
 
     def conjugate(self) -> Any:
@@ -186,7 +186,7 @@ def _python(name: str, reflected: bool = False) -> Fun:
     method = f"__r{name}__" if reflected else f"__{name}__"
     operation: Any = getattr(ArrayMethods, method)
 
-    def compute(self: RunFloat, *others: Any) -> Any:
+    def compute(self: RunFloat, *others: object) -> Any:
         operands = tuple(map(_as_met, (self, *others)[:: -1 if reflected else 1]))
         if self.is_outside:
             return getattr(operator, name)(*operands)
@@ -223,7 +223,7 @@ def _comparison(name: str) -> Fun:
 def _conversion(name: str, conversion: str, fix: str) -> Fun:
     """Make the method of a conversion that would freeze the number."""
 
-    def convert(self: RunFloat, *args: Any) -> Any:
+    def convert(self: RunFloat, *args: object) -> Any:
         return getattr(self.read(conversion, fix), name)(*args)
 
     convert.__name__ = name

@@ -34,7 +34,7 @@ _NOT_MATH = "Call NumPy's or tapegraph's function in place of math's: tg.sin(x) 
 def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
     """Make the in-place form of an operator."""
 
-    def update(self: Tensor, other: Any) -> Any:
+    def update(self: Tensor, other: object) -> Any:
         return recorder().in_place(self, operation(self, other))
 
     return cast("Operator", update)
@@ -241,7 +241,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     # Conversions
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: object) -> Any:
         """Export a copy of a constant; a tensor that needs a gradient raises."""
         array: Any = np.asarray(self)
         return array.__dlpack__(**options)
@@ -328,7 +328,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __copy__(self) -> Tensor:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Tensor:
+    def __deepcopy__(self, memo: object) -> Tensor:
         make, arguments = self.__reduce__()
         return make(*arguments)
 
@@ -342,7 +342,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     if not TYPE_CHECKING:  # type checkers are to refuse it too
 
-        def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        def __setitem__(self, key: object, value: object) -> NoReturn:
             text = (
                 "elements of a tensor cannot be assigned. Use tg.where or tg.concat, or "
                 "tensor.data[...] = value on a leaf."

@@ -55,7 +55,7 @@ def checkpoint(f: F) -> F:
     check_callable("checkpoint", f)
 
     @functools.wraps(f)
-    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+    def checkpointed(*args: object, **kwargs: object) -> Any:
         given = [x for _, x in leaves((args, kwargs))]
         foreign = any(hasattr(type(x), "__tapegraph_apply__") for x in given)
         if foreign or not recorder().flows or recorder().capture is not None:
@@ -68,7 +68,7 @@ def checkpoint(f: F) -> F:
 class _Segment:
     """One call of a function that runs again in every backward."""
 
-    def __init__(self, f: Fun, call: tuple[Any, Any]) -> None:
+    def __init__(self, f: Fun, call: tuple[object, object]) -> None:
         self._f = f
         self._call = call
         self._given = [x for _, x in leaves(call) if isinstance(x, Tensor)]
@@ -95,7 +95,7 @@ class _Segment:
         parts = dict(zip(map(id, outs), _unpacked(packed, outs), strict=True))
         return replaced(form, (parts.get(id(x), x) for x in results))
 
-    def gradients(self, needs: Sequence[bool], g: Any, y: Any, *, record: bool) -> list[Any]:
+    def gradients(self, needs: Sequence[bool], g: object, y: Any, *, record: bool) -> list[Any]:
         """Run the function again, and return the gradient of each input that needs one."""
         start = next_seq()
         with self._as_at_first():
@@ -137,7 +137,7 @@ class _Segment:
             random.set_state(now)
 
 
-def _flowing(results: Sequence[Any]) -> list[Any]:
+def _flowing(results: Sequence[object]) -> list[Any]:
     return [x for x in results if isinstance(x, Tensor) and x._requires_grad]
 
 
@@ -164,12 +164,12 @@ def _conjugated(x: Any) -> Any:
     return np.conj(x) if x.dtype.kind == "c" else x
 
 
-def _vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Segment) -> list[Any]:
+def _vjp(needs: list[bool], g: object, y: object, *inputs: object, saved: _Segment) -> list[Any]:
     found = saved.gradients(needs, np.asarray(g), y, record=False)
     return [None if grad is None else grad._array for grad in found]
 
 
-def _recorded(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Segment) -> list[Any]:
+def _recorded(needs: list[bool], g: Any, y: Any, *inputs: object, saved: _Segment) -> list[Any]:
     return saved.gradients(needs, g, y._array, record=True)
 
 

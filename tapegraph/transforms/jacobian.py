@@ -99,7 +99,7 @@ def _jacobian(
     wanted = positions(op, argnums)
     several = type(argnums) if isinstance(argnums, (tuple, list)) else None
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: object, **kwargs: object) -> Any:
         check_positions(op, wanted, args)
         lifted = {i: TracedArgument(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
@@ -231,7 +231,7 @@ def hessian(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
     gradient = Gradient("hessian", f, argnums)
     found = _jacobian("hessian", lambda *args, **kw: gradient(args, kw)[1], argnums, "reverse")
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: object, **kwargs: object) -> Any:
         blocks = found(*args, **kwargs)
         wanted = positions("hessian", argnums)
         chosen = [args[i] for i in wanted]

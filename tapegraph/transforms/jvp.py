@@ -82,7 +82,7 @@ def check_pairs(op: str, primals: Any, tangents: Any) -> None:
         raise ValueError(message(op, received, "one tangent per primal"))
 
 
-def value_and_tangent(op: str, out: Any, tag: int) -> tuple[Any, Any]:
+def value_and_tangent(op: str, out: object, tag: int) -> tuple[Any, Any]:
     """Return value and tangent of a function's result, zero if it is a constant."""
     value, tangent = parts(result(op, out, tag), tag)
     if tangent is None:
@@ -91,7 +91,7 @@ def value_and_tangent(op: str, out: Any, tag: int) -> tuple[Any, Any]:
     return value, tangent
 
 
-def _as_given(results: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _as_given(results: tuple[object, ...], given: tuple[object, ...]) -> tuple[Any, ...]:
     """Return results as floats or ndarrays if the inputs are, unless history would be lost."""
     results = tuple(map(flowing, results))
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(map(stays, results)):

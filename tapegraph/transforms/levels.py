@@ -63,13 +63,13 @@ class TracedArgument:
         points = [self._point(lifted(op, leaf, name), leaf) for name, leaf in found]
         self.inside = replaced(value, iter(points))
 
-    def regrouped(self, results: Iterator[Any]) -> Any:
+    def regrouped(self, results: Iterator[object]) -> Any:
         """Return a result per value, in the structure and of the kind of the argument."""
         if not isinstance(self.value, (dict, list, tuple)):
             return like_input(next(results), self.value)
         return replaced(self.value, (like_input(next(results), x) for x in self.given))
 
-    def _point(self, x: Any, given: Any, *, spread: bool = True) -> Any:
+    def _point(self, x: object, given: object, *, spread: bool = True) -> Any:
         x = of_each_example(x) if spread else x
         if type(x) is Batched:
             return Batched(self._point(x.inner, given, spread=False), x.tag)
@@ -96,14 +96,14 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
     return found
 
 
-def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None:
+def check_positions(op: str, wanted: Sequence[int], args: Sequence[object]) -> None:
     for position in wanted:
         if not -len(args) <= position < len(args):
             received = f"argnum {position} and {len(args)} positional arguments"
             raise ValueError(message(op, received, "an argument at that position"))
 
 
-def result(op: str, out: Any, level: int) -> Any:
+def result(op: str, out: object, level: int) -> Any:
     """Return a function's result as a Tensor or Dual; raise for others, and for an ended level."""
     if type(out) is Tensor:
         return out

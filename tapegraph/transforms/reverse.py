@@ -93,7 +93,7 @@ class Pullback:
             for grad, x in zip(found, self._targets, strict=True)
         ]
 
-    def __call__(self, seed: Any = None) -> list[Any]:
+    def __call__(self, seed: object = None) -> list[Any]:
         """Return the cotangent of each leaf, zeros if the result does not depend on it."""
         return summed([self.found(seed)], self._targets)
 
@@ -178,7 +178,7 @@ class Pullback:
         ]
 
     @staticmethod
-    def _dual(primal: Any, tangent: Any, target: Any, tag: int) -> Any:
+    def _dual(primal: Any, tangent: object, target: Any, tag: int) -> Any:
         if tangent is None:
             return primal
         if primal is None:
@@ -204,7 +204,7 @@ class JointPullback:
         if self._pull is not None:
             self._pull.keep()
 
-    def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
+    def __call__(self, cotangents: Sequence[object]) -> list[Any]:
         if self._pull is None:
             return summed([], self._targets)
         return self._pull(_joined(compress(cotangents, self._needed)))
@@ -338,7 +338,7 @@ def grad(
     chosen = argnums if argnum is None else argnum
     found = Gradient("grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: object, **kwargs: object) -> Any:
         (_, aux), gradient = found(args, kwargs)
         return (gradient, aux) if has_aux else gradient
 
@@ -367,7 +367,7 @@ def value_and_grad(
     chosen = argnums if argnum is None else argnum
     found = Gradient("value_and_grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: object, **kwargs: object) -> Any:
         (value, aux), gradient = found(args, kwargs)
         return ((value, aux) if has_aux else value), gradient
 
@@ -483,7 +483,7 @@ class Gradient:
         return 0.0
 
 
-def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:
+def _ended(x: object, targets: Sequence[object], like: object) -> Any:
     """Return part of an auxiliary result without this level."""
     if not isinstance(x, (Tensor, Dual, Batched)):
         return x

@@ -25,8 +25,8 @@ Randomness = Literal["error", "different", "same"]
 
 def vmap(
     f: Fun,
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    in_axes: object = 0,
+    out_axes: object = 0,
     *,
     randomness: Randomness = "error",
     chunk_size: int | None = None,
@@ -64,7 +64,7 @@ def vmap(
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(message("vmap", f"chunk_size={chunk_size}", "1 or more"))
 
-    def batched(*args: Any, **kwargs: Any) -> Any:
+    def batched(*args: object, **kwargs: object) -> Any:
         given = _Arguments(args, kwargs, in_axes)
         step = given.size if chunk_size is None else chunk_size
         starts = range(0, given.size, max(step, 1)) or [0]
@@ -81,7 +81,7 @@ class _Arguments:
     :ivar like: The input that decides the kind of the results: a tensor if there is one.
     """
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any) -> None:
+    def __init__(self, args: tuple[object, ...], kwargs: dict[str, Any], in_axes: object) -> None:
         self.form = (args, kwargs)
         axes = [*_axes(in_axes, args, "in_axes", "args"), *_axes(0, kwargs, "in_axes", "kwargs")]
         self.values: list[Any] = []
@@ -179,7 +179,7 @@ class _Result:
         return shape.broadcast_to(x, (self.size, *x.shape)) if self.alike else x
 
 
-def _together(parts: list[Any], out_axes: Any, like: Any) -> Any:
+def _together(parts: list[Any], out_axes: object, like: object) -> Any:
     """Return the results of all chunks in one, with the examples along ``out_axes``."""
     chunks = zip(*([x for _, x in leaves(part)] for part in parts), strict=True)
     axes = _axes(out_axes, parts[0], "out_axes", "the result")
