@@ -7,6 +7,7 @@ from typing import Any
 
 from tapegraph.recording.op import DERIVATIVES
 from tapegraph.recording.program import Recording
+from tapegraph.typed import DType
 
 
 class Interpreter:
@@ -71,8 +72,8 @@ class Interpreter:
             operands.append(values[i] if dtype is None else self.cast(values[i], dtype))
         return operands
 
-    def constant(self, number: Any, dtype: Any) -> Any:
+    def constant(self, number: float, dtype: DType) -> Any:
         raise NotImplementedError
 
-    def cast(self, value: Any, dtype: Any) -> Any:
+    def cast(self, value: Any, dtype: DType) -> Any:
         raise NotImplementedError

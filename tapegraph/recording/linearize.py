@@ -57,8 +57,8 @@ class History:
         ys = [y._entry or y for y in ys]
         found = list(dict.fromkeys(ys))
         seen = set(found)
-        entries: list[Any] = []
-        leaves: list[Any] = []
+        entries: list[Node] = []
+        leaves: list[Node] = []
         numbers = 0
         for node in found:  # grows while it is walked: breadth first, no recursion
             inputs = node._inputs
@@ -78,8 +78,8 @@ class History:
         self.targets = targets
         self.entries = entries
         self.ends = ends
-        self.flows: set[Any] | None = None
-        self.outside: list[Any] = []
+        self.flows: set[Node] | None = None
+        self.outside: list[Node] = []
         self._since = since
         self.length = len(found) + numbers
         self._recording: Recording | None = None
@@ -95,7 +95,7 @@ class History:
             if self.outside or not all(map(NEEDS_GRADIENT, wanted)):
                 self._only_to_targets()
 
-    def _check(self, leaves: list[Any]) -> None:
+    def _check(self, leaves: list[Node]) -> None:
         oldest = self.entries[-1]._seq if self.entries else 0
         changed = set()
         for leaf in leaves:

@@ -318,6 +318,6 @@ def identity(value: Any) -> Any:
     return kind, repr(value) if kind is complex else value
 
 
-def scalar_bits(scalars: list[float]) -> Any:
+def scalar_bits(scalars: list[float]) -> Array:
     """Return scalars as int64 bit patterns: NaN equals itself, and -0.0 is not 0.0."""
     return np.array(scalars, dtype=np.float64).view(np.int64)

@@ -202,12 +202,12 @@ class Recorder:
             leaf._op = CONSTANT
             leaf._requires_grad = False
 
-    def detach(self, x: Any) -> Any:
+    def detach(self, x: Node) -> Any:
         """Return a tensor as a constant without history."""
         return as_leaf(np.array(x._array))
 
     def draw(
-        self, op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]
+        self, op: str, draw: Callable[[], object], dtype: npt.DTypeLike, by: dict[str, float]
     ) -> Array:
         """Draw random numbers; the draw depends on the numbers ``by``."""
         return np.asarray(draw(), dtype)
@@ -242,7 +242,7 @@ class Recorder:
 
     # Gradients
 
-    def between(self, ys: Sequence[Any], *where: Any) -> History:
+    def between(self, ys: Sequence[Node], *where: Any) -> History:
         """Return the graph between results and targets; ``where`` is passed to `History`."""
         return History(ys, *where)
 
@@ -257,7 +257,7 @@ class Recorder:
         tape = current() if "asyncio" in _modules else self.tape
         stored.write(tape, history.wanted, grads)
 
-    def gradient(self, x: Any) -> Any:
+    def gradient(self, x: Node) -> Any:
         """Return a tensor's gradient, None before any."""
         x = x._entry or x
         grad = stored.read(x)
@@ -290,17 +290,17 @@ class Recorder:
             x._check_fits(value)
         (x._entry or x)._grad = value
 
-    def replace_gradient(self, x: Any, grad: Any) -> None:
+    def replace_gradient(self, x: Node, grad: Any) -> None:
         """Replace a tensor's gradient by one computed from it."""
         x._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
 
-    def zero_gradient(self, x: Any) -> None:
+    def zero_gradient(self, x: Node) -> None:
         """Set a tensor's gradient to zero if there is one."""
         x = x._entry or x
         if getattr(x, "_grad", None) is not None:
             x._grad = stored.ZERO
 
-    def retain_gradient(self, x: Any) -> None:
+    def retain_gradient(self, x: Node) -> None:
         """Keep the gradient of a result at the next backward."""
         if not x._requires_grad:
             received = "a tensor that needs no gradient"
