@@ -97,7 +97,7 @@ class Capture(Recorder):
         self.undo: Undo = deque() if undo is None else undo
         self.start = next_seq()
         self.frame: FrameType | None = None
-        self.readings: list[tuple[Node, Callable[[], Any]]] = []
+        self.readings: list[tuple[Node, Callable[[], object]]] = []
         self.steps: Counter[int] = Counter()
         self.gradients: dict[int, tuple[Node, Any]] = {}
         # Gradients from before the scope that something inside has read: the leaf, and whose.
@@ -234,7 +234,7 @@ class Capture(Recorder):
         restore(x)  # an engine may have kept its numbers
         return apply(OPS["detach"], (x,))
 
-    def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
+    def draw(self, op: str, draw: Callable[[], object], dtype: Any, by: dict[str, float]) -> Any:
         """Return a leaf that every run draws anew; the draw's parameters are part of the key."""
         name = OPERATION.get()
         if name is not None:  # runs draw before it runs
@@ -265,7 +265,7 @@ class Capture(Recorder):
         """Return whether a tensor holds numbers that each run receives."""
         return id(x) in self._inputs
 
-    def reading(self, read: Callable[[], Any], dtype: Any, now: Any = None) -> Any:
+    def reading(self, read: Callable[[], object], dtype: Any, now: Any = None) -> Any:
         """Return a leaf for a number that every run reads anew; ``now`` replaces its value here."""
         leaf = self.input(np.asarray(read() if now is None else now, dtype))
         self.readings.append((leaf, read))
@@ -353,7 +353,7 @@ class Capture(Recorder):
 
     # Gradients, which a program has of leaves alone
 
-    def between(self, ys: Sequence[Any], *where: Any) -> History:
+    def between(self, ys: Sequence[Node], *where: Any) -> History:
         """Return the history between results and targets of the program."""
         return CapturedHistory(self, ys, *where)
 

@@ -194,7 +194,7 @@ class Equation:
         op: str,
         body: SubProgram,
         consts: int,
-        start: Sequence[Any],
+        start: Sequence[Array],
         options: dict[str, Any],
     ) -> None:
         self._op = op
@@ -235,7 +235,7 @@ class Equation:
             u = self._without_matrix(x, g, theta)
         floats = [i for i, part in enumerate(theta) if part.dtype.kind == "f"]
 
-        def moved(*parts: Any) -> Any:
+        def moved(*parts: Array) -> Any:
             return self._residual(x, exchanged(theta, floats, parts))
 
         found: tuple[Any, ...] = ()
@@ -244,7 +244,7 @@ class Equation:
             found = pullback(-u) if len(floats) > 1 else (pullback(-u),)
         return tuple(exchanged([None] * len(theta), floats, found))
 
-    def _without_matrix(self, x: Any, g: Any, theta: Sequence[Any]) -> Any:
+    def _without_matrix(self, x: Array, g: Array, theta: Sequence[Array]) -> Any:
         """Return ``u`` with ``J^T u = g``, itself the root of an equation."""
 
         def transposed(u: object, x: object, g: object, *theta: object) -> Any:
@@ -263,7 +263,7 @@ def joined(parts: Sequence[Any]) -> Any:
 
 
 def _forward(
-    *inputs: Any,
+    *inputs: Array,
     body: SubProgram,
     consts: int,
     unknowns: int,
