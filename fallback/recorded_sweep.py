@@ -131,7 +131,7 @@ def transposed_vjp(op: Op) -> Rule:
         ys = y if op.several else (y,)
         levels = levels_of(*ys, *inputs, *tangents)
         leaves = [leaf_of_examples(np.ones(x.shape, x.dtype), levels) for x in ys]
-        g: Any = [g for g, _ in leaves] if op.several else leaves[0][0]
+        g = [g for g, _ in leaves] if op.several else leaves[0][0]
         if isinstance(row, JointVJP):
             parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
         else:
@@ -139,7 +139,7 @@ def transposed_vjp(op: Op) -> Rule:
                 None if rule is None or t is None else rule(g, y, *inputs, **attrs)
                 for rule, t in zip(row, tangents, strict=False)
             ]
-        totals: list[Any] = [None] * len(leaves)
+        totals = [None] * len(leaves)
         for x, t, part in zip(inputs, tangents, parts, strict=False):
             if t is not None and part is not None:
                 back = fitted(part, x.shape, x.dtype)

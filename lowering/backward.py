@@ -64,7 +64,7 @@ class Graph:
     def __call__(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
         """Return the gradients of a recording of its structure, as NumPy arrays and `RowSparse`."""
         outputs = iter(self._call(self._feeds(recording, seeds)))
-        grads: list[Any] = []
+        grads = []
         for table in self._tables:
             first = to_numpy(next(outputs))
             grads.append(

@@ -108,7 +108,7 @@ class TensorFlow(Engine):
 
         It is None if the profiler cannot be started, for instance because it runs already.
         """
-        profiler: Any = tensorflow().profiler.experimental
+        profiler = tensorflow().profiler.experimental
         folder = tempfile.TemporaryDirectory(prefix="tapegraph-profile-")
         try:
             from tensorflow.tsl.profiler.protobuf import xplane_pb2

@@ -447,7 +447,7 @@ def _recorded(
 
 def _of_inputs(found: Sequence[object], needs: Sequence[bool], rule: _Rule) -> list[Any]:
     """Return a gradient per input of the entry, as sweeps carry them."""
-    grads: list[Any] = [None] * len(needs)
+    grads = [None] * len(needs)
     for i, x in enumerate(found, rule.results):
         if needs[i] and x is not None:
             grads[i] = as_gradient(x)

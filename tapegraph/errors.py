@@ -84,7 +84,7 @@ def line_number(code: CodeType, lasti: int) -> int:
 
 def place(file: str, line: object) -> str:
     """Return ``file:line``, escaped; ``In[7]:line`` for a notebook cell, as in IPython."""
-    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     titled = getattr(getattr(shell, "compile", None), "format_code_name", None)
     title = None if titled is None else titled(file)
     if title is None:

@@ -138,7 +138,7 @@ def get_state() -> dict[str, Any]:
     recorder().outside("random.get_state", "Read it before or after a run.")
     bits = _shared().bit_generator
     with bits.lock:
-        state: dict[str, Any] = {**bits.state}
+        state = {**bits.state}
     return state
 
 
@@ -228,7 +228,7 @@ def unrepeated() -> Scope[tuple[Repeated, ...]]:
 
 def peeked(draw: Callable[[], Any]) -> Any:
     """Return the result of a draw; the stream stays where it is."""
-    bits: Any = _shared().bit_generator
+    bits = _shared().bit_generator
     state = bits.state
     try:
         return draw()

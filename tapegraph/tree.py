@@ -60,7 +60,7 @@ def flatten(tree: object, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Str
     >>> tg.tree.flatten({"w": (1.0, 2.0), "b": None})
     ([1.0, 2.0], Structure({'w': (*, *), 'b': None}))
     """
-    found: list[Any] = []
+    found = []
 
     def put(x: object) -> Any:
         found.append(x)

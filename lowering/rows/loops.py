@@ -159,7 +159,7 @@ def _while_loop(
 
         right = [tf.constant(True)] if round_.checks else []
         start = (tf.constant(0), list(inputs[len(inputs) - carries :]), list(stacks), right)
-        found: Any = tf.while_loop(goes_on, step, start, parallel_iterations=1)
+        found = tf.while_loop(goes_on, step, start, parallel_iterations=1)
         count, last, stacks, right = found
         return last, list(stacks), count, right
 

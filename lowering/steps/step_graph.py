@@ -284,7 +284,7 @@ def _fed_constants(
     recording: Recording, variables: Mapping[int, object], inputs: list[int]
 ) -> list[_FedConstant]:
     """Return the numbers that XLA is fed, and the slots of each."""
-    found: dict[Any, _FedConstant] = {
+    found = {
         slot: _FedConstant(recording.values[slot], [slot])
         for slot in _constants(recording.program, variables, inputs)
     }

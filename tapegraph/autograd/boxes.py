@@ -633,7 +633,7 @@ def _with_node(structure: Pytree, node: VJPNode) -> Pytree:
     if kind is None:
         received = f"a {type(structure).__name__}"
         raise TypeError(message("new_box", received, "a tuple, list, dict or array"))
-    boxed: Any = kind(structure)
+    boxed = kind(structure)
     boxed._node = node
     return boxed
 

@@ -299,7 +299,7 @@ class Capture(Recorder):
     def assign(self, leaf: Any, value: Any) -> None:
         """Give state a new value, here and in the program."""
         leaf._check_assignable()
-        given: Any = self.number(value, leaf.dtype)
+        given = self.number(value, leaf.dtype)
         plain = isinstance(given, Node) and self.depends(given) and not given._requires_grad
         array = numeric(given._array if plain else given, "assign", "value")
         array = leaf._fitting(as_dtype("assign", array, leaf.dtype))
@@ -431,7 +431,7 @@ class Capture(Recorder):
         if not self._has_gradient(leaf):
             super().set_gradient(leaf, value)
             return
-        grad: Any = self.number(value, leaf.dtype)
+        grad = self.number(value, leaf.dtype)
         if grad is not None:
             grad = tensor_like("grad", grad)
             leaf._check_fits(grad)

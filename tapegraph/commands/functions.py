@@ -97,7 +97,7 @@ def operations_of(recording: Fun) -> frozenset[str]:
     """Return the names of the operations that a function's code refers to, at any depth."""
     found: set[str] = set()
     seen: set[int] = set()
-    pending: list[Any] = [recording]
+    pending = [recording]
     while pending:
         value = pending.pop()
         if isinstance(value, Op):

@@ -338,7 +338,7 @@ class _Walk:
         kind = type(value)
         if issubclass(kind, _DICTS):
             # As Python's class has it: one that derives from it may have code of its own.
-            base: Any = next(k for k in (OrderedDict, *_DICTS) if issubclass(kind, k))
+            base = next(k for k in (OrderedDict, *_DICTS) if issubclass(kind, k))
             keys, values = base.keys(value), base.values(value)
             some = _some(keys)
             self._see(f"the keys of {name}", tuple(map(_as_key, some)))
@@ -536,7 +536,7 @@ def _content(cell: Any) -> Any:
 
 def _own(value: object) -> dict[str, Any] | None:
     """Return an object's own attributes without running code of its class."""
-    read: Any = type(value).__getattribute__
+    read = type(value).__getattribute__
     if isinstance(read, FunctionType):
         read = object.__getattribute__
     try:

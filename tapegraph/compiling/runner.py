@@ -58,8 +58,8 @@ class Runner:
         del values  # whether a parameter's array is held by others decides where it is written
         results = [next(arrays) for _ in results]
         changes = trace.gradients_stored([next(arrays) for _ in gradients])
-        leaves: list[Any] = []
-        numbers: list[Any] = []
+        leaves = []
+        numbers = []
         for leaf, new in zip(self._updated, arrays, strict=True):
             if isinstance(new, RowUpdate):
                 changes += new.of(leaf)

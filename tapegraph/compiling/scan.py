@@ -278,7 +278,7 @@ class Results:
             if not isinstance(leaf, (*TENSORS, Value)) and column and column[0] != leaf:
                 self._refuse(f"{leaf!r} for {path}", repr(column[0]))
             if isinstance(leaf, TENSORS):  # as it is now: it may be state
-                held: Any = leaf
+                held = leaf
                 leaf = reshape(held, (1, *held.shape))
             column.extend([leaf] * count)
             return

@@ -53,7 +53,7 @@ def gradients(
         if hasattr(type(y), "__tapegraph_apply__"):
             fix = "A Value is differentiated by its own backward(), a Dual by tg.grad or tg.jvp."
         raise TypeError(message("gradients", f"{kind_of(y)} for 'y'", "a Tensor", fix))
-    targets: list[Any] = [xs] if isinstance(xs, Node) else list(xs)
+    targets = [xs] if isinstance(xs, Node) else list(xs)
     for i, x in enumerate(targets):
         if not isinstance(x, Node):
             raise TypeError(message("gradients", f"{kind_of(x)} for xs[{i}]", "a Tensor"))
@@ -80,7 +80,7 @@ class Region:
         self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
     ) -> None:
         targets = [x._entry or x for x in targets]
-        ends: set[Any] = set() if since is None else set(targets)
+        ends = set() if since is None else set(targets)
         if since is None:
             since = min((x._seq for x in targets), default=next_seq())
         self._ys = ys

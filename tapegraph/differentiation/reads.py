@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dis
 from itertools import pairwise
-from typing import Any
 
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear
 from tapegraph.recording.op import OPS
@@ -74,7 +73,7 @@ def _read_by(slope: Fun | Divisor | Linear | None) -> int:
     """Return what a slope reads: the arguments of which its code uses more than the type."""
     if slope is None:
         return NOTHING
-    code: Any = (slope.of if isinstance(slope, (Divisor, Linear)) else slope).__code__
+    code = (slope.of if isinstance(slope, (Divisor, Linear)) else slope).__code__
     names = code.co_varnames[isinstance(slope, Linear) : code.co_argcount]
     found = NOTHING
     for instruction, after in pairwise(dis.get_instructions(code)):

@@ -471,7 +471,7 @@ def export(f: Fun, path: str, arguments: Arguments, params: Pytree) -> None:
         inputs.append(typed(name, x.dtype, (Length(1, 0), *x.shape[1:]) if free else x.shape))
         if free and graph.batch is None:
             graph.batch = Wire(graph, name, x.dtype).node("Shape", end=1).reshaped(())
-    leaves: dict[Any, Wire] = {
+    leaves = {
         slot: _constant(graph, recorded, slot, parameters.get(slot))
         for slot in program.fed
         if program.ops[slot] is not INPUT

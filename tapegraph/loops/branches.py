@@ -209,7 +209,7 @@ def _vjp(
         for slot, x in zip(body.outputs, g, strict=True)
         if x is not None and program.needs[slot]
     }
-    grads: list[Any] = [None] + [
+    grads = [None] + [
         np.zeros(x.shape, x.dtype) if need and x.dtype.kind in "fc" else None
         for x, need in zip(operands, needs[1:], strict=True)
     ]
@@ -254,7 +254,7 @@ def _recorded(
         key = ("transposed", tuple(places), tuple(wanted), seeded)
         founds.append(body.make(key, _transposed, body, places, wanted, seeded, inputs))
         lists.append(inputs)
-    grads: list[Any] = [None] * (1 + len(operands))
+    grads = [None] * (1 + len(operands))
     for i, grad in zip(wanted, _run_derived(index, founds, lists), strict=True):
         grads[1 + i] = grad
     return grads
@@ -306,7 +306,7 @@ def _jvp(
 
     _, _, have = derived(())
     moved = tuple(sorted(have))
-    result: list[Any] = [None] * len(branches[0].outputs)
+    result = [None] * len(branches[0].outputs)
     if moved:
         founds, lists, _ = derived(moved)
         for i, tangent in zip(moved, _run_derived(index, founds, lists), strict=True):

@@ -322,7 +322,7 @@ def scan_vjp(
                 totals[by_const.index(i)] = totals[by_const.index(i)] + x
         stacks = [np.empty_like(arrays[i], order="C") for i in by_row]
         none = {i: np.zeros_like(carry[i]) for i, _ in early}
-        grads: dict[int, Any] = {}
+        grads = {}
         if every == 1 and not early and not read and length:
             done = in_blocks(pull, back, totals, stacks)
             if done is not None:
@@ -364,7 +364,7 @@ def scan_vjp(
         return found
 
     of_carry, of_rows, of_consts = quietly(run)
-    grads: list[Any] = [
+    grads = [
         np.zeros(x.shape, x.dtype) if need and x.dtype.kind in "fc" else None
         for x, need in zip(arrays, needs, strict=True)
     ]
@@ -413,7 +413,7 @@ def recorded_scan_vjp(
     count, reverse = len(found.body.outputs), not attrs["reverse"]
     outs = run_derived(found, lists, {**attrs, "reverse": reverse, "keeps": False})[:count]
     places = [*(first + i for i in ends), *of_const, *(i for i in wanted if i >= second)]
-    grads: list[Any] = [
+    grads = [
         zeros(x) if need and x.dtype.kind in "fc" else None
         for x, need in zip(inputs, needs, strict=True)
     ]
@@ -490,7 +490,7 @@ def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any
             break
         of_carry = wider
     take = taker(run_derived(found, lists, attrs))
-    result: list[Any] = [None] * (end + carries * attrs["keeps"])
+    result = [None] * (end + carries * attrs["keeps"])
     take(carries)
     for i, tangent in zip(of_carry, take(len(of_carry)), strict=True):
         result[i] = tangent

@@ -278,7 +278,7 @@ def _jvp(
         [*first, *after],
     )
     outs = _run(condition.body, step.body, lists, max_steps)
-    result: list[Any] = [None] * (carries + 1)
+    result = [None] * (carries + 1)
     for i, tangent in zip(of_carry, outs[carries:-1], strict=True):
         result[i] = tangent
     return tuple(result)

@@ -752,8 +752,8 @@ def clip(
             received = f"both {name}= and {other}="
             raise TypeError(message("clip", received, "one of them", f"Leave {other}= away."))
     x = operand("clip", a, "a")
-    low: Any = min if a_min is None else a_min
-    high: Any = max if a_max is None else a_max
+    low = min if a_min is None else a_min
+    high = max if a_max is None else a_max
     low = None if low is None else operand("clip", low, "a_min")
     high = None if high is None else operand("clip", high, "a_max")
     if low is None and high is None:

@@ -895,7 +895,7 @@ def choose(
     elif mode == "clip":
         chosen = np.minimum(np.maximum(chosen, 0), len(options) - 1)
     number = in_range("choose", "choice", chosen, len(options), ValueError)
-    spread: Any = broadcast_arrays(number, *options)
+    spread = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
     return getitem(stack(spread[1:]), (numbers(spread[0]), *grid))
 

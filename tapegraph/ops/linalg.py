@@ -819,7 +819,7 @@ def lstsq(
     recorder().read(innermost(s), "lstsq", "Write tg.linalg.pinv(a) @ b, which asks for no rank.")
     sizes = peek(s)  # of all examples, inside `tg.vmap`
     ranks = (sizes > limit * sizes.max(-1, keepdims=True, initial=0.0)).sum(-1)
-    rank: Any = int(ranks.min(initial=min(m, n)))
+    rank = int(ranks.min(initial=min(m, n)))
     if rank < n or m <= n:
         residuals = as_leaf(np.empty(0, solution.dtype))
     else:

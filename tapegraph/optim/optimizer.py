@@ -342,10 +342,10 @@ class Optimizer:
     def _changes(self, group: Group, lr: float, missed: list[int]) -> Iterable[Change]:
         """Return the step's changes in a group, all computed; note who misses it."""
         taken: set[int] = set()
-        known: dict[Any, dict[str, Array]] = {}
+        known = {}
         changes: list[Change] = []
-        changed: list[Any] = []
-        arrays: list[Any] = []
+        changed = []
+        arrays = []
         for name, p in zip(group.names, group.params, strict=True):
             g = gradient_of(p, rows=self.by_rows and not group.weight_decay)
             if g is None:
@@ -388,7 +388,7 @@ class Optimizer:
     def record_step(self, capture: Capture) -> None:
         """Take the step on tensors, so that the captured program holds it."""
         capture.steps[id(self)] += 1
-        rates: dict[Any, Any] = {}
+        rates = {}
         changes: list[tuple[Tensor, Any]] = []
         missed: list[int] = []
         numbers = _RecordedNumbers(self, capture)
@@ -402,7 +402,7 @@ class Optimizer:
                     if g is None:
                         missed.append(self._places[name])
                         continue
-                    tensor: Any = p
+                    tensor = p
                     key = group, real_dtype(tensor.dtype)
                     if key not in rates:
                         rates[key] = self._recorded_rate(capture, *key)
@@ -657,7 +657,7 @@ def changes_to(
     checked = [None if new is None else rate(op, new) for new in rates]
     arrays = list(_arrays(op, optimizer, state, owned))
     counts = [optimizer.count_of(state[name], int(steps)) for name in optimizer.state]
-    owners: list[Any] = [optimizer, *optimizer.groups]
+    owners = [optimizer, *optimizer.groups]
     changes = new_numbers(optimizer._steps, np.array(int(steps)))
     changes += new_numbers(optimizer._missed, int(steps) - np.array(counts, np.int64))
     for owner, now, new in zip(owners, held, checked, strict=True):

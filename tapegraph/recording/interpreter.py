@@ -34,7 +34,7 @@ class Interpreter:
         """Compute slot after slot from the leaves, and yield each with its value."""
         program = self.program
         self.values = self.no_values()
-        derivatives: dict[tuple[int, ...], Mapping[int, Any]] = {}
+        derivatives = {}
         for slot, op in enumerate(program.ops[:end]):
             inputs = program.inputs[slot]
             if not inputs:

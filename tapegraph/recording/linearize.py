@@ -203,7 +203,7 @@ def linearize(
         slot_of[id(node)] = len(rows)
         x = node if node._array is None else node._array
         rows.append((op, tuple(slots), node._attrs, x.shape, x.dtype, flows, x, node))
-    columns: list[Any] = [*map(list, zip(*rows, strict=True))] or [[] for _ in range(8)]
+    columns = [*map(list, zip(*rows, strict=True))] or [[] for _ in range(8)]
     ops, inputs, attrs, shapes, dtypes, needs, values, recorded = columns
     outputs = tuple(slot_of[id(root)] for root in roots)
     changes = tuple(Update(slot_of[id(leaf)], slot_of[id(value)]) for leaf, value in updates)

@@ -198,7 +198,7 @@ def binary(
     ``forward`` computes it on ndarrays; if that is an operator, ``ufunc`` is NumPy's for it.
     """
     op = Op(name, forward, kind=OpKind.ELEMENTWISE, takes_complex=takes_complex, reads=(ALL, ALL))
-    called: Any = forward if ufunc is None else ufunc
+    called = forward if ufunc is None else ufunc
 
     def decorate(stub: object) -> Any:
         def record(x1: Any, x2: Any, /) -> Any:

@@ -90,7 +90,7 @@ class Scope(Generic[T]):
 
 def _decorated(fn: F, scope: Scope[Any]) -> F:
     if inspect.isgeneratorfunction(fn):
-        wrap: Any = _generator
+        wrap = _generator
     elif inspect.isasyncgenfunction(fn):
         wrap = _async_generator
     elif inspect.iscoroutinefunction(fn):
@@ -119,7 +119,7 @@ def _coroutine(fn: Fun, scope: Scope[Any]) -> Fun:
 def _generator(fn: Fun, scope: Scope[Any]) -> Fun:
     def generator(*args: object, **kwargs: object) -> Generator[Any, Any, Any]:
         running = fn(*args, **kwargs)
-        resume: Callable[[Any], Any] = running.send
+        resume = running.send
         value: Any = None
         while True:
             try:
@@ -143,7 +143,7 @@ def _generator(fn: Fun, scope: Scope[Any]) -> Fun:
 def _async_generator(fn: Fun, scope: Scope[Any]) -> Fun:
     async def async_generator(*args: object, **kwargs: object) -> AsyncGenerator[Any, Any]:
         running = fn(*args, **kwargs)
-        resume: Callable[[Any], Any] = running.asend
+        resume = running.asend
         value: Any = None
         while True:
             try:

@@ -120,7 +120,7 @@ def _give_to(file: int, user: int, group: int) -> None:
 @contextmanager
 def opened(path: str) -> Iterator[io.BufferedReader]:
     """Open a regular file for reading; raise for others without waiting."""
-    flags: Any = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -189,7 +189,7 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for _, array in ordered:
             # Little-endian, in C order: copied part by part if need be.
-            parts: Any = np.nditer(  # type: ignore[call-overload]
+            parts = np.nditer(  # type: ignore[call-overload]
                 [array],
                 flags=["external_loop", "buffered", "zerosize_ok"],
                 op_flags=[["readonly", "contig"]],
@@ -290,7 +290,7 @@ def _object(
 
     :param value: Returns the value at a place, and the place where it ends.
     """
-    found: dict[str, Any] = {}
+    found = {}
     mark, at = _mark(text, at, "{")
     if text.startswith("}", at):
         mark, at = _mark(text, at, "}")

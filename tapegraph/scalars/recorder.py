@@ -354,7 +354,7 @@ class NumberRecorder:
         segment = self._segments[k]
         first = self._segments[k - 1].stop if k else 0
         stops = [s.stop for s in self._segments]
-        inputs: dict[int, tuple[Any, int]] = {}  # what is read, and where it begins
+        inputs = {}  # what is read, and where it begins
         size = 0
 
         def begin(node: object, length: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -217,7 +217,7 @@ def _names(operands: Sequence[DuckArray]) -> list[str]:
 def _origin(array: Array) -> str:
     """Name the tensor on the tape that holds an array, found by identity."""
     tape = current()
-    nodes: Iterable[Any] = (*tape.params, *tape.live())
+    nodes = (*tape.params, *tape.live())
     for node in nodes:
         if node._array is array:
             return f" ({node._op.name} {node.name!r})" if node.name else f" (a {node._op.name})"

@@ -113,7 +113,7 @@ def is_whole(node: Node, value: object) -> bool:
 
 
 def _base(view: Array) -> Any:
-    base: Any = view
+    base = view
     while isinstance(base, GuardedArray) and base.base is not None:
         base = base.base
     return base

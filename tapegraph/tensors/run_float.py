@@ -184,7 +184,7 @@ def _complex(operands: tuple[Any, ...]) -> complex:
 def _python(name: str, reflected: bool = False) -> Fun:
     """Make an operator's method: Python's arithmetic among numbers, else an operation."""
     method = f"__r{name}__" if reflected else f"__{name}__"
-    operation: Any = getattr(ArrayMethods, method)
+    operation = getattr(ArrayMethods, method)
 
     def compute(self: RunFloat, *others: object) -> Any:
         operands = tuple(map(_as_met, (self, *others)[:: -1 if reflected else 1]))
@@ -203,7 +203,7 @@ def _python(name: str, reflected: bool = False) -> Fun:
 
 def _comparison(name: str) -> Fun:
     """Make a comparison's method, among numbers that may be read."""
-    operation: Any = getattr(ArrayMethods, name)
+    operation = getattr(ArrayMethods, name)
 
     def compare(self: RunFloat, other: Any) -> Any:
         other = _as_met(other)

@@ -137,7 +137,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """
         if not index and self._array.size != 1:
             raise self._not_one("item")
-        number: Any = self._array.item(*index)
+        number = self._array.item(*index)
         recorder().read(self, "item", _OUTSIDE)
         return number
 

@@ -220,7 +220,7 @@ def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
 
 def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
     """Return the sum of gradients for each leaf, zeros if there is none."""
-    grads: list[Any] = [None] * len(targets)
+    grads = [None] * len(targets)
     for more in found:
         grads = list(map(added, grads, more))
     return [
@@ -431,7 +431,7 @@ class Gradient:
         op = self._op
         check_positions(op, self._wanted, args)
         inputs = list(args)
-        targets: list[Any] = []
+        targets = []
         lifted: dict[int, TracedArgument] = {}
         for i in self._wanted:
             if i not in lifted:

@@ -25,8 +25,8 @@ Randomness = Literal["error", "different", "same"]
 
 def vmap(
     f: Fun,
-    in_axes: object = 0,
-    out_axes: object = 0,
+    in_axes: Pytree = 0,
+    out_axes: Pytree = 0,
     *,
     randomness: Randomness = "error",
     chunk_size: int | None = None,
