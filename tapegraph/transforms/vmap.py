@@ -18,7 +18,7 @@ from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.examples import Level, entered
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import derivative_of, like_input, next_tag
-from tapegraph.typed import Fun
+from tapegraph.typed import Fun, Pytree
 
 Randomness = Literal["error", "different", "same"]
 
