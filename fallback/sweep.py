@@ -343,7 +343,7 @@ def fitted(part: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     return part if part.dtype == dtype else in_dtype(part, dtype)
 
 
-def in_dtype(part: Any, dtype: Any) -> Any:
+def in_dtype(part: Any, dtype: DType) -> Any:
     """Return a gradient in another dtype; a real operand takes the real part."""
     if part.dtype.kind == "c" and dtype.kind != "c":
         part = part.real

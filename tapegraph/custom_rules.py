@@ -49,7 +49,7 @@ class _Custom:
         self._f = f
         self._fixed = tuple(nondiff_argnums)
 
-    def _arguments(self, args: tuple[object, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def _arguments(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
         """Return all arguments by position, as the rules take them."""
         if not kwargs:
             return list(args)
@@ -57,7 +57,7 @@ class _Custom:
         bound.apply_defaults()
         return list(bound.args)
 
-    def _called(self, args: list[Any], forward: Rule, backward: Rule) -> Any:
+    def _called(self, args: Sequence[object], forward: Rule, backward: Rule) -> Any:
         """Return the results, with ``backward`` for their gradient.
 
         :param forward: Takes the arguments; returns the results, and the residuals.
@@ -258,7 +258,7 @@ class _Call:
     """One call of a function with a rule, in whose arguments a derivative flows."""
 
     def __init__(
-        self, op: str, args: list[Any], places: list[int], forward: Rule, backward: Rule
+        self, op: str, args: Sequence[object], places: list[int], forward: Rule, backward: Rule
     ) -> None:
         self.op = op
         self._places = places

@@ -104,7 +104,7 @@ class Batch(NDArrayOperatorsMixin):
     def cumsum(self, axis: int) -> Batch:
         return Batch(self.array.cumsum(axis=_behind(axis)))
 
-    def astype(self, dtype: Any, copy: bool = True) -> Batch:
+    def astype(self, dtype: DType, copy: bool = True) -> Batch:
         return Batch(self.array.astype(dtype, copy=copy))
 
     def view(self, dtype: Any) -> Batch:

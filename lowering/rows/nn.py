@@ -154,7 +154,7 @@ def _max_pool2d(
 
 
 def _kinds(
-    image: GraphTensor, best: GraphTensor, inside: GraphTensor, windows: dict[str, Any]
+    image: GraphTensor, best: GraphTensor, inside: GraphTensor, windows: dict[str, object]
 ) -> Iterator[tuple[float | None, GraphTensor, GraphTensor, GraphTensor]]:
     """Yield candidates for a maximum, the greatest first, each with the windows that it wins.
 

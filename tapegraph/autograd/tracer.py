@@ -164,7 +164,7 @@ def rules_for(args: tuple[Pytree, ...]) -> dict[Any, Rule]:
 
 
 def called(
-    fun: Fun, f_raw: Fun, entry: Op, args: tuple[Pytree, ...], kwargs: dict[str, Any]
+    fun: Fun, f_raw: Fun, entry: Op, args: tuple[Pytree, ...], kwargs: dict[str, object]
 ) -> Pytree:
     """Call a primitive with tensors or duals among its arguments."""
     if _untraced in (primitive_jvps.get(fun), primitive_vjps.get(fun)):
@@ -199,7 +199,7 @@ def _by_position(
     return bound.args, bound.kwargs
 
 
-def _on_plain(f_raw: Fun, args: tuple[Pytree, ...], kwargs: dict[str, Any]) -> Pytree:
+def _on_plain(f_raw: Fun, args: tuple[Pytree, ...], kwargs: dict[str, object]) -> Pytree:
     return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
 
 
@@ -210,7 +210,9 @@ def _plain(x: Pytree) -> Pytree:
     return getval(x)
 
 
-def _with_tangent(fun: Fun, tag: int, args: tuple[Pytree, ...], kwargs: dict[str, Any]) -> Pytree:
+def _with_tangent(
+    fun: Fun, tag: int, args: tuple[Pytree, ...], kwargs: dict[str, object]
+) -> Pytree:
     """Call a primitive on the values of a forward-mode level, and its rule on the tangents."""
     rule = primitive_jvps.get(fun)
     at_tag = [any(type(x) is Dual and x.tag == tag for _, x in leaves(arg)) for arg in args]

@@ -452,7 +452,7 @@ class Capture(Recorder):
             raise ConcretizationError(sentence("retain_grad", text))
         super().retain_gradient(x)
 
-    def zero_gradient(self, leaf: Any) -> None:
+    def zero_gradient(self, leaf: Node) -> None:
         if not self._has_gradient(leaf):
             super().zero_gradient(leaf)
             return

@@ -66,7 +66,7 @@ class CapturedHistory(History):
                 raise RuntimeError(sentence("backward", text))
 
 
-def _is_outer(capture: Any, leaf: Any) -> bool:
+def _is_outer(capture: Any, leaf: Node) -> bool:
     if not getattr(leaf, "_requires_grad", False):
         return False
     return leaf._op is PARAM or (bool(leaf._inputs) and bool(capture.is_state(leaf)))

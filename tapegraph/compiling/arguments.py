@@ -58,7 +58,9 @@ class Static(NamedTuple):
         return np.dtype(self.value).name if is_dtype else repr(self.value)
 
 
-def of_call(args: Sequence[Any], kwargs: dict[str, Any], found: list[tuple[str, Any]]) -> ArgSpec:
+def of_call(
+    args: Sequence[Any], kwargs: dict[str, object], found: list[tuple[str, Any]]
+) -> ArgSpec:
     positional = tuple([flattened(v, f"args[{i}]", found) for i, v in enumerate(args)])
     named = flattened(kwargs, "kwargs", found) if kwargs else _NOTHING
     return (tuple, ((list, positional), named))

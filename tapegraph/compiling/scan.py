@@ -30,7 +30,7 @@ _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 class Each(Rows):
     """Python numbers, one for each call; `each` makes it."""
 
-    def __init__(self, values: list[Any]) -> None:
+    def __init__(self, values: Sequence[object]) -> None:
         self._values = values
 
     def __len__(self) -> int:
@@ -85,7 +85,7 @@ class Calls:
     def __init__(
         self,
         args: tuple[object, ...],
-        kwargs: dict[str, Any],
+        kwargs: dict[str, object],
         length: int | None,
         *,
         recorded: bool,

@@ -525,7 +525,7 @@ class _Emission(Interpreter):
     def constant(self, number: object, dtype: object) -> Wire:
         return self._graph.constant(number, dtype)
 
-    def cast(self, value: Any, dtype: Any) -> Any:
+    def cast(self, value: Any, dtype: DType) -> Any:
         return value.to(dtype)
 
 

@@ -318,7 +318,9 @@ def _fast_length(n: int) -> int:
     return min(odd << max(0, math.ceil(n / odd) - 1).bit_length() for odd in powers)
 
 
-def __ua_function__(method: Any, args: tuple[DuckArray, ...], kwargs: dict[str, Any]) -> DuckArray:
+def __ua_function__(
+    method: Any, args: tuple[DuckArray, ...], kwargs: dict[str, object]
+) -> DuckArray:
     """Run a `scipy.fft` function on tensors in ``scipy.fft.set_backend(tg.fft)``, or leave it."""
     name = method.__name__
     given = inspect.signature(method).bind(*args, **kwargs).arguments

@@ -110,7 +110,7 @@ def fixed_point(f: Fun, x0: Pytree, *args: Pytree, tol: float = 1e-10, **options
     return _solution("fixed_point", difference, x0, args, given)
 
 
-def _solution(op: str, f: Fun, x0: object, args: object, options: dict[str, Any]) -> Any:
+def _solution(op: str, f: Fun, x0: object, args: object, options: dict[str, object]) -> Any:
     scipy_module("optimize", op, '"scipy>=1.13"')
     given = Given(op, f, x0, args)
     sizes = [int(np.prod(s)) for s, _ in given.body.types(given.body.outputs)]
@@ -140,7 +140,7 @@ class Given:
         self._args, self.numbers = arguments.held, arguments.numbers
         count = len(self.start)
 
-        def called(inputs: list[Any]) -> tuple[Any, ...]:
+        def called(inputs: Sequence[object]) -> tuple[Any, ...]:
             return replaced(x0, iter(inputs[:count])), *arguments.having(inputs[count:])
 
         found = traced_without_draws(op, f, called, [*self.start, *self.numbers])
@@ -195,7 +195,7 @@ class Equation:
         body: SubProgram,
         consts: int,
         start: Sequence[Array],
-        options: dict[str, Any],
+        options: dict[str, object],
     ) -> None:
         self._op = op
         self._body, self._consts = body, consts
@@ -313,7 +313,7 @@ def _forward(
 
 
 def _solver(
-    options: dict[str, Any],
+    options: dict[str, object],
     residual: Callable[[Array], Array],
     matrix: Callable[[Array], Array] | None,
     start: Array,

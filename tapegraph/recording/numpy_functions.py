@@ -220,7 +220,7 @@ def array_ufunc(x: Any, called: Any, method: str, *inputs: Any, **options: Any) 
 
 
 def array_function(
-    x: object, called: Any, types: object, args: Any, options: dict[str, Any]
+    x: object, called: Any, types: object, args: Any, options: dict[str, object]
 ) -> Any:
     """Serve as a class's ``__array_function__``."""
     if not options and called in COUNTERPARTS and recorder().capture is None:  # the hot path
@@ -283,7 +283,7 @@ def _recording(called: object) -> Fun | None:
     return found
 
 
-def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, object]) -> Any:
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
         text = "out= does not take tensors. Leave it out; for a += b write a = a + b."
         raise TypeError(sentence(name, text))

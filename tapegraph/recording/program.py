@@ -167,7 +167,7 @@ class _Origin:
 
     __slots__ = ("_code", "_lasti", "name")
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.name = node.name
         self._code = getattr(node, "_code", None)
         self._lasti = getattr(node, "_lasti", 0)

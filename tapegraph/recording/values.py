@@ -72,7 +72,7 @@ def cleared(entry: Node) -> RuntimeError:
     )
 
 
-def stale(leaf: Any, reader: Node) -> RuntimeError:
+def stale(leaf: Node, reader: Node) -> RuntimeError:
     """Return the error of a leaf that was changed after an entry had read it."""
     label = f"{leaf.name!r}" if leaf.name else f"of shape {leaf.shape}"
     return RuntimeError(

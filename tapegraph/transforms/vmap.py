@@ -81,7 +81,9 @@ class _Arguments:
     :ivar like: The input that decides the kind of the results: a tensor if there is one.
     """
 
-    def __init__(self, args: tuple[object, ...], kwargs: dict[str, Any], in_axes: object) -> None:
+    def __init__(
+        self, args: tuple[object, ...], kwargs: dict[str, object], in_axes: object
+    ) -> None:
         self.form = (args, kwargs)
         axes = [*_axes(in_axes, args, "in_axes", "args"), *_axes(0, kwargs, "in_axes", "kwargs")]
         self.values: list[Any] = []

@@ -16,7 +16,7 @@ odeint = primitive_of("integrate", "odeint")
 
 
 def _vjps(
-    argnums: Sequence[int], ans: DuckArray, args: tuple[Any, ...], kwargs: dict[str, Any]
+    argnums: Sequence[int], ans: DuckArray, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Callable[[Any], list[Any]]:
     """Return the cotangents of ``odeint(func, y0, t, args)`` by Pontryagin's adjoint method.
 
