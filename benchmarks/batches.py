@@ -239,9 +239,9 @@ def contest(workload: str, rounds: int) -> list[str]:
         for one in every:
             one.end()
     seconds = {name: [turn.cpu for turn in taken] for name, taken in turns.items()}
-    table = [[workload, "ms a call", f"{OURS} / it"]]
+    table = [[workload, "ms a call", f"{OURS}, times as fast"]]
     for name in present:
-        compared = "" if name == OURS else quoted(ratio(seconds[OURS], seconds[name]))
+        compared = "" if name == OURS else quoted(ratio(seconds[name], seconds[OURS]))
         table.append([name, significant(1e3 * spread(seconds[name]).median), compared])
     return as_markdown(table)
 

@@ -47,7 +47,7 @@ def contest(name: str, rounds: int, native: bool) -> None:
         ratios = (quoted(ratio(seconds[how], seconds[peer])) for peer in theirs)
         print(f"| {name}, {how} | {1e3 * spread(seconds[how]).median:.3g} | {' | '.join(ratios)} |")
     times = (f"{1e3 * spread(seconds[peer]).median:.3g} ms" for peer in theirs)
-    print(f"| {name}, they | | {' | '.join(times)} |", flush=True)
+    print(f"| {name}, the other library | | {' | '.join(times)} |", flush=True)
 
 
 def main(argv: Iterable[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable
 from functools import partial
@@ -57,8 +58,8 @@ def wave(xp: Any) -> Loss:
     return loss
 
 
-def rk4(xp: Any) -> Loss:
-    """A thousand steps of Runge and Kutta's for four unknowns, by the matrix and the start."""
+def rk4(xp: Any, steps: int = 1000) -> Loss:
+    """Steps of Runge and Kutta's for four unknowns, by the matrix and the start."""
 
     def loss(a: Any, y: Any) -> Any:
         def slope(y: Any) -> Any:
@@ -71,7 +72,7 @@ def rk4(xp: Any) -> Loss:
             k4 = slope(y + 0.01 * k3)
             return y + (0.01 / 6.0) * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
 
-        last = xp.scan(step, y, None, 1000)
+        last = xp.scan(step, y, None, steps)
         return xp.sum(last * last)
 
     return loss
@@ -99,6 +100,9 @@ def normal(*shapes: tuple[int, ...]) -> list[Array]:
     return [0.5 * rng.normal(size=shape) for shape in shapes]
 
 
+of_rk4 = partial(normal, (4, 4), (4, 1))
+
+
 class Workload(NamedTuple):
     """A loss, what it takes, and by how many of these it is differentiated."""
 
@@ -111,8 +115,14 @@ WORKLOADS = {
     "rnn 500": Workload(rnn, partial(rnn_arrays, 500), 2),
     "rnn 2,000": Workload(rnn, partial(rnn_arrays, 2000), 2),
     "wave": Workload(wave, partial(normal, (64, 64)), 1),
-    "rk4": Workload(rk4, partial(normal, (4, 4), (4, 1)), 2),
+    "rk4": Workload(rk4, of_rk4, 2),
     "leapfrog": Workload(leapfrog, partial(normal, (200, 10), (200, 10)), 2),
+}
+# What is made with few and with many rounds.
+FEW, MANY = 100, 3000
+MADE = {
+    "rnn": lambda rounds: Workload(rnn, partial(rnn_arrays, rounds), 2),
+    "rk4": lambda rounds: Workload(partial(rk4, steps=rounds), of_rk4, 2),
 }
 
 # Of each library: a call, which returns the value and the gradients.
@@ -223,15 +233,30 @@ class First(Serving):
 
         The third call of a compiled function is the first that a graph or a plan makes.
         """
-        for _ in range(3):
-            self.step()
+        self._three()
         return time.process_time()
 
+    def making(self) -> tuple[float, float, int]:
+        """Return the processor seconds of three calls, of three later ones, and the peak of memory.
 
-def serving(workload: str, how: str) -> First:
+        The peak, in bytes, is that of the first three over what the process took before.
+        """
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        first = self._three()
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        return first, min(self._three() for _ in range(5)), 1024 * peak
+
+    def _three(self) -> float:
+        start = time.process_time()
+        for _ in range(3):
+            self.step()
+        return time.process_time() - start
+
+
+def serving(workload: str, how: str, rounds: int | None = None) -> First:
     """Import a library and make what runs again and again in this process."""
     quiet()
-    work = WORKLOADS[workload]
+    work = WORKLOADS[workload] if rounds is None else MADE[workload](rounds)
     if how in OURS:
         import tapegraph as tg
 
@@ -258,13 +283,17 @@ def serving(workload: str, how: str) -> First:
 class Timed(Remote):
     """What one such process runs."""
 
-    def __init__(self, workload: str, how: str) -> None:
+    def __init__(self, workload: str, how: str, rounds: int | None = None) -> None:
         self.name = how
-        self._process = Process(f"{__name__}:serving", workload, how)
+        self._process = Process(f"{__name__}:serving", workload, how, rounds)
 
     def first(self) -> float:
         """Return the seconds that importing and the first three calls take."""
         return self._process.ask("first")  # type: ignore[no-any-return]
+
+    def making(self) -> tuple[float, float, int]:
+        """Return the seconds of three calls, of three later ones, and the peak of memory."""
+        return self._process.ask("making")  # type: ignore[no-any-return]
 
 
 def contest(name: str, rounds: int) -> list[list[str]]:
@@ -296,10 +325,32 @@ def contest(name: str, rounds: int) -> list[list[str]]:
     return rows
 
 
+def making(name: str) -> list[list[str]]:
+    """Return a table of what the first three calls take, with few rounds and with many."""
+    from benchmarks.report import significant
+
+    without = peers.missing("tf.function")
+    every = [*(how for how in OURS if not (without and "tensorflow" in how)), "jax lax.scan"]
+    head = [f"{name}: first three calls, s", "less three warm ones", "peak, MB"]
+    rows = [["", *(f"{of}, {n:,} rounds" for of in head for n in (FEW, MANY))]]
+    for how in every:
+        if how in THEIRS and peers.missing(peers.peer_of(how)):
+            continue
+        found = []
+        for rounds in (FEW, MANY):
+            one = Timed(name, how, rounds)
+            first, warm, peak = one.making()
+            one.end()
+            found.append((first, max(first - warm, 0.0), peak / 1e6))
+        rows.append([how, *(significant(x) for pair in zip(*found, strict=True) for x in pair)])
+    return rows
+
+
 def main(rounds: int) -> int:
     """Print a table a workload, as Markdown; return an exit status."""
     from benchmarks.report import as_markdown
 
-    for name in WORKLOADS:
-        print("\n".join(as_markdown(contest(name, rounds))), end="\n\n", flush=True)
+    tables = [partial(contest, name, rounds) for name in WORKLOADS]
+    for table in (*tables, *(partial(making, name) for name in MADE)):
+        print("\n".join(as_markdown(table())), end="\n\n", flush=True)
     return 0

@@ -35,11 +35,9 @@ autosummary_generate = False  # its tables alone: the entries stand below them
 autodoc_typehints = "none"  # the aliases in signatures, such as Kind, are for type checkers
 default_role = "py:obj"
 
-# The tutorial's notebooks run whenever the site is built, and one that fails fails the site.
-nb_execution_mode = "force"
-nb_execution_raise_on_error = True
-nb_execution_timeout = 60  # seconds, a cell
-nb_merge_streams = True
+# The tutorial's notebooks are shown as they are stored; the texts that they are made from are not.
+nb_execution_mode = "off"
+exclude_patterns = ["tutorial/*.md"]
 
 html_theme = "furo"
 html_title = f"tapegraph {version}"
@@ -50,15 +48,10 @@ AT_THE_ROOT = {
     "overview": ROOT / "README.md",
     "contributing": ROOT / "CONTRIBUTING.md",
     "changes": ROOT / "CHANGELOG.md",
+    "security": ROOT / "SECURITY.md",
 }
 INDEXES = ("index", "api")
 LINK = re.compile(r"\[([^][]+)\]\(([^)#:\s]+)((?:#[^)\s]*)?)\)")
-
-# What a cell of a notebook printed or drew, for those who read the file: the site runs the cell.
-SHOWN = re.compile(
-    r"(^```{code-cell}.*?^```\n)(?:\n```text\n.*?^```\n)?(?:\n!\[[^]]*\]\([^)]*\)\n)?",
-    re.DOTALL | re.MULTILINE,
-)
 
 
 def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -73,7 +66,6 @@ def prepare(app: Sphinx, docname: str, source: list[str]) -> None:
         source[0] = LINK.sub(lambda link: _of_the_site(link, page.parent, on_site), source[0])
         declared: set[str] = set()
         source[0] = TABLE.sub(lambda table: _directive(table, declared), source[0])
-        source[0] = SHOWN.sub(r"\1", source[0])
     if docname in INDEXES:
         source[0] += _navigation(source[0])
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
-from tapegraph.fallback.batching.jacobian import jacobian
 from tapegraph.fallback.inner import NativeInner
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients, transposed_vjp
-from tapegraph.fallback.sweep import gradients, gradients_of_history
+from tapegraph.fallback.sweep import gradients, swept
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Op
@@ -31,23 +31,18 @@ class Native(Engine):
     title = "the native engine"
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
-        return Outcome(gradients(recording, seeds, WATCHING.value()))
+        return gradients(recording, seeds, WATCHING.value()), False, 0.0
 
     def differentiate(self, history: History, seeds: Sequence[Array]) -> Outcome:
-        if history.kept or _watched():  # else by a sweep that needs no columns
-            return self.run(history.recording, seeds)
-        return Outcome(gradients_of_history(history, seeds))
+        if history.kept or _watched():
+            return super().differentiate(history, seeds)
+        return quietly(swept, history, seeds), False, 0.0  # by nodes: it needs no columns
 
     def recorded(self, recording: Recording, seeds: Sequence[object]) -> list[Any]:
         return recorded_gradients(recording, seeds)
 
     def tangent_rule(self, op: Op) -> Any:
         return transposed_vjp(op)
-
-    def jacobian(self, recording: Recording) -> Outcome:
-        if WATCHING.value():
-            return super().jacobian(recording)  # row by row
-        return Outcome(jacobian(recording))
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:
         return Plan(recording)

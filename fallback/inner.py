@@ -34,7 +34,7 @@ class NativeInner(Inner):
     @contextmanager
     def forward(self, inputs: Sequence[object]) -> Iterator[Round]:
         def compiled() -> Plan:
-            return Plan(self._recording(inputs), in_rounds=True)
+            return Plan(self._recording(inputs), looks=False)
 
         with self._lent("forward", compiled) as plan:
             yield _PlanRound(plan, self._order)
@@ -44,13 +44,13 @@ class NativeInner(Inner):
         self, kind: Reverse, inputs: Sequence[object], seeds: Sequence[object]
     ) -> Iterator[Round]:
         def compiled() -> Plan:
-            recording = self._recording(inputs)
-            compiler = ReverseCompiler(recording, self._region(kind), seeds)
-            return Plan(recording, compiler, in_rounds=True)
+            recording = self._recording(inputs[: len(self._body.inputs)])
+            compiler = ReverseCompiler(recording, self._region(kind), seeds, kind.kept)
+            return Plan(recording, compiler)
 
         with self._lent(kind, compiled) as plan:
-            last = len(inputs) + len(seeds)
-            yield _PlanRound(plan, [*self._order, *range(len(inputs), last)])
+            further = range(len(self._body.inputs), len(inputs) + len(seeds))
+            yield _PlanRound(plan, [*self._order, *further])
 
     def strong_pullback(self, kind: Reverse) -> Round:
         return _StrongRound(self, kind)
@@ -111,31 +111,38 @@ class _PlanRound(Round):
         if self._rounds is None:
             return False
         try:
-            self._rounds(count, [reads[i] for i in self._order], writes)
+            return self._rounds(count, [reads[i] for i in self._order], writes) == count
         except Mismatch:
             return False
-        return True
 
 
 class _StrongRound(Round):
     def __init__(self, inner: NativeInner, kind: Reverse) -> None:
         self._inner, self._region = inner, inner._region(kind)
+        self._kept = len(kind.kept)  # which it computes again
 
     def __call__(self, arrays: Sequence[object]) -> list[Any]:
         count = len(self._inner._body.inputs)
         again = self._inner._computed(arrays[:count])
         run = Run(self._region, again.values, again.saved)
-        return _Strong(run).swept(arrays[count:])
+        return _Strong(run).swept(arrays[count + self._kept :])
 
 
 class ReverseCompiler(Compiler):
-    """Compiles the backward of an inner program, which computes its forward again."""
+    """Compiles the backward of an inner program, which computes again what was not kept."""
 
-    def __init__(self, recording: Recording, region: Program, seeds: Sequence[object]) -> None:
+    def __init__(
+        self, recording: Recording, region: Program, seeds: Sequence[object], kept: Sequence[int]
+    ) -> None:
         super().__init__(recording)
         self.region = region
         self.rows: set[int] = set()
         self._seeds = seeds
+        values = recording.values
+        self._kept = {slot: Feed(self.builder, values[slot], f"v{slot}") for slot in kept}
+
+    def operation(self, slot: int) -> Any:
+        return self._kept[slot] if slot in self._kept else super().operation(slot)
 
     def compile(self) -> Source:
         program, values = self.program, self.recording.values
@@ -144,7 +151,8 @@ class ReverseCompiler(Compiler):
         self.run({**self.numbers, **feeds})
         found = _InnerSweep(self, self).gradients_of(seeds)
         instrs = by_lifetime(live(self.builder.instrs, found), found)
-        return Source(self.builder, instrs, [*feeds.values(), *seeds], found, [])
+        given = [*feeds.values(), *self._kept.values(), *seeds]
+        return Source(self.builder, instrs, given, found, [])
 
 
 class _InnerSweep(PlanSweep):

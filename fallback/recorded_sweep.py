@@ -9,7 +9,8 @@ operations: the derivative of either with respect to that variable is its transp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,12 @@ from tapegraph.fallback.rules import JointVJP, Row, Rule, recorded_row
 from tapegraph.fallback.strong_zero import StrongTensor, as_tensor
 from tapegraph.fallback.sweep import Arrays, fitted
 from tapegraph.ops.elementwise import conj, real
-from tapegraph.ops.shape import alias
+from tapegraph.ops.shape import alias, stack
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import innermost
-from tapegraph.recording.op import Op
+from tapegraph.recording.op import DEFINED, Op
 from tapegraph.recording.program import Recording
-from tapegraph.recording.record import outputs_of
+from tapegraph.recording.record import apply, outputs_of
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
@@ -64,8 +65,11 @@ class Tensors(Arrays):
     def row(self, slot: int) -> Row:
         op = self.program.ops[slot]
         rules = op.rules
-        if rules is not None and rules.recorded is None and rules.jvp is not None:
-            return transposed_jvp(rules.jvp)
+        if rules is not None and rules.recorded is None:
+            if not recorder().flows:
+                return JointVJP(partial(_on_arrays, op))
+            if rules.jvp is not None:
+                return transposed_jvp(rules.jvp)
         try:
             return recorded_row(op)
         except NotImplementedError as error:
@@ -74,6 +78,19 @@ class Tensors(Arrays):
 
     def takes_saved(self, op: Op) -> bool:
         return op.saves and op.rules is not None
+
+    def parts(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
+        rules = self.program.ops[slot].rules
+        if rules is None or rules.batch is not None or type(g) is not Batched:
+            return super().parts(slot, g)
+        return self._one_by_one(slot, g)
+
+    def _one_by_one(self, slot: int, g: Batched) -> Iterator[tuple[int, Any]]:
+        """Yield the same for a user's rule, which expects one cotangent."""
+        rows = (super(Tensors, self).parts(slot, row) for row in g.inner)
+        for same in zip(*rows, strict=True):
+            i = same[0][0]
+            yield i, Batched(stack([self.fitted(i, part) for _, part in same]), g.tag)
 
     def operand(self, slot: int) -> Any:
         node = self.recording.nodes[slot]
@@ -103,7 +120,7 @@ class StrongTensors(Tensors):
         return g if self.program.ops[slot].rules is not None else StrongTensor(g)  # of ours alone
 
     def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
-        given, found = (getattr(x, "_array", x) for x in map(as_tensor, (part, grad)))
+        given, found = (getattr(innermost(as_tensor(x)), "_array", x) for x in (part, grad))
         watcher.added(self.recording, self._by, slot, given, found, strong=True)
 
 
@@ -118,13 +135,38 @@ class TangentTensors(StrongTensors):
         return tuple(map(_strong, y)) if self.program.ops[slot].several else y
 
 
+def _on_arrays(op: Op, needs: list[bool], g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
+    """Return the gradients by a user's rule for arrays, which no gradient flows through."""
+    given = {"needs": tuple(needs), "attrs": tuple(attrs.items())}
+    found = iter(apply(_gradient_of(op), (g, y, *inputs), given))
+    return [next(found) if needed else None for needed in needs]
+
+
+@cache
+def _gradient_of(op: Op) -> Op:
+    """Return a user's rule for arrays as an operation: of the inputs that need it the gradients."""
+    rules: Any = op.rules
+
+    def forward(*given: Any, needs: tuple[bool, ...], attrs: tuple[Any, ...]) -> Any:
+        grads = rules.vjp(list(needs), *given, **dict(attrs))
+        found = zip(needs, given[2:], grads, strict=True)
+        return tuple(
+            np.zeros_like(x) if part is None else getattr(part, "dense", lambda part=part: part)()
+            for needed, x, part in found
+            if needed
+        )
+
+    name = f"gradient of {op.name}"
+    DEFINED.pop(name, None)  # of an operation that this one has replaced
+    return Op(name, forward, several=True, differentiable=(), takes_complex=True, rules=rules)
+
+
 def _strong(operand: object) -> Any:
     floats = hasattr(operand, "dtype") and operand.dtype.kind in "fc"
     return StrongTensor(operand) if floats else operand
 
 
 def transposed_vjp(op: Op) -> Rule:
-    """Return the tangent rule of an operation with a gradient rule."""
     row = recorded_row(op)
 
     def jvp(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
@@ -163,7 +205,7 @@ def _pulled_back(part: Any, g: object, t: Any) -> Any:
         region = Region([part], [g])
         if not region.wanted:
             return None
-        # A sweep carries conjugates, in and out of which another one is run here.
+        # A sweep carries conjugates; another one runs inside it here.
         if t.dtype.kind == "c":
             t = conj(t)
         (found,) = recorded_gradients(region.recording, [t], TangentTensors)
@@ -181,10 +223,8 @@ def _pulled_back(part: Any, g: object, t: Any) -> Any:
 
 
 def transposed_jvp(jvp: Rule) -> JointVJP:
-    """Return the row on Tensors of an operation with a tangent rule."""
-
     def vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
-        # Of ones: rules may leave out what is multiplied by a zero tangent.
+        # Of ones: rules may skip products with a zero tangent.
         tangents = tuple(
             alias(as_leaf(np.ones(x.shape, x.dtype))) if needed else None
             for needed, x in zip(needs, inputs, strict=True)
@@ -197,7 +237,7 @@ def transposed_jvp(jvp: Rule) -> JointVJP:
         if tangent.shape != y.shape or tangent.dtype != y.dtype:
             tangent = tangent + as_leaf(np.zeros(y.shape, y.dtype))
         targets = [t for t in tangents if t is not None]
-        # A sweep carries conjugates, in and out of which another one is run here.
+        # A sweep carries conjugates; another one runs inside it here.
         found = iter(Region([tangent], targets).gradients([conj(g)], record=True))
         return [None if t is None else conj(next(found)) for t in tangents]
 

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.jvps import looks_finite
-from tapegraph.differentiation.products import over, strong_contract, strong_matmul, times
+from tapegraph.differentiation.products import (
+    DIV_STRONG,
+    MUL_STRONG,
+    over,
+    strong_contract,
+    strong_matmul,
+    times,
+)
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply, operand
 from tapegraph.tensors.array_methods import ArrayMethods
@@ -41,6 +48,7 @@ class StrongZero(np.ndarray[Any, Any]):
         return result if result is None else strong_zeros(result)
 
 
+_STRONG = {"mul": MUL_STRONG, "div": DIV_STRONG}
 _PRODUCTS: dict[Any, Any] = {np.multiply: times, np.divide: over, np.matmul: strong_matmul}
 
 
@@ -53,10 +61,7 @@ def to_ndarray(array: object) -> Any:
 
 
 class StrongTensor(ArrayMethods):
-    """A tensor whose zeros stay zero under multiplication, division and matrix products.
-
-    A matrix product in a capture is ordinary: nothing can test whether its factors are finite.
-    """
+    """A tensor whose zeros stay zero under multiplication, division and matrix products."""
 
     __slots__ = ("tensor",)
 
@@ -68,10 +73,9 @@ class StrongTensor(ArrayMethods):
         """Run the operation ``name`` on the tensors, so that zeros of a cotangent absorb."""
         absorbs: Any = [isinstance(x, StrongTensor) for x in inputs]
         tensors: Any = tuple(operand(name, as_tensor(x), "operand") for x in inputs)
-        if name == "mul":
-            out = times(tensors[0], tensors[1], absorbs=absorbs)
-        elif name == "div":
-            out = over(tensors[0], tensors[1], absorbs=absorbs)
+        strong = _STRONG.get(name)
+        if strong is not None:
+            out = apply(strong, tensors, {"absorbs": tuple(absorbs)})
         else:
             call = ELEMENTWISE.get(name)
             op = OPS.get(name) or DEFINED[name]

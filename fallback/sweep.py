@@ -19,6 +19,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.rules import VJPS, JointVJP, Row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.numpy_warnings import quietly
@@ -33,26 +34,14 @@ _ndarray = np.ndarray
 keep_freed_memory()
 
 
-def gradients_of_history(history: History, seeds: Sequence[Array]) -> list[Array]:
+def swept(history: History, seeds: Sequence[Array]) -> list[Array]:
     """Return the gradients with respect to a history's targets, given a cotangent per result.
 
-    The first sweep is plain NumPy. A NaN in its result may be 0 * inf: then a second sweep runs
-    with strong zeros.
+    This is `Arrays` in line by nodes: 0.9 ms for `tiny`'s 1.3. A NaN in the result may be 0 * inf:
+    then a second sweep runs with strong zeros.
     """
-    return quietly(_gradients, history, seeds)
-
-
-def _gradients(history: History, seeds: Sequence[Array]) -> list[Array]:
-    grads = _swept(history, seeds)
-    if any(map(has_nan, grads)):
-        grads = StrongArrays(history.recording).swept(seeds)
-    return grads
-
-
-def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
-    """Return the gradients of `Arrays`, in line by nodes: 0.9 ms for `tiny`'s 1.3."""
     flows = history.flows
-    results = {x for x in history.wanted if x._inputs}
+    results = set(history.wanted).difference(history.leaves)
     cotangents: dict[Any, Any] = {}
     # Nodes whose cotangent is a buffer made here that nobody else reads.
     ours: set[Any] = set()
@@ -92,15 +81,15 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
         op = node._op
         inputs = node._inputs
         attrs = node._attrs
-        if op is PART:
-            (whole,), index = inputs, attrs["output"]
-            outputs = cotangents.setdefault(whole, [None] * len(whole.dtype))
-            outputs[index] = g if outputs[index] is None else outputs[index] + g
-            continue
         y = node if node._array is None else node._array
         try:
             row: Any = VJPS[op.name]
         except KeyError:
+            if op is PART:
+                (whole,), index = inputs, attrs["output"]
+                outputs = cotangents.setdefault(whole, [None] * len(whole.dtype))
+                outputs[index] = g if outputs[index] is None else outputs[index] + g
+                continue
             row = own_row(op, node)
         if len(inputs) == 1 and type(row) is not JointVJP and not op.saves:  # it needs the gradient
             (x,) = inputs
@@ -142,14 +131,13 @@ def _swept(history: History, seeds: Sequence[Array]) -> list[Array]:
     for x in history.wanted:
         grad = cotangents[x] if x in cotangents else np.zeros(x.shape, x.dtype)
         grads.append(conjugated(grad) if grad.dtype.kind == "c" else grad)
+    if any(map(has_nan, grads)):
+        return StrongArrays(history.recording).swept(seeds)
     return grads
 
 
 class Arrays:
-    """A sweep over the slots of a recording, and its arithmetic: arrays.
-
-    :param watchers: Watchers, which receive each part that is added to a gradient.
-    """
+    """A sweep over the slots of a recording, and its arithmetic: arrays."""
 
     def __init__(self, recording: Recording, watchers: Sequence[Watcher] = ()) -> None:
         self.recording = recording
@@ -251,7 +239,6 @@ class Arrays:
         return self.operand(slot)
 
     def cotangent(self, slot: int, g: object) -> Any:
-        """Return a cotangent in the form of rules."""
         return g
 
     def conjugated(self, g: Any) -> Any:
@@ -259,7 +246,6 @@ class Arrays:
         return conjugated(g)
 
     def fitted(self, slot: int, part: Any) -> Any:
-        """Return a gradient in the shape and dtype of a slot."""
         if type(part) is RowSparse:
             if not self.program.inputs[slot]:
                 return part
@@ -284,7 +270,6 @@ class Arrays:
         return np.zeros(self.program.shapes[slot], self.program.dtypes[slot])
 
     def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
-        """Tell a watcher the part added to the gradient of a slot, and the gradient now."""
         watcher.added(self.recording, self._by, slot, part, grad, strong=False)
 
 
@@ -305,7 +290,7 @@ class StrongArrays(Arrays):
 def gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
-    """Return the gradients with respect to the wanted slots, as `gradients_of_history` does."""
+    """Return the gradients with respect to the wanted slots, as `swept` does."""
     try:
         grads: list[Array] = quietly(Arrays(recording, watchers).swept, seeds)
         if not any(map(has_nan, grads)):
@@ -329,15 +314,7 @@ def own_row(op: Op, node: object) -> JointVJP:
     return JointVJP(op.rules.vjp)
 
 
-def conjugated(g: Any) -> Any:
-    """Return a cotangent as it enters and leaves: conjugated if it is complex."""
-    if g.dtype.kind != "c":
-        return g
-    return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)
-
-
 def fitted(part: Any, shape: tuple[int, ...], dtype: DType) -> Any:
-    """Return a gradient in the shape and dtype of its operand."""
     if part.shape != shape:
         part = unbroadcast(part, shape)
     return part if part.dtype == dtype else in_dtype(part, dtype)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     )
     from tapegraph.lowering.rows.rules import LOWERINGS
 
-# What lowers is imported when it is first asked for: a run of `auto` begins, and may end, without.
+# The lowering is imported on first use: a run of `auto` begins, and may end, without it.
 _LATER = dict.fromkeys(
     ("CacheInfo", "Lowered", "cache_clear", "cache_info", "lower", "set_cache_limit"), "backward"
 )
@@ -34,7 +34,8 @@ check = ENGINE.check
 
 def gradients(recording: Recording, seeds: Sequence[Array]) -> list[Array]:
     """Return the gradients of a program's outputs, given a cotangent each, by the wanted slots."""
-    return ENGINE.run(recording, seeds).grads
+    grads, _, _ = ENGINE.run(recording, seeds)
+    return grads
 
 
 def __getattr__(name: str) -> Any:

@@ -62,7 +62,6 @@ class Graph:
         self._call = DirectCall(self.function, len(program))
 
     def __call__(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
-        """Return the gradients of a recording of its structure, as NumPy arrays and `RowSparse`."""
         outputs = iter(self._call(self._feeds(recording, seeds)))
         grads = []
         for table in self._tables:
@@ -125,11 +124,7 @@ class Graph:
 
 
 class BackwardGraph:
-    """The graph of one structure, and the one with strong zeros, made when needed.
-
-    :param varying: Which of the scalars are fed, by their place among them.
-    :ivar seconds: Seconds spent compiling.
-    """
+    """The graph of one structure, and the one with strong zeros, made when needed."""
 
     def __init__(self, recording: Recording, varying: Sequence[int]) -> None:
         start = CLOCK.now()

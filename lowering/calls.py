@@ -162,7 +162,7 @@ def _let_go(graph: Any) -> None:
     graphs, seen = [graph], set()
     for graph in graphs:  # grows while it is walked: those of loops and branches are inside
         for operation in graph.get_operations():
-            if operation.type == "IdentityN":  # what a function with its own gradient ends in
+            if operation.type == "IdentityN":  # the end of a function with its own gradient
                 registered.pop(operation.node_def.attr["_gradient_op_type"].s.decode(), None)
         for name, function in getattr(graph, "_functions", {}).items():
             if name not in seen and hasattr(function, "graph"):

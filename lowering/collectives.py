@@ -67,7 +67,6 @@ class Workers:
 
 
 def workers(op: str, strategy: object) -> Workers:
-    """Return the workers of a strategy, or of one that a function makes."""
     tf = tensorflow()
     if callable(strategy):
         strategy = _made(op, strategy)

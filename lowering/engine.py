@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tapegraph.lowering.steps.step import Step
 
 
-# What ran in a graph: a node's type, its start after the first and duration in seconds, its thread.
+# A node that ran in a graph: its type, start after the first, duration in seconds, and thread.
 NodeTime = tuple[str, float, float, str]
 # TensorFlow imports Keras, and that what it finds of these: seconds, where TensorFlow takes 3.0.
 _BROUGHT = {"sklearn": 0.9, "jax": 0.6, "matplotlib": 0.5, "pandas": 0.35, "scipy": 0.3}
@@ -78,7 +78,7 @@ class TensorFlow(Engine):
         check_lowers(recording.program)
         with np.errstate(all="ignore"):
             graph, seconds = graph_of(recording)
-        return Outcome(graph.run(recording, seeds), seconds is None, seconds or 0.0)
+        return graph.run(recording, seeds), seconds is None, seconds or 0.0
 
     def forward(self, op: Op, arrays: tuple[object, ...], attrs: Attrs) -> Array | None:
         from tapegraph.lowering.translate import forward

@@ -67,7 +67,6 @@ class Function:
     def results(
         self, feeds: Sequence[GraphTensor], *, strong_zero: bool = False
     ) -> list[GraphTensor]:
-        """Emit it; return its results in order."""
         tf, recorded = tensorflow(), self.recorded
         batch = None
         if any(recorded.batched):
@@ -217,7 +216,7 @@ def export(f: Fun, path: str | os.PathLike[str], arguments: Arguments, params: P
     def value_and_gradients(*feeds: GraphTensor) -> dict[str, GraphTensor]:
         found = differentiated(feeds, strong_zero=False)
         if not _holds_users(function.recorded.program):
-            # As in tapegraph, a zero absorbs what it meets where a gradient is no number.
+            # As in tapegraph, a zero absorbs NaN in a gradient.
             right = ~tf.reduce_any([tf.reduce_any(tf.math.is_nan(g)) for g in found])
             absorbing = partial(differentiated, feeds, strong_zero=True)
             found = tf.cond(right, lambda: found, absorbing)
@@ -252,7 +251,6 @@ def export(f: Fun, path: str | os.PathLike[str], arguments: Arguments, params: P
 
 
 def _holds_users(program: Program) -> bool:
-    """Return whether a program, or one inside it, has an operation of the user's."""
     return any(
         any(_holds_users(body.program) for body in subprograms(attrs))
         if op.name in LOOPS

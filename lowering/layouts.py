@@ -93,11 +93,7 @@ class LaidOut:
         )
 
     def read_by(self, slot: int, *, last: bool) -> dict[int, GraphTensor]:
-        """Return the tensors that an operation reads, by slot, in the layouts that it wants.
-
-        A layer wants its images channels last; any other operation also whatever broadcasts to
-        images.
-        """
+        """Return the tensors that an operation reads, by slot, in the layouts that it wants."""
         inputs = self._program.inputs[slot]
         if not last:
             return {i: self[i] for i in inputs}

@@ -127,7 +127,7 @@ def unavailable() -> Unavailable | None:
     """Return why TensorFlow cannot be used, as known without an import, or None."""
     global _found, _reason
     if _reason is None and not _found:
-        # None stands among the modules for what must not be imported.
+        # None in sys.modules marks a module that must not be imported.
         _found = loaded() if "tensorflow" in sys.modules else is_found("tensorflow")
         if not _found:
             _reason = NOT_INSTALLED
@@ -157,7 +157,7 @@ def installed_version() -> str:
 
 
 def is_found(name: str) -> bool:
-    try:  # what importlib.util.find_spec does, which takes thrice as long to import as to run
+    try:  # as importlib.util.find_spec, which takes three times as long to import as to run
         return any(finder.find_spec(name, None) for finder in sys.meta_path)
     except Exception as error:
         raise_interrupt(error)
@@ -238,7 +238,7 @@ def _too_old(version: str) -> str:
 
 
 def _has(module: object, name: str) -> bool:
-    try:  # some names are loaded at first use, and then raise what importing them raises
+    try:  # some names load on first use, and raise the import's errors
         attrgetter(name)(module)
     except AttributeError:
         return False

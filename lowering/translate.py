@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from tapegraph.lowering.rows.graph_tracer import with_strong_zeros
 from tapegraph.lowering.rows.loops import EMITTED
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
+    DRAWN,
     GUARDS,
     LOWERINGS,
-    TO_FIRST,
     MetNaN,
     NotLowered,
     Result,
@@ -29,14 +28,12 @@ from tapegraph.lowering.rows.rules import (
     graph_constant,
     known,
     reduced,
-    reordered,
-    reshaped,
     without_row,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.op import DERIVATIVES, JACOBIAN, PART, Attrs, Op, OpKind
+from tapegraph.recording.op import GRADIENT, PART, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
 from tapegraph.recording.subprogram import SubProgram, subprograms
 from tapegraph.typed import Array, DType
@@ -49,17 +46,16 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
-    """Raise for a program with an operation or dtype without lowering."""
     has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
     for slot, op in enumerate(program.ops):
-        if op in DERIVATIVES or not program.inputs[slot]:
+        if op is GRADIENT or not program.inputs[slot]:
             continue
         if op.name in EMITTED:
             gap = None if whole else gap_among([op], [program.attrs[slot]])
             if gap:
                 raise NotLowered(gap)
             inner = subprograms(program.attrs[slot])
-            if not inner:  # a rule of a user's that runs in Python
+            if not inner and op.name != DRAWN:  # a rule of a user's that runs in Python
                 raise without_row(op)
             for body in inner:
                 check_lowers(body.program, whole=whole)
@@ -114,10 +110,7 @@ class Translator(Interpreter):
         return self.emitted(slot, self.values)
 
     def emitted(self, slot: int, tensors: Any, *, last: bool = False) -> Any:
-        """Return the graph tensor, or list, of an operation whose inputs ``tensors`` holds by slot.
-
-        With ``last``, images lie channels last, in ``tensors`` and in the result.
-        """
+        """Return the graph tensor, or list, of an operation, its inputs in ``tensors`` by slot."""
         program = self.program
         op = program.ops[slot]
         attrs: Attrs = program.attrs[slot]
@@ -150,7 +143,6 @@ class Translator(Interpreter):
         }
 
     def body(self, inner: SubProgram) -> InnerTranslator:
-        """Return an emitter of an inner program of the same kind."""
         return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
 
     @property
@@ -187,10 +179,7 @@ class Translator(Interpreter):
 
 
 class Whole(Translator):
-    """Emits a program with its gradients, and a check that its numbers are valid.
-
-    :param careful: With XLA, numbers are invalid if they may differ from the graph's.
-    """
+    """Emits a program with its gradients, and a check that its numbers are valid."""
 
     def __init__(
         self, recording: Recording, *, xla: bool = False, careful: bool = False, **options: bool
@@ -200,7 +189,7 @@ class Whole(Translator):
         self._careful = xla and careful
         # Those that change by their rows, by the slot of the parameter: gradients come as rows.
         self._tables: Mapping[int, Any] = {}
-        # What is fed in place of numbers in inner programs, by the keys of `fed_numbers`.
+        # Tensors fed in place of numbers in inner programs, by the keys of `fed_numbers`.
         self._numbers: Mapping[Any, Any] = {}
 
     @property
@@ -212,7 +201,7 @@ class Whole(Translator):
         self._sums: list[GraphTensor] = []
         self._guards: list[GraphTensor] = []
         self._targets = targets = {
-            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op in DERIVATIVES
+            i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op is GRADIENT
         }
         token = GUARDS.set(self.guards())
         try:
@@ -235,7 +224,7 @@ class Whole(Translator):
     def operation(self, slot: int) -> Any:
         program, values = self.program, self.values
         last = values.runs_last(slot)
-        # Others may read what is transposed for this one: before the tape stops recording.
+        # Others may read its transposed operands: before the tape stops recording.
         tensors = values.read_by(slot, last=last)
         try:
             with nullcontext() if program.needs[slot] else self._tape.stop_recording():
@@ -261,29 +250,18 @@ class Whole(Translator):
         y = self.values[source]  # transposed, if need be, on the tape
         with tape.stop_recording():
             sources = [self.values.as_made(target) for target in targets]
-            if program.ops[slot] is JACOBIAN:
-                rows = _jacobian(y, sources, tape)
-                found = map(partial(self._as_recorded, y), slots, targets, rows)
-            else:
-                found = tape.gradient(
-                    y,
-                    sources,
-                    output_gradients=self.values[seed[0]] if seed else None,
-                    unconnected_gradients=tf.UnconnectedGradients.ZERO,
-                )
+            found = tape.gradient(
+                y,
+                sources,
+                output_gradients=self.values[seed[0]] if seed else None,
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            )
             grads = {}
             for target, grad in zip(targets, found, strict=True):
                 self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
                 by_rows = target in self._tables
                 grads[target] = grad if by_rows else tf.convert_to_tensor(grad)
         return grads
-
-    def _as_recorded(self, y: GraphTensor, slot: int, target: int, rows: Any) -> GraphTensor:
-        """Return a Jacobian with the elements of ``y`` along its first axis."""
-        rows = reshaped(rows, (self.program.shapes[slot][0], *rows.shape[y.shape.rank :]))
-        if self.values.lies_last(target):
-            rows = reordered(rows, (0, *(1 + axis for axis in TO_FIRST)))
-        return rows
 
     def body(self, inner: SubProgram) -> InnerTranslator:
         made = InnerTranslator(
@@ -297,7 +275,6 @@ class Whole(Translator):
         return made
 
     def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
-        """Return tensors that the tape does not watch: it would keep all of a loop's results."""
         stop = tensorflow().stop_gradient
         return list(map(stop, tensors)) if self._targets else list(tensors)
 
@@ -319,10 +296,7 @@ class Whole(Translator):
 
 
 class InnerTranslator(Whole):
-    """Emits an inner program: a round of a loop, a branch.
-
-    :ivar checks: Whether its numbers may be invalid: it has gradients in it.
-    """
+    """Emits an inner program: a round of a loop, a branch."""
 
     def __init__(self, inner: SubProgram, **options: bool) -> None:
         super().__init__(inner.recording, **options)
@@ -397,20 +371,11 @@ def fed_numbers(recording: Recording) -> dict[int, tuple[Any, Array]]:
 
 def _checks(program: Program, xla: bool) -> bool:
     return any(
-        op in DERIVATIVES
+        op is GRADIENT
         or (xla and op.name == "within")
         or any(_checks(body.program, xla) for body in subprograms(attrs))
         for op, attrs in zip(program.ops, program.attrs, strict=True)
     )
-
-
-def _jacobian(y: GraphTensor, sources: list[GraphTensor], tape: Any) -> list[GraphTensor]:
-    """Emit one sweep for all rows, or a loop if an operation has no nodes for that."""
-    how = {"unconnected_gradients": tensorflow().UnconnectedGradients.ZERO}
-    try:
-        return tape.jacobian(y, sources, **how)
-    except ValueError:
-        return tape.jacobian(y, sources, experimental_use_pfor=False, **how)
 
 
 def _complex_rule(op: Op) -> Rule:

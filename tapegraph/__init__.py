@@ -63,6 +63,7 @@ from tapegraph.optim import (
     clip_grad_value,
 )
 from tapegraph.other_names import missing as _missing
+from tapegraph.recording.default_dtype import get_default_dtype, set_default_dtype
 from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset
@@ -84,6 +85,7 @@ from tapegraph.tree import ravel_pytree
 amax, amin = _reduce.max, _reduce.min  # NumPy's second names
 
 if TYPE_CHECKING:
+    from tapegraph import array_api as array_api
     from tapegraph import distributed as distributed
     from tapegraph import fallback as fallback
     from tapegraph import lowering as lowering
@@ -132,6 +134,7 @@ __all__ = [
     "amax",
     "amin",
     "anomaly",
+    "array_api",
     "backward",
     "checkpoint",
     "custom_jvp",
@@ -146,6 +149,7 @@ __all__ = [
     "fft",
     "function",
     "get_backend",
+    "get_default_dtype",
     "get_forward",
     "grad",
     "gradients",
@@ -168,6 +172,7 @@ __all__ = [
     "ravel_pytree",
     "save",
     "set_backend",
+    "set_default_dtype",
     "set_forward",
     "softplus",
     "special",
@@ -196,7 +201,7 @@ __all__ += _reduce.__all__
 __all__ += _shape.__all__
 
 
-# What not every program needs, and the module that has it.
+# Names that not every program needs, and their modules.
 _LATER = {
     "Drawing": "drawing.picture",
     "anomaly": "seeing.anomaly",
@@ -219,7 +224,7 @@ def __getattr__(name: str) -> object:
     """Import ``tapegraph.lowering`` on first use."""
     import importlib
 
-    if name in ("distributed", "fallback", "lowering", "testing"):
+    if name in ("array_api", "distributed", "fallback", "lowering", "testing"):
         return importlib.import_module(f"tapegraph.{name}")
     if name in _LATER:
         module = importlib.import_module(f"tapegraph.{_LATER[name]}")

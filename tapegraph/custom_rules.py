@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from tapegraph.batching.rules import BatchedCall
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops.body import Example, example, traced
-from tapegraph.loops.derived import as_gradient
-from tapegraph.pytree import leaves, mapped, matched
+from tapegraph.pytree import HOLE, filled, leaves, mapped, matched, with_holes
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
@@ -58,11 +58,7 @@ class _Custom:
         return list(bound.args)
 
     def _called(self, args: Sequence[object], forward: Rule, backward: Rule) -> Any:
-        """Return the results, with ``backward`` for their gradient.
-
-        :param forward: Takes the arguments; returns the results, and the residuals.
-        :param backward: Takes the fixed arguments, the residuals and the cotangents.
-        """
+        """Return the results, with ``backward`` for their gradient."""
         places = [i for i in range(len(args)) if i not in self._fixed]
         if not any(_flows(x) for i in places for _, x in leaves(args[i])):
             return self._f(*args)
@@ -236,24 +232,6 @@ def _is_numeric(x: object) -> bool:
     return isinstance(x, np.ndarray) or _is_tensor(x)
 
 
-class _Hole:
-    """Stands for a tensor in a structure of which only the form matters."""
-
-    def __repr__(self) -> str:
-        return "*"
-
-
-_HOLE = _Hole()
-
-
-def _form(tree: object, is_held: Callable[[Any], bool]) -> Any:
-    return mapped(lambda x: _HOLE if is_held(x) else x, tree)
-
-
-def _filled(form: object, content: Iterator[object]) -> Any:
-    return mapped(lambda x: next(content) if x is _HOLE else x, form)
-
-
 class _Call:
     """One call of a function with a rule, in whose arguments a derivative flows."""
 
@@ -265,7 +243,7 @@ class _Call:
         self._forward, self._backward = forward, backward
         self._draws = Repeated()
         self.given = [x for i in places for _, x in leaves(args[i]) if _is_tensor(x)]
-        self._args = [_form(x, _is_tensor) if i in places else x for i, x in enumerate(args)]
+        self._args = [with_holes(x, _is_tensor) if i in places else x for i, x in enumerate(args)]
         out, residuals = self._run(list(map(stop_gradient, self.given)))
         out = mapped(lambda x: tensor_like(op, x, "the result"), out)
         self.values = [x for _, x in leaves(out)]
@@ -274,7 +252,7 @@ class _Call:
             for _, x in leaves(residuals)
             if _is_numeric(x)
         ]
-        self._out, self._residuals = _form(out, _is_tensor), _form(residuals, _is_numeric)
+        self._out, self._residuals = with_holes(out, _is_tensor), with_holes(residuals, _is_numeric)
         if any(map(_flows, self.values)):
             raise RuntimeError(
                 f"{op}: the function reads a tensor that needs a gradient and is no argument of "
@@ -284,15 +262,15 @@ class _Call:
     def recorded(self) -> Any:
         inputs = (*self.values, *self.given, *self.residuals)
         rule = _Rule(self.gradients, len(self.values), len(self.given))
-        self.values = self.given = self.residuals = []  # the entry keeps what it needs
+        self.values = self.given = self.residuals = []  # the entry keeps the values it needs
         if recorder().capture is not None:
             inputs = (*inputs, *rule.trace(inputs))
-        return _filled(self._out, iter(apply(CUSTOM, inputs, rule.attrs())))
+        return filled(self._out, iter(apply(CUSTOM, inputs, rule.attrs())))
 
     def _run(self, given: Sequence[object]) -> tuple[Any, Any]:
         tensors = iter(given)
         with self._draws.run():
-            found = self._forward(*(_filled(x, tensors) for x in self._args))
+            found = self._forward(*(filled(x, tensors) for x in self._args))
         if not isinstance(found, tuple) or len(found) != 2:
             received = f"a forward that returns a {type(found).__name__}"
             raise TypeError(message(self.op, received, "a pair: the result, and residuals"))
@@ -301,17 +279,12 @@ class _Call:
     def gradients(
         self, given: Sequence[object], residuals: Sequence[Any] | None, g: Sequence[object]
     ) -> list[Any]:
-        """Return the gradients with respect to the tensors among the arguments, None for zeros.
-
-        :param residuals: Those of the first run; None: the forward runs again on the tensors
-            ``given``.
-        :param g: The cotangent of each result.
-        """
+        """Return the gradients with respect to the tensors among the arguments, None for zeros."""
         if residuals is None:
             again = self._run(given)[1]
         else:
-            again = _filled(self._residuals, iter(residuals))
-        found = self._backward(again, _filled(self._out, iter(g)))
+            again = filled(self._residuals, iter(residuals))
+        found = self._backward(again, filled(self._out, iter(g)))
         count = len(self._places)
         if not isinstance(found, tuple) or len(found) != count:
             several = f"a tuple of {len(found)}" if isinstance(found, tuple) else repr(type(found))
@@ -322,7 +295,7 @@ class _Call:
             self._fitted(grad, next(tensors), path)
             for i, part in zip(self._places, found, strict=True)
             for x, path, grad in self._along(part, self._args[i], f"argument {i}")
-            if x is _HOLE
+            if x is HOLE
         ]
 
     def _along(self, part: object, arg: object, path: str) -> Iterator[tuple[Any, str, Any]]:
@@ -413,7 +386,7 @@ def _vjp(
 ) -> list[Any]:
     arrays = list(map(np.asarray, inputs))
     seeds = [
-        np.zeros(x.shape, x.dtype) if s is None else as_gradient(np.asarray(s))
+        np.zeros(x.shape, x.dtype) if s is None else conjugated(np.asarray(s))
         for s, x in zip(g, y, strict=True)
     ]
     given, reads = rule.parts(arrays)
@@ -439,7 +412,7 @@ def _recorded(
     **attrs: Any,
 ) -> list[Any]:
     seeds = [
-        as_leaf(np.zeros(x.shape, x.dtype)) if s is None else as_gradient(s)
+        as_leaf(np.zeros(x.shape, x.dtype)) if s is None else conjugated(s)
         for s, x in zip(g, y, strict=True)
     ]
     return _of_inputs(rule.gradients(rule.parts(inputs)[0], None, seeds), needs, rule)
@@ -450,7 +423,7 @@ def _of_inputs(found: Sequence[object], needs: Sequence[bool], rule: _Rule) -> l
     grads = [None] * len(needs)
     for i, x in enumerate(found, rule.results):
         if needs[i] and x is not None:
-            grads[i] = as_gradient(x)
+            grads[i] = conjugated(x)
     return grads
 
 

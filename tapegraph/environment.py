@@ -33,7 +33,6 @@ def switched(variable: str) -> bool | None:
 
 
 def wrong_value(variable: str, received: object, expected: str) -> ValueError:
-    """Return the error of a variable; the command line ends with it, in one line."""
     text = f"{variable}: received {received!r}; expected {expected}"
     if _is_command():  # where nobody can catch it: the package is imported first
         sys.stderr.write(f"tapegraph: {text}\n")

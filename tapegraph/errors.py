@@ -96,7 +96,6 @@ def place(file: str, line: object) -> str:
 
 
 def user_line() -> str:
-    """Return ``file:line`` of the user's line that is running."""
     frame = user_frame(sys._getframe(1))
     return place(frame.f_code.co_filename, frame.f_lineno)
 
@@ -155,7 +154,6 @@ def scipy_module(name: str, op: str, requirement: str = "scipy") -> Any:
 
 
 def check_callable(op: str, f: object, argument: str = "", fix: str = "") -> None:
-    """Raise if an argument is not callable."""
     if not callable(f):
         received = f"{kind_of(f)} for {argument!r}" if argument else kind_of(f)
         raise TypeError(message(op, received, "a function", fix))

@@ -1,7 +1,4 @@
-"""`odeint`: solutions of ordinary differential equations, with derivatives.
-
-The solvers are loops of recorded operations, which differentiate, batch and compile as any others.
-"""
+"""`odeint`: solutions of ordinary differential equations, with derivatives."""
 
 from __future__ import annotations
 
@@ -182,10 +179,7 @@ def _fixed(rate: RateOfChange, y: Array, times: Array, steps: int) -> Any:
 def _adaptive(
     rate: RateOfChange, y: Array, times: Array, rtol: float, atol: float, max_steps: int | None
 ) -> Any:
-    """Return the states at some times by Dormand and Prince's method.
-
-    Time runs from 0 in the direction of the times. No derivative flows through step lengths.
-    """
+    """Return the states at some times by Dormand and Prince's method, time starting at 0."""
     sign = stop_gradient(where(times[-1] >= times[0], 1.0, -1.0)).astype(y.dtype)
     origin = times[0]
     targets = (times - origin) * sign
@@ -303,8 +297,6 @@ class Adjoint:
         self._solved = solved
 
     def __call__(self, y: object, times: object, *theta: object) -> Any:
-        """Return the states at some times."""
-
         def forward(y: object, times: object, *theta: object) -> Any:
             states = solution(y, times, *theta)
             return states, (states, times, theta)

@@ -67,7 +67,6 @@ class Lock:
         _locks.add(self)
 
     def __call__(self) -> Any:
-        """Return the lock for a ``with`` statement."""
         return self._lock
 
     def renew(self) -> None:

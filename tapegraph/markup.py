@@ -11,7 +11,7 @@ from tapegraph.escapes import escaped_lines
 
 # No output is longer than a screen.
 _MOST_LINES = 24
-# What stands for itself in text has another meaning in HTML.
+# Characters with a meaning in HTML.
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
 
 
@@ -48,7 +48,6 @@ def array(values: Any, most: int) -> str:
 
 
 def html_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
-    """Return rows as an HTML table, without the middle if there are too many."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
     if len(lines) > _MOST_LINES:

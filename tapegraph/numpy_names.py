@@ -9,8 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.ops.shape import stack
+from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
+from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.tensor import tensor as constant
@@ -18,7 +20,6 @@ from tapegraph.typed import Array
 
 __all__ = ["argsort", "array", "complex", "eye", "to_numpy"]
 
-_RECORDED = (Tensor, Dual)
 argsort: Callable[..., npt.NDArray[np.intp]] = np.argsort
 
 
@@ -40,7 +41,7 @@ def array(object: Any, dtype: npt.DTypeLike | None = None) -> Any:
 
 
 def _holds_recorded(x: object) -> bool:
-    return isinstance(x, _RECORDED) or (
+    return isinstance(x, ArrayMethods) or (
         isinstance(x, (list, tuple)) and any(map(_holds_recorded, x))
     )
 
@@ -56,7 +57,8 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: npt.DTypeLike | None = 
     array([[1., 0.],
            [0., 1.]])
     """
-    return cast("Tensor", as_leaf(np.eye(N, M, k, np.float64 if dtype is None else dtype)))
+    kind = get_default_dtype() if dtype is None else dtype
+    return cast("Tensor", as_leaf(np.eye(N, M, k, kind)))
 
 
 def complex(real: object, imag: object) -> Any:
@@ -74,4 +76,4 @@ def to_numpy(x: object) -> Array:
     >>> tg.to_numpy(tg.param([1.0, 2.0]))
     array([1., 2.])
     """
-    return x.numpy() if isinstance(x, _RECORDED) else np.asarray(x)
+    return x.numpy() if isinstance(x, (Tensor, Dual)) else np.asarray(x)

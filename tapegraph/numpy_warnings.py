@@ -22,6 +22,7 @@ FORWARDS = (
     "tapegraph.recording.record",
     "tapegraph.recording.watchers",
     "tapegraph.arrays.strong_zeros",
+    "tapegraph.differentiation.products",
     "tapegraph.ops",
 )
 
@@ -72,10 +73,7 @@ def watched(name: str, compute: Fun, *arrays: object, **attrs: object) -> Any:
 
 def quietly(fn: Fun, *args: object) -> Any:
     """Call a function while NumPy ignores overflow and the like, in a context that is dropped."""
-    return copy_context().run(_ignoring, fn, *args)
-
-
-def _ignoring(fn: Fun, *args: object) -> Any:
+    context = copy_context()
     for variable, value in _QUIET:
-        variable.set(value)
-    return fn(*args)
+        context.run(variable.set, value)
+    return context.run(fn, *args)

@@ -36,7 +36,6 @@ ON_TENSORS = {
     "ctypes": _MEMORY,
     "cuda": _NUMPYS,
     "detach_": "x.detach()",
-    "device": _NUMPYS,
     "dim": "x.ndim",
     "div_": _IN_PLACE,
     "double": 'x.astype("float64")',
@@ -44,11 +43,10 @@ ON_TENSORS = {
     "expand_as": "np.broadcast_to(x, y.shape)",
     "fill_": _IN_PLACE,
     "flags": _MEMORY,
-    "flat": "x.ravel()",
     "float": 'x.astype("float32")',
     "gather": "np.take_along_axis(x, indices, axis)",
     "grad_fn": "x.op and x.inputs",
-    "half": 'x.astype("float32"): half precision has no gradient here',
+    "half": 'x.astype("float16"), which rounds: float32 holds the result',
     "index_select": "x.take(indices, axis)",
     "is_leaf": "not x.inputs",
     "log_softmax": "tg.log_softmax(x, axis)",
@@ -65,7 +63,6 @@ ON_TENSORS = {
     "numel": "x.size",
     "permute": "x.transpose(axes)",
     "pow": "x ** y",
-    "ptp": "np.ptp(x, axis)",
     "register_hook": "x.retain_grad(), and x.grad after backward(); or tg.gradients(loss, [x])",
     "requires_gradient": "x.requires_grad",
     "scatter_": "np.where(mask, value, x)",
@@ -88,8 +85,8 @@ ON_TENSORS = {
     "view_as": "x.reshape(y.shape)",
     "zero_": _IN_PLACE,
 }
-_ARRAY = "tg.param(array) for what is learned, tg.tensor(array) for a constant"
-_HALF = "float32 parameters: half precision has no gradient here"
+_ARRAY = "tg.param(array) for a parameter, tg.tensor(array) for a constant"
+_HALF = 'float32 parameters, and x.astype("float16") to round: nothing computes in half precision'
 _LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
 _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
 _HERE = "the array itself, which lies in NumPy's memory"
@@ -123,7 +120,7 @@ AT_THE_TOP = {
     "device_put": _HERE,
     "devices": _HERE,
     "draw_dot": "tg.draw(result)",
-    "embedding": "tg.gather(table, indices), whose gradient is kept by rows",
+    "embedding": "tg.gather(table, indices), whose gradient is row-sparse",
     "enable_grad": "code outside tg.no_grad()",
     "eval_shape": "f(x).shape",
     "flatten": "tg.ravel",
@@ -185,10 +182,10 @@ class Elsewhere:
     def __init__(self, name: str, ours: str) -> None:
         self._name = name
         self._ours = ours
-        self.__doc__ = None  # pages of the API leave out what has none
+        self.__doc__ = None  # pages of the API omit names without one
 
     def __get__(self, x: object, owner: type) -> NoReturn:
-        text = _told(owner.__name__, self._name, self._ours)
+        text = _hint(owner.__name__, self._name, self._ours)
         raise AttributeError(text, name=self._name, obj=x)
 
 
@@ -210,17 +207,16 @@ def missing(name: str, numpys: str = "") -> AttributeError:
     ours = AT_THE_TOP.get(name) or numpys
     if not ours:
         return AttributeError(f"module 'tapegraph' has no attribute {name!r}")
-    return AttributeError(_told("tapegraph", name, ours))
+    return AttributeError(_hint("tapegraph", name, ours))
 
 
-def _told(where: str, name: str, ours: str) -> str:
+def _hint(where: str, name: str, ours: str) -> str:
     received, fix = f"{name!r}, a name of another library's", f"Did you mean {ours}?"
     return message(where, received, f"an attribute of {where}", fix)
 
 
 def missing_at_random(name: str) -> AttributeError:
-    """Return the error of a name that is not in ``tapegraph.random``."""
     ours = AT_RANDOM.get(name)
     if ours is None:
         return AttributeError(f"module 'tapegraph.random' has no attribute {name!r}")
-    return AttributeError(_told("tapegraph.random", name, ours))
+    return AttributeError(_hint("tapegraph.random", name, ours))

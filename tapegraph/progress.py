@@ -33,7 +33,7 @@ def logger() -> Any:
 @contextmanager
 def announce(what: str) -> Iterator[None]:
     """Announce the block's work once that takes long, and then the time it took."""
-    stream = sys.stderr  # what a test or a notebook has put there
+    stream = sys.stderr  # perhaps a test's or a notebook's
     what = escaped(what)
     begun: list[str] = []
 

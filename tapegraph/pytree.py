@@ -1,7 +1,4 @@
-"""Pytrees: dicts, lists and tuples of arrays and numbers, their leaves and their structure.
-
-A model may be an object as well: `named` looks into its attributes.
-"""
+"""Pytrees: dicts, lists, tuples and models of arrays and numbers, leaves and structure."""
 
 from __future__ import annotations
 
@@ -105,12 +102,11 @@ def mapped(
     keys: Keys = iter,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
-    """Return a structure of the same form with a function of every leaf."""
     if is_leaf is not None and is_leaf(value):
         return function(value)
     if isinstance(value, dict):
         parts = {key: mapped(function, value[key], keys, is_leaf) for key in keys(value)}
-        made = copy.copy(value)  # what a class of the user's takes to be made is not known
+        made = copy.copy(value)  # a user's class may need other arguments
         made.update(parts)
         return made
     if isinstance(value, (list, tuple)):
@@ -126,6 +122,25 @@ def replaced(value: object, content: Iterator[object], keys: Keys = iter) -> Any
     {'w': ('x', 'y'), 'b': 'z'}
     """
     return mapped(lambda _: next(content), value, keys)
+
+
+class _Hole:
+    def __repr__(self) -> str:
+        return "*"
+
+
+# Stands in a structure for a value that is kept elsewhere.
+HOLE = _Hole()
+
+
+def with_holes(value: object, is_kept: Callable[[Any], bool]) -> Any:
+    """Return a structure with a hole in the place of each value that is kept elsewhere."""
+    return mapped(lambda x: HOLE if is_kept(x) else x, value)
+
+
+def filled(form: object, content: Iterator[object]) -> Any:
+    """Return a structure with its holes filled, in order."""
+    return mapped(lambda x: next(content) if x is HOLE else x, form)
 
 
 def exchanged(
@@ -181,7 +196,6 @@ def spelled(value: object) -> str:
 
 
 def _difference(given: object, form: object, path: str) -> str | None:
-    """Return the path of the first difference between two structures, or None."""
     if differ_here(given, form):
         return path
     return next(filter(None, (_difference(*part) for part in pairs(given, form, path))), None)
@@ -230,7 +244,6 @@ class Layout:
         return np.concatenate(parts, dtype=np.float64) if parts else np.zeros(0)
 
     def structure(self, vector: Array) -> Any:
-        """Return the structure of a vector's numbers, in its own memory."""
         held = [leaf for _, leaf in leaves(self._model)]
         parts = zip(held, cut(vector, map(np.shape, held)), strict=True)
         content = (np.array(x) if isinstance(leaf, np.ndarray) else float(x) for leaf, x in parts)
@@ -238,7 +251,6 @@ class Layout:
 
 
 def cut(vector: Any, shapes: Iterable[tuple[int, ...]]) -> Iterator[Any]:
-    """Yield arrays of some shapes with the elements of a vector."""
     start = 0
     for shape in shapes:
         stop = start + math.prod(shape)

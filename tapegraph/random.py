@@ -5,7 +5,9 @@ NumPy's lock makes each draw atomic, so threads share the stream; which thread g
 the scheduler's choice. A forked child begins with its own stream, seeded by the system.
 
 A draw checks its arguments first, so that an error leaves the stream unchanged. In a captured
-program a draw gives a leaf, which every run draws anew in the same order, whichever engine runs.
+program a draw gives a leaf, which every run draws anew in the same order, whichever engine runs. A
+compiled step whose numbers decide how much it draws, in a branch or a loop, moves the stream as it
+ends: other threads may get the same numbers meanwhile.
 
 Initial weights have the shape (in, out) of a matrix for ``x @ w``, as in Keras, or that of a kernel
 of `conv2d`, (out, in, *spatial), whose places count in its fans, as in PyTorch.
@@ -17,6 +19,7 @@ import math
 import numbers
 import operator
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -26,10 +29,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import axes
+from tapegraph.capture.streams import GENERATOR, packed, unpacked
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.other_names import missing_at_random
-from tapegraph.recording.changes import Undo
+from tapegraph.recording.changes import Change, Undo
+from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.scopes import Scope, Setting, recorder
 from tapegraph.typed import Array, DType, DuckArray, Shape
 
@@ -63,20 +68,28 @@ _FLOAT64 = np.dtype(np.float64)
 _lock = Lock()
 # Made when it is first asked for: importing numpy.random takes longer than the rest of the import.
 _generator: np.random.Generator | None = None
+# Gives the position to go on from, where an engine that has run still holds it.
+_left: Callable[[], Array] | None = None
 
 
 def _shared() -> np.random.Generator:
-    global _generator
+    global _generator, _left
+    given = GENERATOR.value()
+    if given is not None:
+        return given
     with _lock():
         if _generator is None:
             _generator = np.random.default_rng()
+        if _left is not None:
+            _generator.bit_generator.state = unpacked(_left())
+            _left = None
         return _generator
 
 
 def _forget() -> None:
     """Start anew in a forked child: another thread may have been drawing from its copy."""
-    global _generator
-    _generator = None
+    global _generator, _left
+    _generator = _left = None
 
 
 if hasattr(os, "register_at_fork"):
@@ -161,11 +174,11 @@ def set_state(state: dict[str, Any]) -> None:
     taken: Any = np.random.PCG64(0)
     try:
         taken.state = state
-        understood = taken.state == state  # NumPy ignores what it does not know
+        understood = taken.state == state  # NumPy ignores unknown entries
     except (KeyError, OverflowError, TypeError, ValueError):
         understood = False
     if not understood:
-        expected = "what tg.random.get_state() gave, a state of NumPy's PCG64"
+        expected = "a result of tg.random.get_state(), a state of NumPy's PCG64"
         raise ValueError(message(name, f"{kind_of(state)} for 'state'", expected))
     _move_to(taken.state)
 
@@ -179,9 +192,28 @@ def _move_to(state: Any) -> None:
 def come_back(undo: Undo) -> None:
     """Log the stream's position, to which undoing a failed call returns."""
     if _generator is not None:
-        bits: Any = _generator.bit_generator
-        change = partial(type(bits).state.__set__, bits, get_state())
-        undo.extendleft([bits.lock.release, change, bits.lock.acquire])
+        undo.extendleft(reversed(_changed_to(get_state())))
+
+
+def moved_to(position: Any) -> list[Change]:
+    """Return the changes that let the stream go on from a position.
+
+    A function gives one that is not there yet: the next draw, or `settle`, calls it.
+    """
+    if callable(position):
+        return [partial(setattr, sys.modules[__name__], "_left", position)]
+    return _changed_to(unpacked(position))
+
+
+def settle() -> None:
+    """Let the stream be where the last run has left it, for who holds its generator."""
+    _shared()
+
+
+def _changed_to(state: dict[str, Any]) -> list[Change]:
+    bits: Any = _shared().bit_generator
+    change = partial(type(bits).state.__set__, bits, state)
+    return [bits.lock.acquire, change, bits.lock.release]
 
 
 class Repeated:
@@ -228,12 +260,44 @@ def unrepeated() -> Scope[tuple[Repeated, ...]]:
 
 def peeked(draw: Callable[[], Any]) -> Any:
     """Return the result of a draw; the stream stays where it is."""
-    bits = _shared().bit_generator
-    state = bits.state
-    try:
+    bits = np.random.PCG64(0)
+    bits.state = _shared().bit_generator.state
+    with Scope(GENERATOR, np.random.Generator(bits)):
         return draw()
-    finally:
-        bits.state = state
+
+
+class Stretch:
+    """A part of the stream whose length the numbers of a program decide.
+
+    :ivar start: The position at which it begins, as a tensor.
+    :ivar end: The position after it.
+    """
+
+    def __init__(self, start: Any) -> None:
+        self.start = self.end = start
+
+
+@contextmanager
+def stretch() -> Iterator[Stretch]:
+    """Take a stretch of the stream: other threads wait, and later draws begin at its end.
+
+    A run that repeats the draws of an earlier one takes its stretch and leaves the stream.
+    """
+    bits = _shared().bit_generator
+    first = False
+
+    def take() -> Any:
+        nonlocal first
+        first = True
+        return recorder().position(lambda: packed(bits.state))
+
+    with bits.lock:
+        for block in _REPEATED.value():
+            take = partial(block.numbers, take)
+        found = Stretch(take())
+        yield found
+        if first:
+            recorder().move_to(found.end, lambda position: _move_to(unpacked(position)))
 
 
 # Draws
@@ -243,7 +307,7 @@ def normal(
     loc: float = 0.0,
     scale: float = 1.0,
     size: Shape | None = None,
-    dtype: npt.DTypeLike = np.float64,
+    dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """Draw from a normal distribution, as `numpy.random.Generator.normal`.
 
@@ -272,7 +336,7 @@ def uniform(
     low: float = 0.0,
     high: float = 1.0,
     size: Shape | None = None,
-    dtype: npt.DTypeLike = np.float64,
+    dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """Draw evenly from ``[low, high)``, as `numpy.random.Generator.uniform`.
 
@@ -338,7 +402,7 @@ def permutation(x: SupportsIndex) -> Array:
     return drawn(name, lambda: _shared().permutation(count), np.int64)
 
 
-def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike = np.float64) -> Array:
+def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw the factors of `tapegraph.dropout`: ``1 / (1 - p)`` for kept elements, 0 for others.
 
     An element is kept where NumPy's ``Generator.random(shape) >= p``, in either dtype.
@@ -368,7 +432,7 @@ def truncated_normal(
     loc: float = 0.0,
     scale: float = 1.0,
     size: Shape | None = None,
-    dtype: npt.DTypeLike = np.float64,
+    dtype: npt.DTypeLike | None = None,
 ) -> Array:
     """Draw from a normal distribution, again where it is over two ``scale`` from ``loc``.
 
@@ -392,7 +456,7 @@ def truncated_normal(
     return drawn(name, draw, kind, loc=mean, scale=deviation)
 
 
-def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
+def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw evenly within ``gain * sqrt(6 / (fan_in + fan_out))`` of 0: PyTorch's of this name.
 
     >>> bool(abs(tg.random.xavier_uniform((2, 4))).max() <= 1.0)
@@ -402,7 +466,7 @@ def xavier_uniform(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.fl
     return _evenly(_gain(name, gain) * _root(6.0, name, "fan_sum", shape, dtype), shape, dtype)
 
 
-def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
+def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw with standard deviation ``gain * sqrt(2 / (fan_in + fan_out))``: PyTorch's of this name.
 
     >>> tg.random.xavier_normal((2, 4)).shape
@@ -413,7 +477,7 @@ def xavier_normal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.flo
 
 
 def kaiming_uniform(
-    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike = np.float64
+    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike | None = None
 ) -> Array:
     """Draw evenly within ``sqrt(6 / ((1 + a**2) * fan))`` of 0: PyTorch's of this name.
 
@@ -427,7 +491,7 @@ def kaiming_uniform(
 
 
 def kaiming_normal(
-    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike = np.float64
+    shape: Shape, a: float = 0.0, mode: str = "fan_in", dtype: npt.DTypeLike | None = None
 ) -> Array:
     """Draw with standard deviation ``sqrt(2 / ((1 + a**2) * fan))``: PyTorch's of this name.
 
@@ -439,7 +503,7 @@ def kaiming_normal(
     return normal(0.0, _kaiming("random.kaiming_normal", shape, a, mode, dtype), shape, dtype)
 
 
-def glorot_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def glorot_uniform(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw evenly within ``sqrt(6 / (fan_in + fan_out))`` of 0: Keras's of this name.
 
     >>> bool(abs(tg.random.glorot_uniform((2, 4))).max() <= 1.0)
@@ -448,7 +512,7 @@ def glorot_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _evenly(_root(6.0, "random.glorot_uniform", "fan_sum", shape, dtype), shape, dtype)
 
 
-def glorot_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def glorot_normal(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw truncated, with standard deviation ``sqrt(2 / (fan_in + fan_out))``: Keras's.
 
     >>> tg.random.glorot_normal((2, 4)).shape
@@ -457,7 +521,7 @@ def glorot_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _truncated(_root(2.0, "random.glorot_normal", "fan_sum", shape, dtype), shape, dtype)
 
 
-def he_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def he_uniform(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw evenly within ``sqrt(6 / fan_in)`` of 0: Keras's of this name.
 
     >>> bool(abs(tg.random.he_uniform((6, 4))).max() <= 1.0)
@@ -466,7 +530,7 @@ def he_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _evenly(_root(6.0, "random.he_uniform", "fan_in", shape, dtype), shape, dtype)
 
 
-def he_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def he_normal(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw truncated, with standard deviation ``sqrt(2 / fan_in)``: Keras's of this name.
 
     >>> tg.random.he_normal((2, 4)).shape
@@ -475,7 +539,7 @@ def he_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _truncated(_root(2.0, "random.he_normal", "fan_in", shape, dtype), shape, dtype)
 
 
-def lecun_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def lecun_uniform(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw evenly within ``sqrt(3 / fan_in)`` of 0: Keras's of this name.
 
     >>> bool(abs(tg.random.lecun_uniform((3, 4))).max() <= 1.0)
@@ -484,7 +548,7 @@ def lecun_uniform(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _evenly(_root(3.0, "random.lecun_uniform", "fan_in", shape, dtype), shape, dtype)
 
 
-def lecun_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
+def lecun_normal(shape: Shape, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw truncated, with standard deviation ``sqrt(1 / fan_in)``: Keras's of this name.
 
     >>> tg.random.lecun_normal((2, 4)).shape
@@ -493,7 +557,7 @@ def lecun_normal(shape: Shape, dtype: npt.DTypeLike = np.float64) -> Array:
     return _truncated(_root(1.0, "random.lecun_normal", "fan_in", shape, dtype), shape, dtype)
 
 
-def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float64) -> Array:
+def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike | None = None) -> Array:
     """Draw a matrix with orthogonal rows or columns, of length ``gain``: PyTorch's of this name.
 
     All such matrices are equally likely. With more axes, each element of the first is a row.
@@ -516,28 +580,33 @@ def orthogonal(shape: Shape, gain: float = 1.0, dtype: npt.DTypeLike = np.float6
     return drawn(name, draw, kind, gain=factor)
 
 
-def _evenly(bound: float, shape: Shape, dtype: npt.DTypeLike) -> Array:
+def _evenly(bound: float, shape: Shape, dtype: npt.DTypeLike | None) -> Array:
     return uniform(-bound, bound, shape, dtype)
 
 
-def _truncated(deviation: float, shape: Shape, dtype: npt.DTypeLike) -> Array:
+def _truncated(deviation: float, shape: Shape, dtype: npt.DTypeLike | None) -> Array:
     return truncated_normal(0.0, deviation / _TRUNCATED, shape, dtype)
 
 
-def _kaiming(op: str, shape: Shape, a: float, mode: str, dtype: npt.DTypeLike) -> float:
+def _kaiming(op: str, shape: Shape, a: float, mode: str, dtype: npt.DTypeLike | None) -> float:
     if mode not in ("fan_in", "fan_out"):
         raise ValueError(message(op, f"mode={mode!r}", "'fan_in' or 'fan_out'"))
     return _root(2.0, op, mode, shape, dtype, 1.0 + _number(op, "a", a, _FLOAT64) ** 2)
 
 
 def _root(
-    numerator: float, op: str, mode: str, shape: Shape, dtype: npt.DTypeLike, factor: float = 1.0
+    numerator: float,
+    op: str,
+    mode: str,
+    shape: Shape,
+    dtype: npt.DTypeLike | None,
+    factor: float = 1.0,
 ) -> float:
     """Return the root of a number over the fans; an empty array's fans are 1."""
     _floating(op, dtype)
     first, second, *spatial = _matrix(op, shape)
     places = math.prod(spatial)
-    # Of a kernel the first axis is what comes out.
+    # A kernel's first axis is its outputs.
     into, out = (second * places, first * places) if spatial else (first, second)
     fans = {"fan_in": max(into, 1), "fan_out": max(out, 1)}
     fans["fan_sum"] = sum(fans.values())
@@ -563,7 +632,6 @@ def _gain(op: str, gain: float) -> float:
 
 
 def keep_mask(shape: tuple[int, ...], p: float) -> Array:
-    """Draw a mask of the elements that dropout keeps, each with probability ``1 - p``."""
     return drawn("random.kept", lambda: _shared().random(shape) >= p, np.bool_, p=p)
 
 
@@ -602,9 +670,9 @@ def _shape(op: str, argument: str, size: Shape | None) -> tuple[int, ...]:
     return shape
 
 
-def _floating(op: str, dtype: npt.DTypeLike) -> DType:
+def _floating(op: str, dtype: npt.DTypeLike | None) -> DType:
     try:
-        kind: DType = np.dtype(dtype)
+        kind: DType = get_default_dtype() if dtype is None else np.dtype(dtype)
         if kind in _LARGEST:
             return kind
     except TypeError:

@@ -129,7 +129,6 @@ def _both_signs(shape: tuple[int, ...], seed: int) -> Array:
 
 
 def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None) -> list[Array]:
-    """Return the gradients of one backward, zeros for leaves that get none."""
     for leaf in leaves:
         leaf.grad = None
     if out._requires_grad:
@@ -255,7 +254,7 @@ def _compare(
         error = np.where(same, 0.0, np.abs(graph - native))
         allowed = np.where(np.isfinite(native), atol + rtol * np.abs(native), 0.0)
         excess = np.where(same, -1.0, np.nan_to_num(error - allowed, nan=np.inf))
-        # Below atol / rtol the absolute difference is what is judged.
+        # Below atol / rtol the absolute difference decides.
         floor = atol / rtol if rtol > 0 and atol > 0 else np.finfo(np.float64).tiny
         relative = np.where(same, 0.0, error / np.maximum(np.abs(native), floor))
     if (excess > 0.0).any():

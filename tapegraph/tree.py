@@ -197,7 +197,6 @@ def ravel_pytree(tree: Pytree) -> tuple[Any, Callable[[Any], Pytree]]:
 
 
 def _as_before(part: Any, before: object, dtype: Any) -> Any:
-    """Return a part of a vector in the dtype and kind that it had before."""
     if part.dtype.kind == "c" and dtype.kind != "c":
         part = np.real(part)
     if part.dtype != dtype:
@@ -228,7 +227,6 @@ def _along(form: object, given: object, is_leaf: IsLeaf | None, path: str) -> It
 
 
 def _alike(form: object, other: object) -> bool:
-    """Return whether two structures are the same."""
     if pytree.differ_here(other, form):
         return False
     if isinstance(form, (dict, list, tuple)):

@@ -46,7 +46,7 @@ Pytree: TypeAlias = Any
 T_co = TypeVar("T_co", covariant=True)
 
 
-# What NumPy computes with
+# NumPy's operands
 
 Array: TypeAlias = npt.NDArray[Any]
 # The gradient of a loss with respect to a value. Rules and sweeps are array code, typed for arrays:
@@ -54,14 +54,14 @@ Array: TypeAlias = npt.NDArray[Any]
 Cotangent: TypeAlias = Array
 DType: TypeAlias = np.dtype[Any]
 
-# What array code computes with
+# Operands of array code
 
-# An array or a number, or what computes as one does: a tensor, a dual, a batch or a tracer.
+# An array or a number, or an object that computes as one: a tensor, a dual, a batch or a tracer.
 DuckArray: TypeAlias = Any
 # A function of such, a user's or a rule.
 Fun: TypeAlias = Callable[..., Any]
 
-# What goes in
+# Inputs
 
 
 class SupportsArray(Protocol):

@@ -16,7 +16,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.engines import auto, choice, fallback_policy
 from tapegraph.engines import backend as chosen_backend
-from tapegraph.recording import recorder, scopes
+from tapegraph.recording import default_dtype, recorder, scopes
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -82,6 +82,7 @@ def sealed(monkeypatch):
     np.random.seed(0)  # noqa: NPY002 - check_grads draws its directions from it
     monkeypatch.setattr(fallback_policy, "_warned", set())  # a cause is warned of once a test
     monkeypatch.setattr(auto, "BACKWARDS", auto.Backwards())  # what `auto` decided is forgotten
+    monkeypatch.setattr(default_dtype, "_default", np.dtype(np.float64))
     # A step is not to import TensorFlow because the tests before have run for long.
     monkeypatch.setattr(choice, "PROCESS", choice.Ledger())
     fresh = {

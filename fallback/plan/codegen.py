@@ -22,7 +22,7 @@ from tapegraph.pytree import mapped
 # A plan of more lines is a generator, whose values lie on the heap. Thousands of them would fill
 # the interpreter's stack, and where a chunk of that ends, a call of Python maps memory every time.
 LONG = 256
-# What a plan that is watched calls after each line.
+# A watched plan calls it after each line.
 TELL = "tell"
 # Their result's place may be a last operand, which is quicker than by keyword; of np.maximum and
 # np.minimum NumPy wants the keyword.
@@ -79,7 +79,7 @@ class Line(NamedTuple):
     names: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        # What is executed: a path must not end the comment.
+        # It is executed: a path must not end the comment.
         return f"{self.text}  # {escaped(self.place)}" if self.place else self.text
 
 
@@ -114,7 +114,7 @@ class Source:
         self.names = self._names.known
         self._arrays: dict[tuple[str, Any], Constant] = {}  # numbers as arrays
         self._fixed: set[int] = set()  # the views of buffers, by id
-        self._whole: dict[int, Constant] = {}  # buffers, as what views are taken of
+        self._whole: dict[int, Constant] = {}  # buffers, as the bases of views
         self.leaves, self.results = leaves, (*outputs, *updates)
         results = self.results
         self._over = written_over(instrs, results)

@@ -1,7 +1,7 @@
 # ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
 """From a captured program to the instructions of a plan: forwards, and the backwards in it.
 
-After a NaN, and for the rows of a Jacobian, a plan runs parts of the program again.
+After a NaN a plan runs parts of the program again.
 """
 
 from __future__ import annotations
@@ -15,34 +15,38 @@ import numpy as np
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.differentiation.reads import Y
-from tapegraph.fallback.batching.jacobian import jacobian
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
+from tapegraph.fallback.plan.looks import check_for_nan, looked_at
 from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
-from tapegraph.fallback.sweep import Arrays, conjugated, gradients, strong_gradients
+from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
 from tapegraph.recording.interpreter import Interpreter
-from tapegraph.recording.op import JACOBIAN, Outputs
+from tapegraph.recording.op import Outputs
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
 
 Sweep = Callable[[Recording, Sequence[Array]], list[Array]]
 
-# What a plan calls a value until the text is written: a slot's number follows.
+# A value's provisional name; a slot's number follows.
 _VALUE, _SAVED, _GRAD, _FOUND = "v", "s", "g", "d"
 
 
 class Compiler(Interpreter):
     """Compiles one captured program by running it on the recorded values.
 
+    :param looks: Who runs it computes it again in NumPy where it raises `NaNInPlan`.
     :ivar values: A value of the plan per slot, or a Python number.
     :ivar saved: The values that operations saved, by slot.
     """
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Recording, *, looks: bool = False) -> None:
         super().__init__(recording)
+        self._looks = looks
+        self._looked_at = looked_at(self.program) if looks else set()
         self.builder = Builder()
         self.numbers = {slot: recording.values[slot] for slot in self.program.scalars}
         self.saved: dict[int, Any] = {}
@@ -79,17 +83,8 @@ class Compiler(Interpreter):
     def derivatives(self, slot: int) -> dict[int, Var]:
         self._begin(slot)
         key = self.program.backward_of(slot)
-        if self.program.ops[slot] is not JACOBIAN:
-            backward = Backward(self.program, key, self._may_stay_rows(key))
-            return PlanSweep(self, backward).gradients()
-        backward = Backward(self.program, key)
-        rows = JacobianRows(self.numbers, backward)
-        given = (*(self.values[i] for i in rows.reads), *(self.saved[i] for i in rows.saves))
-        call = Instr(rows, given, name="jacobian", may_raise=True, opaque=rows.opaque)
-        known = {self.program.inputs[slot][1]: slot for slot in self.program.gradients_of(key)}
-        found = [self.recording.values[known[target]] for target in backward.targets]
-        several = self.builder.emit(call, given=found)
-        return dict(zip(backward.targets, self.items(several), strict=True))
+        backward = Backward(self.program, key, self._may_stay_rows(key))
+        return PlanSweep(self, backward).gradients()
 
     def items(self, several: Var) -> list[Any]:
         return [
@@ -115,12 +110,18 @@ class Compiler(Interpreter):
         hints: Any = (hint, f"{_SAVED}{slot}") if op.saves else hint
         if op.several:
             hints = tuple(f"{hint}_{i}" for i in range(len(self.program.dtypes[slot].descr)))
-        out = self.builder.computed(op.forward, given, attrs, op.name, opaque, hints)
+        forward = op.forward
+        if self._looks and op.plain is not None:
+            forward, attrs = op.plain, {}
+        out = self.builder.computed(forward, given, attrs, op.name, opaque, hints)
         if op.several:
             return tuple(map(self.builder.array, out))
         if op.saves:
             out, self.saved[slot] = out
-        return _named(self.builder.array(out), hint)
+        value = _named(self.builder.array(out), hint)
+        if slot in self._looked_at:
+            self.builder.emit(Instr(check_for_nan, (value,), may_raise=True))
+        return value
 
     def _apart(self, slots: tuple[int, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return operands in separate memory if they are separate in eager code.
@@ -169,7 +170,7 @@ class PlanSweep(Arrays):
 
     def _found(self, slot: int, grad: Var | None) -> Var:
         """Return a target's final cotangent as an array."""
-        if grad is None:  # of what is newer than the result
+        if grad is None:  # of entries newer than the result
             return self.zeros(slot)
         if not isinstance(grad.value, RowSparse):
             return self.builder.array(grad)
@@ -263,9 +264,8 @@ class Run(Recording):
 class Backward:
     """One backward in a program: the gradients of a result with respect to some slots.
 
-    ``flows`` says of each slot whether a gradient flows from ``y`` through it to a target; ``rows``
-    are the targets whose gradient may be `RowSparse`; ``region`` is the program up to ``y``, with
-    the targets as leaves.
+    ``rows`` are the targets whose gradient may be `RowSparse`; ``region`` is the program up to
+    ``y``, with the targets as leaves.
     """
 
     def __init__(self, program: Program, key: tuple[int, ...], rows: Collection[int] = ()) -> None:
@@ -275,14 +275,14 @@ class Backward:
         self.targets = list(dict.fromkeys(found))
         end, wanted = self.y + 1, set(self.targets)
         inputs = [() if slot in wanted else program.inputs[slot] for slot in range(end)]
-        self.flows = between(program, (self.y,), wanted & set(range(end)), inputs)
+        flows = between(program, (self.y,), wanted & set(range(end)), inputs)
         self.region = Program(
             program.ops[:end],
             inputs,
             program.attrs[:end],
             program.shapes[:end],
             program.dtypes[:end],
-            self.flows,
+            flows,
             [slot for slot in program.leaves if slot < end],
             (self.y,),
             [slot for slot in self.targets if slot < end],
@@ -303,18 +303,9 @@ class Backward:
             return grad if slot in self.rows else grad.dense()
         return np.asarray(grad)
 
-    def jacobian(self, values: list[Any], saved: dict[int, Any]) -> dict[int, Any]:
-        """Return the Jacobian for each target, all of which come before ``y``."""
-        found = jacobian(Run(self.region, values, saved))
-        rows = dict(zip(self.region.wanted, found, strict=True))
-        return {slot: rows[slot] for slot in self.targets}
-
 
 class InNumPy(Interpreter):
-    """Computes a program again in NumPy.
-
-    :ivar saved: The values that operations saved for their gradients, by slot.
-    """
+    """Computes a program again in NumPy."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(Recording(program, [], []))
@@ -329,17 +320,12 @@ class InNumPy(Interpreter):
 
     def derivatives(self, slot: int) -> dict[int, Array]:
         backward = Backward(self.program, self.program.backward_of(slot))
-        op = self.program.ops[slot]
-        compute = backward.jacobian if op is JACOBIAN else backward.gradients
-        found = compute(self.values, self.saved)
+        found = backward.gradients(self.values, self.saved)
         return {target: np.array(grad) for target, grad in found.items()}
 
 
 class RecomputeStrong:
-    """Recomputes the gradients of one backward from the program's leaves, with strong zeros.
-
-    A plan calls it after a NaN, which may be 0 * inf, as its intermediate values are gone by then.
-    """
+    """Recomputes a backward from the leaves, with strong zeros, after a plan has met a NaN."""
 
     def __init__(self, program: Program, numbers: dict[int, Any], backward: Backward) -> None:
         self._program = program
@@ -354,28 +340,3 @@ class RecomputeStrong:
         again.run(leaves, self._end)
         found = self._backward.gradients(again.values, again.saved, strong_gradients)
         return list(found.values())
-
-
-class JacobianRows:
-    """Computes the Jacobian of one result from the values of the program, many rows at a time.
-
-    Its arguments are the values of the slots ``reads``, then the values saved by the operations of
-    ``saves``; it is ``opaque`` if it contains a user's own operation.
-    """
-
-    def __init__(self, numbers: dict[int, Any], backward: Backward) -> None:
-        self._backward = backward
-        self._numbers = numbers
-        region = backward.region
-        swept = [slot for slot, flows in enumerate(backward.flows) if flows and region.inputs[slot]]
-        read = {i for slot in swept for i in (slot, *region.inputs[slot])} | {backward.y}
-        self.reads = sorted(read - numbers.keys())
-        self.saves = [slot for slot in swept if region.ops[slot].saves]
-        self.opaque = any(region.ops[slot].rules is not None for slot in swept)
-
-    def __call__(self, *given: Any) -> list[Array]:
-        region = self._backward.region
-        known = self._numbers | dict(zip(self.reads, given, strict=False))
-        values = [known.get(slot) for slot in range(len(region))]
-        saved = dict(zip(self.saves, given[len(self.reads) :], strict=True))
-        return list(self._backward.jacobian(values, saved).values())

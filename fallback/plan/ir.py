@@ -78,7 +78,7 @@ class NanCheck(Instr):
         self.results = [
             Var(g.builder, g.value, hint, g.roots) for g, hint in zip(grads, hints, strict=True)
         ]
-        self.reads = [*grads, *self.reads]  # and what they are computed from again
+        self.reads = [*grads, *self.reads]  # and the values to compute them from again
 
 
 class Builder:
@@ -155,7 +155,7 @@ class Builder:
 
         instr = Instr(function, mapped(given, args), mapped(given, kwargs or {}), **traits)
         if not self._gone.isdisjoint(map(id, instr.reads)):
-            raise Untraceable("what has been written over")
+            raise Untraceable("has been overwritten")
         if out is not None and out.value.ndim:
             if id(out) in self._fixed:
                 raise Untraceable("writing into an array of someone else's")
@@ -169,10 +169,7 @@ class Builder:
     def emit(
         self, instr: Instr, hint: str = "t", like: Var | None = None, given: Any = None
     ) -> Var:
-        """Add an instruction and return its result, or that of the same one before.
-
-        The result takes the layout and dtype of ``like``; ``given`` is its value, if known.
-        """
+        """Add an instruction and return its result, or that of the same one before."""
         (var,) = self.emit_all(instr, hint, like, given)
         return var
 
@@ -183,7 +180,6 @@ class Builder:
         like: Var | None = None,
         given: Any = None,
     ) -> list[Var]:
-        """Add an instruction of one value, or of a tuple, one per hint."""
         layout = None if like is None else (like.value.strides, like.value.dtype.str)
         key = (instr.function, layout, _key(instr.args), _key(instr.kwargs))
         known = None if instr.opaque else self._seen.get(key)
@@ -234,7 +230,7 @@ def _parts(value: Any) -> list[Any]:
 def _may_be_of(instr: Instr, a: Any, b: Any) -> bool:
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
         return True
-    # A function may give back what it was given as soon as the numbers allow that.
+    # A function may return its argument if the numbers allow that.
     returned = instr.may_raise and a.shape == b.shape and a.dtype == b.dtype
     return returned or np.may_share_memory(a, b)
 
@@ -244,7 +240,7 @@ def _lies_alike(a: Var, b: Var) -> bool:
     root, one, two = a.roots[0].value, a.value, b.value
     if len(a.roots) > 1 or not isinstance(root, np.ndarray) or root.nbytes != one.nbytes:
         return False
-    # What a call may give back lies elsewhere, or is what it was given.
+    # A call's result lies elsewhere, or is its argument.
     if root.ctypes.data != one.ctypes.data and np.may_share_memory(root, one):
         return False
     return bool((one.shape, one.strides, one.dtype) == (two.shape, two.strides, two.dtype))

@@ -135,10 +135,7 @@ def _lying_in(root: Var, reads: Iterable[Var]) -> list[Var]:
 
 
 class Buffers:
-    """The buffers of a plan.
-
-    ``of`` holds each value's buffer by id; ``results`` leave the plan and are never in one.
-    """
+    """The buffers of a plan by the id of each value; results that leave it have none."""
 
     def __init__(self, instrs: list[Instr], results: Iterable[Var]) -> None:
         self.of: dict[int, Array] = {}

@@ -19,7 +19,7 @@ from tapegraph.environment import RECORDS, switched
 from tapegraph.typed import Array, DType
 
 # Whose elements come out alike however they are taken together: an operation of IEEE's, a choice.
-# Others have quicker code for what lies in one run, which rounds in its own way.
+# Others have faster code for contiguous memory, which rounds differently.
 _EXACT = {
     *(np.add, np.subtract, np.multiply, np.divide, np.negative, np.positive, np.square),
     *(np.sqrt, np.reciprocal, np.absolute, np.sign, np.isnan, np.isfinite, np.isinf),
@@ -33,6 +33,8 @@ _WHOLE = _EXACT - {np.divide, np.reciprocal}
 _REDUCED = {np.add, np.multiply, np.maximum, np.minimum}
 # Of more bytes NumPy's own call costs little beside the loop.
 _LARGEST = 1 << 15
+# Of fewer elements beside each other a loop of our own takes less time.
+_SHORT, _FEW = {np.add, np.subtract, np.multiply}, 64
 _LETTERS = set("?bhilqBHILQfdFD")
 # The records that an operation may take: more elements in a row are worth a line of Python.
 _MOST_AXES, _MOST_OPERANDS = 4, 4
@@ -60,11 +62,7 @@ class Record(NamedTuple):
 
 
 class Records(NamedTuple):
-    """A call as records.
-
-    :ivar held: Their own arrays, numbered after the result.
-    :ivar work: About how many elements they look at.
-    """
+    """A call as records."""
 
     records: list[Record]
     held: list[Array]
@@ -136,10 +134,7 @@ def _layout_alone(x: Any) -> Any:
 
 
 def records_of(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
-    """Return the records of a call on arrays of this layout, or None.
-
-    Their operands are the arrays and NumPy's scalars among the arguments.
-    """
+    """Return the records of a call on arrays of this layout, or None."""
     owner = getattr(function, "__self__", None)
     method = getattr(function, "__name__", "") if isinstance(owner, np.ufunc) else ""
     try:
@@ -167,6 +162,20 @@ def copies(x: Any, out: Array) -> Records:
     return writer.write(np.copy, [x], {})
 
 
+def may_copy(x: Any) -> bool:
+    """Return whether records can copy an array, or look for a NaN in it where its dtype has one."""
+    return _is_array(x) and x.dtype.char in _LETTERS and x.size > 0 and x.flags.aligned
+
+
+def looks(x: Any, found: Array) -> Records:
+    """Return the records that set a bool where an array, or a number of NumPy's, has a NaN."""
+    writer = _Writer([x], found)
+    array, out = writer._operands
+    along = writer._view(as_strided(out, array.shape, (0,) * array.ndim), out)
+    writer._add(f"nan_{array.dtype.name}", 0, [array, along])
+    return Records(writer.records, [], writer.work)
+
+
 def _layout(x: Any) -> Any:
     if isinstance(x, (tuple, list)):
         return (type(x), *map(_layout, x))
@@ -183,7 +192,7 @@ class _Writer:
     """Writes the records of one call on arrays of a layout."""
 
     def __init__(self, arrays: list[Any], out: Any) -> None:
-        # Each in an object of its own: what is one array here may be two in another run.
+        # Each in a new object: one array here may be two in another run.
         self._operands = [np.asarray(a).view() for a in (*arrays, out)]
         self._count = len(self._operands)
         self._numbers = {id(a): i for i, a in enumerate(self._operands)}
@@ -231,11 +240,7 @@ class _Writer:
         part: tuple[slice, ...] = (),
         alone: bool = False,
     ) -> None:
-        """Add the record of an element-wise loop, its result the last of the arrays.
-
-        :param part: The part of the arrays to walk, of axes in the order of the walk.
-        :param alone: One call takes all elements, each beside the last.
-        """
+        """Add the record of an element-wise loop, its result the last of the arrays."""
         out = arrays[-1]
         walk = np.nditer(list(arrays))
         key: Any = (*part, ...)
@@ -251,6 +256,9 @@ class _Writer:
         inner = tuple(s[-1] for s in steps)
         outer = tuple((n, *(s[axis] for s in steps)) for axis, n in enumerate(shape[:-1]))
         places = tuple(map(self._place, views, arrays))
+        if loop in _SHORT and shape[-1] <= _FEW and out.dtype.char in "fd":
+            if all(s in (0, out.itemsize) for s in inner) and inner[-1]:
+                loop = f"{loop.__name__}_{out.dtype.name}"
         self.records.append(Record(loop, index, (shape[-1],), inner, outer, places))
         self.work += math.prod(shape) * (8 if alone else 1)
 
@@ -381,7 +389,7 @@ def _address(array: Array) -> int:
     return array.__array_interface__["data"][0]
 
 
-# What a sum starts from: newer versions of NumPy keep the sign of zero.
+# The start of a sum: newer versions of NumPy keep the sign of zero.
 _NO_SUM = float(np.add.reduce(np.array([-0.0, -0.0])))
 
 
@@ -416,7 +424,6 @@ def _is_proven(
 
 
 def _block(x: Any) -> Array:
-    """Return memory for an array of a layout."""
     steps = zip(x.shape, x.strides, strict=True) if isinstance(x, np.ndarray) else ()
     return np.empty(sum((n - 1) * abs(s) for n, s in steps) // x.itemsize + 1, x.dtype)
 

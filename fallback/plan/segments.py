@@ -19,6 +19,8 @@ from tapegraph.typed import Array
 _FEWEST = 2
 # After about so many elements, some milliseconds, Python runs: it may have a signal to handle.
 _MOST_WORK, _MOST_RECORDS = 1 << 22, 1 << 13
+# A record takes as long as about so many elements, be they few.
+_CALL = 16
 
 
 class _Place(NamedTuple):
@@ -217,63 +219,86 @@ class Segments:
         """Return the plan as a loop in C; None if a part of it is no record.
 
         Each round reads its leaves and writes its results where the caller says, after all else, so
-        that the next may read them.
+        that the next may read them, and a leaf may lie where a result does. A round that finds a
+        NaN where the plan would look again writes nothing.
         """
-        if records.off() or not self.found:
+        if records.off() or not all(map(self._is_in_c, range(len(self._instrs)))):
             return None
-        # What a round writes in C's order would lie otherwise in the loop in Python.
-        in_order = all(np.asarray(var.value).flags.c_contiguous for var in results)
-        if not in_order or any(
-            n not in self._inside and n not in self._views for n in range(len(self._instrs))
-        ):
+        # A round's results in C order would have another layout in the Python loop.
+        if not all(records.may_copy(v.value) and _in_order(v.value) for v in results):
             return None
-        rows = [row for segment in self.found.values() for row in self._rows(segment)]
-        work = sum(self._records[n].work for n in self._inside & self._records.keys())
-        made = {id(var) for segment in self.found.values() for var in segment.outputs}
+        found = np.zeros((), np.bool_)
+        moved: dict[int, _Place] = {}  # of each value that lies elsewhere than in a call: where
+
+        def place(var: Var) -> _Place:
+            base, offset = self._place(var)
+            return moved[id(base)].moved(offset) if id(base) in moved else _Place(base, offset)
+
+        rows: list[_Row] = []
+        work = sum(var.size for var in results)
+        for number, instr in enumerate(self._instrs):
+            if isinstance(instr, NanCheck):
+                for grad, same in zip(instr.grads, instr.results, strict=True):
+                    moved[id(same)] = place(grad)
+                    rows += _placed(records.looks(grad.value, found), [place(grad), _Place(found)])
+            elif number in self._records:
+                result, mine = instr.results[0], self._records[number]
+                if self._place(result).base is result:
+                    moved[id(result)] = _Place(np.empty_like(result.value, subok=False))
+                rows += _placed(mine, [place(x) for x in (*_operands(instr), result)])
+                work += mine.work + _CALL * len(mine.records)
+        sources = []
+        for var in results:
+            source = place(var)
+            if isinstance(source.base, Var):  # a leaf, which may lie where another result does
+                source = _Place(np.empty(var.shape, var.dtype))
+                rows += _placed(records.copies(var.value, source.base), [place(var), source])
+            sources.append(source)
         written = [Var(var.builder, np.empty(var.shape, var.dtype)) for var in results]
-        for var, target in zip(results, written, strict=True):
-            rows += _placed(
-                records.copies(var.value, target.value), [self._place(var), _Place(target)]
-            )
-            work += var.size
-        held: dict[int, Array] = {}
-        kept = {id(var) for var in (*leaves, *written)}
+        looked = len(rows)
+        for var, source, target in zip(results, sources, written, strict=True):
+            rows += _placed(records.copies(var.value, target.value), [source, _Place(target)])
+        return Rounds(_table(rows, leaves, written), work, looked, found)
 
-        def own(place: _Place) -> _Place:
-            base = place.base
-            if isinstance(base, Var) and id(base) in made:
-                array = held.setdefault(id(base), np.empty_like(base.value))
-                return _Place(array, place.offset)
-            return place
-
-        rows = [(record, list(map(own, places))) for record, places in rows]
-        bases = [p.base for _, places in rows for p in places]
-        if any(isinstance(base, Var) and id(base) not in kept for base in bases):
-            return None
-        return Rounds(_table(rows, leaves, written), max(1, work))
+    def _is_in_c(self, number: int) -> bool:
+        """Return whether an instruction is a record or a view, or looks for a NaN."""
+        instr = self._instrs[number]
+        if isinstance(instr, NanCheck):
+            return all(records.may_copy(g.value) and g.dtype.kind in "fc" for g in instr.grads)
+        return number in self._records or number in self._views
 
 
 class Rounds:
-    """A plan of records alone, run many times by one call."""
+    """A plan of records alone, run many times by one call.
 
-    def __init__(self, table: Any, work: int) -> None:
+    :param looked: After how many records it looks whether a NaN has been ``found``.
+    """
+
+    def __init__(self, table: Any, work: int, looked: int, found: Array) -> None:
         self._table = table
-        self._most = max(1, _MOST_WORK // work)
+        self._most = max(1, _MOST_WORK // max(work, 1))
+        self._looked, self._found = looked, found
 
     def __call__(
         self, count: int, leaves: Sequence[RoundRows], results: Sequence[RoundRows]
-    ) -> None:
+    ) -> int:
         """Run many rounds; every few milliseconds Python can handle a signal.
 
         A round may write a row that the next reads: a carry is a row of an array, and the next row
         is written.
 
+        :returns: How many rounds there were before one with a NaN.
         :raises Mismatch: An array has another layout than in the plan; no round has run.
         """
-        rows = [*leaves, *results]
-        for start in range(0, count, self._most):
-            given = tuple((r.array, r.first + start * r.by, r.by) for r in rows)
-            self._table.rounds(min(self._most, count - start), given)
+        rows, done = [*leaves, *results], 0
+        while done < count:
+            given = tuple((r.array, r.first + done * r.by, r.by) for r in rows)
+            most = min(self._most, count - done)
+            stood = self._table.rounds(most, given, self._looked, self._found)
+            done += stood
+            if stood < most:
+                break
+        return done
 
 
 _Row = tuple[Any, "list[_Place]"]
@@ -318,6 +343,10 @@ def _lies_as_known(var: Var) -> bool:
         return False
     feeds = (r.value for r in var.roots if isinstance(r, Feed))
     return all(isinstance(v, np.ndarray) and v.flags.c_contiguous for v in feeds)
+
+
+def _in_order(x: Any) -> bool:
+    return np.asarray(x).flags.c_contiguous
 
 
 def _address(array: Array) -> int:

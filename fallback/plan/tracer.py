@@ -170,7 +170,7 @@ class Var(NDArrayOperatorsMixin):
         basic = all(p is None or p is ... or type(p) in (int, slice) for p in parts)
         return self.builder.call(getitem, (self, key), may_raise=not basic)
 
-    # What would let a number out
+    # Conversions that would let a number out
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise Untraceable("an array of it")

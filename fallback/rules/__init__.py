@@ -32,10 +32,7 @@ Gradients = Sequence[Array | Tensor | None]
 
 
 class JointVJP:
-    """One rule for all inputs, for operations whose gradients share their work.
-
-    A plan passes None for a ``y`` that the rule does not read, and frees ``y`` earlier.
-    """
+    """One rule for all inputs, for operations whose gradients share their work."""
 
     __slots__ = ("rule",)
 
@@ -51,10 +48,7 @@ RECORDED: dict[str, Row] = {}
 
 
 def recorded_row(op: Op) -> Row:
-    """Return the row of an operation on Tensors or Python numbers, which records the gradient.
-
-    It takes no saved value: ``rule(g, y, *inputs, **attrs)``.
-    """
+    """Return the row of an operation on Tensors or Python numbers, without a saved value."""
     if op.rules is not None and op.rules.recorded is not None:
         return JointVJP(op.rules.recorded)
     row = RECORDED.get(op.name, VJPS.get(op.name))

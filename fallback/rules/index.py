@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -16,13 +17,17 @@ from tapegraph.ops.index import (
     TENSOR_SLICE,
     advanced_key,
     basic_key,
+    pad,
     rolled,
     scatter,
     slice_key,
 )
+from tapegraph.ops.shape import reshape
 from tapegraph.recording.node import as_leaf
+from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, Cotangent, Tensor
 
 
@@ -86,6 +91,23 @@ def _recorded(op: Op) -> tuple[Rule]:
     return (rule,)
 
 
+def _recorded_getitem(
+    g: Cotangent, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]
+) -> Tensor:
+    """Put zeros around the cotangent of a block; of others, each element goes to its place."""
+    steps = {part[1] for part in plan if isinstance(part, tuple)}
+    if recorder().records(begin) or steps - {1}:
+        return _recorded(GETITEM)[0](g, y, x, begin, end, plan=plan)
+    starts = zip(plan, numbers(begin).tolist(), strict=True)
+    along = [(1 if part == "int" else part[0], start) for part, start in starts if part is not None]
+    lengths = tuple(length for length, _ in along)
+    widths = [
+        (start, total - start - length)
+        for (length, start), total in zip(along, x.shape, strict=True)
+    ]
+    return pad(reshape(g, lengths), widths) if widths else reshape(g, ())
+
+
 def _roll(
     g: Cotangent, y: Array, x: Array, *, shift: tuple[int, ...], axis: tuple[int, ...]
 ) -> Array:
@@ -108,6 +130,7 @@ VJPS: dict[str, Row] = {
 }
 
 RECORDED: dict[str, Row] = {
-    **{op.name: _recorded(op) for op in (TENSOR_SLICE, GATHER, GETITEM, INDEX)},
+    **{op.name: _recorded(op) for op in (TENSOR_SLICE, GATHER, INDEX)},
+    "getitem": (_recorded_getitem,),
     "roll": (_recorded_roll,),
 }

@@ -10,6 +10,7 @@ import numpy as np
 
 from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.rules import Gradients, JointVJP, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
 from tapegraph.ops.index import getitem
@@ -37,16 +38,12 @@ def _rising(rule: Rule) -> Rule:
 
     def conjugate(g: Cotangent, y: Array, x: Array, **attrs: object) -> Array:
         if isinstance(y, tuple):
-            g = [_conj(part) for part in _filled(g, y)]
+            g = [conjugated(part) for part in _filled(g, y)]
         else:
-            g = _conj(g)
-        return _conj(rule(g, y, x, **attrs))
+            g = conjugated(g)
+        return conjugated(rule(g, y, x, **attrs))
 
     return conjugate
-
-
-def _conj(x: Array) -> Array:
-    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def _filled(g: Sequence[Cotangent | None], y: Sequence[Array]) -> list[Cotangent]:
@@ -218,7 +215,7 @@ def _eig(g: Cotangent, y: Array, a: Array) -> Array:
     (values, v), (by_values, by_vectors) = y, g
     by_v = np.matmul(adjoint(v), by_vectors)
     eye = np.eye(a.shape[-1], dtype=v.dtype)
-    # What would change a vector's length is left out, and what would turn its phase.
+    # Changes of a vector's length and of its phase are left out.
     along = (by_v * eye).sum(axis=-2, keepdims=True)
     inner = (by_v - np.matmul(adjoint(v), v) * along) * (1 - eye)
     asked = _pairs(_has(flipped(by_vectors)))
@@ -253,7 +250,7 @@ def _pairs(has: Array) -> Array:
 def _antisymmetric(x: Array) -> Array:
     if x.dtype.kind != "c":
         return (x - flipped(x)) / 2
-    # What would turn a vector's phase, which nothing says, is left out.
+    # Changes of a vector's phase, which is arbitrary, are left out.
     return (x - adjoint(x)) / 2 * (1 - np.eye(x.shape[-1], dtype=x.dtype))
 
 
@@ -277,7 +274,7 @@ def _svdvals(
 ) -> tuple[Array]:
     u, vh = saved
     out = np.matmul(g[..., None, :] * u, vh)
-    return (np.conj(out) if out.dtype.kind == "c" else out,)
+    return (conjugated(out),)
 
 
 def _svd(g: Cotangent, y: Array, x: Array) -> Array:
@@ -295,7 +292,7 @@ def _svd(g: Cotangent, y: Array, x: Array) -> Array:
     if x.dtype.kind == "c":  # by how much the phases of a pair of vectors differ
         inner = inner + (by_u - by_v).imag / (2 * divisor[..., None]) * (1j * eye)
     total = np.matmul(np.matmul(u, inner), vh)
-    # What moves u or v out of the space that they span.
+    # The part that moves u or v out of the space that they span.
     if m > n:
         outside = gu - np.matmul(u, np.matmul(adjoint(u), gu))
         terms = _over(outside, divisor[..., None, :], zeros[..., None, :], has_u[..., None, :])
@@ -326,7 +323,7 @@ def _lstsq(
     back = np.matmul(flipped(inverse), g)
     if not needs[0]:
         return None, back
-    rising = np.conj(g) if g.dtype.kind == "c" else g
+    rising = conjugated(g)
     outside = rising - np.matmul(inverse, np.matmul(a, rising))
     missed = b - np.matmul(a, y)
     by_a = (
@@ -334,7 +331,7 @@ def _lstsq(
         + np.matmul(np.matmul(adjoint(inverse), y), adjoint(outside))
         - np.matmul(np.matmul(adjoint(inverse), rising), adjoint(y))
     )
-    return np.conj(by_a) if by_a.dtype.kind == "c" else by_a, back
+    return conjugated(by_a), back
 
 
 def _norm(
@@ -378,7 +375,6 @@ def _det_recorded(g: Cotangent, y: Array, a: Array) -> Array:
 
 
 def _signed_minors(a: Array) -> Array:
-    """Return the determinants of all minors, with their signs: cofactors of singular matrices."""
     n = a.shape[-1]
     others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
     minors: Any = getitem(a, (Ellipsis, others[:, None, :, None], others[None, :, None, :]))

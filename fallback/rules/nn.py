@@ -150,7 +150,7 @@ def _conv2d_recorded(
     gx = gk = None
     (n, _, h, w), (kh, kw) = x.shape, k.shape[2:]
     if needs[0]:
-        # Each output spread over what it was computed from: the kernel turned round, over the
+        # Each output spread over its inputs: the turned kernel, over the
         # cotangent with zeros between its elements and around it.
         reach = (dilation[0] * (kh - 1), dilation[1] * (kw - 1))
         shape = (n, k.shape[0], h + 2 * pad[0] + reach[0], w + 2 * pad[1] + reach[1])

@@ -42,7 +42,7 @@ def _softmax(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
 
 def _extreme(g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
     kept = kept_shape(x.shape, axis)
-    chosen = (x == y.reshape(kept)) | (x != x)  # NaNs are what a NaN was chosen from
+    chosen = (x == y.reshape(kept)) | (x != x)  # a NaN was chosen from NaNs
     return g.reshape(kept) * chosen / chosen.sum(axis=axis, keepdims=True, dtype=x.dtype)
 
 

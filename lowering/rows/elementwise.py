@@ -46,6 +46,24 @@ def _gelu(out: Result, x: GraphTensor) -> GraphTensor:
     return own_gradient(lowered, x)
 
 
+def _mul_strong(
+    out: Result, a: GraphTensor, b: GraphTensor, *, absorbs: tuple[bool, bool]
+) -> GraphTensor:
+    if not absorbs[0]:
+        return raw.MulNoNan(x=a, y=b)
+    product = raw.MulNoNan(x=b, y=a)
+    return selected(b == 0.0, 0.0, product) if absorbs[1] else product
+
+
+def _div_strong(
+    out: Result, a: GraphTensor, b: GraphTensor, *, absorbs: tuple[bool, bool]
+) -> GraphTensor:
+    quotient = raw.RealDiv(x=a, y=b)
+    if absorbs[0]:
+        quotient = selected(a == 0.0, 0.0, quotient)
+    return selected(raw.IsInf(x=b), 0.0, quotient) if absorbs[1] else quotient
+
+
 def _exp2(out: Result, x: GraphTensor) -> GraphTensor:
     """Emit ``2**x`` exactly for integers, by exponent bits; TensorFlow's node calls C's power."""
     least, most, digits, integer = _EXPONENTS[x.dtype.size]
@@ -232,10 +250,7 @@ def _pow(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 
 def _choice(compute: Fun) -> Rule:
-    """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves.
-
-    TensorFlow's own gives one operand all; the gradient by slopes takes half as long again.
-    """
+    """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves."""
 
     def gradient(
         g: GraphTensor, y: GraphTensor, a: GraphTensor, b: GraphTensor
@@ -265,6 +280,19 @@ def _round(out: Result, x: GraphTensor, *, decimals: int) -> GraphTensor:
     if decimals > 0:
         return raw.Round(x=x * scale) / scale
     return raw.Round(x=x / scale) * scale if decimals else raw.Round(x=x)
+
+
+def _round_to(out: Result, x: GraphTensor, *, dtype: str) -> GraphTensor:
+    single = cast_to(x, "float32")
+    if dtype == "float16" and x.dtype.size == 8:
+        # TensorFlow rounds to float32 first. Rounded there towards zero, and to an odd last bit
+        # where that is not exact, it is rounded to float16 as NumPy does it, once.
+        back = cast_to(single, x.dtype)
+        bits = raw.Bitcast(input=single, type="int32")
+        bits -= cast_to(raw.Abs(x=back) > raw.Abs(x=x), "int32")
+        bits = raw.BitwiseOr(x=bits, y=cast_to(back != x, "int32"))
+        single = raw.Bitcast(input=bits, type="float32")
+    return cast_to(cast_to(single, dtype), "float32")
 
 
 def _where(out: Result, cond: GraphTensor, a: GraphTensor, b: GraphTensor) -> GraphTensor:
@@ -307,7 +335,7 @@ def _xor(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 
 def _by_a_number(recording: Recording, slot: int) -> bool:
-    # What an array divides, XLA divides by products of it, which overflow.
+    # XLA divides by products of the divisor, which overflow.
     below = recording.program.inputs[slot][1]
     number = recording.values[below] if below in recording.program.scalars else 0.0
     return bool(2.0**-32 < abs(number) < 2.0**32)
@@ -329,6 +357,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "mul": Row(lambda out, a, b: raw.Mul(x=a, y=b), xla=True, complex=True),
     # XLA turns the gradient with respect to b, a / b / b, into a / (b * b), which overflows.
     "div": Row(lambda out, a, b: raw.RealDiv(x=a, y=b), xla=_by_a_number, complex=True),
+    "mul_strong": Row(by_slopes("mul_strong", _mul_strong), xla=True),
+    "div_strong": Row(by_slopes("div_strong", _div_strong)),
     "pow": Row(_pow, xla=_is_a_product, complex=True, whole=_square_or_power),
     "neg": Row(lambda out, x: raw.Neg(x=x), xla=True, complex=True),
     "sin": Row(lambda out, x: raw.Sin(x=x), xla=True, complex=True),
@@ -381,6 +411,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "floor_divide": _floor_divide,
     "astype": Row(lambda out, x, *, dtype: cast_to(x, dtype), xla=_is_float, complex=True),
     "round": Row(_round, complex=_by_parts(_round)),
+    "round_to": by_slopes("round_to", _round_to),
     "where": Row(_where, xla=True, complex=True),
     "detach": Row(lambda out, x: raw.StopGradient(input=x), xla=True, complex=True),
     "real": Row(lambda out, x: _part("Real", x), complex=True),

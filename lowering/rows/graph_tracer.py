@@ -32,6 +32,8 @@ _PREDICATES = {
     np.bitwise_and: "LogicalAnd",
     np.bitwise_or: "LogicalOr",
     np.invert: "LogicalNot",
+    np.logical_or: "LogicalOr",
+    np.logical_not: "LogicalNot",
     np.isnan: "IsNan",
     np.isinf: "IsInf",
     np.isfinite: "IsFinite",
@@ -52,7 +54,6 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
         return len(self.tensor.shape)
 
     def astype(self, dtype: object, copy: bool = True) -> GraphTracer:
-        """Return the tracer itself: all tracers of a rule have the dtype of its result."""
         return self
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: object) -> Any:
@@ -84,10 +85,7 @@ def tensor_of(x: GraphTracer | GraphOperand, dtype: GraphDType) -> GraphTensor:
 
 
 def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
-    """Return a rule with the gradient of the table of slopes in place of TensorFlow's.
-
-    With ``strong_zero``, a zero cotangent absorbs any factor.
-    """
+    """Return a rule with the gradient of the table of slopes in place of TensorFlow's."""
 
     def lowered(out: Result, *operands: GraphTensor, **attrs: object) -> GraphTensor:
         def gradient(g: GraphTensor, y: GraphTensor, *xs: GraphTensor) -> list[GraphTensor]:
@@ -103,10 +101,7 @@ def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
 
 
 def with_strong_zeros(name: str, row: Row) -> Rule:
-    """Return an operation's rule with a gradient in which a zero cotangent absorbs any factor.
-
-    The second run after a NaN uses it: the same nodes, and products that give 0 for 0 * inf.
-    """
+    """Return an operation's rule in whose gradient a zero cotangent absorbs any factor."""
     if row.strong_zero is not None:
         return row.strong_zero
     if any(not isinstance(slope, Linear | None) for slope in SLOPES.get(name, ())):

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tapegraph.lowering.rows.rules import (
+    DRAWN,
     NotLowered,
     Size,
     WithGradient,
@@ -50,6 +51,7 @@ def _scan(
     reverse: bool,
     checkpoint: int,
     keeps: bool,
+    residuals: int,
 ) -> list[GraphTensor | None]:
     """Emit a loop, whose gradient is a loop in the other direction.
 
@@ -263,11 +265,7 @@ def _branches(
 
 
 class GraphRounds:
-    """The rounds of a loop.
-
-    :ivar body: Emits one of them.
-    :ivar consts: The number of inputs that all rounds share.
-    """
+    """The rounds of a loop."""
 
     def __init__(
         self,
@@ -288,7 +286,6 @@ class GraphRounds:
         return (self._length if count is None else count) - 1 - i if self._reverse else i
 
     def inputs(self, i: Place, carry: GraphTensors, inputs: GraphTensors) -> list[GraphTensor]:
-        """Return a round's inputs among the entry's ``inputs``."""
         rows = inputs[self.consts + self._carries :]
         at = self.place(i)
         return [*inputs[: self.consts], *carry, *(_row(x, at) for x in rows)]
@@ -301,10 +298,7 @@ class GraphRounds:
         seeds: Mapping[int, Any],
         of_kept: GraphTensors,
     ) -> list[GraphTensor | None]:
-        """Return each input's cotangent, given those of outputs and of kept carries.
-
-        :param kept: The carries of every ``every``-th round.
-        """
+        """Return each input's cotangent, given those of outputs and of kept carries."""
         first, second = self.consts, self.consts + self._carries
         needs, slots = self.body.program.needs, self.body.inner.inputs
         flow = [i for i, slot in enumerate(slots) if needs[slot] and _is_inexact(inputs[i])]
@@ -423,6 +417,22 @@ def _custom_vjp(
     return list(own_gradient(with_gradient, *inputs))
 
 
+def _draw(translator: Any, read: set[int], position: Any, *, random: Any) -> list[Any]:
+    """Emit a call of NumPy's generator.
+
+    :raises NotLowered: XLA, which calls no Python, is to compile it.
+    """
+    if translator.with_xla:
+        raise NotLowered("XLA compiles no draw in a branch, nor in a loop around one")
+    tf = tensorflow()
+    numbers, end = tf.numpy_function(
+        lambda x: random.at(x), [position], [random.dtype, tf.int64], stateful=False
+    )
+    numbers.set_shape(random.shape)
+    end.set_shape(position.shape)
+    return [numbers, end]
+
+
 def _is_inexact(x: GraphTensor) -> bool:
     return bool(x.dtype.is_floating or x.dtype.is_complex)
 
@@ -459,4 +469,5 @@ EMITTED: dict[str, Callable[..., list[GraphTensor | None]]] = {
     "while_loop": _while_loop,
     "cond": _branches,
     "custom_vjp": _custom_vjp,
+    DRAWN: _draw,
 }

@@ -16,7 +16,7 @@ import numpy as np
 
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
-from tapegraph.recording.op import DERIVATIVES, Attrs, Op
+from tapegraph.recording.op import GRADIENT, Attrs, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.subprogram import subprograms
 from tapegraph.typed import Fun
@@ -74,7 +74,10 @@ GAPS: dict[str, str] = {
 }
 
 
-_NO_ROW = "has no lowering"
+# The same of entries that are not in the table.
+_OF_ENTRIES = {
+    "at_run_time": "is a derivative of a while_loop without max_steps, which each run records anew"
+}
 
 
 class NotLowered(EngineDeclined):
@@ -82,38 +85,37 @@ class NotLowered(EngineDeclined):
 
 
 class MetNaN(NotLowered):
-    """The graph of a program with a user's operation gave a NaN, and may have lost zeros.
-
-    Only the native engine keeps zeros through such a rule. ``grads`` are the graph's numbers.
-    """
+    """The graph of a program with a user's operation gave a NaN, and may have lost zeros."""
 
     grads: list[Any]
 
 
 def without_row(op: Op) -> NotLowered:
-    """Return the error of an operation without a row, with the reason."""
-    return NotLowered(f"{op.name} {GAPS.get(op.name, _NO_ROW)}")
+    return NotLowered(_gap(op))
+
+
+def _gap(op: Op) -> str:
+    return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, 'has no lowering')}"
 
 
 # Entries whose inner programs are lowered with them.
 LOOPS = ("scan", "while_loop", "cond")
+# The draw of random numbers in one of them, which calls NumPy.
+DRAWN = "random_draw"
 
 
 def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
-    """Return the sentence about an operation known to have no lowering, or None.
-
-    :param attrs: The attributes of each entry, where loops hold their inner programs.
-    """
+    """Return the sentence about an operation known to have no lowering, or None."""
     loops = False
     for op in dict.fromkeys(ops):
         if op.name in LOOPS:
             loops = True
-        elif op.name in GAPS or (op.rules is not None and op.rules.lowering is None):
-            return f"{op.name} {GAPS.get(op.name, _NO_ROW)}"
+        elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
+            return _gap(op)
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):
             inner = body.program
-            if any(map(DERIVATIVES.__contains__, inner.ops)):
+            if GRADIENT in inner.ops:
                 return f"{op.name} takes gradients inside, which a plain backward does natively"
             gap = gap_among(inner.ops, inner.attrs)
             if gap:
@@ -135,10 +137,7 @@ raw = RawOps()
 
 
 class Size:
-    """The length of a free axis, known when the graph runs, in place of an int in a shape.
-
-    :ivar tensor: The length, an int64 of no axes.
-    """
+    """The length of a free axis, an int64 tensor, in place of an int in a shape."""
 
     __slots__ = ("tensor",)
 
@@ -179,7 +178,6 @@ def broadcast_shape(tensors: Sequence[GraphTensor]) -> tuple[AxisLength, ...]:
 
 
 def repeated_to(x: GraphTensor, shape: tuple[AxisLength, ...]) -> GraphTensor:
-    """Return a tensor repeated to a shape, itself if it has that shape."""
     return x if tuple(x.shape) == known(shape) else raw.BroadcastTo(input=x, shape=ints(shape))
 
 
@@ -204,7 +202,6 @@ def reordered(x: GraphTensor, axes: tuple[int, ...]) -> GraphTensor:
 
 
 def channels_last(shape: tuple[AxisLength, ...]) -> tuple[AxisLength, ...]:
-    """Return the shape of images when their channels come last."""
     return tuple(shape[i] for i in TO_LAST)
 
 
@@ -241,7 +238,6 @@ def ints(values: Iterable[AxisLength], dtype: str = "int64") -> GraphTensor:
 
 
 def scalar(value: object, dtype: object) -> GraphTensor:
-    """Return a scalar constant, or a `Size`, in a dtype."""
     return cast_to(value.tensor, dtype) if isinstance(value, Size) else graph_constant(value, dtype)
 
 
@@ -313,7 +309,7 @@ def unless(
     return tensorflow().cond(right, lambda: quick, careful)
 
 
-# Takes what must hold for the numbers of a graph to stand, where the native engine runs otherwise.
+# Collects the conditions for a graph's numbers to be valid; otherwise the native engine runs.
 # None where nobody else does: then the graph branches.
 GUARDS: ContextVar[list[GraphTensor] | None] = ContextVar("tapegraph_guards", default=None)
 
@@ -324,7 +320,7 @@ def own_gradient(compute: Callable[..., WithGradient], *operands: GraphTensor) -
 
     def lowered(*xs: GraphTensor) -> WithGradient:
         y, gradient = compute(*xs)
-        # That of what is gathered from comes as IndexedSlices.
+        # A gathered tensor's gradient is IndexedSlices.
         return y, lambda *gs: gradient(*(g if g is None else tf.convert_to_tensor(g) for g in gs))
 
     return tf.custom_gradient(lowered)(*operands)
@@ -333,10 +329,7 @@ def own_gradient(compute: Callable[..., WithGradient], *operands: GraphTensor) -
 def with_gradient(
     compute: Rule, gradient: Callable[..., Sequence[GraphTensor]], *operands: GraphTensor
 ) -> GraphTensor:
-    """Emit nodes with another gradient than TensorFlow's.
-
-    ``gradient(g, y, *operands)`` gives a full-shape gradient per operand.
-    """
+    """Emit nodes with another gradient than TensorFlow's, ``gradient(g, y, *operands)``."""
 
     def lowered(*xs: GraphTensor) -> WithGradient:
         y = compute(*xs)

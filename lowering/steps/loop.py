@@ -48,7 +48,7 @@ class Loop:
         what = f"compiling a loop with XLA: {entries} entries"
         self.graphs = xla.Graphs(trace, what, pay, asked=asked)
         self._room = 0  # for so many runs XLA has compiled it
-        self._told: tuple[tuple[int, int], list[Any]] = (0, 0), []  # how many runs, as tensors
+        self._counts: tuple[tuple[int, int], list[Any]] = (0, 0), []  # how many runs, as tensors
         self.done = 0
 
     def run(
@@ -60,11 +60,7 @@ class Loop:
         *,
         with_xla: bool,
     ) -> list[Output] | None:
-        """Make several runs; return None if not all are valid: then nothing has changed.
-
-        :param feeds: An array for each input, and whether it has a row for each run.
-        :param ahead: The number of runs still to come, including these: XLA's capacity.
-        """
+        """Make several runs; return None if not all are valid: then nothing has changed."""
 
         def call(graph: StepGraph, changes: Changes) -> list[Output] | None:
             if graph.with_xla and self._room < runs:
@@ -78,11 +74,11 @@ class Loop:
         return self.graphs.run(call, changes, with_xla=with_xla, recompiles=recompiles)
 
     def _fed(self, feeds: list[tuple[Array, bool]], runs: int, room: int) -> list[GraphTensor]:
-        if self._told[0] != (runs, room):
-            told: list[Array] = [np.array(runs, np.int32), np.zeros(room, np.int8)]
-            self._told = (runs, room), list(map(to_tensorflow, told))
+        if self._counts[0] != (runs, room):
+            counts: list[Array] = [np.array(runs, np.int32), np.zeros(room, np.int8)]
+            self._counts = (runs, room), list(map(to_tensorflow, counts))
         arrays = [_with_room(a, room) if has_rows else a for a, has_rows in feeds]
-        return [*self._told[1], *map(to_tensorflow, arrays)]
+        return [*self._counts[1], *map(to_tensorflow, arrays)]
 
 
 def _with_room(array: Array, room: int) -> Array:

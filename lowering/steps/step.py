@@ -1,7 +1,4 @@
-"""A captured program, run in TensorFlow with its state in variables.
-
-One run is one graph, and many runs are one loop; each exists a second time with XLA.
-"""
+"""A captured program, run in TensorFlow with its state in variables."""
 
 from __future__ import annotations
 
@@ -31,14 +28,11 @@ from tapegraph.typed import Array, Xla
 
 
 class MayHaveLostZeros(NotLowered):
-    """A gradient, or a pooled image, held a NaN, which may be 0 * inf: nothing changed.
-
-    With XLA it may also be a number that is not finite. The native engine decides.
-    """
+    """A gradient, or a pooled image, held a NaN or an infinity: the native engine decides."""
 
     def __init__(self, variant: str, runs_done: int = 0) -> None:
         zeros = (
-            "a gradient held a NaN, or a pooled image what is not finite, "
+            "a gradient held a NaN, or a pooled image another number that is not finite, "
             "and only the native engine keeps zeros in a step"
         )
         super().__init__("its numbers may not have been the graph's" if variant else zeros)
@@ -78,7 +72,7 @@ class Step:
         if option is not True:
             self.graphs.graph  # noqa: B018 - it is made now
         self._loop: Loop | None = None
-        # The bits that were fed last, and their tensor.
+        # The last fed bytes, and their tensor.
         self._numbers: dict[int, tuple[bytes, GraphTensor]] = {}
 
     def _pay(self, seconds: float) -> None:
@@ -133,10 +127,7 @@ class Step:
         return self._numbers[position][1]
 
     def run(self, values: list[Any], changes: Any = None, variant: str = "") -> list[Output]:
-        """Return functions that return the outputs, computed with state in its variables.
-
-        :raises MayHaveLostZeros: A gradient holds a NaN.
-        """
+        """Return functions that return the outputs, computed with state in its variables."""
         feeds = self.feeds(values)
         outputs = self.graphs.run(
             lambda graph, changes: graph(feeds, changes),

@@ -77,11 +77,7 @@ class StepGraph:
         self.refused: Any = None
 
     def __call__(self, feeds: list[GraphTensor], changes: Changes) -> list[Output] | None:
-        """Run it, and make the changes that go with the variables' own.
-
-        Return None if a gradient holds a NaN, or if XLA does not give the same: nothing is assigned
-        then.
-        """
+        """Run it and make further changes together; return None, with no change, for a NaN."""
         ran: list[GraphTensor] = []
         outputs = self._outputs(ran)
         writes = changes(outputs)
@@ -125,11 +121,7 @@ def _commit(
 
 
 class Output:
-    """Returns one output of a run as an array that nobody else holds.
-
-    :param place: The place of its tensors: one, or the rows and values of a table's gradient.
-    :param shape: That of the table.
-    """
+    """Returns one output of a run as an array that nobody else holds."""
 
     __slots__ = ("_place", "_ran", "_shape")
 
@@ -206,7 +198,6 @@ class Writer(Whole):
     def run_of(
         self, feeds: Sequence[GraphTensor], state: Mapping[int, GraphTensor]
     ) -> tuple[Any, list[Any], dict[int, Any]]:
-        """Return whether the run is valid, the outputs, and the new numbers of state."""
         tf, program = tensorflow(), self.program
         leaves = {
             slot: tf.convert_to_tensor(self._constants.get(slot, self.recording.values[slot]))
@@ -269,11 +260,7 @@ class Writer(Whole):
 
 
 class _FedConstant(NamedTuple):
-    """A constant that XLA is fed, so that it fuses no two of them.
-
-    :ivar slots: The slots with this value.
-    :ivar key: The key by which inner programs find it, if it is a number.
-    """
+    """A constant that XLA is fed, so that it fuses no two of them."""
 
     value: Array
     slots: list[int]

@@ -16,7 +16,7 @@ from tapegraph.lowering.calls import copied
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import row_of
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import DERIVATIVES
+from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program
 from tapegraph.recording.remote import RemoteArray, is_remote
 from tapegraph.typed import Array
@@ -87,7 +87,7 @@ def tables(program: Program) -> dict[int, SgdUpdate]:
 def _reads_rows(program: Program, leaf: int, readers: set[int]) -> bool:
     return bool(readers) and all(
         bool(program.inputs[slot])
-        and program.ops[slot] not in DERIVATIVES
+        and program.ops[slot] is not GRADIENT
         and row_of(program.ops[slot], whole=True).reads_rows(**program.attrs[slot])
         and program.inputs[slot][0] == leaf
         and leaf not in program.inputs[slot][1:]

@@ -127,12 +127,7 @@ class Graphs:
     def run(
         self, call: Call, changes: Changes, *, with_xla: bool, recompiles: bool = False
     ) -> list[Output] | None:
-        """Run one of them; return None for an invalid run: nothing has changed.
-
-        :param recompiles: XLA's inputs have another shape, so that it compiles again.
-        :raises XlaFailed: XLA does not run it, and the user did not choose XLA. Nothing has
-            changed.
-        """
+        """Run one of them; return None for an invalid run, or raise XlaFailed, with no change."""
         if not (with_xla or self.asked):
             return call(self.graph, changes)
         compiles = recompiles or "with_xla" not in vars(self)
@@ -148,7 +143,7 @@ class Graphs:
                     return call(self.with_xla, noting)
             finally:
                 self._pay(CLOCK.now() - start)
-        except Exception as error:  # what XLA cannot compile is no failure: the graph runs
+        except Exception as error:  # not a failure: the graph runs
             if written or (not compiles and is_transient(error)):
                 raise
             raise_interrupt(error)

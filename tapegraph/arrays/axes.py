@@ -5,18 +5,19 @@ from __future__ import annotations
 import operator
 from typing import Any
 
+import numpy as np
+
 from tapegraph.errors import kind_of, message
 
 
 def one_axis(op: str, axis: Any, ndim: int) -> int:
-    """Return ``axis`` as an integer in ``range(ndim)``."""
     try:
         number = operator.index(axis)
     except TypeError:
         raise TypeError(message(op, f"axis {kind_of(axis)}", "an integer axis")) from None
     if not -ndim <= number < ndim:
         expected = f"an axis in [{-ndim}, {ndim}) for a {ndim}-D array"
-        raise ValueError(message(op, f"axis {number}", expected))
+        raise np.exceptions.AxisError(message(op, f"axis {number}", expected))
     return number % ndim
 
 

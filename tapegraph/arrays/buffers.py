@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tapegraph.typed import Array, DType
 
-# What a vector unit, and TensorFlow, want an array's first element to be a multiple of, in bytes.
+# The alignment in bytes that vector units and TensorFlow want of an array's first element.
 ALIGNMENT = 64
 # Below this many bytes a copy costs less than looking.
 LARGE_BYTES = 1 << 14
@@ -81,7 +81,7 @@ class _Holder:
         self._array = np.zeros(2)[:1]
 
 
-# What this interpreter counts for an array that only a leaf holds, read in the same words as above.
+# This interpreter's count for an array that only a leaf holds, by the same expression as above.
 _leaf = _Holder()
 _SOLE = sys.getrefcount(_leaf._array)
 _SOLE_BASE = sys.getrefcount(_leaf._array.base)

@@ -62,7 +62,7 @@ class RowSparse:
     def add_to(self, table: Array, factor: float = 1.0) -> None:
         """Add ``factor`` times the rows to an array in place; the bits are the dense gradient's."""
         rows, moved = self.moved(table, factor)
-        table[rows] = moved  # of a repeated row NumPy keeps what is assigned last
+        table[rows] = moved  # NumPy keeps the last assignment to a repeated row
 
     def moved(self, table: Array, factor: float = 1.0) -> tuple[Array, Array]:
         """Return the assignments of `add_to`: rows, and the new numbers at their last places."""
@@ -89,7 +89,7 @@ class RowSparse:
             sums += np.add.reduceat(self.values[earlier[order]], starts)
             return earlier, places, sums
         more = self.values[earlier]
-        while len(at):  # each round adds what comes last of each row, which is what NumPy assigns
+        while len(at):  # each round adds the last occurrence of each row, as NumPy assigns it
             sums[at] = sums.take(at, axis=0) + more
             before, _ = _repeated(at, len(sums))
             at, more = at[before], more[before]
@@ -120,7 +120,7 @@ def _repeated(rows: Array, length: int) -> tuple[Array, Array]:
         ends = np.flatnonzero(~np.append(same, False))
         run = np.cumsum(np.append(False, ~same))  # which row of those that differ
         return order[:-1][same], order[ends][run[:-1][same]]
-    held = np.empty(length, dtype=rows.dtype)  # only what is written is read: quicker than to sort
+    held = np.empty(length, dtype=rows.dtype)  # faster than sorting; only written places are read
     places = np.arange(len(rows))
     held[rows] = places
     last = held.take(rows)

@@ -57,7 +57,7 @@ TENSORS = (Tensor, Dual)
 TRACED = (Tensor, Dual, ValueBox)
 CONTAINERS = (list, tuple, dict)
 
-# What autograd says too, so that filters of the warning find it.
+# autograd's text, so that warning filters match.
 INDEPENDENT = "Output seems independent of input"
 
 
@@ -105,10 +105,10 @@ def without_constants(x: Pytree) -> Pytree:
     return mapped(lambda leaf: leaf if isbox(leaf) else getval(leaf), x)
 
 
-def settled(x: Pytree) -> Pytree:
+def unboxed(x: Pytree) -> Pytree:
     """Return a transform's result, plain unless a gradient can still flow through it."""
     if isinstance(x, ValueBox):
-        return x if settled(x._entry) is x._entry else getval(x)
+        return x if unboxed(x._entry) is x._entry else getval(x)
     if type(x) is not Tensor:
         return number(x)
     if recorder().records(x):
@@ -245,7 +245,7 @@ class Box(ValueBox, metaclass=OfTraced):
     """
 
     kinds: ClassVar[tuple[type, ...]] = TRACED
-    # What it may be registered for.
+    # The classes that it may be registered for.
     values: ClassVar[tuple[type, ...]] = (float, int, complex, np.number, np.ndarray)
     types: ClassVar[set[type]] = set()
     type_mappings: ClassVar[dict[type, Fun]] = _Makers()
@@ -426,7 +426,7 @@ class VJPNode(Node):
         region = Region([self._held], inputs, since=since)
         found = region.gradients([conj(seed)], record=seed.requires_grad)
         grads = map(gradient_of, found, inputs)
-        return tuple(x if isbox(x) else settled(x) for x in grads)
+        return tuple(x if isbox(x) else unboxed(x) for x in grads)
 
     def _inputs(self) -> list[Pytree]:
         found = () if self._is_root else tape_entry(self._held)._inputs
@@ -503,7 +503,6 @@ def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
 
 
 def _held(box: Pytree, trace: int, node: VJPNode) -> Pytree:
-    """Bind a box, or a structure of boxes, to its root node."""
     if node._held is None:
         node._level, node._held = trace, box
     return box
@@ -541,7 +540,7 @@ def trace(start_node: Node, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     with trace_stack.new_trace() as level:
         end = fun(new_box(x, level, start_node))
     if type(end) is Dual:
-        return settled(end.primal), _node_of(end)
+        return unboxed(end.primal), _node_of(end)
     if isbox(end) and _root(VJPNode._of(tensor_of(end))) == start_node:
         value = Pullback(tensor_of(end), _begun_at(start_node)).value
         return _after(opened(value), start_node), end._node
@@ -595,7 +594,7 @@ def _begun_at(root: Any) -> list[Pytree]:
 
 def _after(x: Pytree, root: Node) -> Pytree:
     """Return a result outside its trace: plain, unless an outer derivative flows through it."""
-    return opened(_entered(AFTER, tensor_of(x), root)) if isbox(x) else settled(x)
+    return opened(_entered(AFTER, tensor_of(x), root)) if isbox(x) else unboxed(x)
 
 
 def _entered(op: Op, x: Pytree, root: Node | None) -> Pytree:
@@ -648,13 +647,13 @@ def _trace_of(x: Pytree) -> int:
 
 def _node_of(x: Pytree) -> Any:
     if type(x) is Dual:
-        return JVPNode.new_root(settled(x.tangent))
+        return JVPNode.new_root(unboxed(x.tangent))
     if not isbox(x):
         raise AttributeError("_node: received a constant; expected a traced value")
     return VJPNode._of(x)
 
 
-# The inputs of the call whose rule runs on what an outer derivative flows through.
+# The inputs of the call whose rule runs on values of an outer derivative.
 READ_BY_RULE: Setting[tuple[Pytree, ...]] = Setting("read by rule", ())
 
 

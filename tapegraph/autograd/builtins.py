@@ -1,8 +1,4 @@
-"""Python's `isinstance`, `type` and containers for differentiated code.
-
-Traced dicts, lists and tuples are Python's own; the `type` of a traced array is ndarray or a
-number.
-"""
+"""Python's `isinstance`, `type` and containers, for differentiated code."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from tapegraph.autograd.boxes import (
     maker_of,
     number,
     opened,
-    settled,
     tensor_of,
+    unboxed,
 )
 from tapegraph.autograd.boxes import JVPNode as JVPNode
 from tapegraph.autograd.boxes import VJPNode as VJPNode
@@ -230,7 +230,7 @@ def make_vjp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
         [result("vjp", part, level) for (_, part), (_, is_traced) in pairs if is_traced],
         argument.targets,
     )
-    found = list(map(settled, pull.values))
+    found = list(map(unboxed, pull.values))
     rows = iter(found)
     value = mapped(lambda part: next(rows) if isbox(part) or not several else getval(part), out)
 
@@ -247,7 +247,7 @@ def make_vjp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
         ]
         triples = zip(seeds, parts, pull.values, strict=True)
         grads = pull([direction("vjp", seed, path, x) for seed, (path, _), x in triples])
-        return mapped(lambda x: settled(_conjugated(x)), argument.regrouped(iter(grads)))
+        return mapped(lambda x: unboxed(_conjugated(x)), argument.regrouped(iter(grads)))
 
     return vjp, value
 
@@ -272,7 +272,6 @@ class _OwnArgument:
         return opened(self.targets[-1])
 
     def regrouped(self, results: Pytree) -> Pytree:
-        """Return one result per target, in the argument's structure."""
         pairs = zip(results, self.targets, leaves(self.value), strict=True)
         found = (
             gradient_of(x, target) if _is_own(given) else like_input(x, given)
@@ -292,10 +291,7 @@ def _lifted(x: Pytree) -> Pytree:
 
 
 def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
-    """Return the value and the gradient of a scalar-valued function at a point.
-
-    :raises TypeError: The function does not return one real number.
-    """
+    """Return a function's value and gradient at a point; raise unless it is one real number."""
     point = _point("make_vjp", x)
     lifted = _lifted(point)
     level = next_tag()
@@ -304,11 +300,11 @@ def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     flows = getattr(out, "_requires_grad", False)  # as most do: of a Tensor
     if not flows and not holds_box(out):
         warn(f"{INDEPENDENT}: make_vjp gives zeros", UserWarning)
-        vspace(out)  # which refuses what is no number
+        vspace(out)  # which raises unless it is a number
     y = None if isinstance(out, CONTAINERS) else result("vjp", out, level)
     numbers: Any = getattr(y, "_array", y)
     if y is None or numbers.size != 1 or numbers.dtype.kind == "c":
-        received = f"a function returning {kind_of(mapped(settled, out))}"
+        received = f"a function returning {kind_of(mapped(unboxed, out))}"
         fix = "Sum it, or use jacobian or elementwise_grad."
         if y is not None and y.dtype.kind == "c":
             fix = "Use holomorphic_grad, or take np.real or np.abs of it."
@@ -316,18 +312,18 @@ def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     pullback = Pullback(y, lifted.targets)
     arrays = pullback.arrays()
     if arrays is None:
-        value, grads = settled(flowing(pullback.value)), pullback()
+        value, grads = unboxed(flowing(pullback.value)), pullback()
     else:
         value, grads = number(np.array(numbers)), arrays
         if type(lifted.value) is np.ndarray:  # as most are
             return value, number(_conjugated(grads[0]))
-    return value, mapped(settled, lifted.regrouped(map(_conjugated, grads)))
+    return value, mapped(unboxed, lifted.regrouped(map(_conjugated, grads)))
 
 
 def make_jacobian(fun: Fun, x: Pytree) -> Pytree:
     """Return the Jacobian at a point: one reverse pass, or rows for an outer derivative."""
     found = in_rows(_watched("jacobian", fun), 0, "reverse")(_point("jacobian", x))
-    return mapped(lambda block: _array(settled(_conjugated(block))), found)
+    return mapped(lambda block: _array(unboxed(_conjugated(block))), found)
 
 
 def make_jvp(fun: Fun, x: Pytree) -> Callable[[Any], tuple[Pytree, Pytree]]:
@@ -346,7 +342,7 @@ def make_jvp(fun: Fun, x: Pytree) -> Callable[[Any], tuple[Pytree, Pytree]]:
         primals = tuple(leaf for _, leaf in leaves(x))
         tangents = tuple(leaf for _, leaf in leaves(_like("make_jvp", g, x, "the argument")))
         values, slopes = forward(run, primals, tangents)
-        return replaced(form, map(settled, values)), replaced(form, map(settled, slopes))
+        return replaced(form, map(unboxed, values)), replaced(form, map(unboxed, slopes))
 
     return jvp
 

@@ -42,7 +42,7 @@ from tapegraph.autograd.boxes import trace_stack as trace_stack
 from tapegraph.autograd.util import subvals as subvals
 from tapegraph.autograd.util import toposort as toposort
 from tapegraph.errors import kind_of, message
-from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.pytree import HOLE, filled, leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import tensor_like
@@ -122,10 +122,7 @@ def _untraced(*_: object) -> Pytree:
 
 
 class SparseObject:
-    """A gradient that a rule returns as a function that adds it to an array of the space ``vs``.
-
-    :param mut_add: Takes an array of the space, adds the gradient in place, and returns it.
-    """
+    """A gradient as a function ``mut_add``, which adds it in place to an array of ``vs``."""
 
     def __init__(self, vs: Any, mut_add: Fun) -> None:
         self.vs = vs
@@ -262,11 +259,8 @@ def _at_most_double(x: Pytree) -> Pytree:
     return x.astype({"g": np.float64, "G": np.complex128}[kind]) if kind in ("g", "G") else x
 
 
-_TRACED = object()
-
-
 class _Call:
-    """One recorded call of a primitive: arguments with marks for tensors, and the result's form."""
+    """One recorded call of a primitive: arguments with holes for tensors, and the result's form."""
 
     def __init__(
         self, fun: Fun, name: str, args: Pytree, kwargs: Any, out: Pytree, start: int
@@ -296,10 +290,9 @@ class _Call:
     def gradients(
         self, needs: Sequence[bool], g: Cotangent, y: Pytree, inputs: Pytree
     ) -> list[Pytree]:
-        """Return the cotangent of each input, None where there is none."""
         wanted = tuple(dict.fromkeys(compress(self._argnums, needs)))
         recorded = isinstance(g, Tensor)
-        if recorded:  # an outer derivative flows through: the rule is given what it is one of
+        if recorded:  # an outer derivative flows through: the rule gets its traced values
             with Scope(READ_BY_RULE, self.inputs):
                 vjp = self._rule(wanted, left(y), list(map(left, inputs)))
                 found = list(vjp(without_constants(self._unpacked(left(g), np.zeros_like))))
@@ -328,7 +321,7 @@ class _Call:
     def _by_input(self, argnum: int, grad: Cotangent) -> Iterator[Pytree]:
         """Return the part of an argument's gradient for each tensor in the argument."""
         form = self._args[argnum]
-        wanted = mapped(lambda mark: mark is _TRACED, form)
+        wanted = mapped(lambda x: x is HOLE, form)
         grad = fitted(grad, wanted)
         given = matched(self._name, grad, wanted, "the gradient", f"argument {argnum}")
         return (part for (_, part), (_, mark) in zip(given, leaves(wanted), strict=True) if mark)
@@ -365,7 +358,7 @@ class _Call:
 
         for node in ancestors(tensor_of(x), lambda node: node._inputs if is_beside(node) else ()):
             if is_beside(node) and (type(node) is Dual or node._seq <= self._start):
-                fix = "Pass what it is computed from as an argument."
+                fix = "Pass the value that it is computed from as an argument."
                 raise TypeError(message(self._name, "a traced result", "a plain one", fix))
 
     def _unpacked(self, packed: Cotangent, beside: Fun | None = None) -> Pytree:
@@ -391,9 +384,7 @@ class _Call:
         """Return the arguments with operands in the places of the tensors."""
         operands = map(_opened, inputs)
         return tuple(
-            mapped(lambda x: next(operands) if x is _TRACED else x, argument)
-            if i in self._argnums
-            else argument
+            filled(argument, operands) if i in self._argnums else argument
             for i, argument in enumerate(self._args)
         )
 
@@ -423,7 +414,7 @@ def _opened(x: Pytree) -> Pytree:
 
 
 def _marked(x: Pytree) -> Pytree:
-    return mapped(lambda leaf: _TRACED if isbox(leaf) else getval(leaf), x)
+    return mapped(lambda leaf: HOLE if isbox(leaf) else getval(leaf), x)
 
 
 def _swept(

@@ -44,10 +44,7 @@ def func(f: F) -> F:
 def toposort(
     end_node: object, parents: Callable[[Any], Iterable[Any]] = operator.attrgetter("parents")
 ) -> Iterator[Pytree]:
-    """Yield a node and its ancestors, each after everything that was computed from it.
-
-    :param parents: Returns a node's operands; ``node.parents`` by default.
-    """
+    """Yield a node and its ancestors by ``parents``, each after everything computed from it."""
     waiting: dict[Any, int] = {}
     pending = [end_node]
     while pending:
@@ -73,7 +70,7 @@ def quick_grad_check(
     **_: object,
 ) -> None:
     """Check the gradient with respect to the first argument, as `check_grads` does."""
-    from tapegraph.autograd.test_util import check_grads  # which needs what needs this module
+    from tapegraph.autograd.test_util import check_grads  # imported here to avoid a circle
 
     warn("quick_grad_check: deprecated, as in autograd; write check_grads", UserWarning)
     check_grads(lambda x: fun(x, *extra_args, **(kwargs or {})), modes=["rev"], order=1)(arg0)

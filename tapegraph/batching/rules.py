@@ -7,6 +7,7 @@ element-wise operations align their operands behind the batch axis, others count
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,7 +50,6 @@ class BatchedCall:
         return getattr(self.xs[place], "ndim", 0) - self.batched[place]
 
     def with_axes(self, place: int, ndim: int) -> Any:
-        """Return an operand that broadcasts behind the batch axis with one of ``ndim`` axes."""
         x, missing = self.xs[place], ndim - self.ndim(place)
         if not (self.batched[place] and missing > 0):
             return x
@@ -57,7 +57,10 @@ class BatchedCall:
 
     def aligned(self) -> list[Any]:
         """Return the operands so that they broadcast example by example."""
-        ndim = max(map(self.ndim, range(len(self.xs))))
+        ndims = list(map(self.ndim, range(len(self.xs))))
+        ndim = max(ndims)
+        if min(ndims) == ndim:
+            return self.xs
         return [self.with_axes(place, ndim) for place in range(len(self.xs))]
 
     def spread(self, place: int) -> Any:
@@ -211,6 +214,12 @@ def _matmul(call: BatchedCall) -> Any:
         return linalg.matmul(a, b)
     if dims == (2, 1) and not a_batched:
         return linalg.matmul(b, shape.transpose(a))
+    if dims[0] > 1 and dims[1] == 2 and not b_batched:  # one product for the rows of all
+        out = linalg.matmul(shape.reshape(a, (math.prod(a.shape[:-1]), a.shape[-1])), b)
+        return shape.reshape(out, (*a.shape[:-1], b.shape[-1]))
+    if dims == (2, 2) and not a_batched and b.shape[-1] == 1:
+        out = linalg.matmul(shape.squeeze(b, -1), shape.transpose(a))
+        return shape.reshape(out, (*out.shape, 1))
     row, column = dims[0] == 1, dims[1] == 1
     if row:
         a = shape.reshape(a, (*a.shape[:-1], 1, a.shape[-1]))
@@ -268,7 +277,6 @@ def _lstsq(call: BatchedCall) -> Any:
 
 
 def _images(call: BatchedCall) -> Any:
-    """Run the images of all examples as one stack of images."""
     x = call.spread(0)
     one = shape.reshape(x, (x.shape[0] * x.shape[1], *x.shape[2:]))
     out = call.run(one, *call.xs[1:])
@@ -359,7 +367,6 @@ _OF_KIND: dict[OpKind, BatchingRule] = {
 
 
 def batching_rule(op: Op) -> BatchingRule | None:
-    """Return an operation's batching rule, None if there is none."""
     if op.rules is not None:
         return op.rules.batch
     return RULES.get(op.name) or _OF_KIND.get(op.kind)

@@ -22,6 +22,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.capture.history import CapturedHistory
+from tapegraph.capture.streams import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
@@ -50,7 +51,7 @@ class Version(NamedTuple):
 
     leaf: Node
     node: Any  # stands for the leaf, from then on
-    value: Node  # what it was given
+    value: Node  # the assigned value
 
 
 class RunDependent(ABC):
@@ -108,13 +109,14 @@ class Capture(Recorder):
         self._versions: dict[int, list[Version]] = {}  # of each leaf, by its id, in time order
         self._version_of: dict[int, Version] = {}  # by the id of the node
         self._ends: set[int] = set()  # the ids of the versions that gradients are by
-        self.started: dict[int, Array] = {}  # what leaves held before their first new value, by id
+        self.started: dict[int, Array] = {}  # leaves' arrays before their first new value, by id
         self._inputs: dict[int, Node] = {}  # by id, whatever they have become since
         self.copies: list[tuple[Node, Node]] = []  # of inputs: the new leaf, and whose numbers
         self.caller_arrays: set[int] = set()  # leaves that stand for arrays which others may hold
         self.caller_tensors: set[int] = set()  # leaves that stand for tensors of the caller's
         self.asks_a_schedule = False  # which every run asks again as it begins
         self.schedules_read_state = False
+        self.stream: Any = None  # where the stream is, once the numbers decide how much is drawn
         self.numbers: Any = None  # records single numbers (`tapegraph.scalars.recorder`)
 
     def __enter__(self) -> Capture:
@@ -124,7 +126,7 @@ class Capture(Recorder):
         self.frame = sys._getframe(1)
         self._outer = RECORDER.get()
         RECORDER.set(self)
-        RECORDING.enter(self, RECORDING.value())  # what looks for scopes is to find one
+        RECORDING.enter(self, RECORDING.value())  # for code that looks for a scope
         return self
 
     def __exit__(self, kind: object, *exception: object) -> None:
@@ -157,6 +159,7 @@ class Capture(Recorder):
             for x in values
         )
 
+    graph = CapturedHistory
     keeps_all = True
     outer: Capture | None = None
 
@@ -243,11 +246,25 @@ class Capture(Recorder):
                 f"it and pass the numbers: {name}(x, tg.{op}(...))."
             )
             raise ConcretizationError(sentence(op, text))
+        if self.stream is not None:
+            attrs = {"random": RandomDraw(op, draw, dtype, by, self.stream._array)}
+            numbers, self.stream = apply(RANDOM_DRAW, (self.stream,), attrs)
+            return numbers
         leaf = self.reading(draw, dtype)
         frame = user_frame()
         leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
         leaf._attrs = {"draw": op, **by}
         return leaf
+
+    def position(self, read: Callable[[], Array]) -> Any:
+        """Return where the stream is; from here on draws are operations."""
+        if self.stream is None:
+            self.stream = self.draw("random.position", read, np.int64, {})
+        return self.stream
+
+    def move_to(self, position: Any, write: Callable[[Array], None]) -> None:
+        """Let later draws, and the stream after a run, go on from another position."""
+        self.stream = position
 
     def input(self, value: object, name: str | None = None) -> Any:
         """Return a value as a leaf of the program, whose numbers may differ in each run."""
@@ -339,7 +356,6 @@ class Capture(Recorder):
         self._version_of[id(node)] = version
 
     def set_requires_grad(self, leaf: Node, wanted: bool) -> None:
-        """Set whether all versions of a leaf need a gradient."""
         if id(leaf) in self.caller_tensors:
             text = (
                 "the gradient would not reach the caller's tensor, an argument of the compiled "
@@ -353,20 +369,16 @@ class Capture(Recorder):
 
     # Gradients, which a program has of leaves alone
 
-    def between(self, ys: Sequence[Node], *where: Any) -> History:
-        """Return the history between results and targets of the program."""
-        return CapturedHistory(self, ys, *where)
-
     def derivatives(
-        self, op: Op, history: History, arrays: Sequence[object], seed: Sequence[object] = ()
+        self, history: History, arrays: Sequence[object], seed: Sequence[object]
     ) -> list[Any]:
-        """Return derivatives of the one result as entries of the program."""
+        """Return gradients of the one result as entries of the program."""
         (y,), program = history.ys, history.recording.program
-        # Engines end a backward at what it is differentiated by. It is told from others by its y.
+        # Engines end a backward at its target. Its y distinguishes it from others.
         apart = any(program.needs[i] for slot in program.wanted for i in program.inputs[slot])
         root = self._alias(y)
         return [
-            self._derivative(op, array, (self._alias(y) if apart else root, x, *seed))
+            self._derivative(array, (self._alias(y) if apart else root, x, *seed))
             for x, array in zip(history.wanted, arrays, strict=True)
         ]
 
@@ -374,19 +386,17 @@ class Capture(Recorder):
         array = y._array.copy("K") if is_leaf(y) else y._array.view()
         return self.result(OPS["reshape"], array, (y,), {"shape": array.shape})
 
-    def _derivative(self, op: Op, array: Any, inputs: tuple[Any, ...]) -> Any:
-        """Return an entry for a derivative of the first input with respect to the second."""
+    def _derivative(self, array: Any, inputs: tuple[Any, ...]) -> Any:
         self._ends.add(id(inputs[1]))  # a version is an entry there, to differentiate by
-        entry = self.result(op, dense_copy(array), inputs)
+        entry = self.result(GRADIENT, dense_copy(array), inputs)
         entry._requires_grad = False
         return entry
 
     def add_gradients(self, history: History, grads: Sequence[object], seed: Any) -> None:
-        """Add the gradients of one backward to those of the parameters, as entries."""
         (y,) = history.ys
         given = () if seed is None else (seed if isinstance(seed, Node) else as_leaf(own(seed)),)
         for node, grad in zip(history.wanted, grads, strict=True):
-            entry = self._derivative(GRADIENT, grad, (y, node, *given))
+            entry = self._derivative(grad, (y, node, *given))
             leaf = self.leaf_of(node)
             held = self.added_up(leaf)
             with no_grad():
@@ -501,7 +511,6 @@ class Capture(Recorder):
         return node if version is None else version.leaf
 
     def latest(self, leaf: Node) -> Node:
-        """Return a leaf's last version, or the leaf itself."""
         return self._version(leaf, next_seq())
 
     def _version(self, x: object, seq: int) -> Any:
@@ -532,9 +541,9 @@ class Capture(Recorder):
             updates=[(leaf, value) for leaf, _, value in last if self.is_state(leaf)],
         )
         for slot, node in enumerate(recording.nodes):
-            if id(node) in self._version_of:  # no gradient flows on to what it was given
+            if id(node) in self._version_of:  # no gradient flows on to the assigned value
                 recording.program.needs[slot] = False
-        for slot in recording.program.fed:  # a run begins with what there was
+        for slot in recording.program.fed:  # a run begins with the old values
             node = recording.nodes[slot]
             recording.values[slot] = self.started.get(id(node), node._array)
             if self.is_input(node):  # also one that was made a parameter
@@ -563,7 +572,7 @@ def _dense(held: object, leaf: Node) -> Array:
 def leaked(since: int, inputs: Iterable[ref[Node]], tape: Tape | None = None) -> list[ref[Node]]:
     """Return the live results recorded since a time, and the live inputs."""
     tape = current() if tape is None else tape
-    tape.prune()  # of what the call recorded, hardly anything is left
+    tape.prune()  # hardly any entry of the call is left
     results = [node for node in tape.live() if node._inputs and node._seq > since]
     return [*map(ref, results), *(held for held in inputs if held() is not None)]
 

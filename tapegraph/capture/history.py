@@ -10,26 +10,21 @@ from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import CLEARED, PARAM
 from tapegraph.recording.program import between
+from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import cleared
 
 
 class CapturedHistory(History):
-    """The graph between targets and results in a captured program.
-
-    A parameter is its version at the time it was read.
-
-    :param targets: Inputs to differentiate with respect to. Without them, the parameters; results
-        from before the capture that need a gradient are then an error.
-    """
+    """The graph between targets, by default the parameters, and results of a captured program."""
 
     def __init__(
         self,
-        capture: Any,
         ys: Sequence[Node],
         targets: Sequence[Node] | None = None,
         since: int = 0,
         ends: Collection[Node] = (),
     ) -> None:
+        capture = recorder().capture
         apart = set(map(id, ends))
 
         def reads(node: Node) -> tuple[Any, ...]:

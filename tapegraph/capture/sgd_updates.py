@@ -1,7 +1,4 @@
-"""Find parameters that change only by ``p - scale * gradient``.
-
-If the gradient is row-sparse, an engine need not touch the table's other rows.
-"""
+"""Find parameters that change only by ``p - scale * gradient``, so that rows suffice."""
 
 from __future__ import annotations
 

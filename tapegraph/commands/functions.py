@@ -143,7 +143,12 @@ def _engine(operations: list[str]) -> str:
 def _names() -> dict[Any, list[str]]:
     """Return the public names of NumPy's functions, the function's own first."""
     names: dict[Any, list[str]] = {}
-    for module, prefix in ((np, "np."), (np.linalg, "np.linalg."), (np.fft, "np.fft.")):
+    for module, prefix in (
+        (np, "np."),
+        (np.linalg, "np.linalg."),
+        (np.fft, "np.fft."),
+        (np.lib.stride_tricks, "np.lib.stride_tricks."),
+    ):
         for name in sorted(dir(module)):
             value = getattr(module, name)
             if callable(value) and not isinstance(value, type) and not name.startswith("_"):

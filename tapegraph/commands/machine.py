@@ -20,7 +20,7 @@ from tapegraph.testing import check_parity
 from tapegraph.typed import Array, Backend, Fun
 
 COMPARED = ("function", "engine", "largest difference", "verdict")
-# Symmetric and positive definite, for what takes a matrix; and above 1, for arccosh.
+# Symmetric and positive definite, for matrix functions; and above 1, for arccosh.
 _BELOW_ONE = np.array([[0.9, 0.2, 0.1], [0.2, 0.8, 0.3], [0.1, 0.3, 0.7]])
 _OTHER = np.array([[0.6, 0.1, 0.4], [0.3, 0.5, 0.2], [0.7, 0.4, 0.8]])
 TIMED = ("step", "engine", "milliseconds", "faster than eager")
@@ -29,7 +29,7 @@ _WARM = 5  # calls of each way that do not count
 WORKLOAD = f"a network of widths {WIDTHS}, {BATCH} rows, tanh, mean square, Adam; float64"
 
 
-# What is installed, and what is in force
+# Installation and settings
 
 
 def info(load: bool = False) -> list[str]:
@@ -39,11 +39,7 @@ def info(load: bool = False) -> list[str]:
 
 
 def facts(load: bool = False) -> dict[str, str]:
-    """Return versions, the engine in force and why, and devices, by topic.
-
-    :param load: Import each engine, which takes seconds, to see whether it runs, and on which
-        devices.
-    """
+    """Return versions, the engine in force and devices, by topic; ``load`` imports each engine."""
     rows = {
         "tapegraph": tg.__version__,
         "python": f"{platform.python_version()} on {platform.machine()} {platform.system()}",
@@ -72,7 +68,7 @@ def facts(load: bool = False) -> dict[str, str]:
     chosen = tg.get_backend()
     in_force = chosen if chosen in usable else registry.NATIVE
     if chosen == registry.AUTO and usable:
-        in_force += f", and {' or '.join(usable.values())} for what measures faster there"
+        in_force += f", and {' or '.join(usable.values())} to see the faster engine"
     rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"
     rows["records"] = f"off: {why}" if (why := off()) else "compiled steps run small arrays in C"
     kernels, threshold = executor()
@@ -151,7 +147,6 @@ class Timed(NamedTuple):
     seconds: float  # the median of all calls
 
     def row(self, eager: float) -> tuple[str, ...]:
-        """Return the timing as a row of a table, beside the seconds of the eager step."""
         gain = "" if self.seconds == eager else f"{eager / self.seconds:.1f} times"
         return self.name, self.engine, f"{self.seconds * 1e3:.3f}", gain
 
@@ -183,7 +178,6 @@ def measure(seconds: float) -> list[Timed]:
 
 
 def _runs_in(engine: str, step: Any) -> bool:
-    """Return whether an engine is installed and runs the compiled step."""
     try:
         registry.engine(engine).load()
     except EngineDeclined:

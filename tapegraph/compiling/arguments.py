@@ -128,7 +128,7 @@ def flattened(
         return Static(kind, value)
     ours = isinstance(value, np.ndarray) or hasattr(kind, "__tapegraph_apply__")
     if isinstance(value, (memoryview, array)) or (hasattr(value, "__array__") and not ours):
-        numbers = as_array(value, "compile", path)  # which refuses what has none to give
+        numbers = as_array(value, "compile", path)  # which raises for objects without numbers
         if kind in (memoryview, array) or any(hasattr(value, name) for name in _ARRAYS):
             return flattened(numbers, path, found)
     expected = "arrays, numbers, strings, None, and dicts, lists and tuples of them"
@@ -151,7 +151,6 @@ class _Parameter(Same):
 
 
 def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
-    """Return a value of a structure, with the arrays and floats of ``leaf`` in order."""
     if isinstance(structure, LeafSpec):
         return leaf(structure)
     if isinstance(structure, Static):

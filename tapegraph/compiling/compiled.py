@@ -37,6 +37,7 @@ from tapegraph.numpy_warnings import are_mild
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.changes import Undo, make, take_back, together
+from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
 from tapegraph.recording.remote import restore
@@ -84,7 +85,6 @@ def compile_disabled() -> Iterator[None]:
 
 
 def _runs_plainly() -> bool:
-    """Return whether a compiled function runs as a plain function here."""
     # Inside another recording it is a part of that; a transform differentiates or batches it.
     here = recorder()
     if here.capture is not None or here.levels or DIFFERENTIATING.value() or _disabled.get():
@@ -232,7 +232,7 @@ class Compiled:
                 self._runs_in = None
 
     def _call(self, structure: object, given: list[Any], undo: Undo) -> tuple[Any, bool]:
-        return self._called(self._entry((structure, recorder().flows)), structure, given, undo)
+        return self._called(self._entry(structure), structure, given, undo)
 
     def _called(
         self, entry: _KnownCall, structure: object, given: list[Any], undo: Undo
@@ -255,10 +255,10 @@ class Compiled:
             return entry.programs.run(given, undo), False
         except AskReal as asked:
             take_back(undo)
-            if isinstance(asked, NotReal):  # what was recorded is of floats alone
+            if isinstance(asked, NotReal):  # the recording has only floats
                 entry.trace = entry.programs = None
             return self._real(entry, structure, given, undo), True
-        except (ArithmeticError, LookupError, ValueError):  # what was given is at fault
+        except (ArithmeticError, LookupError, ValueError):  # the arguments are at fault
             if not trace.averages:  # a real call would be a second average, here alone
                 self._raise_as_really(structure, given[: len(given) - len(entry.view.fed)])
             raise
@@ -273,8 +273,9 @@ class Compiled:
         finally:
             make(taken_back)
 
-    def _entry(self, arguments: object) -> _KnownCall:
+    def _entry(self, structure: object) -> _KnownCall:
         """Return the trace of some arguments and of the values that the function reads now."""
+        arguments = structure, recorder().flows, get_default_dtype()
         self._calls += 1
         for entry in reversed(self._entries):
             if entry.arguments == arguments and entry.view.holds():
@@ -346,7 +347,6 @@ class Compiled:
         return entry
 
     def _next_real(self, calls: int) -> int:
-        """Return the number of a trace's next real call; 0 for none."""
         every = self._verify_every
         if isinstance(every, str):
             return max(4, 1 << calls.bit_length())
@@ -369,14 +369,14 @@ class Compiled:
         if not self._averages:  # another call would be a second average, here alone
             plain = self._call_anew(witness, structure, given[:first], undo)
             self._averages = plain.averages
-            # Whether the function sees what it saw before, the very floats that are fed too.
+            # Whether the function sees the same objects as before, the fed floats too.
             same = all(p.read() is x for p, x in zip(fed, given[first:], strict=True))
             if same and not entry.view.holds():
                 same = self._look(entry.view.known).key == entry.view.key
             if self._averages or not same:
                 if entry.trace is None and entry.calls >= _MANY:
                     self._count_by_value((place.name for place in fed), entry)
-                return plain, False  # what it changes itself, it would change twice
+                return plain, False  # it would repeat its own changes
             left = plain.left()
         recorded, occupied = None, False
         try:
@@ -521,7 +521,7 @@ class Compiled:
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
         """Make the next calls of a scan: all alike ones, up to the next real call."""
         block = calls.block(results.count)
-        entry = self._entry((block.structure, recorder().flows))
+        entry = self._entry(block.structure)
         runs = block.count if not entry.real else min(block.count, entry.real - entry.calls - 1)
         trace, programs = entry.trace, entry.programs
         repeats = trace is not None and trace.holds() and trace.repeats
@@ -583,9 +583,10 @@ class Compiled:
         if not self._entries:
             lines.append("It has not been called, or was reset: two calls alike make its program.")
         for entry in self._entries:
-            structure, recording = entry.arguments
+            structure, recording, dtype = entry.arguments
             text = call_text(self.__name__, self._parameters, structure)
-            line = f"- {text}{'' if recording else ', under no_grad'}: {entry.reason}; "
+            line = f"- {text}{'' if recording else ', under no_grad'}"
+            line += f"{'' if dtype == np.float64 else f', {dtype} by default'}: {entry.reason}; "
             if entry.trace is not None:
                 line += f"{len(entry.trace.recording)} entries, "
             line += f"{entry.calls} calls, "
@@ -667,7 +668,6 @@ def _is_looked_at(trace: Trace | None) -> bool:
 
 
 def hook_strategies(under_strategy: Callable[[Compiled, Any], Compiled]) -> None:
-    """Set the function that compiles under a strategy, from the room above."""
     global _under_strategy
     _under_strategy = under_strategy
 

@@ -27,7 +27,7 @@ def _power(base: Any, exponent: Any) -> Any:
     return power
 
 
-# Each takes two numbers; what needs one alone ignores the second.
+# Each takes two numbers; unary functions ignore the second.
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "truediv", "floordiv")},
     "mod": operator.mod,
@@ -36,7 +36,7 @@ _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "abs": lambda x, _: abs(x),
     "round": round,
 }
-# What made a number: an argument, a constant, or an operation with the places of its operands.
+# The origin of a number: an argument, a constant, or an operation and its operands' places.
 Instruction = tuple[Any, ...]
 _GIVEN, _CONSTANT = "argument", "constant"
 
@@ -84,7 +84,7 @@ class FloatArithmetic:
         for place in range(len(self.values) - 1, -1, -1):
             if place in needed and self.made_by[place][0] not in (_GIVEN, _CONSTANT):
                 needed.update(self.made_by[place][1:])
-        # What is read comes first, as a run begins with it.
+        # Inputs come first, as a run begins with them.
         read = [p for p in sorted(needed) if self.made_by[p][0] in (_GIVEN, _CONSTANT)]
         computed = [p for p in sorted(needed) if self.made_by[p][0] not in (_GIVEN, _CONSTANT)]
         new = {place: i for i, place in enumerate([*read, *computed])}

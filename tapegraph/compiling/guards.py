@@ -58,7 +58,7 @@ _FUNCTIONS = (FunctionType, MethodType, partial)
 _DICTS = (dict, MappingProxyType)
 _CONTAINERS = (*_DICTS, list, tuple, set, frozenset, deque)
 _BUFFERS = (bytearray, array)
-# What Python's own classes, whose code is not looked at, keep as attributes.
+# Attributes of Python's own classes, whose code the walk skips.
 _KEPT = {
     UserDict: "data",
     UserList: "data",
@@ -67,9 +67,9 @@ _KEPT = {
     partialmethod: "func",
     singledispatchmethod: "dispatcher",
 }
-# Gives what an owner has under a key, or else a third thing: a call of what is written in C.
+# Returns an owner's entry for a key, or else a default: a call of C code.
 Read = Callable[[Any, Any, Any], Any]
-# What gives objects anew, and those that must come.
+# Functions that return objects, and the objects expected.
 Check = tuple[Callable[[], Iterable[Any]], list[Any]]
 
 
@@ -155,7 +155,7 @@ class View(NamedTuple):
                 kinds = _text(one), _text(two)
                 was, is_now = kinds if kinds[0] != kinds[1] else (kinds[0], "another one")
                 return f"{name} was {was}, and is {is_now}"
-        return "what it sees is in another order"
+        return "the values that it reads are in another order"
 
 
 def look(function: object, known: Known = NOTHING_KNOWN, fed: frozenset[str] = frozenset()) -> View:
@@ -202,7 +202,7 @@ class _Walk:
         self._aliases: set[str] = set()  # other names of methods that have run
         self._visited: dict[int, tuple[Any, int]] = {}  # objects, which keep their ids, and depths
         self._named: dict[int, set[Any]] = {}  # the names of globals that have been looked up
-        # What is checked: entries by owner and key, what a call gives of an owner, and all that
+        # Checks: entries by owner and key, what a call gives of an owner, and all that
         # containers hold, one after the other.
         self._reads: dict[Read, tuple[list[Any], list[Any], list[Any]]] = {}
         self._calls: dict[Callable[[Any], Any], tuple[list[Any], list[Any]]] = {}
@@ -210,7 +210,6 @@ class _Walk:
 
     @property
     def more(self) -> CodeNames:
-        """Return the names that count and stand in no code."""
         return CodeNames(reads=frozenset(self._strings), calls=frozenset(self._aliases))
 
     def checks(self) -> list[Check]:
@@ -287,7 +286,7 @@ class _Walk:
         self._visited[id(owner)] = owner, depth
         return True
 
-    # What is checked
+    # Checks
 
     def _entries(
         self,
@@ -337,7 +336,7 @@ class _Walk:
     def _container(self, value: Any, name: str, depth: int) -> None:
         kind = type(value)
         if issubclass(kind, _DICTS):
-            # As Python's class has it: one that derives from it may have code of its own.
+            # By Python's class: a subclass may have its own code.
             base = next(k for k in (OrderedDict, *_DICTS) if issubclass(kind, k))
             keys, values = base.keys(value), base.values(value)
             some = _some(keys)
@@ -369,7 +368,7 @@ class _Walk:
                 self._feed(what, partial(getitem, owner, key), put)
             else:
                 self.value(value, what, depth)
-        if not issubclass(kind, tuple):  # which stays as it is
+        if not issubclass(kind, tuple):  # which cannot change
             self._check_all(values, fed)
 
     def _object(self, value: object, name: str) -> None:
@@ -501,7 +500,7 @@ class _Some:
 
 
 _NOTHING = Same("nothing")
-# What stands for a float that is fed.
+# Stands for a fed float.
 FED = Same("a float that is fed")
 _END = (Same("the end"),)
 _OF_CLASS: Any = MappingProxyType.get

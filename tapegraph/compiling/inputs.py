@@ -15,7 +15,7 @@ from tapegraph.recording import stored
 from tapegraph.recording.node import Node
 from tapegraph.tensors.run_float import RunFloat
 
-# Gives a leaf's value in a run, from the arguments and from what every run reads anew.
+# Returns a leaf's value in a run, from the arguments and the run's readings.
 Reader = Callable[[list[Any], list[Any]], Any]
 
 
@@ -83,7 +83,6 @@ class Inputs:
         self._left = iter(range(len(given)))
 
     def argument(self, leaf: LeafSpec) -> Any:
-        """Return the next argument of the function."""
         position = next(self._left)
         if type(self._given[position]) is float:
             return self.float(position)
@@ -100,7 +99,7 @@ class Inputs:
         value = float(self._given[position])  # in an attribute, it may be another capture's
         return RunFloat(self, self.numbers.argument(position, value))
 
-    # What the floats ask for
+    # Requests of the floats
 
     def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
         """Compute with numbers as Python does, or raise NotReal; None if one is not from here."""
@@ -127,7 +126,7 @@ class Inputs:
 
     def origin(self, place: int) -> str:
         """Return where a number comes from, for a message."""
-        return f"a float argument ({self.number(place)!r}), whose number every call gives anew"
+        return f"a float argument ({self.number(place)!r}), whose number may differ in every call"
 
     def was_read(self, position: int) -> bool:
         """Return whether the function has read an argument, or a number computed from it."""
@@ -147,11 +146,7 @@ class Inputs:
         return self._floats[key]
 
     def float_program(self, leaves: Container[int], readings: int) -> FloatProgram | None:
-        """Return the program of leaves' numbers in a run, and enter where they read them, or None.
-
-        :param leaves: The ids of the program's leaves.
-        :param readings: The number of other values that every run reads before these.
-        """
+        """Return the program of leaves' numbers in a run, or None; enter where they read them."""
         kept = [(key, leaf) for key, leaf in self._floats.items() if id(leaf) in leaves]
         for i, (_, leaf) in enumerate(kept):
             leaf._attrs["number"] = i

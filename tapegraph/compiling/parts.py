@@ -14,13 +14,12 @@ from typing import Any
 
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.trace import Trace
-from tapegraph.recording.op import ALL_REDUCE, DERIVATIVES, INPUT, NO_ATTRS, SCALAR
+from tapegraph.recording.op import ALL_REDUCE, GRADIENT, INPUT, NO_ATTRS, SCALAR
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.typed import Array, Xla
 
 
 def programs_of(trace: Trace, name: str, xla: Xla) -> Programs:
-    """Return the programs of a recorded step."""
     return Programs(_Last(trace, name, xla) if trace.averages else trace, name, xla)
 
 
@@ -52,7 +51,7 @@ class _Earlier(_Part):
     def __init__(self, whole: Trace, program: Program) -> None:
         super().__init__(whole, program)
         self.count = len(program.outputs)
-        self.found: list[Any] = []  # what this run of the step has read and computed
+        self.found: list[Any] = []  # the values that this run has read and computed
 
     def read(self, given: list[Any]) -> list[Any]:
         return self.found
@@ -115,7 +114,7 @@ def _cuts(program: Program) -> list[int]:
 def _differentiated(program: Program, slots: set[int]) -> set[int]:
     """Return the values computed at these slots that gradients flow through."""
     found: set[int] = set()
-    for key in {program.backward_of(slot) for slot in slots if program.ops[slot] in DERIVATIVES}:
+    for key in {program.backward_of(slot) for slot in slots if program.ops[slot] is GRADIENT}:
         targets = {program.inputs[slot][1] for slot in program.gradients_of(key)}
         inputs = [() if slot in targets else read for slot, read in enumerate(program.inputs)]
         flows = between(program, key[:1], targets, inputs)
@@ -124,7 +123,6 @@ def _differentiated(program: Program, slots: set[int]) -> set[int]:
 
 
 def _part(program: Program, slots: set[int], leaves: list[int]) -> Program:
-    """Return the program of some slots and leaves; the others are empty."""
     computed = {slot for slot in leaves if program.inputs[slot]}
     known = {*slots, *leaves} - computed
     ops = [op if slot in known else SCALAR for slot, op in enumerate(program.ops)]

@@ -15,7 +15,10 @@ from tapegraph.engines import registry
 from tapegraph.engines.auto import advice, backend_in_force, costs, way_of
 from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.choice import (
+    ALONE,
+    ASKED,
     CLOCK,
+    LOOKED_AT,
     NATIVELY,
     NEVER,
     Choice,
@@ -34,14 +37,11 @@ from tapegraph.recording.changes import Change, Undo, make, take_back, together
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
-# Seconds that a loop of an engine may take, how many runs the first one makes, and how many bytes
-# of arguments and results it holds.
-_LONGEST, _FIRST, _MOST_BYTES = 1.0, 16, 1 << 26
-_ASKED = Decision(NATIVELY, Failure("the backend was native"))
-_ALONE = Failure("auto: no other engine is registered")
-_LOOKED_AT = Decision(
-    NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
-)
+# How many runs the first loop of an engine makes; how many seconds a later one may take; and how
+# many bytes of arguments and results it holds. Natively an interrupt takes all of it back, and more
+# at once is no gain.
+_FIRST, _LONGEST, _MOST_BYTES = 16, 1.0, 1 << 26
+_LONGEST_NATIVELY, _MOST_BYTES_NATIVELY = 0.05, 1 << 18
 _OF_VALUES = Failure("Values are computed by the native engine, level by level")
 _NUMBERS = Decision(NATIVELY, _OF_VALUES)
 
@@ -65,7 +65,8 @@ class Programs:
         self._failed: dict[str, Failure] = {}  # why engines do not run it
         # How the ways to run it were chosen, by backend and whether in loops.
         self._choices: dict[tuple[str, bool], Choice | Decision] = {}
-        self._loops = True  # engines run it in loops
+        self._one_by_one: set[str] = set()  # the engines that do not run it in loops
+        self._pace = NEVER  # seconds of a run, natively
         self._ran: Decision | None = None
 
     @property
@@ -145,7 +146,7 @@ class Programs:
             engine = registry.engine(name)
         except Exception as error:
             raise_interrupt(error)
-            return nullcontext()  # what is wrong there, compiling will tell
+            return nullcontext()  # compiling will raise the error
         loading = "" if engine.loaded() else f"importing {engine.title} and "
         entries = f"{self._length} entries"
         return announce(f"{loading}compiling {self._name} in {engine.title}: {entries}")
@@ -169,7 +170,7 @@ class Programs:
                 raise
             if choice is not None:
                 choice.pay(CLOCK.now() - began)
-            # It raises an error of its own where what was given is at fault.
+            # It raises the error if the arguments are at fault.
             result, changes = self._natively.computed(given, read)
             decision = Decision(NATIVELY, self._account(decision, error))
             make(together([*changes, undo.clear]))
@@ -184,6 +185,8 @@ class Programs:
         took: float = CLOCK.now() - start - compiled
         spent = made + compiled
         self.seconds += compiled
+        if way.engine == registry.NATIVE:
+            self._pace = took / runs
         if choice is not None:
             choice.took(way, took, spent, runs)
         reason = None if failure is None else failure.reason
@@ -198,29 +201,33 @@ class Programs:
     def run_many(
         self, block: CallBlock, runs: int, ahead: int, undo: Undo, results: Results
     ) -> int:
-        """Run the step several times; return how many runs are valid.
-
-        The next one must run by itself: it fails, or only the native engine knows its numbers.
-
-        :param ahead: The number of runs still to come, including these.
-        :param results: Takes the function's results.
-        """
+        """Run the step several times; return how many runs stand. The next must run by itself."""
         done = 0
         while done < runs:
-            decision = self._choose(looped=self._loops)
-            if decision.way.engine == registry.NATIVE or not self._loops:
-                stood = self._run_next(decision, block.row(done), undo, results)
-                wanted = 1
-            else:
-                most, pace = self._most_in_memory(), decision.way.run
-                in_time = _FIRST if pace == NEVER else max(1, int(_LONGEST / pace))
-                wanted = min(runs - done, in_time, most)
+            decision = self._choose(looped=not self._one_by_one)
+            most = self._most_in_memory(decision.way)
+            wanted = min(runs - done, self._at_once(decision.way), most)
+            if wanted:
                 part, later = block.part(done), min(ahead - done, most)
                 stood = self._run_in_loop(decision, part, wanted, later, undo, results)
+            else:
+                stood = self._run_next(decision, block.row(done), undo, results)
             done += stood
-            if stood < wanted and self._loops:
+            has_no_loop = wanted and decision.way.engine in self._one_by_one
+            if stood < max(wanted, 1) and not has_no_loop:
                 break
         return done
+
+    def _at_once(self, way: Way) -> int:
+        """Return how many runs an engine makes in a loop; 0 where it makes them one by one."""
+        if way.engine in self._one_by_one:
+            return 0
+        if way.engine != registry.NATIVE:
+            return _FIRST if way.run == NEVER else max(1, int(_LONGEST / way.run))
+        if WATCHING.value() or self._trace.numbers is not None:
+            return 0
+        runs = int(_LONGEST_NATIVELY / max(self._pace, 1e-9))
+        return runs if runs > 1 else 0
 
     def _run_next(self, decision: Decision, given: list[Any], undo: Undo, results: Results) -> int:
         """Run the step once; return 1 if it stands, else 0."""
@@ -255,7 +262,7 @@ class Programs:
             return 0
         program = runner.program
         if not hasattr(program, "run_many"):
-            self._loops = False
+            self._one_by_one.add(way.engine)
             return 0
         many = Many(trace.count, trace.carried or {}, ahead)
         written: list[Any] = []
@@ -276,7 +283,9 @@ class Programs:
             if not isinstance(error, EngineDeclined):
                 for run in range(runs):
                     if not self._run_next(Decision(NATIVELY), block.row(run), undo, results):
-                        return run  # what was given was at fault
+                        return run  # the arguments were at fault
+                if runner is self._natively:
+                    raise
                 self._account(decision, error)
                 return runs
             if way.variant:  # the engine itself may run them
@@ -284,7 +293,7 @@ class Programs:
                 plain = Decision(choice.plain(way), None, choice)  # type: ignore[union-attr]
                 return self._run_in_loop(plain, block, runs, ahead, undo, results)
             if error.runs_done is None:
-                self._loops = False
+                self._one_by_one.add(way.engine)
             if not error.runs_done:
                 return 0
             return self._run_in_loop(decision, block, error.runs_done, ahead, undo, results)
@@ -292,23 +301,24 @@ class Programs:
         results.add(stacked, runs)
         return runs
 
-    def _most_in_memory(self) -> int:
+    def _most_in_memory(self, way: Way) -> int:
         """Return how many runs may be made at once within memory."""
         program = self._trace.recording.program
         size = sum(
             math.prod(program.shapes[slot]) * program.dtypes[slot].itemsize
             for slot in (*self._trace.sources, *program.outputs[: self._trace.count])
         )
-        return max(1, _MOST_BYTES // max(size, 1))
+        most = _MOST_BYTES_NATIVELY if way.engine == registry.NATIVE else _MOST_BYTES
+        return max(1, most // max(size, 1))
 
     # Engines
 
     def _choose(self, *, looped: bool = False) -> Decision:
         name = get_backend()
         if name == registry.NATIVE:
-            return _ASKED
+            return ASKED
         if is_watched():
-            return _LOOKED_AT
+            return LOOKED_AT
         if self._trace.numbers is not None:
             return _NUMBERS
         choice = self._choices.get((name, looped))
@@ -323,7 +333,7 @@ class Programs:
         names = self._rivals() if backend == registry.AUTO else [backend]
         ways = [way_of(registry.engine(name), self._length) for name in names]
         if not ways:
-            return Decision(NATIVELY, next(iter(self._failed.values()), _ALONE))
+            return Decision(NATIVELY, next(iter(self._failed.values()), ALONE))
         if backend == registry.AUTO:
             choice = Choice(Way(registry.NATIVE), ways)
         else:

@@ -66,7 +66,7 @@ def names_of(code: CodeType) -> CodeNames:
             found["globals"].add(step.argval)
         elif step.opname == "LOAD_METHOD":
             found["calls"].add(step.argval)
-        elif step.opname in _ATTRIBUTES:  # the text marks what is called at once
+        elif step.opname in _ATTRIBUTES:  # the text marks immediate calls
             found["calls" if "NULL|self" in step.argrepr else "reads"].add(step.argval)
         elif step.opname == "IMPORT_NAME":
             found["modules"].add((steps[i - 2].argval, step.argval))

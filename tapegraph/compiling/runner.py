@@ -35,7 +35,8 @@ class Runner:
             left = partial(self._left, then)
             outputs = self.program.run(self._values(given, read), left, variant)
             return self._trace.result([out() for out in outputs[: self._trace.count]])
-        result, changes = self.computed(given, read)
+        values = self._values(given, read)
+        result, changes = self._found(self.program.run(values), values)
         make(together([*changes, *then]))
         return result
 
@@ -43,19 +44,28 @@ class Runner:
         self, block: CallBlock, runs: int, many: Many, variant: str, then: list[Change]
     ) -> Any:
         """Run it several times, with `run`'s writes after the last; return results in rows."""
-        values, left = self._rows(block, runs), partial(self._left, then)
-        outputs = self.program.run_many(values, runs, many, left, variant)
-        return self._trace.result([out()[:runs] for out in outputs[: self._trace.count]])
+        values = self._rows(block, runs)
+        if self.program.keeps_state:
+            left = partial(self._left, then)
+            outputs = self.program.run_many(values, runs, many, left, variant)
+            return self._trace.result([out()[:runs] for out in outputs[: self._trace.count]])
+        results, changes = self._found(self.program.run_many(values, runs, many), values)
+        make(together([*changes, *then]))
+        return results
 
     def computed(self, given: list[Any], read: list[Any]) -> tuple[Any, list[Change]]:
         """Return the function's results, and a function that writes the state that changed."""
-        trace = self._trace
         values = self._values(given, read)
-        outputs, updates = self.program.run(values)
+        return self._found(self.program.run(values), values)
+
+    def _found(
+        self, found: tuple[list[Any], list[Any]], values: list[Any]
+    ) -> tuple[Any, list[Change]]:
+        trace, (outputs, updates) = self._trace, found
         results = [o.dense() if isinstance(o, RowSparse) else o for o in outputs[: trace.count]]
         gradients = outputs[trace.count :]
         arrays = iter(self._owned([*results, *gradients, *updates], values))
-        del values  # whether a parameter's array is held by others decides where it is written
+        values.clear()  # who else holds a parameter's array decides where it is written
         results = [next(arrays) for _ in results]
         changes = trace.gradients_stored([next(arrays) for _ in gradients])
         leaves = []

@@ -76,11 +76,7 @@ def each(values: ArrayLike) -> Each:
 
 
 class Calls:
-    """The arguments of many calls, or a TypeError or ValueError if their number is unclear.
-
-    :param recorded: An operation takes the rows of tensors.
-    :ivar rows: The arrays of which each call takes a row, by the path of the argument.
-    """
+    """The arguments of many calls; ``rows`` are the arrays of which each call takes a row."""
 
     def __init__(
         self,
@@ -142,16 +138,12 @@ class CallBlock:
         return rest
 
     def row(self, run: int) -> list[Any]:
-        """Return the arrays and floats of one call."""
         place = self._start + run
         pairs = zip(self._rows, self.given, strict=True)
         return [x if rows is None else _given(rows, place, x) for rows, x in pairs]
 
     def column(self, source: Any, read: Sequence[list[Any]], runs: int) -> Array:
-        """Return a source's value in each of several calls, a row for each.
-
-        :param read: By reading, its values in the calls.
-        """
+        """Return a source's value in each of several calls, a row for each."""
         if isinstance(source, Converted):
             return self.column(source.source, read, runs).astype(source.dtype)
         if isinstance(source, Reading):
@@ -174,7 +166,7 @@ def _leaf(path: str, value: object, recorded: bool) -> Any:
         return value
     if isinstance(value, Node):
         if value._requires_grad and DIFFERENTIATING.value():
-            received = f"{kind_of(value)} for {path}, by which it is differentiated"
+            received = f"{kind_of(value)} for {path}, with respect to which it is differentiated"
             fix = "Loop over the calls, or let the function reach the tensor through its closure."
             raise TypeError(message("scan", received, "arrays", fix))
         if value._requires_grad:
@@ -225,13 +217,7 @@ TENSORS = (Node, Dual, Batched)
 
 
 class Results:
-    """The results of many calls: tensors, arrays and numbers, with calls as the first axis.
-
-    A list holds the `Value` of each call; anything else, such as None, must be the same in all.
-
-    :param recorded: Stack tensors by an operation, through which gradients flow.
-    :ivar count: The number of calls so far.
-    """
+    """The results of many calls, stacked along a first axis; a list holds the `Value` of each."""
 
     def __init__(self, calls: int, *, recorded: bool = False) -> None:
         self.count = 0
@@ -239,11 +225,10 @@ class Results:
         self._recorded = recorded
         self._form: Any = None
         self._paths: list[str] = []
-        self._columns: list[Any] = []  # an array, or a list of what the calls gave
+        self._columns: list[Any] = []  # an array, or a list of the calls' results
         self._tensors: list[bool] = []
 
     def add(self, result: object, calls: int | None = None) -> None:
-        """Take the result of the next call, or of several, with a row for each."""
         found = list(pytree.leaves(result, "the result"))
         paths = [path for path, _ in found]
         if not self.count:
@@ -262,7 +247,6 @@ class Results:
         return pytree.replaced(self._form, (_finished(*column) for column in found))
 
     def _column(self, leaf: object, rows: bool) -> Any:
-        """Return a buffer for the values of a leaf."""
         if isinstance(leaf, Node) and not self._recorded:
             shape = leaf._array.shape[1:] if rows else leaf._array.shape
             return np.empty((self._calls, *shape), leaf._array.dtype)
@@ -277,7 +261,7 @@ class Results:
         if isinstance(column, list):
             if not isinstance(leaf, (*TENSORS, Value)) and column and column[0] != leaf:
                 self._refuse(f"{leaf!r} for {path}", repr(column[0]))
-            if isinstance(leaf, TENSORS):  # as it is now: it may be state
+            if isinstance(leaf, TENSORS):  # its present numbers: it may be state
                 held = leaf
                 leaf = reshape(held, (1, *held.shape))
             column.extend([leaf] * count)

@@ -10,6 +10,7 @@ from weakref import ref
 
 import numpy as np
 
+from tapegraph import random
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
@@ -64,6 +65,7 @@ class Trace:
     :ivar gradients: The state whose gradient changes, each with `COMPUTED`, or with the entry of
         `Capture.gradients` for none and for zero.
     :ivar draws: Whether runs draw random numbers.
+    :ivar moves_stream: Whether the numbers decide how much runs draw.
     :ivar averages: Whether they average over processes.
     :ivar earlier: The programs that run first, if this one is the last part of a step.
     :ivar sources: By slot, a function of arguments and `read` that gives a changing leaf's value.
@@ -94,6 +96,9 @@ class Trace:
                 out = fn(*args, **kwargs)
             results = self._take_results(capture, out)
             kept = self._take_gradients(capture)
+            self.moves_stream = capture.stream is not None
+            if self.moves_stream:
+                kept.append(capture.stream)
             if self.numbers is not None and (written := capture.numbers.written()) is not None:
                 kept.append(written)
             self.recording: Recording = capture.recording([*results, *kept])
@@ -102,7 +107,7 @@ class Trace:
             }
         self.count = len(results)
         self._kept = [grad._array for grad in kept]
-        self._guarded = capture.asked  # whether state had a gradient decides what was recorded
+        self._guarded = capture.asked  # the recording depends on whether state had a gradient
         self._conditions = capture.conditions
         self._schedules_read_state = capture.schedules_read_state
         self._readings = [(leaf._attrs, read) for leaf, read in capture.readings]
@@ -115,7 +120,6 @@ class Trace:
         self._given = [ref(leaf) for leaf in capture.inputs]
 
     def _take_results(self, capture: Capture, out: object) -> list[Any]:
-        """Take the function's result apart; return its tensors."""
         tensors: list[Any] = []
         numbers: list[int] = []
         found: list[tuple[str, Any]] = []
@@ -202,7 +206,8 @@ class Trace:
         """Whether a run leaves behind what the program's next run expects."""
         left = {id(node): grad for node, grad in self.gradients}
         found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
-        if self._schedules_read_state or self.averages:  # each run is to ask after the one before
+        # Each run is to ask after the one before.
+        if self._schedules_read_state or self.averages or self.moves_stream:
             return False
         return self.carried is not None and all(
             grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found
@@ -254,10 +259,7 @@ class Trace:
         return columns
 
     def gradients_stored(self, arrays: list[Any]) -> list[Change]:
-        """Give state its gradients after a run, and write the numbers of Values that follow.
-
-        Each gradient is an array, or a function that gives one when the gradient is read.
-        """
+        """Give state its gradients, or functions that return them, and Values their numbers."""
         given = iter(arrays)
         changes: list[Change] = []
         if self.numbers is not None and self.numbers.written_to:
@@ -277,9 +279,13 @@ class Trace:
             else:
                 continue
             changes.append(partial(set_gradient, node, grad))
+        if self.moves_stream:
+            changes += random.moved_to(next(given))
         return changes
 
     def result(self, arrays: list[Array]) -> Any:
+        if self.moves_stream:
+            random.settle()
         left, plain = iter(arrays[: self.count]), iter(self._plain)
         numbers = iter(arrays[self.count - 1].tolist() if self._gives_numbers else ())
 
@@ -332,10 +338,7 @@ class Trace:
                 place.put(now)
 
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
-        """Return the tensors of this call, or one before, that somebody still holds.
-
-        A tensor that this call read from outside is state of the program, kept for further use.
-        """
+        """Return the tensors of this call, or one before, that are held and are not state."""
         state = set(map(id, self.state.values()))
         stale = [held for held in before if id(held()) not in state]
         return stale + leaked(self._start, self._given)
@@ -367,7 +370,7 @@ class Trace:
                 return f"another tensor from outside, in {_reader(mine, slot)}"
         read, later = ([attrs for attrs, _ in t._readings] for t in (self, other))
         if read != later:
-            return f"the numbers read anew were {read}, and then {later}"
+            return f"the numbers read in each call were {read}, and then {later}"
         if a.key != b.key:
             return f"{len(a)} entries, and then {len(b)}"
         return None
@@ -469,7 +472,7 @@ def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchErr
         sentence(
             f"compile: {name}",
             f"calls differ: {difference}{since}. Every call must make the same operations on the "
-            "same constants. Pass what changes as an argument (floats and arrays), keep it in a "
-            "tensor made outside, or draw it by tg.random.",
+            "same constants. Pass a value that changes as an argument (floats and arrays), keep it "
+            "in a tensor made outside, or draw it by tg.random.",
         )
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.differentiation import reads as reads  # tells operations what the tape keeps
-from tapegraph.differentiation.precision import warn_of_float64
+from tapegraph.differentiation import reads as reads  # declares the operations' reads
 from tapegraph.differentiation.seeds import cotangent_of
-from tapegraph.engines.backend import LAST
-from tapegraph.engines.run import differentiate
+from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.recording.node import Node
+from tapegraph.recording.precision import warn_of_float64
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import ArrayLike, Tensor, Value
 
@@ -53,11 +51,8 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
         raise RuntimeError(sentence("backward", text))
     here = recorder()
     cotangent = cotangent_of(y, seed, borrow=True)
-    history = here.between([y])
+    history = here.graph([y])
     warn_of_float64(history)
-    grads, report = differentiate(history, [cotangent])
-    if seed is not None:  # of which nothing is kept; what is dense is copied as it is stored
-        grads = [g.apart([cotangent]) if isinstance(g, RowSparse) else g for g in grads]
-        seed = seed if isinstance(seed, Node) else cotangent
-    here.add_gradients(history, grads, seed)
-    LAST.set(report)
+    grads = differentiate(history, [cotangent])
+    given = seed if seed is None or isinstance(seed, Node) else cotangent
+    here.add_gradients(history, grads, given)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any
+
+import numpy as np
 
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
-from tapegraph.engines.run import differentiate
+from tapegraph.engines.choice import CLOCK
+from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
-from tapegraph.recording.op import GRADIENT, JACOBIAN
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
 from tapegraph.typed import Array, ArrayLike, Tensor
 
@@ -69,45 +73,53 @@ def gradients(
     return tuple(found)
 
 
+_MANY = "many cotangents at once, as the rows of a Jacobian, are swept natively"
+
+
 class Region:
     """The graph between some tensors and results computed from them.
 
-    ``since`` is the targets' time on the clock of entries: older nodes are leaves, and no gradient
-    flows on from one target to another. ``outside`` are the other leaves that need a gradient.
+    :param since: The targets' time on the clock of entries: older nodes are leaves.
+    :param apart: No gradient flows on from one target to another; implied by ``since``.
+    :ivar wanted: The targets that the results depend on.
+    :ivar outside: The other leaves that need a gradient.
+    :ivar varies: Whether results or gradients depend on another leaf that needs a gradient.
     """
 
     def __init__(
-        self, ys: Sequence[Any], targets: Sequence[Any], *, since: int | None = None
+        self,
+        ys: Sequence[Any],
+        targets: Sequence[Any],
+        *,
+        since: int | None = None,
+        apart: bool = False,
     ) -> None:
-        targets = [x._entry or x for x in targets]
-        ends = set() if since is None else set(targets)
-        if since is None:
-            since = min((x._seq for x in targets), default=next_seq())
+        entries, oldest = [], next_seq() if since is None else since
+        for x in targets:
+            x = x._entry or x
+            entries.append(x)
+            if since is None and x._seq < oldest:
+                oldest = x._seq
         self._ys = ys
-        self._targets = targets
+        self._targets: Any = entries
         self._history: History | None = None
-        self.wanted: list[Any] = []  # the targets that the results depend on
+        self.wanted: list[Any] = []
         self.outside: list[Any] = []
         if any(map(NEEDS_GRADIENT, ys)):
-            self._history = history = recorder().between(ys, targets, since, ends)
+            ends = set(entries) if apart or since is not None else ()
+            self._history = history = recorder().graph(ys, entries, oldest, ends)
             self._targets = history.targets
             self.wanted, self.outside = history.wanted, history.outside
+        self.varies = bool(self.outside)
+        for x in self._targets:
+            for i in x._inputs:
+                if getattr(i, "_requires_grad", False):
+                    self.varies = True
 
     def keep(self) -> None:
         """Snapshot the present values, for gradients computed later."""
         if self._history is not None:
             self._history.keep()
-
-    @property
-    def varies(self) -> bool:
-        """Whether results or gradients depend on another leaf that needs a gradient."""
-        if self.outside:
-            return True
-        for x in self._targets:
-            for i in x._inputs:
-                if getattr(i, "_requires_grad", False):
-                    return True
-        return False
 
     def gradients(self, seeds: Sequence[Any], *, record: bool, natively: bool = False) -> list[Any]:
         """Return the gradient with respect to each target as a Tensor; None if independent.
@@ -134,44 +146,42 @@ class Region:
                 found = registry.engine(registry.NATIVE).recorded(history.recording, starts)
         else:
             if natively:
-                grads = registry.engine(registry.NATIVE).differentiate(history, arrays).grads
+                grads, _, _ = registry.engine(registry.NATIVE).differentiate(history, arrays)
             else:
-                grads, report = differentiate(history, arrays)
-                LAST.set(report)
+                grads = differentiate(history, arrays)
             seed = [s for s in given if s is not None]
             # Both operands of a + b receive the same array; each result must be its own.
             own = list(map(dense_copy, grads))
-            found = recorder().derivatives(GRADIENT, history, own, seed)
+            found = recorder().derivatives(history, own, seed)
         return self._by_target(found)
 
-    def arrays(self) -> list[Array | None]:
+    def arrays(self) -> list[Array]:
         """Return the gradients for a seed of ones as arrays: neither recorded nor captured."""
-        history = self._history
-        if history is None or not history.wanted:
-            return [None] * len(self._targets)
-        grads, report = differentiate(history, [cotangent_of(y, None) for y in self._ys])
-        LAST.set(report)
-        return self._by_target(list(map(dense_copy, grads)))
+        by = {}
+        if self._history is not None and self.wanted:
+            seeds = [cotangent_of(y, None) for y in self._ys]
+            by = dict(zip(self.wanted, differentiate(self._history, seeds), strict=True))
+        return [dense_copy(by[x]) if x in by else np.zeros(x.shape, x.dtype) for x in self._targets]
 
     def of_examples(self, seed: object, *, record: bool) -> list[Any]:
         """Return the gradients of the one result for a seed of many examples (`tg.vmap`)."""
         if self._history is None or not self.wanted:
             return self._by_target([])
-        native = registry.engine(registry.NATIVE)
+        start = CLOCK.now()
         with Scope(RECORDING, record):
-            return self._by_target(native.recorded(self._history.recording, [seed]))
+            found = registry.engine(registry.NATIVE).recorded(self._history.recording, [seed])
+        if not record:
+            seconds = CLOCK.now() - start
+            LAST.set((registry.NATIVE, _MANY, len(self._history), False, 0.0, seconds))
+        return self._by_target(found)
 
-    def jacobian(self) -> list[Any]:
-        """Return the Jacobian for each target, output axes first; None if independent.
-
-        Outside a capture it is arrays, which cannot be differentiated; inside, one entry per
-        target.
-        """
-        if self._history is None or not self.wanted:
-            return self._by_target([])
-        blocks, report = differentiate(self._history, None)
-        LAST.set(report)
-        return self._by_target(recorder().derivatives(JACOBIAN, self._history, blocks))
+    @property
+    def widest(self) -> int:
+        """The number of elements of the largest cotangent of a backward."""
+        if self._history is None:
+            return 1
+        program = self._history.recording.program
+        return max(map(math.prod, compress(program.shapes, program.needs)), default=1) or 1
 
     @property
     def recording(self) -> Any:

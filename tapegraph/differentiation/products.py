@@ -2,7 +2,8 @@
 
 ``absorbs`` says whose zeros are strong, the first factor's and the second's: in reverse mode the
 cotangent's, in forward mode those of the tangent and the local derivative. An infinite divisor is
-such a zero. The products are array code for arrays, Tensors, Duals and graph symbols.
+such a zero. The products are array code for arrays, Tensors, Duals and graph symbols. As
+operations they are `MUL_STRONG` and `DIV_STRONG`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from tapegraph.ops.elementwise import complex_of, from_parts
 from tapegraph.ops.linalg import aligned, terms_of
+from tapegraph.recording.op import ALL, Op, OpKind
 from tapegraph.typed import Array, Fun
 
 Absorbs: TypeAlias = "tuple[bool, bool]"
@@ -30,13 +32,26 @@ def times(a: Array, b: Array, absorbs: Absorbs = BOTH) -> Array:
         and "c" in (a.dtype.kind, b.dtype.kind)
     ):
         return _by_parts(times, a, b, absorbs)
-    first = _tamed(a, np.isfinite, b != 0, 0.0) if absorbs[1] else a
-    return first * (_tamed(b, np.isfinite, a != 0, 0.0) if absorbs[0] else b)
+    first, second = factors(a, b, absorbs)
+    return first * second
+
+
+def factors(a: Array, b: Array, absorbs: Absorbs) -> tuple[Array, Array]:
+    """Return the factors with 0 for a number that a zero absorbs."""
+    return (
+        _tamed(a, np.isfinite, b != 0, 0.0) if absorbs[1] else a,
+        _tamed(b, np.isfinite, a != 0, 0.0) if absorbs[0] else b,
+    )
 
 
 def over(a: Array, b: Array, absorbs: Absorbs = BOTH) -> Array:
     first = _tamed(a, np.isfinite, np.logical_not(np.isinf(b)), 0.0) if absorbs[1] else a
-    return first / (_tamed(b, _divides, a != 0, math.inf) if absorbs[0] else b)
+    return first / divisor(a, b, absorbs)
+
+
+def divisor(a: Array, b: Array, absorbs: Absorbs) -> Array:
+    """Return the divisor, with inf where a zero absorbs its reciprocal."""
+    return _tamed(b, _divides, a != 0, math.inf) if absorbs[0] else b
 
 
 def _divides(x: Array) -> Array:
@@ -113,3 +128,31 @@ def _by_parts(product: Fun, a: Array, b: Array, absorbs: Absorbs) -> Array:
             real = real - product(ai, bi, absorbs)
     join: Fun = complex_of if isinstance(real, np.ndarray) else from_parts
     return join(real, sum(imag[1:], imag[0]))
+
+
+def _forward(plain: np.ufunc, strong: Fun) -> Fun:
+    """Return a product with strong zeros that looks at the plain one first."""
+
+    def run(a: Array, b: Array, *, absorbs: Absorbs) -> Array:
+        out = plain(a, b)
+        if isinstance(out, (np.ndarray, np.generic)) and np.isfinite(out).all():
+            return out
+        # A number that overflows in the precision of the result is infinite.
+        a, b = (x if hasattr(x, "dtype") else np.asarray(x, out.dtype) for x in (a, b))
+        return strong(a, b, absorbs)
+
+    return run
+
+
+# Where no zero meets infinity or NaN, the plain products give the same.
+MUL_STRONG, DIV_STRONG = (
+    Op(
+        f"{name}_strong",
+        _forward(ufunc, strong),
+        kind=OpKind.ELEMENTWISE,
+        takes_complex=True,
+        reads=(ALL, ALL),
+        plain=ufunc,
+    )
+    for name, ufunc, strong in (("mul", np.multiply, times), ("div", np.divide, over))
+)

@@ -1,7 +1,4 @@
-"""The values that the gradient of each operation reads; the tape keeps no others.
-
-A value that a rule does not read may be an entry whose numbers were freed, with shape and dtype.
-"""
+"""The values that the gradient of each operation reads; the tape keeps no others."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from tapegraph.typed import Fun
 Y, A, B, C = 1, 2, 4, 8
 NOTHING = 0
 
-# What the gradient with respect to each operand reads; the last one counts for all further ones.
+# The reads of each operand's gradient; the last one counts for all further operands.
 READS: dict[str, tuple[int, ...]] = {
     "avg_pool2d": (A,),  # the order in memory: the gradient takes it
     "batch_matmul": (B, A),

@@ -1,4 +1,4 @@
-"""Seeds: the cotangent of a result, as a user gives it or as ones."""
+"""Seeds: the cotangent of a result, as a user gives it or as ones, and as a sweep carries it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import message, sentence
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.record import keep_parts
 from tapegraph.typed import Array
 
 
-def cotangent_of(y: Node, seed: Any, *, borrow: bool = False) -> Array:
-    """Return the seed as an array of y's type, ones by default.
+def conjugated(g: Any) -> Any:
+    """Return a gradient as a cotangent inside a sweep, which carries conjugates, or the reverse."""
+    if g.dtype.kind != "c":
+        return g
+    return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)
 
-    :param borrow: Return an array of y's type without a copy, perhaps as a read-only view.
-    :raises ValueError: The seed's shape differs from y's.
-    :raises TypeError: It is not numeric, or a complex y has none.
-    """
+
+def cotangent_of(y: Node, seed: Any, *, borrow: bool = False) -> Array:
+    """Return the seed as an array of y's type, ones by default; ``borrow`` allows a view."""
     data = y._array
     if seed is None and data.dtype.kind == "c":
         text = (

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tapegraph.differentiation.products import divisor, factors
 from tapegraph.ops import special
 from tapegraph.ops.elementwise import (
     GELU_CUBIC,
@@ -228,6 +229,14 @@ SLOPES: Slopes = {
     "sub": (SAME, NEGATED),
     "mul": (lambda y, a, b: b, lambda y, a, b: a),
     "div": (Divisor(lambda y, a, b: b), lambda y, a, b: -y / b),
+    "mul_strong": (
+        lambda y, a, b, *, absorbs: factors(a, b, absorbs)[1],
+        lambda y, a, b, *, absorbs: factors(a, b, absorbs)[0],
+    ),
+    "div_strong": (
+        Divisor(lambda y, a, b, *, absorbs: divisor(a, b, absorbs)),
+        lambda y, a, b, *, absorbs: -y / divisor(a, b, absorbs),
+    ),
     "pow": (_pow_base, _pow_exponent),
     "neg": (NEGATED,),
     "sin": (lambda y, x: np.cos(x),),
@@ -297,6 +306,7 @@ SLOPES: Slopes = {
     "mod": (SAME, _quotient),
     "floor_divide": (FLAT, FLAT),
     "astype": (Linear(lambda g, y, x, *, dtype: g.astype(dtype, copy=False)),),
+    "round_to": (Linear(lambda g, y, x, *, dtype: g.astype("float32", copy=False)),),
     "where": (
         None,
         Linear(lambda g, y, cond, a, b: np.where(cond, g, 0.0)),

@@ -230,7 +230,7 @@ class DataParallel:
         entry._requires_grad = False
         return entry, any_has
 
-    # What ranks share
+    # State that ranks share
 
     def _numbers(self) -> list[tuple[str, Array]]:
         capture = recorder().capture
@@ -320,7 +320,6 @@ class _Shared:
         self.met: list[Optimizer] | None = None
 
     def step(self, optimizer: Any) -> None:
-        """Average an optimizer's gradients, and take its step."""
         for parallel in self._parallels:
             if parallel.optimizer is optimizer and self.met is None:
                 parallel._stepped(1.0, optimizer._step)
@@ -429,6 +428,5 @@ class OnWorkers(Compiled):
 
 
 def under_strategy(step: Compiled, strategy: object) -> Compiled:
-    """Wrap a compiled function for the workers of a strategy."""
     comm = communicator(_OP, strategy)
     return step if comm.size == 1 else OnWorkers(step._given, *step._options, comm)

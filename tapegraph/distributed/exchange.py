@@ -26,7 +26,7 @@ DIGEST = 16
 _NO_DIGEST = np.zeros(DIGEST)
 # Digest and its squares, and the weight.
 _MORE = 2 * DIGEST + 1
-# How far engines may round apart (a step may run in another one on another rank).
+# The rounding difference of engines (ranks may run a step in different ones).
 ROUNDING = {"float32": 1e-4, "float64": 1e-9}
 
 
@@ -102,11 +102,7 @@ def end_job_on_errors(comm: Any) -> None:
 
 
 class Exchange:
-    """The exchange of a rank with the others, once a step.
-
-    :param shared: Returns what must be equal on all ranks, by name; every ``check_every`` steps
-        compares it.
-    """
+    """The exchange of a rank with the others, once a step; ``shared`` must be equal on all."""
 
     def __init__(
         self,
@@ -147,10 +143,7 @@ class Exchange:
     def average(
         self, flat: Array, weight: DuckArray, has: tuple[bool, ...], *, first: bool = True
     ) -> tuple[Array, tuple[bool, ...]]:
-        """Return the average of flat gradients, and which parameters have one on any rank.
-
-        :param first: It is the first exchange of a step, before any change.
-        """
+        """Return the average of flat gradients, and which parameters have one on any rank."""
         self._count += first
         due = first and self._check_every is not None and self._count % self._check_every == 0
         shared = self._shared() if due else []
@@ -171,7 +164,7 @@ class Exchange:
         if (sums**2 != self._comm.size * squares).any():
             check_equal(self._op, self._comm, shared)
         if not weights:
-            fix = "Give a rank without data the weight 0, and another one more."
+            fix = "Give a rank without data the weight 0, and one with data a positive weight."
             raise RuntimeError(message(self._op, "the weight 0 on every rank", "one above", fix))
         mean = self._total[: flat.size] / self._total.dtype.type(weights)
         return mean, tuple((self._total[flat.size : -_MORE] > 0).tolist())
@@ -185,7 +178,7 @@ class Exchange:
         return RuntimeError(message(self._op, received, "gradients of the same parameters", fix))
 
 
-# What all ranks must have alike
+# Equal on all ranks
 
 
 def _digest(arrays: Sequence[tuple[str, Array]]) -> Array:

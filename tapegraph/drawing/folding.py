@@ -34,14 +34,14 @@ _WORK, _CANDIDATES = 50_000_000, 256
 _REGIONS = ("forward", "backward", "update")
 
 
-@dataclass(eq=False)  # each is one of its own, and may be a key
+@dataclass(eq=False)  # compared by identity, and may be a key
 class Part:
     """A box, or a frame around parts."""
 
-    members: list[int] = field(default_factory=list)  # what a box draws: operations or a leaf
+    members: list[int] = field(default_factory=list)  # a box's operations or leaf
     title: str = ""  # of a frame or a closed box; none of a box that shows its members
     times: int = 1  # how often a frame repeats, or a box stands side by side
-    parts: list[Part] = field(default_factory=list)  # what a frame holds
+    parts: list[Part] = field(default_factory=list)  # a frame's content
 
     @property
     def is_frame(self) -> bool:
@@ -56,7 +56,6 @@ class Part:
         return [box for part in self.parts for box in part.boxes()] if self.is_frame else [self]
 
     def all_members(self) -> list[int]:
-        """Return the members of all boxes inside."""
         return [i for box in self.boxes() for i in box.members]
 
     def frames(self) -> list[Part]:
@@ -190,7 +189,7 @@ class Folding:
             frame = max(left, key=lambda f: len(f.parts))
             if not self._repeat_in(frame):
                 done.add(frame)
-        # Where the next rounds read what was computed, the leaf that the first one reads is drawn.
+        # If later rounds read a result in its place, the first round's leaf is drawn.
         for base, vertex in zip(self.base, self._vertices, strict=True):
             for mine, theirs in zip(self._vertices[base].inputs, vertex.inputs, strict=False):
                 if not self._vertices[theirs].is_leaf:
@@ -236,7 +235,6 @@ class Folding:
                     self._merge(leaf, gone)
 
     def _is_read_by(self, leaf: int, operations: set[int]) -> bool:
-        """Return whether a vertex is a drawn leaf that only these operations read."""
         if not self._vertices[leaf].is_leaf or leaf in self.inscribed:
             return False
         return {self.base[r] for r in self._readers[leaf]} <= operations
@@ -292,7 +290,7 @@ class Folding:
         last = self._vertices[before.members[-1]]
         return not last.is_result and not last.writes
 
-    # 5. What is still too much
+    # 5. Still too many boxes
 
     def _levels(self) -> None:
         """Merge the operations of one kind at the same depth into one box, frame by frame."""
@@ -361,7 +359,7 @@ def _closed(parts: list[Part], title: str = MIXED) -> Part:
     return Part([i for part in parts for i in part.all_members()], title=title)
 
 
-# Finding what repeats
+# Finding repetitions
 
 
 def _find_repetition(

@@ -17,7 +17,7 @@ from tapegraph.escapes import escaped
 # character, in parts of the font's size, as wide as the widest of the fonts that are asked for.
 _LONGEST, _WIDEST, _MOST_LINES = 42, 90, 12
 CHARACTER = 0.61
-# How what is written in a box is set.
+# The styles of text in a box.
 _NAME, _CALL, _TYPE, _VALUE, _GRADIENT, _NOTE = "name", "call", "type", "value", "slope", "note"
 SIZES = {_NAME: 12.0, _CALL: 11.5, _TYPE: 10.5, _VALUE: 10.5, _GRADIENT: 10.5, _NOTE: 10.5}
 # Operations whose operands may change places.
@@ -33,7 +33,6 @@ class TextLine(NamedTuple):
 
     @property
     def width(self) -> float:
-        """An upper bound of the width."""
         return columns(self.text) * SIZES[self.role] * CHARACTER
 
 
@@ -69,7 +68,6 @@ class Labels:
         return title, facts
 
     def lines(self, part: Part) -> list[TextLine]:
-        """Return a box's lines."""
         often = f" × {part.times:,}" if part.times > 1 else ""
         last = self._vertices[part.members[-1]]
         if last.kind == "gradient":
@@ -171,7 +169,7 @@ class Labels:
                 return f"{prefix}{one}…{two}{suffix}"
             return f"{first.name} … {last.name}"
         if self._is_full and len(found) == 1 and first.kind != "number":
-            return first.op  # whose number has a line of its own
+            return first.op  # its number has another line
         if all(isinstance(v.value, (int, float)) for v in found):
             return _span([v.value for v in found])
         texts = {_number(v.value) for v in found}
@@ -201,13 +199,11 @@ class Labels:
 
 
 def _span(numbers: Sequence[float]) -> str:
-    """Return the least and the largest number."""
     low, high = _number(min(numbers)), _number(max(numbers))
     return low if low == high else f"{low} … {high}"
 
 
 def short(text: str, most: int = _LONGEST) -> str:
-    """Return a text in one line, shortened to ``most`` characters."""
     text = escaped(" ".join(text.split()))
     return text if len(text) <= most else text[: most - 1] + "…"
 

@@ -26,7 +26,7 @@ _SWEEPS = 8
 # lanes is folded further: nobody could follow its edges.
 _LOOKS, _MOST_LANES = 200_000, 40_000
 _FEWEST = 24  # boxes, which any picture may have
-# How straight the inner pieces of a long edge want to be, and what leads from a leaf.
+# The weights for straightness of a long edge's inner pieces, and of edges from leaves.
 _STRAIGHT, _TO_LEAF = 4.0, 0.3
 
 Ends: TypeAlias = tuple[Part, Part]  # the boxes that an edge leads from and to
@@ -104,7 +104,7 @@ class _Layout:
         is_result = any(self._folding.sketch.vertices[j].is_result for j in alike)
         return Box(part, kind, self._labels.lines(part), self._labels.details(part), is_result)
 
-    # Who is linked to whom, on which rank
+    # Links between cells, by rank
 
     def _link(self) -> None:
         around, base = self._folding.root.around(), self._folding.base

@@ -145,7 +145,6 @@ def _attributes(box: Box) -> str:
 
 
 def _quoted(lines: list[str]) -> str:
-    """Return lines as one quoted string for Graphviz."""
     safe = (line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
     text = "\\n".join(" ".join(line.split()) for line in safe)
     return f'"{text}"'

@@ -18,7 +18,7 @@ _LEAST = 44.0  # the width of a box, around which a frame is wide enough for its
 _PAD_X, _PAD_Y = 10.0, 5.0  # inside a box
 _LINE = 1.28  # the height of a line, in parts of its size
 MARGIN = 14.0  # inside a frame, and around the picture
-TITLE = 28.0  # the room above what a frame holds
+TITLE = 28.0  # the room above a frame's content
 _HEADER_SIZE, _FACT_SIZE = 14.0, 11.0
 HEAD = 5.0  # the length of an arrow's head
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -48,7 +48,7 @@ _COLOURS = {
     "result-line": ("#1f2430", "#ffffff"),
 }
 LIGHT, DARK = ({name: pair[n] for name, pair in _COLOURS.items()} for n in (0, 1))
-# The kinds of boxes, and what each is called in the key to them.
+# The kinds of boxes, and their names in the legend.
 KINDS = {
     "input": "argument",
     "param": "parameter",
@@ -58,7 +58,7 @@ KINDS = {
     "gradient": "gradients",
 }
 _KEY = {**KINDS, "result": "result"}
-# The colour of what is written, by its role.
+# The colour of text by its role.
 INK = {"type": "faint", "note": "faint", "title": "faint", "slope": "slope"}
 BOLD = ("name", "title")
 
@@ -237,7 +237,6 @@ def _key_width(kind: str) -> float:
 
 
 def svg(scene: Scene, theme: Theme | None = None) -> str:
-    """Return a picture as SVG, in one theme or in both."""
     return "\n".join(_svg(scene, theme)) + "\n"
 
 

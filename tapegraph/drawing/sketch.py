@@ -22,7 +22,7 @@ from tapegraph.recording.scopes import recorder
 from tapegraph.recording.tape import Tape
 from tapegraph.tensors.value import Value
 
-# What a vertex is: an operation, what several backwards give, or one of the kinds of leaves.
+# The kinds of vertices: an operation, a result of several backwards, or a kind of leaf.
 Kind: TypeAlias = Literal["operation", "gradient", "param", "constant", "input", "state", "number"]
 _KINDS: dict[ops.Op, Kind] = {ops.INPUT: "input", ops.PARAM: "param", ops.SCALAR: "number"}
 # A value or gradient of so many numbers is small: it is shown.
@@ -46,8 +46,8 @@ class Vertex:
     attrs: dict[str, Any] = field(default_factory=dict)
     where: str = ""
     function: str = ""  # the user's, that recorded it
-    source: int | None = None  # of a gradient: what it is taken by
-    writes: str = ""  # what the result is stored in when the step ends
+    source: int | None = None  # of a gradient: the vertex with respect to which it is
+    writes: str = ""  # the state that takes the result when the step ends
     is_result: bool = False
 
     @property
@@ -72,7 +72,6 @@ class Sketch:
     of_numbers: bool = False  # its vertices are `Value`s
 
     def readers(self) -> list[list[int]]:
-        """Return the readers of each vertex, each once."""
         found: list[list[int]] = [[] for _ in self.vertices]
         for i, vertex in enumerate(self.vertices):
             for x in dict.fromkeys(vertex.inputs):
@@ -96,7 +95,7 @@ def sketch(what: Any, names: Any) -> Sketch:
     if roots and all(isinstance(root, Value) for root in roots):
         return _of_values(roots, known)
     if not roots or not all(isinstance(root, Node) for root in roots):
-        hint = "Draw what it was computed to: the result of an operation."
+        hint = "Draw the result of an operation on it."
         hint = "Draw its .primal." if hasattr(what, "primal") else hint
         raise TypeError(message("draw", kind_of(what), _EXPECTED, hint))
     for root in roots:
@@ -177,7 +176,7 @@ def _of_program(program: Program) -> Sketch:
     for slot, op in enumerate(program.ops):
         inputs = program.inputs[slot]
         vertex = Vertex("operation" if inputs else _KINDS.get(op, "constant"), op.name, inputs)
-        if op in ops.DERIVATIVES:
+        if op is ops.GRADIENT:
             vertex.kind, vertex.source = "gradient", inputs[1]
             vertex.inputs = program.backward_of(slot)
         vertex.shape, vertex.dtype = program.shapes[slot], str(program.dtypes[slot])
@@ -263,7 +262,7 @@ def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
     for slot in trace.sources:
         vertex, position = sketch.vertices[slot], trace.arguments.get(slot)
         vertex.attrs = {}
-        if position is None:  # a learning rate, or what is computed from floats
+        if position is None:  # a learning rate, or a number computed from floats
             vertex.kind, vertex.op = "state", "number" if vertex.shape == () else "numbers"
         elif position < len(last.names):
             vertex.name = last.names[position]

@@ -14,6 +14,7 @@ from functools import cache, lru_cache
 from tapegraph.engines import choice, registry
 from tapegraph.engines.backend import chosen_by, get_backend
 from tapegraph.engines.choice import (
+    ALONE,
     NATIVELY,
     NEVER,
     Choice,
@@ -45,7 +46,7 @@ class Backwards:
         self.decision, self.until = Decision(NATIVELY), 0.0
         self.earned = False
 
-    def decide_for_all(self, failure: Failure | None, until: float) -> Decision:
+    def decide_for_all(self, failure: Failure, until: float) -> Decision:
         """Run all structures natively until the process has spent some seconds."""
         self.decision, self.until = _natively(failure), until
         return self.decision
@@ -97,7 +98,7 @@ def decide(history: History) -> Decision:
             backwards.earned = True
         return backwards.choice(history, rivals).choose()
     if refused or not absent:
-        return _natively(refused[0] if refused else None)
+        return _natively(refused[0] if refused else ALONE)
     failure = account(*absent[0])
     if all(declined.expected for _, declined in absent):
         return backwards.decide_for_all(failure, NEVER)
@@ -105,7 +106,7 @@ def decide(history: History) -> Decision:
 
 
 @lru_cache
-def _natively(failure: Failure | None) -> Decision:
+def _natively(failure: Failure) -> Decision:
     return Decision(NATIVELY, failure)
 
 
@@ -117,7 +118,6 @@ def _earned_at(way: Way) -> float:
 
 
 def way_of(engine: Engine, entries: int) -> Way:
-    """Return the way of an engine that compiles a program of some length."""
     costs = engine.costs
 
     def compiling() -> float:
@@ -157,11 +157,7 @@ def backend_in_force() -> str:
 def costs(
     found: Choice | None, refused: Mapping[str, str], running: str, entries: int
 ) -> list[str]:
-    """Return the measured time of each engine, or why there is none.
-
-    :param found: The choice among them, if there is one.
-    :param refused: Why engines do not run this program, by name.
-    """
+    """Return the measured time of each engine, or why there is none."""
     ways = [] if found is None else [found.stands, *found.others]
     measured = [way for way in ways if way.times]
     told = []

@@ -21,7 +21,7 @@ from tapegraph.interrupts import Lock
 NEVER = float("inf")
 # The clock of all measurements; tests replace it.
 CLOCK = SimpleNamespace(now=time.perf_counter)
-# Runs whose median is a way's time, and failures in a row after which it is given up.
+# The runs whose median is a way's time, and the failures in a row that end its trial.
 TRIALS = 3
 # A new way must take less than this part of the present way's time.
 EDGE = 0.95
@@ -106,6 +106,13 @@ class Decision(NamedTuple):
     choice: Choice | None = None
 
 
+ALONE = Failure("auto: no other engine is registered")
+ASKED = Decision(NATIVELY, Failure("the backend was native"))
+LOOKED_AT = Decision(
+    NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
+)
+
+
 class Choice:
     """Chooses among the ways to run one structure.
 
@@ -120,13 +127,13 @@ class Choice:
         self, first: Way, others: Iterable[Way] = (), process: Ledger | None = None
     ) -> None:
         self.first = self.stands = first
-        self.others = list(others)  # than what stands
+        self.others = list(others)  # besides the one that stands
         self.ledger = Ledger()
         self._process = PROCESS if process is None else process
         self.failure: Failure | None = None
         self._trial: Way | None = None
         self._until = EARLIEST if self.others else NEVER
-        early = Failure("auto: what is new runs natively at first")
+        early = Failure("auto: a new structure runs natively at first")
         self._decision = Decision(first, early if first.engine == registry.NATIVE else None, self)
         self._last: Way | None = None
         self._lock = Lock()

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-import numpy as np
-
-from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
@@ -35,12 +31,8 @@ class EngineDeclined(Exception):
         self.expected = expected
 
 
-class Outcome(NamedTuple):
-    """The gradients of one run, whether the program was in the cache, and its compile time."""
-
-    grads: list[Array]
-    cached: bool = False
-    compile_seconds: float = 0.0
+# The gradients of one run, whether the program was in the cache, and the seconds of compiling it.
+Outcome: TypeAlias = tuple[list[Array], bool, float]
 
 
 @dataclass(frozen=True)
@@ -79,11 +71,11 @@ class Many(NamedTuple):
 class WholeProgram(Protocol):
     """A captured program, ready to run again.
 
-    A program that keeps state may also have ``run_many(values, runs, many, changes)``: many runs in
-    one call, with state carried from run to run. An input's value is then an array with a row for
-    each run, or the first run's value of a carried input. It changes and returns what `run` does,
-    or raises `EngineDeclined`, whose ``runs_done`` says how many runs are valid. Such a program may
-    have variants, named by the ``variant`` of both methods.
+    It may also have ``run_many(values, runs, many)``: many runs in one call, with state carried
+    from run to run. An input's value is then an array with a row for each run, or the first run's
+    value of a carried input. It returns what `run` does, or raises `EngineDeclined`, whose
+    ``runs_done`` says how many runs are valid. A program that keeps state takes ``changes`` too, as
+    `run` does, and may have variants, named by the ``variant`` of both methods.
 
     :ivar leaves: The slots whose values it takes, in order.
     :ivar keeps_state: State is passed as tensors, not as arrays.
@@ -137,9 +129,10 @@ class Round(ABC):
         """Run one round on arrays, and return its outputs."""
 
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
-        """Run ``count`` rounds and return True, or run none and return False.
+        """Run ``count`` rounds and return True, or return False: then none of them counts.
 
-        A round may read rows that an earlier round, in C order, has written.
+        A round may read rows that an earlier round, in C order, has written, and write where it has
+        read itself.
         """
         return False
 
@@ -149,10 +142,12 @@ class Reverse(NamedTuple):
 
     :ivar wanted: The slots of the inputs whose gradients it gives.
     :ivar seeded: The slots that have a cotangent; an input that has one adds to it.
+    :ivar kept: The slots of results that it is given, and does not compute again.
     """
 
     wanted: tuple[int, ...]
     seeded: tuple[int, ...]
+    kept: tuple[int, ...] = ()
 
 
 class Inner(ABC):
@@ -166,7 +161,7 @@ class Inner(ABC):
     def pullback(
         self, kind: Reverse, inputs: Sequence[object], seeds: Sequence[object]
     ) -> AbstractContextManager[Round]:
-        """Lend the function from inputs and a cotangent per seeded slot to gradients."""
+        """Lend the function from inputs, kept results and a cotangent per seed to gradients."""
 
     @abstractmethod
     def strong_pullback(self, kind: Reverse) -> Round:
@@ -201,21 +196,6 @@ class Engine(ABC):
         """Return an operation's tangent rule, from its gradient rule, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} records no tangents")
 
-    def jacobian(self, recording: Recording) -> Outcome:
-        """Return the Jacobian for each wanted slot, output axes first, or raise EngineDeclined."""
-        program = recording.program
-        (output,) = program.outputs
-        lengths, dtype = program.shapes[output], program.dtypes[output]
-        size = math.prod(lengths)
-        found = [np.empty((size, *program.shapes[i]), program.dtypes[i]) for i in program.wanted]
-        compiling = 0.0
-        for place in range(size):
-            row = self.run(recording, [np.eye(1, size, place, dtype).reshape(lengths)])
-            compiling += row.compile_seconds
-            for jacobian, grad in zip(found, row.grads, strict=True):
-                jacobian[place] = dense_copy(grad)
-        return Outcome(found, compile_seconds=compiling)
-
     def forward(self, op: Op, arrays: tuple[object, ...], attrs: Attrs) -> Array | None:
         """Return an operation's result by the engine's kernels, or None if NumPy is to compute."""
         return None
@@ -223,11 +203,7 @@ class Engine(ABC):
     def whole(
         self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto"
     ) -> WholeProgram:
-        """Prepare a captured program, such as a training step, to run again, or decline.
-
-        :param state: The leaves that are tensors from outside, by slot.
-        :param xla: Whether to compile with XLA, as for `compile`.
-        """
+        """Prepare a captured program, such as a training step, to run again, or decline."""
         self.check_whole(recording.program)
         raise NotImplementedError
 
@@ -243,10 +219,7 @@ class Engine(ABC):
         """Raise EngineDeclined, at little cost, for a program that the engine does not support."""
 
     def refusal(self, history: History) -> str | None:
-        """Return why `check` rejects a history's program, or None.
-
-        `auto` calls this at every backward: override it if the answer does not need the program.
-        """
+        """Return why `check` rejects a history's program, or None; `auto` asks each time."""
         try:
             self.check(history.recording.program)
         except EngineDeclined as declined:

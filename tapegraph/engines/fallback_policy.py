@@ -32,11 +32,7 @@ class Failure(NamedTuple):
 
 
 def account(name: str, error: Exception) -> Failure:
-    """Return why an engine did not run; warn once per cause, or raise under ``TAPEGRAPH_STRICT``.
-
-    ``auto`` expects some programs to run natively, so those causes are only reported. An exception
-    of a signal handler is raised.
-    """
+    """Return why an engine did not run; warn once per cause, or raise under strict mode."""
     if isinstance(error, EngineDeclined):
         failure, cause = Failure(str(error)), str(error)
         if error.expected and get_backend() == registry.AUTO:

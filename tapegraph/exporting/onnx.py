@@ -45,7 +45,7 @@ _EVERY_TYPE = set(
     "Transpose Xor".split()
 )
 _WIDER = dict.fromkeys(("bool", "int8", "int16", "uint8", "uint16"), "int32")
-# What int64 gives for uint64, and what onnxruntime has for uint64 itself.
+# Operations right for uint64 in int64, and those that onnxruntime has for uint64.
 _WRAPPING = set("Add CumSum Einsum Equal MatMul Mul Neg ReduceProd ReduceSum Sub Where".split())
 _UNSIGNED = set("Div Max Min Mod".split())
 
@@ -74,7 +74,7 @@ class OnnxGraph:
         if self._nbytes > LARGEST:
             received = f"parameters and constants of more than {LARGEST:,} bytes"
             fix = "Name a folder, for a SavedModel."
-            raise ValueError(message("export", received, "what one ONNX file holds", fix))
+            raise ValueError(message("export", received, "the limit of one ONNX file", fix))
         self.initializers.append(self._onnx.numpy_helper.from_array(array, name))
         return Wire(self, name, array.dtype, array.shape)
 
@@ -121,7 +121,7 @@ def _wide(kind: str, dtype: DType) -> DType:
     """Return the type in which onnxruntime computes a node, for most the type itself."""
     if dtype.kind not in "biu" or kind in _EVERY_TYPE:
         return dtype
-    if kind == "Pow":  # which goes by way of float64: what fits there wraps around as it should
+    if kind == "Pow":  # computed in float64: numbers that fit there wrap around correctly
         wide = np.dtype(np.int64)
     elif dtype == np.uint64:
         wide = dtype if kind in _UNSIGNED else np.dtype(np.int64)
@@ -327,7 +327,7 @@ def _index(out: Wire, x: Wire, *arrays: Wire, plan: tuple[str, ...]) -> Wire:
 def _within(out: Wire, x: Wire, *, low: int, high: int) -> Wire:
     x = x.to(np.int64)
     inside = (x < 0).where(x + high, x)
-    return ((x >= low) & (x < high)).where(inside, x.like(high))  # else what gathers by it fails
+    return ((x >= low) & (x < high)).where(inside, x.like(high))  # or a later gather fails
 
 
 def _argsort(out: Wire, x: Wire, *, axis: int) -> Wire:
@@ -354,7 +354,7 @@ def _roll(out: Wire, x: Wire, *, shift: tuple[object, ...], axis: tuple[int, ...
 
 
 def _einsum(out: Wire, *operands: Wire, spec: str) -> Wire:
-    if any(0 in x.shape for x in operands):  # of which onnxruntime 1.23 crashes
+    if any(0 in x.shape for x in operands):  # on which onnxruntime 1.23 crashes
         return out.like(0).node("Expand", out.graph.ints(out.shape))
     return out.graph.node("Einsum", *operands, equation=spec)
 
@@ -374,6 +374,20 @@ def _layer_norm(out: Wire, x: Wire, *affine: Wire, eps: float) -> Wire:
     return centred / (variance + eps).node("Sqrt") * gamma + beta
 
 
+def _mul_strong(out: Wire, a: Wire, b: Wire, *, absorbs: tuple[bool, bool]) -> Wire:
+    zero, product = a.like(0.0), a * b
+    for x, strong in zip((a, b), absorbs, strict=True):
+        product = x.equal(zero).where(zero, product) if strong else product
+    return product
+
+
+def _div_strong(out: Wire, a: Wire, b: Wire, *, absorbs: tuple[bool, bool]) -> Wire:
+    zero, quotient = a.like(0.0), a / b
+    if absorbs[0]:
+        quotient = a.equal(zero).where(zero, quotient)
+    return ((b - b).is_nan() & ~b.is_nan()).where(zero, quotient) if absorbs[1] else quotient
+
+
 # Those that are one node, of the same name or another; and formulas, by their names.
 _SAME = (
     "add sub mul div pow neg sin cos tan sinh cosh exp log sqrt tanh sigmoid relu abs sign "
@@ -385,11 +399,12 @@ _OTHER = (
     "matmul=MatMul batch_matmul=MatMul"
 )
 _FORMULAS = _gelu, _log1p, _logaddexp, _mod, _floor_divide, _round, _norm, _einsum, _layer_norm
+_STRONG = _mul_strong, _div_strong
 _MOVES = _getitem, _index, _within, _argsort, _roll
 ROWS: dict[str, Rule] = {
     **{op: _one(op.capitalize()) for op in _SAME.split()},
     **{op: _one(kind) for op, kind in (pair.split("=") for pair in _OTHER.split())},
-    **{rule.__name__[1:]: rule for rule in (*_FORMULAS, *_MOVES)},
+    **{rule.__name__[1:]: rule for rule in (*_FORMULAS, *_STRONG, *_MOVES)},
     **{f"logical_{kind.lower()}": _truths(kind) for kind in ("And", "Or", "Xor", "Not")},
     **{op: _whole(kind) for op, kind in (("floor", "Floor"), ("ceil", "Ceil"), ("rint", "Round"))},
     "silu": lambda out, x: x * x.node("Sigmoid"),

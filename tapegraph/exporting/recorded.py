@@ -24,7 +24,7 @@ from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.parameters import collected
 from tapegraph.typed import Array, Fun, Pytree
 
-# That follow each other, so that what a length grows by is a whole number.
+# Consecutive sizes, so that a length grows by a whole number.
 TWO_SIZES = (4, 5)
 
 
@@ -93,9 +93,9 @@ class FreeFunction:
             if not any(self.batched):
                 raise
             failed = error
-        _record(self.op, self._f, examples)  # which raises what fails for any size
+        _record(self.op, self._f, examples)  # which raises errors that any size has
         size = len(arrays[self.batched.index(True)])
-        fix = "Write what holds for any batch, as reshape(-1, n), or pass batch=False."
+        fix = "Write an expression for any batch, such as reshape(-1, n), or pass batch=False."
         received = f"a function that fails for a batch of {size}: {failed}"
         expected = "one that takes batches of any size"
         raise ValueError(message(self.op, received, expected, fix)) from failed
@@ -105,11 +105,7 @@ class FreeFunction:
         return _followed_constant([run.recording.values[slot] for run in self.runs], self._sizes)
 
     def _free_program(self, recordings: Sequence[Recording]) -> Program:
-        """Return the program of several sizes, and inner ones, with a `Length` for each that grows.
-
-        :raises ValueError: The function differs with the size; the message names the first such
-            line.
-        """
+        """Return the program of several sizes with a `Length` for each that grows, or raise."""
         programs = [recording.program for recording in recordings]
         first, least = programs[0], min(map(len, programs))
         for slot in range(least):
@@ -191,11 +187,11 @@ def _record(op: str, f: Fun, arrays: Sequence[Array]) -> Recorded:
     slots = {id(node): slot for slot, node in enumerate(recording.nodes)}
     if recording.program.updates or capture.gradients:
         received = f"{_name(f)}, which changes tensors or gradients from outside"
-        fix = "Export what computes the loss; a training step belongs to who loads it."
+        fix = "Export the function of the loss; whoever loads it writes the training step."
         raise ValueError(message(op, received, "a function of its arguments alone", fix))
     drawn = [slots[id(leaf)] for leaf, _ in capture.readings if id(leaf) in slots]
     if drawn:
-        what = "reads numbers anew in every call, such as random draws"
+        what = "reads other numbers in every call, such as random draws"
         received = f"{_name(f)}, which {what}: {_place(recording, drawn[0])}"
         fix = "Leave dropout and noise out, or draw outside and pass the numbers in."
         raise ValueError(message(op, received, "a function of its arguments alone", fix))
@@ -274,7 +270,7 @@ def _place(recording: Recording, slot: int) -> str:
     return f"read by {recording.describe(readers[0])}" if readers else "the result"
 
 
-# What a model calls its inputs, its outputs and its parameters
+# Names of a model's inputs, outputs and parameters
 
 
 class Arguments(NamedTuple):

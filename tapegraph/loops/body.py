@@ -18,10 +18,11 @@ from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import exchanged, leaves, mapped, replaced
+from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
-from tapegraph.recording.op import DEFINED, JACOBIAN, OPS, PART, Attrs, Op
+from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
@@ -32,10 +33,9 @@ from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.transforms.jacobian import jacobian
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp
-from tapegraph.typed import Array, Fun
+from tapegraph.typed import Array, DType, Fun
 
 
 class Draw(NamedTuple):
@@ -54,29 +54,29 @@ class Traced(NamedTuple):
     :ivar body: Its inputs are the consts, the function's arguments, and the draws.
     :ivar consts: The outside values that it reads: tensors, duals, examples of `vmap`.
     :ivar draws: Its draws, in order.
+    :ivar draws_on: Whether the numbers decide how much it draws, in a branch or a loop inside.
     :ivar form: The structure of the function's result, with True for all but None.
     """
 
     body: SubProgram
     consts: list[Any]
     draws: list[Draw]
+    draws_on: bool
     form: Any
 
 
 class Body(Capture):
-    """Captures a function as an inner program, a level inside which outer duals are constants.
-
-    :ivar level: Tags of inner levels are larger.
-    """
+    """Captures a function as an inner program, a level inside which outer duals are constants."""
 
     def __init__(self, op: str) -> None:
         super().__init__()
-        self.tape = Tape()  # of its own: nobody else is to see these entries
+        self.tape = Tape()  # a new one: nobody else may see these entries
         self.outer = recorder().capture
         self.body = self
         self.level = next_tag()
-        self.closed: dict[int, tuple[Any, Any]] = {}  # a leaf and what it stands for, by its id
+        self.closed: dict[int, tuple[Any, Any]] = {}  # a leaf and its outer value, by its id
         self.draws: list[tuple[Any, Draw]] = []
+        self.draws_on = False
         self._op = op
 
     def apply(self, name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
@@ -122,9 +122,18 @@ class Body(Capture):
 
     def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
         """Return a leaf whose numbers each round draws; the stream is unchanged."""
+        if self.stream is not None:
+            return super().draw(op, draw, dtype, by)
         leaf = self.input(np.asarray(random.peeked(draw), dtype))
         self.draws.append((leaf, Draw(leaf.shape, op, draw, dtype, by)))
         return leaf
+
+    def position(self, read: Callable[[], Array]) -> Any:
+        """Return where the stream is; what drew in rounds is to be recorded as `drawing_on`."""
+        if self.stream is None:
+            self.draws_on = True
+            self.stream = self.input(read())
+        return self.stream
 
     def _is_argument(self, data: object) -> bool:
         """Return False: a copy, as `tg.tensor` of a carry, is a read."""
@@ -136,22 +145,19 @@ class Body(Capture):
         raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
 
     def assign(self, leaf: object, value: object) -> None:
-        """Raise: a body cannot give a tensor new numbers."""
-        self._refuse(
-            "a new value for a tensor", "Make it a part of what is carried, and return it."
-        )
+        self._refuse("a new value for a tensor", "Make it a part of the carry, and return it.")
 
     def before_write(self, leaf: Node) -> None:
-        """Raise: a body cannot write into a tensor."""
         self.assign(leaf, None)
 
     def add_gradients(self, history: object, grads: object, seed: object) -> None:
-        """Raise: a body cannot add to a parameter's gradient."""
-        self._refuse("backward()", "Write tg.grad(f), or call backward() on what comes out.")
+        self._refuse("backward()", "Use tg.grad(f), or call backward() on the result.")
 
     def gradient(self, leaf: object) -> Any:
-        """Raise: a body cannot read a gradient."""
-        self._refuse("a read of .grad", "Read it outside: what a function closes over it may use.")
+        self._refuse(
+            "a read of .grad",
+            "Read it outside: a body may close over values.",
+        )
 
     def set_gradient(self, leaf: object, value: object) -> None:
         self._refuse("a new gradient", "Write it outside.")
@@ -175,11 +181,7 @@ def operation(name: str) -> Op:
 def traced(
     op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> Traced:
-    """Run a function once on leaves, and return its computation as an inner program.
-
-    :param arguments: From the leaves to the positional arguments.
-    :param given: An example of each leaf.
-    """
+    """Run a function once on leaves, and return its computation as an inner program."""
     recorder().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     # In a context that is dropped: an interrupt leaves no scope in force.
     found, tape, inputs = quietly(_traced, op, f, arguments, given)
@@ -212,20 +214,27 @@ def _traced(
     ]
     made = interned(SubProgram(recording, (*consts, *own)))
     form = mapped(lambda x: None if x is None else True, out)
-    found = Traced(made, read, [draw for _, draw in body.draws], form)
+    found = Traced(made, read, [draw for _, draw in body.draws], body.draws_on, form)
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
 
 
-def loop_operand(op: str, x: object, path: str, dtype: object = np.float64) -> Any:
+def drawing_on(f: Fun, position: object, *args: object) -> tuple[Any, Any]:
+    """Call a function, in a body, whose draws begin at a position; return where they end too."""
+    body = recorder().body
+    body.stream = position
+    out = f(*args)
+    return out, body.stream
+
+
+def loop_operand(op: str, x: object, path: str, dtype: DType | None = None) -> Any:
     """Return a loop's operand as a tensor or a value of some level, a float in a dtype."""
-    return tensor_like(op, recorder().number(x, dtype), path)
+    kind = get_default_dtype() if dtype is None else dtype
+    value = recorder().number(x, kind)
+    return tensor_like(op, kind.type(value) if type(value) is float else value, path)
 
 
 class FurtherArguments:
-    """Further arguments of a function, whose floats, arrays and tensors are inputs of its body.
-
-    :ivar numbers: These inputs, as tensors or values of some level.
-    """
+    """Further arguments of a function; ``numbers``, its floats, arrays and tensors, are inputs."""
 
     def __init__(self, op: str, args: tuple[object, ...]) -> None:
         self._args = args
@@ -245,7 +254,7 @@ def traced_without_draws(
 ) -> Traced:
     """Return a function as `traced` does, with a gradient for each input; draws raise."""
     found = traced(op, f, arguments, [Example(example(x), True) for x in given])
-    if found.draws:
+    if found.draws or found.draws_on:
         raise RuntimeError(f"{op}: the function draws random numbers. Draw them before the call.")
     return found
 
@@ -306,13 +315,10 @@ class Replay(Interpreter):
             return self._again(dict(zip(targets, points, strict=True)), y)
 
         points = [self.values[i] for i in targets]
-        if program.ops[slot] is JACOBIAN:
-            found = jacobian(f, tuple(range(len(points))))(*points)
-        else:
-            value, pullback = vjp(f, *points)
-            ones = as_leaf(np.ones(value.shape, value.dtype))
-            grads = pullback(self.values[seed[0]] if seed else ones)
-            found = grads if len(points) > 1 else (grads,)
+        value, pullback = vjp(f, *points)
+        ones = as_leaf(np.ones(value.shape, value.dtype))
+        grads = pullback(self.values[seed[0]] if seed else ones)
+        found = grads if len(points) > 1 else (grads,)
         return dict(zip(targets, found, strict=True))
 
     def _again(self, targets: dict[int, Any], end: int) -> Any:

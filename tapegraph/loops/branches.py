@@ -15,17 +15,28 @@ operand that it does not read is zero.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from tapegraph import random
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Reverse
 from tapegraph.errors import check_callable, message
-from tapegraph.loops.body import Example, Traced, example, example_of, loop_operand, traced
+from tapegraph.loops.body import (
+    Example,
+    Replay,
+    Traced,
+    drawing_on,
+    example,
+    example_of,
+    loop_operand,
+    traced,
+)
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
 from tapegraph.loops.scan import replaced_present
 from tapegraph.numpy_warnings import quietly
@@ -97,9 +108,7 @@ def switch(index: Operand, branches: Sequence[Fun], *operands: Pytree) -> Pytree
     return _chosen("switch", "index", chosen, tuple(branches), operands)
 
 
-def _chosen(
-    op: str, argument: str, index: Any, functions: tuple[Fun, ...], operands: object
-) -> Any:
+def _chosen(op: str, argument: str, index: Any, functions: Sequence[Fun], operands: object) -> Any:
     if index.shape:
         received = f"{argument} of shape {index.shape}"
         fix = "Write tg.where for a choice element by element, or tg.vmap for one by example."
@@ -110,11 +119,15 @@ def _chosen(
         traced(op, f, lambda x: replaced_present(operands, x), list(map(example_of, given)))
         for f in functions
     ]
+    if any(found.draws or found.draws_on for found in founds):
+        with random.stretch() as drawn:
+            further = [partial(drawing_on, f) for f in functions]
+            out, drawn.end = _chosen(op, argument, index, further, (drawn.start, *operands))
+            return out
     first = founds[0]
     types = first.body.types(first.body.outputs)
     paths = [path for path, here in leaves(first.form, "the result") if here is not None]
     for found in founds:
-        refuse_draws(op, found)
         try:
             list(matched(op, found.form, first.form, "the result of a function", "another's"))
         except ValueError as error:
@@ -128,13 +141,6 @@ def _chosen(
                 raise TypeError(message(op, received, "one type", fix))
     outs = _run(index, [(found.body, [*found.consts, *given]) for found in founds])
     return replaced_present(first.form, outs)
-
-
-def refuse_draws(op: str, found: Traced) -> None:
-    """Raise if a body draws random numbers an unknown number of times."""
-    if found.draws:
-        received = f"tg.{found.draws[0].op} in a function that may not run"
-        raise RuntimeError(message(op, received, "a draw outside", "Pass it what was drawn."))
 
 
 # The entry
@@ -170,7 +176,6 @@ def traced_inputs(op: str, f: Fun, inputs: Sequence[object]) -> Traced:
 def _taken(
     branches: Sequence[SubProgram], reads: Sequence[Sequence[int]], index: Any, operands: Any
 ) -> tuple[SubProgram, list[int], list[Any]]:
-    """Return the branch that runs, the positions of its operands, and the operands."""
     chosen = min(max(int(index), 0), len(branches) - 1)
     places = list(reads[chosen])
     return branches[chosen], places, [np.asarray(operands[i]) for i in places]
@@ -274,7 +279,7 @@ def _transposed(
         own = take(len(places))
         seeds = dict(zip(seeded, take(len(seeded)), strict=True))
         found: dict[int, Any] = {}
-        for i, grad in zip(by, cotangents(body, own, seeds, by), strict=True):
+        for i, grad in zip(by, cotangents(Replay(body), own, seeds, by), strict=True):
             found[places[i]] = added(found.get(places[i]), grad)
         like = dict(zip(wanted, take(len(wanted)), strict=True))
         return tuple(found[i] if i in found else zeros(like[i]) for i in wanted)
@@ -323,7 +328,7 @@ def _moved(
     def forward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         own = take(len(body.inputs))
-        outs, found = tangents(body, own, dict(zip(of, take(len(of)), strict=True)))
+        outs, found = tangents(Replay(body), own, dict(zip(of, take(len(of)), strict=True)))
         have.update(i for i, t in enumerate(found) if t is not None)
         return tuple(zeros(outs[i]) if found[i] is None else found[i] for i in forced)
 
@@ -343,7 +348,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
         ]
         return tuple(_run_derived(index, founds, lists))
     each = [
-        examples(body, inputs, own, call.size)[0]
+        examples(Replay(body), inputs, own, call.size)[0]
         for body, own, inputs in zip(branches, batched, lists, strict=True)
     ]
     results = each[-1]
@@ -360,7 +365,7 @@ def _batched(
     body: SubProgram, flags: Sequence[bool], size: int, inputs: Sequence[object]
 ) -> Traced:
     def forward(*leaves: object) -> tuple[Any, ...]:
-        return tuple(examples(body, leaves, flags, size)[0])
+        return tuple(examples(Replay(body), leaves, flags, size)[0])
 
     return traced_inputs("cond", forward, inputs)
 

@@ -1,6 +1,7 @@
 """Inner programs run on cotangents, tangents and examples, for the rules of loops.
 
-A rule traces a function that calls one of these, and so has a body's derivative as a body.
+A rule traces a function that calls one of these, as a body's derivative does. `Replay(body)`, or
+another function of tensors, runs.
 """
 
 from __future__ import annotations
@@ -12,51 +13,50 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.gradients import Region
-from tapegraph.loops.body import Replay
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.recording.node import as_leaf, next_seq
-from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import dual_of, parts
 from tapegraph.tensors.examples import Level, at_level, entered
 from tapegraph.transforms.levels import next_tag
 
+OfTensors = Callable[..., Sequence[Any]]
+
 
 def cotangents(
-    body: SubProgram, inputs: Sequence[object], seeds: Mapping[int, object], wanted: Sequence[int]
+    run: OfTensors, inputs: Sequence[object], seeds: Mapping[int, object], wanted: Sequence[int]
 ) -> list[Any]:
     """Return the cotangents of wanted leaf inputs, given those of some outputs, as in a sweep."""
     start = next_seq()
-    outs = Replay(body)(*inputs)
+    outs = run(*inputs)
     given = {i: seed for i, seed in seeds.items() if outs[i].requires_grad}
     targets = [inputs[i] for i in wanted]
     region = Region([outs[i] for i in given], targets, since=start)
-    grads = region.gradients(list(map(as_gradient, given.values())), record=True)
+    grads = region.gradients(list(map(conjugated, given.values())), record=True)
     return [
-        zeros(x) if grad is None else as_gradient(grad)
+        zeros(x) if grad is None else conjugated(grad)
         for grad, x in zip(grads, targets, strict=True)
     ]
 
 
 def tangents(
-    body: SubProgram, inputs: Sequence[object], moving: Mapping[int, object]
+    run: OfTensors, inputs: Sequence[object], moving: Mapping[int, object]
 ) -> tuple[list[Any], list[Any]]:
     """Return the outputs and their tangents, given those of some inputs; None is zero."""
     tag = next_tag()
-    outs = Replay(body)(
-        *(dual_of(x, moving[i], tag) if i in moving else x for i, x in enumerate(inputs))
-    )
+    outs = run(*(dual_of(x, moving[i], tag) if i in moving else x for i, x in enumerate(inputs)))
     pairs = [parts(x, tag) for x in outs]
     return [x for x, _ in pairs], [tangent for _, tangent in pairs]
 
 
 def examples(
-    body: SubProgram, inputs: Sequence[object], batched: Sequence[bool], size: int
+    run: OfTensors, inputs: Sequence[object], batched: Sequence[bool], size: int
 ) -> tuple[list[Any], list[bool]]:
     """Return the outputs of all examples, along the first axis, and which of them differ."""
     level = Level(next_tag(), size, "error")
     with entered(level):
         given = zip(inputs, batched, strict=True)
-        outs = Replay(body)(*(Batched(x, level.tag) if b else x for x, b in given))
+        outs = run(*(Batched(x, level.tag) if b else x for x, b in given))
         differ = [type(x) is Batched and x.tag == level.tag for x in outs]
         return [at_level(x, level).inner for x in outs], differ
 
@@ -65,11 +65,6 @@ def taker(values: Sequence[object]) -> Callable[[int], list[Any]]:
     """Return a function that takes the next values, as many as it is asked for."""
     left = iter(values)
     return lambda count: list(islice(left, count))
-
-
-def as_gradient(x: Any) -> Any:
-    """Convert between a sweep's cotangent and a gradient."""
-    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def zeros(x: Any) -> Any:

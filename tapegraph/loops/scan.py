@@ -13,10 +13,11 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.errors import check_callable, kind_of, message
-from tapegraph.loops.body import Example, Traced, example, loop_operand, traced
+from tapegraph.loops.body import Example, Traced, drawing_on, example, loop_operand, traced
 from tapegraph.loops.scan_entry import row, run_scan
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.recording.record import is_weak, tensor_like
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Pytree
 
 
@@ -41,8 +42,9 @@ def scan(
     :param xs: A structure of arrays with a leading axis of one length; None for none.
     :param length: The number of rounds; required without ``xs``.
     :param reverse: Begin with the last row; rows of the result lie as those of ``xs``.
-    :param checkpoint: The backward runs rounds again from kept carries: of every round by default,
-        of every k-th for an int k, of every ``ceil(sqrt(length))``-th for ``"sqrt"``.
+    :param checkpoint: The backward runs rounds again, by default from the carry of each and,
+        natively, from results in it that take long to compute; for an int k from the carry of every
+        k-th alone, for ``"sqrt"`` of every ``ceil(sqrt(length))``-th.
     :returns: The last carry, and the stacked values along a new first axis: Tensors in the
         structures that ``f`` returns.
     :raises TypeError: ``f`` is not callable or returns no pair; its carry differs from ``init`` in
@@ -72,11 +74,25 @@ def scan(
         out = f(carry, x)
         if not (isinstance(out, tuple) and len(out) == 2):
             received = f"a function that returns {_returned(out)}"
-            raise TypeError(message("scan", received, "a pair: the next carry, and what to stack"))
+            raise TypeError(
+                message("scan", received, "a pair: the next carry, and the values to stack")
+            )
         return out
 
     examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]
     carry, found = traced_loop("scan", body, init, arguments, examples)
+    if found.draws_on or (found.draws and recorder().stream is not None):
+
+        def further(carry: Any, x: Any) -> Any:
+            (held, y), end = drawing_on(f, carry[1], carry[0], x)
+            return (held, end), y
+
+        with random.stretch() as stretch:
+            start = (init, stretch.start)
+            (last, stretch.end), ys = scan(
+                further, start, xs, length, reverse=reverse, checkpoint=checkpoint
+            )
+            return last, ys
     drawn = drawn_rows(found.draws, n, reverse)
     outs = run_scan(found.body, found.consts, carry, [*given, *drawn], n, reverse, every)
     last, ys = outs[: len(carry)], outs[len(carry) : len(found.body.outputs)]
@@ -157,12 +173,7 @@ def traced_loop(
     arguments: Callable[[Any, list[Any]], tuple[Any, ...]],
     rows: Sequence[Example],
 ) -> tuple[list[Any], Traced]:
-    """Return the first carry as tensors, and the body of a loop as an inner program.
-
-    The body is recorded again if a carry comes to need a gradient, or takes another dtype.
-
-    :param f: Takes the results of ``arguments`` for a carry and a row; returns a carry first.
-    """
+    """Return the first carry as tensors, and the body of a loop as an inner program."""
     held = [(path, x) for path, x in leaves(init, "init") if x is not None]
     carry = [loop_operand(op, x, path) for path, x in held]
     count = len(carry)

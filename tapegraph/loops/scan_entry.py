@@ -11,6 +11,8 @@ Attributes:
 - ``reverse``: the first round reads the last row; stacked rows lie as those of xs.
 - ``checkpoint``: one carry in so many rounds is kept for the backward.
 - ``keeps``: whether carries are kept, which is where a gradient flows.
+- ``residuals``: how many of the body's last outputs are results that its backward reads in place of
+  computing them again (`tapegraph.loops.residuals`). Nobody else reads them.
 
 Outputs (each read by a ``part``): the last carries; the stacked values, arrays of ``length`` rows;
 with ``keeps``, for each carry an array of ``ceil(length / checkpoint)`` rows, the inputs of each
@@ -32,8 +34,9 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
-from tapegraph.loops.body import Example, Traced, example, traced
+from tapegraph.loops.body import Example, Replay, Traced, example, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
+from tapegraph.loops.residuals import with_residuals, without_residuals
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
@@ -61,25 +64,28 @@ def run_scan(
     """Record a scan, and return its outputs; it keeps carries if anybody reads them."""
     inputs = (*consts, *carries, *xs)
     flows = recorder().flows and any(x.requires_grad for x in inputs)
-    return apply(
+    step = with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
+    end, kept = len(body.outputs), len(step.outputs)
+    outs = apply(
         SCAN,
         inputs,
         {
-            "body": body,
+            "body": step,
             "carries": len(carries),
             "xs": len(xs),
             "length": length,
             "reverse": reverse,
             "checkpoint": checkpoint,
             "keeps": keeps or flows,
+            "residuals": kept - end,
         },
     )
+    return [*outs[:end], *outs[kept:]]
 
 
 def by_role(
     inputs: Sequence[object], carries: int, xs: int
 ) -> tuple[list[Any], list[Any], list[Any]]:
-    """Return the consts, the carries and the xs of an entry."""
     first = len(inputs) - carries - xs
     return (
         list(inputs[:first]),
@@ -132,6 +138,7 @@ def _forward(
     reverse: bool,
     checkpoint: int,
     keeps: bool,
+    residuals: int,
 ) -> tuple[Any, ...]:
     consts, carry, rows = by_role(list(map(np.asarray, inputs)), carries, xs)
     types = body.types(body.outputs)
@@ -173,10 +180,7 @@ def _in_blocks(
     reverse: bool,
     checkpoint: int,
 ) -> list[Any] | None:
-    """Run many rounds at a time and return the last carries; None if the engine cannot.
-
-    A block's carries lie in arrays with a row for each of its rounds, and one for the next.
-    """
+    """Run many rounds at a time and return the last carries; None if the engine cannot."""
     size = _rounds_at_once(carry, length)
     works = [np.empty((size + 1, *c.shape), c.dtype) for c in carry]
     for work, c in zip(works, carry, strict=True):
@@ -220,10 +224,10 @@ def scan_vjp(
     carries, reverse = attrs["carries"], attrs["reverse"]
     arrays = list(map(np.asarray, inputs))
     consts, carry, rows = by_role(arrays, carries, attrs["xs"])
-    if attrs["keeps"]:
-        kept = [np.asarray(x) for x in y[len(body.outputs) :]]
-    else:
-        kept = list(_forward(*arrays, **{**attrs, "keeps": True})[len(body.outputs) :])
+    outs = y if attrs["keeps"] else _forward(*arrays, **{**attrs, "keeps": True})
+    end = len(body.outputs)
+    residuals = [np.asarray(x) for x in outs[end - attrs["residuals"] : end]]
+    kept = [np.asarray(x) for x in outs[end:]]
     program, inner = body.program, _inner(body)
     first, second = len(consts), len(consts) + carries
 
@@ -240,7 +244,7 @@ def scan_vjp(
     flowing = [i for i, slot in enumerate(body.outputs) if program.needs[slot]]
     ends = [i for i in flowing if i < carries and first + i in by_carry]
     stacked = {i: np.asarray(g[i]) for i in flowing if i >= carries and g[i] is not None}
-    of_kept = dict(zip(range(first, second), g[len(body.outputs) :], strict=False))
+    of_kept = dict(zip(range(first, second), g[end:], strict=False))
     read = {i: np.asarray(x) for i, x in of_kept.items() if x is not None and i in by_carry}
     # Consts and carries that are stacked as they are, the last output first.
     fixed = [
@@ -259,6 +263,7 @@ def scan_vjp(
             *(body.inputs[i] for i in by_const),
             *(body.outputs[i] for i in (*seeded, *ends)),
         ),
+        body.outputs[end - len(residuals) :],
     )
 
     def row_of(i: int) -> int:
@@ -282,31 +287,30 @@ def scan_vjp(
         """Run many rounds at a time; None if the engine cannot."""
         begin = {first + i: x for i, x in back.items()}
         started = [begin.get(i, carry[i - first]) for i in by_carry]
-        size = _rounds_at_once([*started, *totals], length)
-        works = [np.empty((size + 1, *x.shape), x.dtype) for x in (*started, *totals)]
-        for work, x in zip(works, (*started, *totals), strict=True):
+        size = _rounds_at_once(started, length)
+        works = [np.empty((size + 1, *x.shape), x.dtype) for x in started]
+        for work, x in zip(works, started, strict=True):
             work[0] = x
-        of_carry, of_const = works[: len(by_carry)], works[len(by_carry) :]
+        sums = [np.array(x, order="C") for x in totals]  # a round writes where it has read
         for done in range(0, length, size):
             n = min(size, length - done)
             t, by = row_of(length - 1 - done), 1 if reverse else -1
             seeds = [
-                *(RoundRows(w, 0, 1) for w in of_const),
+                *map(RoundRows, sums),
                 *(RoundRows(stacked[j], t, by) for j in seeded),
-                *(RoundRows(of_carry[by_carry.index(first + j)], 0, 1) for j in ends),
+                *(RoundRows(works[by_carry.index(first + j)], 0, 1) for j in ends),
             ]
-            of_rows = [RoundRows(x, t, by) for x in (*kept, *rows)]
+            of_rows = [RoundRows(x, t, by) for x in (*kept, *rows, *residuals)]
             writes = [
-                *(RoundRows(w, 1, 1) for w in of_carry),
+                *(RoundRows(w, 1, 1) for w in works),
                 *(RoundRows(x, t, by) for x in stacks),
-                *(RoundRows(w, 1, 1) for w in of_const),
+                *map(RoundRows, sums),
             ]
             if not pull.many(n, [*map(RoundRows, consts), *of_rows, *seeds], writes):
                 return None
             for work in works:
                 work[0] = work[n]
-        found = dict(zip(by_carry, (w[0, ...].copy() for w in of_carry), strict=True))
-        sums = [w[0, ...].copy() for w in of_const]
+        found = dict(zip(by_carry, (w[0, ...].copy() for w in works), strict=True))
         return [found.get(i) for i in range(first, second)], stacks, sums
 
     def swept(pull: Any, step: Any) -> tuple[list[Any], list[Any], list[Any]]:
@@ -337,7 +341,8 @@ def scan_vjp(
                 seeds += totals
                 seeds += [stacked[j][t, ...] for j in seeded]
                 seeds += [back[j] for j in ends]
-                found = pull([*consts, *before[i - start], *[x[t, ...] for x in rows], *seeds])
+                read_rows = [x[t, ...] for x in (*rows, *residuals)]
+                found = pull([*consts, *before[i - start], *read_rows, *seeds])
                 grads = dict(zip(by_carry, found, strict=False))
                 if i == start:
                     at = place_of(segment)
@@ -357,7 +362,8 @@ def scan_vjp(
             return swept(None, None)
         round0 = [*consts, *carry, *(x[0, ...] for x in rows)]
         seeds = [np.zeros(program.shapes[s], program.dtypes[s]) for s in kind.seeded]
-        with inner.forward(round0) as step, inner.pullback(kind, round0, seeds) as pull:
+        read = [*round0, *(x[0, ...] for x in residuals)]
+        with inner.forward(round0) as step, inner.pullback(kind, read, seeds) as pull:
             found = swept(pull, step)
             if any(map(has_nan, (x for part in found for x in part if x is not None))):
                 found = swept(inner.strong_pullback(kind), step)
@@ -454,7 +460,7 @@ def _transposed(
         seeds = dict(zip((*ends, *seeded), [*back, *take(len(seeded))], strict=True))
         more = dict(zip(read, take(len(read)), strict=True))
         places = [*(first + i for i in ends), *of_const, *of_row]
-        found = cotangents(body, inputs, seeds, places)
+        found = cotangents(Replay(body), inputs, seeds, places)
         count = len(ends)
         carried = [g + more[i] if i in more else g for i, g in zip(ends, found, strict=False)]
         sums = [total + g for total, g in zip(totals, found[count:], strict=False)]
@@ -465,7 +471,8 @@ def _transposed(
 
 def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
     """Return the tangents: a scan of the rounds with their tangents."""
-    body, carries, end = attrs["body"], attrs["carries"], len(attrs["body"].outputs)
+    end, carries = len(attrs["body"].outputs), attrs["carries"]
+    body = without_residuals(attrs["body"], attrs["residuals"])
     consts, carry, rows = by_role(inputs, carries, attrs["xs"])
     first, second = len(consts), len(consts) + carries
     places = [i for i, t in enumerate(moving) if t is not None]
@@ -494,7 +501,7 @@ def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any
     take(carries)
     for i, tangent in zip(of_carry, take(len(of_carry)), strict=True):
         result[i] = tangent
-    take(end - carries)
+    take(len(body.outputs) - carries)
     stacked = [i for i in have if i >= carries]
     for i, tangent in zip(stacked, take(len(stacked)), strict=True):
         result[i] = tangent
@@ -525,7 +532,7 @@ def _moved(
         moving |= {first + i: t for i, t in zip(of_carry, take(len(of_carry)), strict=True)}
         inputs += take(len(body.inputs) - len(inputs))
         moving |= dict(zip(of_row, take(len(of_row)), strict=True))
-        outs, turned = tangents(body, inputs, moving)
+        outs, turned = tangents(Replay(body), inputs, moving)
         have.extend(i for i, t in enumerate(turned) if t is not None)
         next_ = [zeros(outs[i]) if turned[i] is None else turned[i] for i in of_carry]
         stacked = (t for t in turned[carries:] if t is not None)
@@ -573,11 +580,10 @@ def _batched(
     size: int,
     lists: Lists,
 ) -> tuple[Traced, list[bool]]:
-    """Return a round of all examples as a body, and which carries differ after it."""
     after: list[bool] = []
 
     def forward(*leaves: object) -> tuple[Any, ...]:
-        outs, differ = examples(body, leaves, flags, size)
+        outs, differ = examples(Replay(body), leaves, flags, size)
         after.extend(differ[:carries])
         one = [not (flags[first + i] or differ[i]) for i in range(carries)]
         return tuple(x[0] if i < carries and one[i] else x for i, x in enumerate(outs))

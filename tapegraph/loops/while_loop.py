@@ -19,12 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph import random
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
-from tapegraph.loops.body import Example, Replay, Traced, example, traced
-from tapegraph.loops.branches import refuse_draws, traced_inputs
+from tapegraph.loops.at_run_time import Anew, pulled
+from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, traced
+from tapegraph.loops.branches import traced_inputs
 from tapegraph.loops.derived import examples, taker, tangents, zeros
 from tapegraph.loops.scan import replaced_present, traced_loop
 from tapegraph.numpy_warnings import quietly
@@ -52,7 +54,8 @@ def while_loop(
 
     :param cond: Takes the carry and returns a bool, or a number that is true unless it is zero.
     :param body: Takes the carry and returns the next one, of the same structure and types. Both run
-        once to be recorded, have no effects, and draw no random numbers.
+        once to be recorded (twice, where they draw random numbers), and have no effects. The
+        condition draws none.
     :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
     :param max_steps: The maximum number of rounds, 0 or more; the loop then ends whatever the
         condition.
@@ -74,6 +77,16 @@ def while_loop(
         "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
     )
 
+    if round_.draws or round_.draws_on:
+        with random.stretch() as drawn:
+            last, drawn.end = while_loop(
+                lambda c: cond(c[0]),
+                lambda c: drawing_on(body, c[1], c[0]),
+                (init, drawn.start),
+                max_steps=max_steps,
+            )
+            return last
+
     def test(*inputs: object) -> Any:
         found = tensor_like("while_loop", cond(replaced_present(init, inputs)), "the condition")
         if found.shape:
@@ -83,8 +96,10 @@ def while_loop(
         return found if found.dtype == bool else found != 0
 
     condition = traced("while_loop", test, list, [Example(example(x), True) for x in carry])
-    refuse_draws("while_loop", round_)
-    refuse_draws("while_loop", condition)
+    if condition.draws or condition.draws_on:
+        received = "a condition that draws random numbers"
+        fix = "Draw in the body, and carry what was drawn."
+        raise RuntimeError(message("while_loop", received, "one without draws", fix))
     lists = (condition.consts, round_.consts, carry)
     outs = _run(condition.body, round_.body, lists, max_steps)
     return replaced_present(round_.form[0], outs[: len(carry)])
@@ -180,6 +195,7 @@ def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
         "reverse": False,
         "checkpoint": 1,
         "keeps": True,
+        "residuals": 0,
     }
 
 
@@ -196,17 +212,14 @@ def _recorded(
     """Return the backward of the scan that makes the same rounds.
 
     In a captured program, where their number is unknown, the scan has ``max_steps`` rounds, and
-    those after the end leave the carry unchanged.
+    those after the end leave the carry unchanged; without ``max_steps`` every run records it anew.
     """
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     consts, start, step = of_body, len(of_cond), body
     if not recorder().records(y[carries]):
         length = int(y[carries]._array)
     elif max_steps is None:
-        received = "a derivative of second order in a compiled program or a loop"
-        fix = "Give max_steps."
-        expected = "a loop whose most rounds are known"
-        raise NotImplementedError(message("while_loop", received, expected, fix))
+        return pulled(Anew(_again, (cond, body, carries)), needs, g[:carries], inputs)
     else:
         length, start = max_steps, 0
         found = body.make(("masked", cond), _masked, cond, body, carries, inputs)
@@ -222,6 +235,10 @@ def _recorded(
         for x, need in zip(of_cond[:start], needs[:start], strict=True)
     ]
     return [*of_rest, *grads[len(given) - len(needs) + start :]]
+
+
+def _again(cond: SubProgram, body: SubProgram, carries: int, *inputs: Any) -> Sequence[Any]:
+    return _run(cond, body, _by_role(inputs, cond, carries), None)[:carries]
 
 
 def _made(found: Traced) -> list[Any]:
@@ -300,7 +317,7 @@ def _moved(
         moving = dict(zip(of_const, take(len(of_const)), strict=True))
         own += take(len(body.outputs))
         moving |= {consts + i: t for i, t in zip(of_carry, take(len(of_carry)), strict=True)}
-        outs, turned = tangents(body, own, moving)
+        outs, turned = tangents(Replay(body), own, moving)
         have.extend(i for i, t in enumerate(turned) if t is not None)
         return (*outs, *(zeros(outs[i]) if turned[i] is None else turned[i] for i in of_carry))
 
@@ -354,7 +371,7 @@ def _batched(
     after: list[bool] = []
 
     def active(of_cond: Sequence[object], now: Sequence[object]) -> Any:
-        (found,), (differs,) = examples(cond, [*of_cond, *now], (*a, *c), size)
+        (found,), (differs,) = examples(Replay(cond), [*of_cond, *now], (*a, *c), size)
         apart.append(differs)
         return found
 
@@ -364,7 +381,7 @@ def _batched(
     def step(*leaves: object) -> tuple[Any, ...]:
         of_cond, of_body, now = _by_role(leaves[:-1], cond, len(c))
         goes_on = active(of_cond, now)
-        outs, differ = examples(body, [*of_body, *now], (*b, *c), size)
+        outs, differ = examples(Replay(body), [*of_body, *now], (*b, *c), size)
         after.extend(differ)
         if apart[0] and all(c):
             outs = [

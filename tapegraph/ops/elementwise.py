@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 import operator
 from typing import Any, overload
@@ -16,7 +17,7 @@ from tapegraph.arrays.axes import int_tuple
 from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
-from tapegraph.recording.node import as_leaf, numeric
+from tapegraph.recording.node import HALF, as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import (
@@ -587,7 +588,6 @@ def float_power(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 
 def _floating(op: str, value: DuckArray, argument: str) -> DuckArray:
-    """Return an operand with integers as floats."""
     value = operand(op, value, argument)
     if isinstance(value, (int, float)):
         return float(value)
@@ -622,8 +622,7 @@ def reciprocal(x: Kind | ArrayLike, /) -> Kind:
 def deg2rad(x: Kind | ArrayLike, /) -> Kind:
     """Degrees as radians, as `numpy.deg2rad`; the derivative is ``pi / 180``.
 
-    >>> import math
-    >>> tg.deg2rad(180.0).item() == math.pi
+    >>> bool(tg.deg2rad(180.0) == np.pi)
     True
     """
     return _in_units("deg2rad", x, math.pi, 180.0)
@@ -633,8 +632,7 @@ def deg2rad(x: Kind | ArrayLike, /) -> Kind:
 def rad2deg(x: Kind | ArrayLike, /) -> Kind:
     """Radians as degrees, as `numpy.rad2deg`; the derivative is ``180 / pi``.
 
-    >>> import math
-    >>> tg.rad2deg(math.pi).item()
+    >>> tg.rad2deg(np.pi).item()
     180.0
     """
     return _in_units("rad2deg", x, 180.0, math.pi)
@@ -648,7 +646,7 @@ def _in_units(op: str, x: DuckArray, wanted: float, given: float) -> DuckArray:
     return mul(x, float(np.float32(wanted) / np.float32(given)) if single else wanted / given)
 
 
-# NumPy's names of what has a shorter one here, and its second names.
+# NumPy's names of functions with a shorter one here, and its second names.
 absolute = abs
 degrees, radians = rad2deg, deg2rad
 divide = true_divide = div
@@ -906,7 +904,7 @@ def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
     array([0. , 0.5, 1. ])
     """
     place, middle = _real_pair("heaviside", x1, x2)
-    if isinstance(place, (int, float)):  # a number stays one, which leaves float32 as it is
+    if isinstance(place, (int, float)):  # a number stays one and does not widen float32
         direction: Any = float(np.sign(float(place)))
     else:
         direction = sign(mul(place, 1) if place.dtype.kind == "b" else place)
@@ -972,6 +970,11 @@ def positive(x: Kind | ArrayLike, /) -> Kind:
 ASTYPE = Op(
     "astype", lambda x, *, dtype: x.astype(dtype), kind=OpKind.ELEMENTWISE, takes_complex=True
 )
+ROUND_TO = Op(
+    "round_to",
+    lambda x, *, dtype: x.astype(dtype).astype(np.float32),
+    kind=OpKind.ELEMENTWISE,
+)
 DETACH = Op("detach", np.copy, kind=OpKind.ELEMENTWISE, differentiable=(), takes_complex=True)
 ROUND = Op(
     "round", lambda x, *, decimals: x.round(decimals), kind=OpKind.ELEMENTWISE, takes_complex=True
@@ -979,7 +982,6 @@ ROUND = Op(
 
 
 def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
-    """Return whether a shape broadcasts to another."""
     if shape == over[len(over) - len(shape) :]:  # as most do, in a tenth of the time
         return True
     try:
@@ -1076,17 +1078,26 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     """Convert to another dtype, as `numpy.astype`; gradients flow among floats and complex numbers.
 
     Integers and bools are constants; a conversion that would drop an imaginary part is refused.
+    float16 and bfloat16 (of ml_dtypes) round: the result holds their numbers in float32, in which
+    everything is computed, and the gradient passes as if it were a cast to float32.
 
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
     dtype('float32')
+    >>> tg.astype([0.1], "float16")
+    Tensor([0.09997559], dtype=float32)
     """
     out = tensor_like("astype", x)
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        _add_bfloat16()
     try:
         wanted = np.dtype(dtype)
     except TypeError:
         received = f"{kind_of(dtype)} for 'dtype'"
         raise TypeError(message("astype", received, "a dtype", 'Write "float32".')) from None
-    numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # refuses what no tensor can hold
+    if wanted.name in HALF:
+        keep_parts("astype", "a tensor", out.dtype, wanted)
+        return apply(ROUND_TO, (out,), {"dtype": wanted.name})
+    numeric(np.empty(0, wanted), "astype", "dtype", widens=False)  # raises for unsupported dtypes
     if out.dtype == wanted and not copy:
         return out
     if wanted.kind != "b":  # whether a number is zero
@@ -1094,6 +1105,15 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     if wanted.kind not in "fc" and not recorder().records(out):
         return as_leaf(watched("astype", detached(out).astype, wanted))
     return apply(ASTYPE, (out,), {"dtype": wanted.name})
+
+
+def _add_bfloat16() -> None:
+    """Let NumPy know the dtype by its name."""
+    try:
+        importlib.import_module("ml_dtypes")
+    except ImportError:
+        received, fix = "bfloat16 in an environment without ml_dtypes", "pip install ml_dtypes"
+        raise ImportError(message("astype", received, "ml_dtypes", f"Install it: {fix}.")) from None
 
 
 if hasattr(np, "astype"):  # NumPy 2.1

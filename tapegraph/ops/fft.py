@@ -356,7 +356,6 @@ def _norm(op: str, norm: object) -> str:
 
 
 def _axes(op: str, x: DuckArray, s: DuckArray, axes: object) -> tuple[int, ...]:
-    """Return the axes to transform along, as NumPy chooses them."""
     if axes is None:
         count = x.ndim if s is None else len(int_tuple(op, "s", s))
         chosen: Any = range(-count, 0)

@@ -74,6 +74,7 @@ __all__ = [
     "roll",
     "rot90",
     "select",
+    "sliding_window_view",
     "sort",
     "split",
     "take",
@@ -82,6 +83,7 @@ __all__ = [
     "topk",
     "tril",
     "triu",
+    "unstack",
     "vsplit",
 ]
 
@@ -115,6 +117,20 @@ def repeat(
 
 
 # Splitting
+
+
+def unstack(x: Kind | ArrayLike, /, *, axis: SupportsIndex = 0) -> tuple[Kind, ...]:
+    """Take an array apart along an axis, as `numpy.unstack`.
+
+    >>> [part.item() for part in tg.unstack([1.0, 2.0])]
+    [1.0, 2.0]
+    """
+    parts: DuckArray = moveaxis(x, axis, 0)
+    return tuple(parts)
+
+
+if hasattr(np, "unstack"):  # new in NumPy 2.1
+    implements(np.unstack)(unstack)
 
 
 @implements(np.array_split)
@@ -267,11 +283,13 @@ def _framed(x: DuckArray, widths: Array, fills: Array) -> DuckArray:
     for axis, width in enumerate(widths.tolist()):
         if width == [0, 0]:
             continue
-        borders = []
-        for count, fill in zip(width, fills[axis], strict=True):
-            lengths = (*x.shape[:axis], count, *x.shape[axis + 1 :])
-            borders.append(watched("pad", np.full, lengths, fill, x.dtype))
-        x = concat([borders[0], x, borders[1]], axis)
+        before, after = (
+            [watched("pad", np.full, (*x.shape[:axis], count, *x.shape[axis + 1 :]), fill, x.dtype)]
+            if count
+            else []
+            for count, fill in zip(width, fills[axis], strict=True)
+        )
+        x = concat([*before, x, *after], axis)
     return x
 
 
@@ -413,7 +431,6 @@ def insert(
 
 
 def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
-    """Return the index of the block of ``size`` elements that starts at ``begin``."""
     return tuple(slice(b, b + n) for b, n in zip(begin.tolist(), size, strict=True))
 
 
@@ -827,6 +844,32 @@ def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = N
     """
     x, along = _along("take", a, "a", axis)
     return gather(x, integers_of("take", "indices", indices), along)
+
+
+@implements(np.lib.stride_tricks.sliding_window_view)
+def sliding_window_view(x: Kind | ArrayLike, window_shape: Shape, axis: Axes = None) -> Kind:
+    """Windows over axes, as `numpy.lib.stride_tricks.sliding_window_view`, in memory of their own.
+
+    Gradients of windows that overlap add up.
+
+    >>> tg.sliding_window_view([1.0, 2.0, 3.0, 4.0], 2).data.tolist()
+    [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
+    """
+    name = "sliding_window_view"
+    array = out = tensor_like(name, x)
+    lengths = int_tuple(name, "window_shape", window_shape)
+    axes = range(out.ndim) if axis is None else ordered_axes(name, "axis", axis, out.ndim)
+    if len(lengths) != len(axes):
+        received = f"window_shape {lengths} for {len(axes)} axes"
+        raise ValueError(message(name, received, "a length for each axis"))
+    for length, along in zip(lengths, axes, strict=True):
+        count = out.shape[along] - length + 1
+        if length < 0 or count < 1:
+            received = f"window_shape {lengths} for shape {array.shape}"
+            raise ValueError(message(name, received, "windows that are no longer than their axes"))
+        places = np.arange(count)[:, None] + np.arange(length)
+        out = moveaxis(gather(out, places, along), along + 1, -1)
+    return out
 
 
 @implements(np.take_along_axis)

@@ -190,7 +190,6 @@ def _scaled(name: str, x: DuckArray, weight: DuckArray, bias: DuckArray, axis: i
 def _of_channels(
     name: str, argument: str, value: DuckArray, shape: tuple[int, ...], axis: int
 ) -> DuckArray:
-    """Return one value a channel in the shape that broadcasts along the channels' axis."""
     array = tensor_like(name, value, argument)
     if array.shape != (shape[axis],):
         received = f"{argument} of shape {array.shape} for x of shape {shape}"

@@ -22,7 +22,7 @@ from tapegraph.ops.elementwise import conj, mul, where
 from tapegraph.ops.index import diagonal_places, gather, getitem
 from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
-from tapegraph.recording.numpy_functions import implements, innermost, numbers, peek
+from tapegraph.recording.numpy_functions import detached, implements, innermost, numbers, peek
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, tensor_like
 from tapegraph.recording.scopes import recorder
@@ -80,7 +80,6 @@ __all__ = [
 
 
 def stacked_rows(x: Array) -> Array:
-    """View a stack of matrices as one matrix with all their rows."""
     return x.reshape(-1, x.shape[-1])
 
 
@@ -389,7 +388,8 @@ def vecdot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /, axis: SupportsIndex = 
     if x.shape[-1] != y.shape[-1]:
         received = f"shapes {x.shape} and {y.shape}"
         raise ValueError(message("vecdot", received, "vectors of the same length"))
-    return reduce.sum(mul(conj(x), y), axis=-1)
+    products = mul(conj(x), y)
+    return reduce.sum(products, axis=-1, dtype=products.dtype)
 
 
 def matvec(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
@@ -653,22 +653,17 @@ def solved(a: Array, b: Array) -> DuckArray:
 
 
 def equal_pairs(values: Array) -> Array:
-    """Return which eigenvalues or singular values, (..., n, n), are equal except for rounding.
-
-    Their vectors are any basis of one space: those have no derivative.
-    """
+    """Return which eigenvalues or singular values are equal except for rounding, (..., n, n)."""
     gaps = np.abs(values[..., None, :] - values[..., :, None])
     equal: Array = gaps <= _rounding(values)[..., None]
     return equal & ~np.eye(values.shape[-1], dtype=bool)
 
 
 def zeros_among(values: Array) -> Array:
-    """Return which singular values are zero except for rounding."""
     return values <= _rounding(values)
 
 
 def _rounding(values: Array) -> Array:
-    """Return the rounding error of a matrix's values, (..., 1)."""
     largest = np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
     return largest * (np.finfo(values.dtype).eps * values.shape[-1])
 
@@ -781,14 +776,17 @@ def solve(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
 
 
 @implements(np.linalg.pinv)
-def pinv(a: Kind | ArrayLike, rcond: float | None = None) -> Kind:
+def pinv(a: Kind | ArrayLike, rcond: float | None = None, *, rtol: float | None = 1e-15) -> Kind:
     """Pseudo-inverse, as `numpy.linalg.pinv`; its derivative holds where the rank does not change.
 
     >>> tg.pinv([[2.0], [0.0]]).data
     array([[0.5, 0. ]])
     """
-    limit = 1e-15 if rcond is None else as_float(rcond, "pinv", "rcond")
-    return _decomposed(PINV, _matrices("pinv", a), "finite numbers", rcond=limit)
+    x = _matrices("pinv", a)
+    if rtol is None:  # as the array API standard has it
+        rtol = max(x.shape[-2:]) * np.finfo(np.result_type(x.dtype, 1.0)).eps
+    limit = as_float(rtol, "pinv", "rtol") if rcond is None else as_float(rcond, "pinv", "rcond")
+    return _decomposed(PINV, x, "finite numbers", rcond=limit)
 
 
 @implements(np.linalg.lstsq)
@@ -798,7 +796,8 @@ def lstsq(
     """Solution of least length that minimises ``|a @ x - b|``, as `numpy.linalg.lstsq`.
 
     Gradients flow through all but the rank, an int, if the rank does not change. In
-    `tg.vmap` it is a tensor where matrices differ in rank, and then no example has residuals.
+    `tg.vmap` it is a tensor where matrices differ in rank, and then no example has residuals. In
+    `tg.compile` it is a tensor, and residuals are NaN where it is below the number of columns.
 
     >>> x, residuals, rank, s = tg.lstsq([[1.0], [1.0]], [1.0, 3.0])
     >>> x.data, residuals.data, rank
@@ -816,17 +815,20 @@ def lstsq(
     solution = _decomposed(LSTSQ, x, "finite numbers", right, rcond=limit)
     solution = _reshaped(solution, (n, *y.shape[1:]))
     s = svdvals(x)
-    recorder().read(innermost(s), "lstsq", "Write tg.linalg.pinv(a) @ b, which asks for no rank.")
-    sizes = peek(s)  # of all examples, inside `tg.vmap`
-    ranks = (sizes > limit * sizes.max(-1, keepdims=True, initial=0.0)).sum(-1)
-    rank = int(ranks.min(initial=min(m, n)))
-    if rank < n or m <= n:
-        residuals = as_leaf(np.empty(0, solution.dtype))
+    rank: Any = reduce.sum(s > limit * reduce.max(s)) if s.size else 0
+    ranks = np.asarray(peek(rank))  # of all examples, inside `tg.vmap`
+    captured = recorder().records(innermost(s))
+    if captured:
+        lowest = n
     else:
-        missed = reduce.squared(matmul(x, solution) - y)
-        residuals = reduce.sum(missed, axis=0, keepdims=y.ndim == 1)
-    if (ranks != rank).any():
-        rank = reduce.sum(s > limit * reduce.max(s))
+        lowest = int(ranks.min(initial=min(m, n)))
+        rank = rank if (ranks != lowest).any() else lowest
+    if lowest < n or m <= n:
+        return solution, as_leaf(np.empty(0, solution.dtype)), rank, s
+    missed = reduce.squared(matmul(x, solution) - y)
+    residuals = reduce.sum(missed, axis=0, keepdims=y.ndim == 1)
+    if captured:
+        residuals = where(rank == n, residuals, math.nan)
     return solution, residuals, rank, s
 
 
@@ -1003,7 +1005,8 @@ def svd(
 ) -> SVDResult[Kind] | Kind:
     """Singular value decomposition ``a = (U * S) @ Vh``, as `numpy.linalg.svd`.
 
-    ``full_matrices=True`` is an error unless matrices are square: further columns are arbitrary.
+    ``full_matrices=True`` is an error where a gradient flows, unless matrices are square: further
+    columns are arbitrary.
     Through ``U`` and ``Vh`` the gradient is NaN where singular values are equal or zero (Townsend,
     "Differentiating the singular value decomposition", 2016). The loss must not depend on the phase
     that complex vectors share.
@@ -1017,6 +1020,8 @@ def svd(
         return svdvals(x)
     m, n = x.shape[-2:]
     if full_matrices and m != n:
+        if not (x.requires_grad or recorder().records(x)):
+            return SVDResult(*map(as_leaf, np.linalg.svd(detached(x))))
         received = f"full_matrices=True for matrices of shape ({m}, {n})"
         expected = "square matrices, or full_matrices=False"
         raise ValueError(message("svd", received, expected, "Write svd(a, full_matrices=False)."))
@@ -1122,7 +1127,7 @@ def _matrix_norm(
     return shape.reshape(out, reduce.kept_shape(x.shape, (rows, columns)))
 
 
-# What goes in
+# Inputs
 
 
 def _matrices(op: str, x: DuckArray) -> DuckArray:

@@ -18,6 +18,7 @@ from tapegraph.ops.nn import MSE_LOSS, SOFTMAX_CROSSENTROPY
 from tapegraph.ops.reduce import mean, sum
 from tapegraph.ops.shape import expand_dims, squeeze
 from tapegraph.ops.special import log_softmax, softplus
+from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply, tensor_like
@@ -190,12 +191,12 @@ def smooth_l1(
 # Classes
 
 
-def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = np.float64) -> Kind:
+def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike | None = None) -> Kind:
     """Rows of zeros with a one in the place of each label, without a gradient.
 
     :param labels: Any shape, each in [0, num_classes).
     :param num_classes: The length of a row.
-    :param dtype: Dtype of the result.
+    :param dtype: Dtype of the result, by default that of `set_default_dtype`.
     :returns: Tensor, shape (..., num_classes).
     :raises IndexError: A label is out of range.
     :raises TypeError: Labels are not integers.
@@ -209,10 +210,10 @@ def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike = n
         raise ValueError(message(name, f"num_classes={count}", "0 or more"))
     places = in_range(name, "label", integers_of(name, "labels", labels), count)
     rows = np.expand_dims(places, -1) == np.arange(count)
-    return tensor_like(name, rows.astype(dtype))
+    return tensor_like(name, rows.astype(get_default_dtype() if dtype is None else dtype))
 
 
-# What goes in
+# Inputs
 
 
 def _pair(

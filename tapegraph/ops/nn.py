@@ -74,11 +74,7 @@ def cropped(x: DuckArray, pad: Pair) -> DuckArray:
 
 
 def images_last(x: Array) -> Array:
-    """Return ``(n, c, h, w)`` as ``(c, h, w, n)``: a pixel of all images side by side in memory.
-
-    A convolution's result has this memory layout, and so have element-wise results of it: from
-    layer to layer nothing is copied.
-    """
+    """Return ``(n, c, h, w)`` as ``(c, h, w, n)``, the memory layout of convolutions' results."""
     return np.asanyarray(x.transpose(1, 2, 3, 0), order="C")
 
 

@@ -50,6 +50,8 @@ __all__ = [
     "average",
     "cumprod",
     "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
     "diff",
     "logsumexp",
     "max",
@@ -75,7 +77,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-# NumPy would warn at a line of its own in ndarray.sum. (Its types know no keepdims that varies.)
+# ndarray.sum would warn at a line of NumPy's. (NumPy's types know no keepdims that varies.)
 add_up: Any = np.add.reduce
 
 
@@ -101,7 +103,6 @@ def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> DuckArray:
 
 
 def softmax_of(x: Array, axis: int) -> Array:
-    """Return the softmax of an array along one axis, with the maximum subtracted."""
     shifted: Array = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
     shifted = np.exp(shifted, out=shifted)
     shifted /= shifted.sum(axis=axis, keepdims=True)
@@ -138,6 +139,8 @@ def sum(
     if where is not None:
         x = _among("sum", x, where, 0)
     total = apply(SUM, (x,), {"axis": some_axes("sum", axis, x.ndim), "keepdims": bool(keepdims)})
+    if dtype is not None:  # sums of small integers are wider
+        total = astype(total, dtype, copy=False)
     return total if initial is None else add(_start("sum", initial, total), total)
 
 
@@ -192,7 +195,7 @@ CUMSUM = Op("cumsum", np.add.accumulate, kind=OpKind.ALONG, takes_complex=True)
 CUMPROD = Op("cumprod", np.multiply.accumulate, kind=OpKind.ALONG, takes_complex=True)
 
 
-# What NumPy's reductions take beside axes
+# Arguments of NumPy's reductions besides axes
 
 
 def _mask(op: str, x: DuckArray, where: DuckArray) -> DuckArray:
@@ -218,7 +221,6 @@ def _how_many(
 
 
 def _start(op: str, initial: DuckArray, result: DuckArray) -> DuckArray:
-    """Return the start of a reduction: one number, in the dtype of its result."""
     number = tensor_like(op, initial, "initial")
     if number.ndim:
         raise ValueError(message(op, f"'initial' of shape {number.shape}", "one number"))
@@ -234,7 +236,6 @@ def _operand(op: str, a: DuckArray, axis: object) -> tuple[Any, tuple[int, ...]]
 
 
 def last_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the permutation that puts some axes last and leaves the others in order."""
     return (*(a for a in range(ndim) if a not in axes), *axes)
 
 
@@ -246,7 +247,6 @@ def merged(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
 
 
 def kept_shape(shape: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T | int, ...]:
-    """Return a shape with some axes reduced to length 1."""
     return tuple(1 if a in axes else n for a, n in enumerate(shape))
 
 
@@ -317,7 +317,7 @@ def _extreme(
         further = maximum if op is MAX else minimum
         return further(start, apply(op, (x,), attrs))
     if where is not None:
-        fix = f"NumPy's {op.name} needs it for rows of which nothing is taken."
+        fix = f"NumPy's {op.name} needs it for rows without selected elements."
         raise ValueError(message(op.name, "where= without initial=", "initial= as well", fix))
     if not _count(x.shape, axes) and all(kept_shape(x.shape, axes)):
         expected = "at least one element along the axes to search"
@@ -396,6 +396,8 @@ def prod(
         x = _among("prod", x, where, 1)
     axes = some_axes("prod", axis, x.ndim)
     product = apply(PROD, (x,), {"axis": axes, "keepdims": bool(keepdims)})
+    if dtype is not None:
+        product = astype(product, dtype, copy=False)
     return product if initial is None else mul(_start("prod", initial, product), product)
 
 
@@ -429,13 +431,71 @@ def cumprod(
     return _running(CUMPROD, a, axis, dtype)
 
 
+def cumulative_sum(
+    x: Kind | ArrayLike,
+    /,
+    *,
+    axis: SupportsIndex | None = None,
+    dtype: npt.DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Kind:
+    """Partial sums along an axis, as `numpy.cumulative_sum`, from an empty one if wanted.
+
+    >>> tg.cumulative_sum([1.0, 2.0, 3.0], include_initial=True).data
+    array([0., 1., 3., 6.])
+    """
+    return _cumulative("cumulative_sum", CUMSUM, np.zeros, x, axis, dtype, include_initial)
+
+
+def cumulative_prod(
+    x: Kind | ArrayLike,
+    /,
+    *,
+    axis: SupportsIndex | None = None,
+    dtype: npt.DTypeLike | None = None,
+    include_initial: bool = False,
+) -> Kind:
+    """Partial products along an axis, as `numpy.cumulative_prod`, from an empty one if wanted.
+
+    >>> tg.cumulative_prod([1.0, 2.0, 3.0], include_initial=True).data
+    array([1., 1., 2., 6.])
+    """
+    return _cumulative("cumulative_prod", CUMPROD, np.ones, x, axis, dtype, include_initial)
+
+
+if hasattr(np, "cumulative_sum"):  # new in NumPy 2.1
+    implements(np.cumulative_sum)(cumulative_sum)
+    implements(np.cumulative_prod)(cumulative_prod)
+
+
+def _cumulative(
+    name: str,
+    op: Op,
+    empty: Fun,
+    a: DuckArray,
+    axis: SupportsIndex | None,
+    dtype: Any,
+    include_initial: bool,
+) -> DuckArray:
+    x = tensor_like(name, a)
+    if x.ndim > 1 and axis is None:
+        raise ValueError(message(name, f"no axis for shape {x.shape}", "an axis"))
+    results = _running(op, x, axis, dtype)
+    if not include_initial:
+        return results
+    along = 0 if axis is None else one_axis(name, axis, results.ndim)
+    shape = (*results.shape[:along], 1, *results.shape[along + 1 :])
+    return concat([empty(shape, results.dtype), results], along)
+
+
 def _running(op: Op, a: DuckArray, axis: SupportsIndex | None, dtype: Any) -> DuckArray:
     x = tensor_like(op.name, a, "a")
     if dtype is not None:
         x = astype(x, dtype, copy=False)
     if x.ndim == 0 or (axis is None and x.ndim > 1):
         x = reshape(x, (x.size,))
-    return apply(op, (x,), {"axis": one_axis(op.name, 0 if axis is None else axis, x.ndim)})
+    out = apply(op, (x,), {"axis": one_axis(op.name, 0 if axis is None else axis, x.ndim)})
+    return out if dtype is None else astype(out, dtype, copy=False)
 
 
 # Spreads
@@ -672,7 +732,7 @@ def _aligned(w: DuckArray, shape: tuple[int, ...], axis: object) -> DuckArray:
     received = f"weights of shape {w.shape} for shape {shape}"
     if axis is None:
         fix = "Name the weighted axes by axis=."
-        raise TypeError(message("average", received, "equal shapes where no axis is given", fix))
+        raise TypeError(message("average", received, "equal shapes without axis=", fix))
     axes = ordered_axes("average", "axis", axis, len(shape))
     lengths = tuple(shape[a] for a in axes)
     if w.shape != lengths:
@@ -871,7 +931,7 @@ def _edge(value: DuckArray, argument: str, x: DuckArray, axis: int) -> DuckArray
     if edge.ndim == 0:
         return mul(edge, np.ones(slab, edge.dtype))
     if edge.ndim != x.ndim or kept_shape(edge.shape, (axis,)) != slab:
-        expected = f"a number, or the shape {x.shape} but for axis {axis}"
+        expected = f"a number, or the shape {x.shape} except along axis {axis}"
         raise ValueError(message("diff", f"{argument!r} of shape {edge.shape}", expected))
     return edge
 

@@ -230,7 +230,7 @@ def _on_lines(
 
 
 def _from_knot(at: DuckArray, slope: DuckArray, x: DuckArray, y: DuckArray) -> DuckArray:
-    # At the knot itself what is added is -0.0, which leaves every number as it is.
+    # At the knot itself the addend is -0.0, which changes no number.
     forth, back = (add(sub(*ends), 0.0) for ends in ((at, x), (x, at)))
     way = where(np.signbit(numbers(slope)), forth, neg(back))
     return add(mul(slope, way), y)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, SupportsIndex, overload
 
 import numpy as np
@@ -152,8 +152,13 @@ def concat(
     along = one_axis("concat", axis, len(shapes[0]))
     if len({(len(s), s[:along], s[along + 1 :]) for s in shapes}) > 1:
         received = f"arrays of shapes {shapes}"
-        raise ValueError(message("concat", received, f"equal shapes but for axis {along}"))
+        raise ValueError(message("concat", received, f"equal shapes except along axis {along}"))
     return apply(CONCAT, tuple(parts), {"axis": along})
+
+
+def in_one(tensors: Iterable[DuckArray]) -> DuckArray:
+    """Return the elements of several tensors as one vector, which `pytree.cut` takes apart."""
+    return concat([reshape(x, (-1,)) for x in tensors])
 
 
 # Another shape, the same elements

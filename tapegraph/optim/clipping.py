@@ -90,7 +90,6 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
 
 
 def _averaged(op: str, params: Leaves) -> list[Leaf]:
-    """Return leaves with gradients averaged over other processes."""
     leaves = checked_params(op, params)
     averaging = AVERAGING.value()
     if averaging is not None:

@@ -26,9 +26,8 @@ from tapegraph.loops.body import (
     traced,
     traced_without_draws,
 )
-from tapegraph.ops import shape
 from tapegraph.ops.linalg import solve
-from tapegraph.ops.shape import matrix_transpose
+from tapegraph.ops.shape import in_one, matrix_transpose
 from tapegraph.pytree import cut, exchanged, leaves, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
@@ -123,12 +122,7 @@ def _solution(op: str, f: Fun, x0: object, args: object, options: dict[str, obje
 
 
 class Given:
-    """A function of unknowns and further arguments, as an inner program.
-
-    :ivar body: Its inputs are ``consts`` from outside, the unknowns, and ``numbers``, those among
-        the further arguments.
-    :ivar start: The initial unknowns.
-    """
+    """A function of unknowns and further ``numbers``, as an inner program."""
 
     def __init__(self, op: str, f: Fun, x0: object, args: Any) -> None:
         check_callable(op, f)
@@ -220,14 +214,13 @@ class Equation:
         return tuple(apply(SOLVER, (*self._start, *map(stop_gradient, theta)), self._attrs))
 
     def _residual(self, vector: object, theta: Sequence[object]) -> Any:
-        """Return the left side as a vector."""
         x = cut(vector, self._shapes)
-        return joined(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
+        return in_one(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
 
     def _pulled_back(self, residuals: Any, cotangent: Any) -> tuple[Any, ...]:
         """Return the gradient by the equation's inputs: a linear equation, and one pullback."""
         unknowns, theta = residuals
-        x, g = joined(unknowns), joined(cotangent)
+        x, g = in_one(unknowns), in_one(cotangent)
         if self._size <= DENSE:
             matrix = jacobian(lambda x: self._residual(x, theta))(x)
             u = solve(matrix_transpose(matrix), g)
@@ -254,11 +247,7 @@ class Equation:
         return _solution(self._op, transposed, 0.0 * g, (x, g, *theta), {"solver": GMRES})
 
 
-def joined(parts: Sequence[Any]) -> Any:
-    return shape.concat([shape.reshape(x, (-1,)) for x in parts])
-
-
-# The entry that runs the solver. Its inputs are the unknowns to start from, and what else the
+# The entry that runs the solver. Its inputs are the initial unknowns, and the other values that the
 # equation reads; `batched` says, for each level of `vmap`, which of them are of many examples.
 
 
@@ -362,9 +351,9 @@ def _jacobian_body(
 
         def of_vector(vector: object) -> Any:
             x = cut(vector, shapes)
-            return joined(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
+            return in_one(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
 
-        return jacobian(of_vector)(joined(inputs[consts:stop]))
+        return jacobian(of_vector)(in_one(inputs[consts:stop]))
 
     return traced("root", matrix, list, [Example(np.asarray(x), False) for x in given])
 

@@ -55,7 +55,6 @@ def gradients_of(params: list[Leaf], *, rows: bool) -> list[Any]:
 
 
 def replace_gradient(p: Leaf, grad: Any) -> None:
-    """Replace a parameter's gradient by one computed from it."""
     if isinstance(p, Value):
         p.grad = grad
     else:

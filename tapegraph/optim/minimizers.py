@@ -23,11 +23,11 @@ from tapegraph.transforms.reverse import value_and_grad
 from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.typed import Array, Fun, Pytree
 
-# SciPy's methods by what they take besides the value; the others take the gradient.
+# SciPy's methods by their further inputs; the others take value and gradient.
 _VALUE_ALONE = {"nelder-mead", "powell", "cobyla", "cobyqa"}
 _PRODUCTS = {"newton-cg", "trust-ncg", "trust-krylov", "trust-constr"}
 _HESSIAN = {"dogleg", "trust-exact"}
-# Those that would go on without what restricts the search, by what it is.
+# The methods that would ignore a restriction, by the restriction.
 _WITHOUT_BOUNDS = {"bfgs", "cg", "dogleg", "newton-cg", "trust-exact", "trust-krylov", "trust-ncg"}
 _UNRESTRICTED = {
     "constraints": _WITHOUT_BOUNDS | {"l-bfgs-b", "nelder-mead", "powell", "tnc"},

@@ -494,11 +494,7 @@ class Optimizer:
 
 @dataclass(eq=False)
 class _RateOfRun(RunDependent):
-    """A group's learning rate in one of the steps of a captured program.
-
-    :ivar before: The number of steps before it in the same run.
-    :ivar steps: The number of steps of a run, by the optimizer's id.
-    """
+    """A group's learning rate in a captured step, after ``before`` others in the same run."""
 
     optimizer: Optimizer
     group: Group
@@ -513,16 +509,11 @@ class _RateOfRun(RunDependent):
         return list(map(self._in, range(self.before, self.before + runs * each, each)))
 
     def _in(self, before: int) -> float:
-        """Return the rate after ``before`` further steps."""
         return self.optimizer._rate(self.group, before)
 
 
 class _RecordedNumbers:
-    """Leaves for learning rate and step count in a captured step, read anew before every run.
-
-    Parameters with equal counts share them; that the counts stay equal is a condition of the
-    program.
-    """
+    """Leaves for learning rate and step count in a captured step, shared by equal counts."""
 
     def __init__(self, optimizer: Optimizer, capture: Capture) -> None:
         self._optimizer = optimizer
@@ -539,7 +530,6 @@ class _RecordedNumbers:
         return list(found.values())
 
     def of(self, name: str, group: Group, dtype: Any) -> dict[str, Any]:
-        """Return a parameter's numbers."""
         optimizer, capture = self._optimizer, self._capture
         if not optimizer._has_numbers:
             return {}
@@ -600,12 +590,7 @@ class _SameCounts:
 
 @dataclass(eq=False)
 class _NumberOfRun(_RateOfRun):
-    """One of an optimizer's `numbers` in one of the steps of a captured program.
-
-    :ivar parameter: The name of one of its parameters.
-    :ivar missed: How many steps of the same run it has missed before.
-    :ivar number: Its index.
-    """
+    """One of an optimizer's `numbers` in one of the steps of a captured program."""
 
     parameter: str
     missed: int
@@ -643,7 +628,7 @@ def changes_to(
 ) -> list[Change]:
     """Return the changes that load another run's state, all checked; ``owned`` copies slots."""
     if not isinstance(state_dict, Mapping):
-        raise TypeError(message(op, kind_of(state_dict), "what state_dict() gave"))
+        raise TypeError(message(op, kind_of(state_dict), "a result of state_dict()"))
     _check_names(op, "entries", state_dict, _KEYS)
     kind, steps, rates, state = (state_dict[key] for key in _KEYS)
     if kind != optimizer._kind:

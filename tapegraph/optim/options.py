@@ -91,7 +91,6 @@ def rate(kind: str, value: Rate) -> Rate:
 
 
 def rate_at(kind: str, value: Rate, step: int) -> float:
-    """Return the learning rate of a step, counted from 0."""
     return number(kind, f"lr({step})", value(step)) if callable(value) else value
 
 
@@ -104,9 +103,7 @@ def check_rate_is_not_read() -> None:
 
 def check_rate_is_set_outside() -> None:
     """Raise if a captured program sets a learning rate: its runs would not."""
-    recorder().outside(
-        "lr", "Its runs read the rate anew: set it between them, or give a schedule."
-    )
+    recorder().outside("lr", "Every run reads the rate: set it between calls, or pass a schedule.")
 
 
 # Leaves in a list, a dict or a model (`tapegraph.tensors.parameters`), or a list of groups of them.

@@ -123,7 +123,7 @@ class SGD(Optimizer):
         if moved:
             changes.append(partial(make, map(np.subtract, arrays, steps, arrays)))
             changes.append(partial(make, map(set_changed, moved, repeat(next_seq()))))
-        if values:  # leaves: what their setters check holds
+        if values:  # leaves: the checks of their setters hold
             data = [p._data - lr * p._grad for p in values]
             changes.append(partial(make, map(setattr, values, repeat(DATA), data)))
         return changes

@@ -15,7 +15,7 @@ from typing import Any
 
 from tapegraph.recording.node import Node, next_seq
 
-# A call of what is written in C, such as `set_array`, `setattr` or `operator.setitem`.
+# A call of C code, such as `set_array`, `setattr` or `operator.setitem`.
 Change = Callable[[], Any]
 # The undo log, the last change first; a commit empties it.
 Undo = deque[Change]
@@ -43,12 +43,10 @@ def take_back(undo: Undo) -> None:
 
 
 def new_numbers(leaf: Node, array: object) -> list[Change]:
-    """Return the change that gives a leaf other numbers: an array that nobody else holds."""
     return [partial(set_array, leaf, array), partial(set_changed, leaf, next_seq())]
 
 
 def all_new_numbers(leaves: list[Any], arrays: list[Any]) -> list[Change]:
-    """Return the changes that give many leaves other numbers, as `new_numbers` does for one."""
     return [
         partial(make, map(set_array, leaves, arrays)),
         partial(make, map(set_changed, leaves, repeat(next_seq()))),

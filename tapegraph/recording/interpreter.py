@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tapegraph.recording.op import DERIVATIVES
+from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Recording
 from tapegraph.typed import DType
 
@@ -19,7 +19,7 @@ class Interpreter:
         dtype.
     """
 
-    values: Any  # a list, or what is read and assigned to as one
+    values: Any  # a list, or an object that reads and assigns like one
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
@@ -39,7 +39,7 @@ class Interpreter:
             inputs = program.inputs[slot]
             if not inputs:
                 self.values[slot] = leaves.get(slot)
-            elif op in DERIVATIVES:
+            elif op is GRADIENT:
                 backward = program.backward_of(slot)
                 if backward not in derivatives:
                     derivatives[backward] = self.derivatives(slot)

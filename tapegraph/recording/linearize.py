@@ -37,6 +37,7 @@ class History:
     :param since: Nodes recorded at or before this time are leaves, however long their history.
     :param ends: Further nodes that are leaves.
     :ivar entries: The entries, the newest first.
+    :ivar leaves: The leaves that they were computed from.
     :ivar wanted: The targets that the outputs depend on.
     :ivar outside: The other leaves that need a gradient.
     :ivar flows: The nodes that a gradient flows to: None for all that need one.
@@ -79,35 +80,40 @@ class History:
         self.entries = entries
         self.ends = ends
         self.flows: set[Node] | None = None
-        self.outside: list[Node] = []
         self._since = since
         self.length = len(found) + numbers
         self._recording: Recording | None = None
         self.kept = False
-        self._check(leaves)
-        if targets is None:
-            self.wanted = [x for x in leaves if x._requires_grad and x._op is PARAM]
-            self.wanted += [x for x in entries if x._retains]
-        else:
-            wanted = dict.fromkeys(filter(seen.__contains__, targets))
-            self.wanted = list(wanted)
-            self.outside = [x for x in leaves if x._requires_grad and x not in wanted]
-            if self.outside or not all(map(NEEDS_GRADIENT, wanted)):
-                self._only_to_targets()
-
-    def _check(self, leaves: list[Node]) -> None:
-        oldest = self.entries[-1]._seq if self.entries else 0
+        reached = {} if targets is None else dict.fromkeys(filter(seen.__contains__, targets))
+        self.wanted = list(reached)
+        self.leaves = leaves
+        self.outside: list[Node] = []
+        oldest = entries[-1]._seq if entries else 0
         changed = set()
         for leaf in leaves:
-            if leaf._op is CLEARED and leaf._seq > self._since and leaf not in self.ends:
+            op = leaf._op
+            if op is CLEARED and leaf._seq > since and leaf not in ends:
                 raise cleared(leaf)
             if getattr(leaf, "_changed", 0) > oldest:
                 changed.add(leaf)
-        if changed:  # none, as a rule
-            for node in reversed(self.entries):
-                for x in node._inputs:
-                    if isinstance(x, Node) and x in changed and x._changed > node._seq:
-                        raise stale(x, node)
+            if not leaf._requires_grad or leaf in reached:
+                continue
+            if targets is not None:
+                self.outside.append(leaf)
+            elif op is PARAM:
+                self.wanted.append(leaf)
+        if changed:
+            self._check_against(changed)
+        if targets is None:
+            self.wanted += [x for x in entries if x._retains]
+        elif self.outside or not all(map(NEEDS_GRADIENT, reached)):
+            self._only_to_targets()
+
+    def _check_against(self, changed: set[Any]) -> None:
+        for node in reversed(self.entries):
+            for x in node._inputs:
+                if isinstance(x, Node) and x in changed and x._changed > node._seq:
+                    raise stale(x, node)
 
     def _only_to_targets(self) -> None:
         """Let gradients flow only to the targets, and drop targets that none can reach."""
@@ -163,11 +169,7 @@ def linearize(
     reads: Callable[[Node], tuple[Any, ...]] | None = None,
     updates: Sequence[tuple[Node, Node]] = (),
 ) -> Recording:
-    """Return the recording of everything that ``roots`` depend on, in the order of recording.
-
-    :param reads: Returns the inputs of a node, if these are not its recorded inputs.
-    :param updates: State, and its new values.
-    """
+    """Return the recording of everything that ``roots`` depend on, in the order of recording."""
     roots = [root._entry or root for root in roots]
     found = list({id(node): node for node in (*roots, *itertools.chain(*updates))}.values())
     seen = set(map(id, found))
@@ -178,7 +180,7 @@ def linearize(
                 found.append(x)
     found.sort(key=RECORDED_AT)
 
-    # Slot by slot what the columns of a program hold, and a value and the object that has it.
+    # The columns of a program slot by slot, and a value and its object.
     rows: list[tuple[Any, ...]] = []
     leaves: list[int] = []
     wanted: list[int] = []

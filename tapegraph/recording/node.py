@@ -82,7 +82,9 @@ class Node:
         return math.prod(self.shape)
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"a rule of {self._op.name} or of its readers reads what is not kept of it")
+        raise TypeError(
+            f"a rule of {self._op.name} or of its readers reads a value that the tape has freed"
+        )
 
     @property
     def name(self) -> str | None:
@@ -125,7 +127,6 @@ def is_leaf(x: Any) -> bool:
 
 
 def tape_entry(x: Any) -> Any:
-    """Return a tensor's entry; an entry is its own."""
     return x._entry or x
 
 
@@ -235,7 +236,6 @@ def real_dtype(dtype: DType) -> DType:
 
 
 def as_float(value: Any, op: str, argument: str) -> float:
-    """Return one number as a Python float."""
     recorder().fixed(op, value, argument)
     try:
         if not isinstance(value, str):

@@ -76,6 +76,8 @@ PLAIN: set[Any] = DESCRIPTIONS | {
     np.bitwise_or,
     np.bitwise_xor,
     np.invert,
+    np.left_shift,
+    np.right_shift,
     np.array_equal,
     np.allclose,
     np.isclose,
@@ -105,7 +107,7 @@ METHODS: dict[tuple[Any, str], Any] = {
     (np.add, "accumulate"): np.cumsum,
     (np.multiply, "accumulate"): np.cumprod,
 }
-# NumPy's in-place functions, and what to write instead.
+# NumPy's in-place functions, and their alternatives.
 IN_PLACE: dict[Any, str] = {
     np.copyto: "Write dst = np.where(mask, src, dst), or dst = src for all of it.",
     np.fill_diagonal: "Write x = np.where(np.eye(len(x), dtype=bool), value, x).",
@@ -114,7 +116,7 @@ IN_PLACE: dict[Any, str] = {
     np.put_along_axis: "Write x = np.where(mask, values, x).",
     np.putmask: "Write x = np.where(mask, values, x).",
 }
-# Functions that lose the origin of numbers, and what to write instead.
+# Functions that lose the origin of numbers, and their alternatives.
 REFUSED: dict[Any, str] = {
     np.resize: "Write np.reshape(np.tile(x, n)[:size], shape), or np.pad.",
     np.save: "Write np.save(file, tensor.numpy()).",
@@ -126,16 +128,14 @@ REFUSED: dict[Any, str] = {
 }
 # The nearest differentiable function of one that is not.
 NEAREST: dict[Any, str] = {
-    np.apply_along_axis: "Call the functions with axis=, or np.stack what a loop gives.",
+    np.apply_along_axis: "Call the functions with axis=, or np.stack the results of a loop.",
     np.apply_over_axes: "Call the function with axis=(0, 1).",
     np.correlate: "Write np.convolve(a, np.conj(v)[::-1], mode).",
     np.ediff1d: "Write np.diff(np.ravel(x)).",
     np.fix: "Write np.trunc(x).",
     np.i0: "Call tg.special.i0(x).",
     np.intersect1d: "Find the places first, of x.detach().numpy(), and take them, np.ravel(x)[i].",
-    np.lexsort: "Sort what is detached, i = np.lexsort(keys), and take x[i].",
-    np.lib.stride_tricks.sliding_window_view: "Take the windows of a vector by their places, "
-    "x[np.arange(len(x) - n + 1)[:, None] + np.arange(n)].",
+    np.lexsort: "Sort detached keys, i = np.lexsort(keys), and take x[i].",
     np.linalg.cond: "Write s = np.linalg.svd(x, compute_uv=False), and s[0] / s[-1].",
     np.linalg.matrix_rank: "It is a count: call it on tensor.detach().numpy().",
     np.linalg.tensorinv: "Reshape to a matrix and call np.linalg.inv.",
@@ -191,7 +191,6 @@ def without_gradient(*functions: object) -> Callable[[F], F]:
 
 
 def array_ufunc(x: Any, called: Any, method: str, *inputs: Any, **options: Any) -> Any:
-    """Serve as a class's ``__array_ufunc__``."""
     if len(inputs) == 1 and called in OF_ONE and method == "__call__" and not options:
         return OF_ONE[called](inputs[0])  # the hot path
     if len(inputs) > 1 and any(map(wraps_arrays, inputs)):
@@ -222,7 +221,6 @@ def array_ufunc(x: Any, called: Any, method: str, *inputs: Any, **options: Any) 
 def array_function(
     x: object, called: Any, types: object, args: Any, options: dict[str, object]
 ) -> Any:
-    """Serve as a class's ``__array_function__``."""
     if not options and called in COUNTERPARTS and recorder().capture is None:  # the hot path
         if len(args) == 1 and called in OF_ONE:
             return OF_ONE[called](*args)
@@ -253,10 +251,7 @@ def promote_runtime_floats(value: Any, others: Iterable[object]) -> Any:
 
 
 def wraps_arrays(value: object) -> bool:
-    """Return whether a value holds arrays and computes ufuncs itself, as xarray's do.
-
-    pandas and Arrow's columns hold no tensors and set no array priority: they leave it to us.
-    """
+    """Return whether a value holds arrays and computes ufuncs itself, as xarray's do."""
     kind = type(value)
     if getattr(kind, "__array_ufunc__", None) is None or issubclass(kind, (np.ndarray, Node)):
         return False

@@ -66,6 +66,8 @@ class Op:
     :param reads: The values that the gradient with respect to each input reads, as bits: 1 for the
         result, and 2, 4, 8 ... for the inputs; the last one counts for all further inputs. All if
         not given.
+    :param plain: Of a product with strong zeros: the function without them, which gives the same
+        or NaN.
     :param rules: Its own rules, for an operation that is not in the library's tables.
     """
 
@@ -79,6 +81,7 @@ class Op:
     promotes: bool = True
     takes_complex: bool = False
     reads: tuple[int, ...] = (ALL,)
+    plain: Callable[..., Any] | None = None
     rules: Rules | None = None
     # By that: whether entries keep the result, the first and the second input where gradients
     # flow to the first, to the second, and to both.
@@ -105,10 +108,7 @@ class Op:
     def converts(
         self, operands: Sequence[Any], result: np.dtype[Any]
     ) -> tuple[np.dtype[Any] | None, ...]:
-        """Return the dtype to which NumPy converts each operand, None if it does not.
-
-        :param operands: The dtype of each operand, or a Python number, which is weak.
-        """
+        """Return the dtype to which NumPy converts each operand, None if it does not."""
         if self.kind is OpKind.COMPARISON:
             return (np.result_type(*operands),) * len(operands)
         if not self.promotes or self.several:
@@ -165,9 +165,6 @@ PART.forward = lambda outputs, *, output: outputs[output]
 # What a backward gives inside a capture: of its first input with respect to its second,
 # for the cotangent that is the third, or ones. Engines differentiate; it has no forward of its own.
 GRADIENT = Op("gradient")
-# The same for every element of its first input at once: all rows of the Jacobian.
-JACOBIAN = Op("jacobian")
-DERIVATIVES = (GRADIENT, JACOBIAN)
 # An average over the ranks of a job, by an exchange that is an attribute. No engine runs it: a step
 # is cut there (`tapegraph.compiling.parts`).
 ALL_REDUCE = Op("all_reduce")

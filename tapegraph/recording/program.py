@@ -18,7 +18,7 @@ from tapegraph import markup
 from tapegraph.errors import line_of
 from tapegraph.escapes import escaped
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import DERIVATIVES, PART, SCALAR, Attrs, Op
+from tapegraph.recording.op import GRADIENT, PART, SCALAR, Attrs, Op
 from tapegraph.recording.values import value_of
 from tapegraph.typed import Array, DType
 
@@ -158,7 +158,7 @@ class Program:
         return [
             slot
             for slot, op in enumerate(self.ops)
-            if op in DERIVATIVES and self.backward_of(slot) == backward
+            if op is GRADIENT and self.backward_of(slot) == backward
         ]
 
 
@@ -175,10 +175,7 @@ class _Origin:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Recording:
-    """A program with the values of one run, and the names and source lines of its entries.
-
-    :ivar values: Arrays and numbers; for a freed array its entry.
-    """
+    """A program with the values of one run, and the names and source lines of its entries."""
 
     program: Program
     values: list[Any]
@@ -192,7 +189,6 @@ class Recording:
         return value
 
     def saved(self, slot: int) -> Any:
-        """Return the value that the slot's operation saved for its gradient."""
         return self.nodes[slot]._saved
 
     def converted(self, slot: int) -> tuple[DType | None, ...]:
@@ -279,12 +275,7 @@ def between(
     targets: Iterable[int],
     inputs: Sequence[tuple[int, ...]] | None = None,
 ) -> list[bool]:
-    """Return, for each slot, whether a gradient flows from an output through it to a target.
-
-    Slots after the last output are left out; gradients flow on through targets.
-
-    :param inputs: The inputs of each slot, if not the program's own.
-    """
+    """Return, for each slot, whether a gradient flows from an output through it to a target."""
     inputs = program.inputs if inputs is None else inputs
     reached, flows = set(outputs), [False] * len(inputs)
     for target in targets:

@@ -134,10 +134,7 @@ def foreign(values: tuple[object, ...]) -> Any:
 def unary(
     name: str, forward: Callable[[Any], Any], *, takes_complex: bool = False
 ) -> Callable[[F], F]:
-    """Make the recording function of an element-wise operation of one array.
-
-    Decorates a function whose body is its docstring; ``forward`` computes it on an ndarray.
-    """
+    """Make the recording function of an element-wise operation of one array, from a docstring."""
     op = Op(name, _wide(forward), kind=OpKind.ELEMENTWISE, takes_complex=takes_complex)
 
     def decorate(stub: object) -> Any:
@@ -193,10 +190,7 @@ def binary(
     *,
     takes_complex: bool = False,
 ) -> Callable[[F], F]:
-    """Make the recording function of an element-wise operation of two broadcast arrays.
-
-    ``forward`` computes it on ndarrays; if that is an operator, ``ufunc`` is NumPy's for it.
-    """
+    """Make the recording function of an element-wise operation of two broadcast arrays."""
     op = Op(name, forward, kind=OpKind.ELEMENTWISE, takes_complex=takes_complex, reads=(ALL, ALL))
     called = forward if ufunc is None else ufunc
 
@@ -321,7 +315,7 @@ def outputs_of(node: Any) -> tuple[Any, ...]:
 
 
 def _registered(name: str, forward: Any, record: Any, stub: object) -> Any:
-    # Not `functools.wraps`, by whose ``__wrapped__`` the stub is found and not what records.
+    # Not `functools.wraps`, whose ``__wrapped__`` would lead to the stub.
     for attribute in functools.WRAPPER_ASSIGNMENTS:
         setattr(record, attribute, getattr(stub, attribute))
     ELEMENTWISE[name] = record

@@ -1,7 +1,4 @@
-"""`Recorder`: records eagerly; operations, tensors and optimizers call the scope's recorder.
-
-They do not ask which it is: this one, or one that captures a program (`tapegraph.capture.capture`).
-"""
+"""`Recorder`: records eagerly what operations, tensors and optimizers do in its scope."""
 
 from __future__ import annotations
 
@@ -39,12 +36,15 @@ class Recorder:
     :ivar flows: Whether gradients flow here: not under `tg.no_grad`.
     :ivar keeps_all: Entries keep their arrays, whether or not gradients read them.
     :ivar capture: The captured program, if any.
+    :ivar graph: The class of the graph between results and targets.
     """
 
     __slots__ = ("flows", "keeps_all", "tape")
 
     capture: Any = None
+    graph: type[History] = History
     body: Any = None  # of a loop or branch (`tapegraph.loops.body`): none
+    stream: Any = None  # a position that draws begin at (`tapegraph.capture.streams`): none
     levels: tuple[Any, ...] = ()  # of `vmap` (`tapegraph.tensors.examples`): none
 
     def __init__(self, tape: Tape | None = None, flows: bool = True) -> None:
@@ -56,7 +56,6 @@ class Recorder:
         return Recorder(tape, self.flows)
 
     def where_gradients_flow(self, flows: bool) -> Recorder:
-        """Return the recorder of a scope in which gradients flow, or do not."""
         return Recorder(self.tape, flows)
 
     def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
@@ -148,7 +147,7 @@ class Recorder:
             recorded()
         return result
 
-    # What belongs to a program that is captured: nothing here
+    # Membership in a captured program: nothing here
 
     def records(self, *values: object) -> bool:
         """Return whether a value, or one in lists and tuples, belongs to a program."""
@@ -181,7 +180,6 @@ class Recorder:
         return data
 
     def leaf(self, array: Array, data: object) -> Any:
-        """Return a constant leaf of the numbers made from data."""
         return as_leaf(array)
 
     def parameter(self, leaf: Any, frame: FrameType) -> None:
@@ -209,8 +207,15 @@ class Recorder:
     def draw(
         self, op: str, draw: Callable[[], object], dtype: npt.DTypeLike, by: dict[str, float]
     ) -> Array:
-        """Draw random numbers; the draw depends on the numbers ``by``."""
         return np.asarray(draw(), dtype)
+
+    def position(self, read: Callable[[], Array]) -> Any:
+        """Return where the stream of random numbers is, as a tensor."""
+        return as_leaf(read())
+
+    def move_to(self, position: Any, write: Callable[[Array], None]) -> None:
+        """Let the stream go on from another position."""
+        write(position._array)
 
     # State
 
@@ -242,23 +247,17 @@ class Recorder:
 
     # Gradients
 
-    def between(self, ys: Sequence[Node], *where: Any) -> History:
-        """Return the graph between results and targets; ``where`` is passed to `History`."""
-        return History(ys, *where)
-
     def derivatives(
-        self, op: Op, history: History, arrays: Sequence[Any], seed: Sequence[object] = ()
+        self, history: History, arrays: Sequence[Any], seed: Sequence[object]
     ) -> list[Any]:
-        """Return an engine's derivatives as tensors."""
+        """Return gradients by what is wanted, given by an engine, as tensors."""
         return list(map(as_leaf, arrays))
 
     def add_gradients(self, history: History, grads: Sequence[object], seed: object) -> None:
-        """Add the gradients of one backward to those of the targets."""
         tape = current() if "asyncio" in _modules else self.tape
         stored.write(tape, history.wanted, grads)
 
     def gradient(self, x: Node) -> Any:
-        """Return a tensor's gradient, None before any."""
         x = x._entry or x
         grad = stored.read(x)
         if grad is None and x._inputs and not x._retains:
@@ -284,14 +283,12 @@ class Recorder:
         return view
 
     def set_gradient(self, x: Any, value: Any) -> None:
-        """Give a tensor another gradient, or None."""
         if value is not None:
             value = as_dtype("grad", numeric(value, "grad", "value"), x.dtype)
             x._check_fits(value)
         (x._entry or x)._grad = value
 
     def replace_gradient(self, x: Node, grad: Any) -> None:
-        """Replace a tensor's gradient by one computed from it."""
         x._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
 
     def zero_gradient(self, x: Node) -> None:

@@ -30,11 +30,7 @@ Fetch = Callable[[], Array]
 
 
 class RemoteArray:
-    """Stands for an array that an engine keeps.
-
-    ``fetch`` returns an array that nobody else holds, or raises; ``node`` is the tensor whose
-    numbers are fetched before a fork.
-    """
+    """Stands for an array that an engine keeps; ``fetch`` returns a copy, or raises."""
 
     __slots__ = ("fetch",)
 

@@ -1,7 +1,4 @@
-"""Settings of a ``with`` block: the recorder, whether gradients flow, the engine.
-
-Each is a context variable, so threads and asyncio tasks do not see each other's.
-"""
+"""Settings of a ``with`` block, as context variables: recorder, gradient flow, engine."""
 
 from __future__ import annotations
 
@@ -35,11 +32,7 @@ recorder = RECORDER.get
 
 
 class Setting(Generic[T]):
-    """One setting: the blocks entered in this thread or task, each with its value.
-
-    :ivar entered: Pairs of the scope object and its value, the innermost last.
-    :ivar set: Replaces them.
-    """
+    """One setting: the blocks entered in this thread or task, innermost last, with values."""
 
     __slots__ = ("default", "entered", "set")
 
@@ -49,7 +42,6 @@ class Setting(Generic[T]):
         self.set: Callable[[tuple[tuple[object, T], ...]], object] = self.entered.set
 
     def value(self) -> T:
-        """Return the value of the innermost block."""
         entered = self.entered.get()
         return entered[-1][1] if entered else self.default
 

@@ -60,8 +60,11 @@ def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[object]) -> None:
                 leaf = f"a leaf of {array.shape}"
                 raise RuntimeError(f"backward: gradient of shape {grad.shape} for {leaf}")
             # Both operands of a + b receive the same array; each leaf must own its own. What is
-            # sparse was made for this leaf alone, and is read-only to everyone.
-            if type(grad) is np.ndarray:
+            # sparse was made for this leaf alone, unless it holds a seed, which is only borrowed.
+            if type(grad) is RowSparse:
+                if not grad.values.flags.writeable:
+                    grad = RowSparse(grad.rows, grad.values.copy(), grad.shape)
+            else:
                 if grad.base is not None or grad.dtype != array.dtype or id(grad) in handed_out:
                     grad = np.array(grad, dtype=array.dtype)
                 handed_out.add(id(grad))

@@ -17,7 +17,7 @@ from tapegraph.recording.op import INPUT, NO_ATTRS, OpKind
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.typed import DType, Fun
 
-# How many inner programs are remembered, with what engines have made of them.
+# The number of inner programs to remember, with their plans and graphs.
 MOST_KNOWN = 512
 
 

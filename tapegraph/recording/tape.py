@@ -34,7 +34,6 @@ class Tape:
         self.task = running_task()
 
     def enter(self, node: Node) -> None:
-        """Put an entry on the tape."""
         self.refs.append(ref(node))
         if next_seq() > self.prune_at:
             self.prune()
@@ -98,10 +97,7 @@ def clear(node: Node) -> None:
 
 
 def current() -> Tape:
-    """Return the tape of this thread or asyncio task, made at its first use.
-
-    A task starts with a copy of its creator's context, so the tape's own task decides.
-    """
+    """Return the tape of this thread or asyncio task, made at its first use."""
     recorder = RECORDER.get()
     if recorder.tape.task is not running_task():
         RECORDER.set(recorder.on(Tape()))

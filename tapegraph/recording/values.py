@@ -61,7 +61,6 @@ def handle_of(x: object) -> Any:
 
 
 def cleared(entry: Node) -> RuntimeError:
-    """Return the error of an entry that ``tape_reset()`` has cleared."""
     return RuntimeError(
         sentence(
             "backward",

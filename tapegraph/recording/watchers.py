@@ -53,10 +53,7 @@ class Watcher:
         seconds: float = 0.0,
         results: Sequence[object] = (),
     ) -> None:
-        """Receive the time since the last hook, or since ``start``, of a part, or raise AskReal.
-
-        :param results: The results of a line of a native plan.
-        """
+        """Receive the time since the last hook, or since ``start``, of a part, or raise AskReal."""
 
     # Numbers
 
@@ -70,9 +67,6 @@ class Watcher:
 
     def swept(self, cotangents: Sequence[tuple[Any, float]]) -> None:
         """Receive the gradients of `Value`s, the result's first, before they are added."""
-
-    def gave(self, engine: str, grads: list[Any], natively: Callable[[], Any]) -> None:
-        """Receive the gradients of an engine other than the native one."""
 
     def updated(self, optimizer: str, name: str, grad: Any, new: Any) -> None:
         """Receive a parameter's new numbers before an optimizer writes them."""

@@ -33,7 +33,7 @@ from tapegraph.typed import Array, Fun, Pytree
 
 # Under which the structure stands among the metadata.
 _KEY = "tapegraph"
-# What is looked for in a tree that is saved, or that a file is loaded into.
+# The classes to look for in a tree.
 _HELD = (Node, Value, np.ndarray, Optimizer)
 # How many levels a saved tree has at most: as many as Python's stack holds when the file is read.
 _DEEPEST = 100
@@ -52,7 +52,8 @@ def save(
     :param path: Ends in ``.safetensors`` or in ``.npz``.
     :param tree: Dicts, lists and tuples of tensors, Values, arrays, NumPy scalars, numbers,
         strings, booleans and None. An optimizer stands for its ``state_dict()``, any other object
-        for the tensors and arrays in it, by their paths (`parameters`).
+        for the tensors and arrays in it, by their paths (`parameters`). Only safetensors hold
+        arrays of bfloat16.
     :param metadata: Text for people and other programs, which ``load(path, return_metadata=True)``
         returns.
     :raises TypeError: The file cannot hold an object in the tree; the message names it.
@@ -90,8 +91,8 @@ def save(
         if error.errno is None:
             raise
         received = f"{name!r}, which cannot be written ({error})"
-        told = message("save", received, "a place for the file")
-        raise type(error)(error.errno, told) from error
+        refusal = message("save", received, "a place for the file")
+        raise type(error)(error.errno, refusal) from error
 
 
 def _is_text(x: object) -> bool:
@@ -113,7 +114,8 @@ def load(
     Everything is checked before anything changes: names, shapes and dtypes must be those of
     ``into``, which then takes all numbers.
 
-    :param path: Ends in ``.safetensors`` or in ``.npz``. bfloat16 is read as float32.
+    :param path: Ends in ``.safetensors`` or in ``.npz``. bfloat16 is read as float32, and float16
+        goes into parameters of float32.
     :param into: Leaf tensors, Values, arrays and optimizers that take the numbers of their paths.
         Every array of the file must have its place here, or under a path that holds ``...``; other
         objects are ignored. An object in several places needs one of its names in the file.
@@ -145,12 +147,12 @@ def load(
     suffix = files.suffix_of("load", name)
     read = files.read_npz if suffix == files.NPZ else files.read_safetensors
     with files.opened(name) as file:
-        with _told(name, suffix):
+        with _naming(name, suffix):
             stored, text = read(file)
             structure = text.pop(_KEY, None)
             tree = stored if structure is None else _built(json.loads(structure), stored)
         places = [] if into is None else _places(name, tree, into)
-        with _told(name, suffix):
+        with _naming(name, suffix):
             arrays = {part.name: part.read() for part in stored.values()}
             tree = _replaced(tree, lambda part: arrays[part.name], files.Stored)
     if into is not None:
@@ -161,7 +163,7 @@ def load(
 
 
 @contextmanager
-def _told(name: str, suffix: str) -> Iterator[None]:
+def _naming(name: str, suffix: str) -> Iterator[None]:
     """Say whether the file is malformed, or which other error its reading met."""
     try:
         yield
@@ -181,7 +183,6 @@ def _told(name: str, suffix: str) -> Iterator[None]:
 
 
 def _replaced(tree: Pytree, function: Fun, kind: type) -> Pytree:
-    """Apply a function to every instance of a class in a tree."""
     return mapped(lambda part: function(part) if isinstance(part, kind) else part, tree)
 
 
@@ -207,7 +208,7 @@ def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
             if leaf is ...:
                 continue
         if not given:
-            if not _is_leaf(leaf):  # an object may keep what it has computed
+            if not _is_leaf(leaf):  # an object may keep results
                 continue
             raise ValueError(_other(path, f"no {names[0]!r}", "one that has it"))
         if not isinstance(leaf, Optimizer):
@@ -225,13 +226,16 @@ def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
 def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
     """Raise unless the file's shape and dtype for a leaf are the leaf's."""
     if not _is_leaf(leaf):
-        fix = "Load into what it was computed from."
+        fix = "Load into the parameters that it was computed from."
         raise TypeError(message("load", f"a result at {name!r}", "leaves in `into`", fix))
     held = _numbers_of(leaf)
     array = found if isinstance(found, files.Stored) else np.asarray(found)
     if array.shape != held.shape:
         raise ValueError(_other(path, f"shape {array.shape} for {name!r}", f"shape {held.shape}"))
-    if array.dtype != held.dtype.newbyteorder("="):
+    wanted = held.dtype.newbyteorder("=")
+    is_same = array.dtype == wanted or (array.dtype == np.float16 and wanted == np.float32)
+    is_half = wanted.name == "bfloat16" and getattr(found, "word", "") == files.BFLOAT16
+    if not (is_same or is_half):
         raise TypeError(_other(path, f"dtype {array.dtype} for {name!r}", f"dtype {held.dtype}"))
     if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
         raise ValueError(message("load", f"a read-only array at {name!r}", "one to be filled"))
@@ -265,8 +269,8 @@ class _Kept:
         self._ids: set[int] = set()
 
     def own(self, data: Pytree, op: str, argument: str) -> Array:
-        if not isinstance(data, np.ndarray) or id(data) in self._ids:
-            return numeric(data, op, argument)
+        if not isinstance(data, np.ndarray) or data.dtype == np.float16 or id(data) in self._ids:
+            return numeric(data, op, argument)  # float32 for float16
         self._ids.add(id(data))
         return data
 
@@ -278,7 +282,6 @@ def _same_bytes(a: Array, b: Array) -> bool:
 def _named(
     op: str, value: Pytree, held: tuple[type, ...], path: str = ""
 ) -> list[tuple[str, Pytree]]:
-    """Return the leaves of some classes, by path (`named`)."""
     try:
         return named(op, value, held)
     except RecursionError:
@@ -308,7 +311,7 @@ class _Flattened:
         self._names: dict[
             int, tuple[str, Pytree]
         ] = {}  # and the array, so that no other gets its id
-        self._around: set[int] = set()  # the ids of what is being looked into
+        self._around: set[int] = set()  # the ids of the enclosing containers
         self.arrays: files.NamedArrays = {}
         self.structure = self._of(tree, None)
 
@@ -345,7 +348,7 @@ class _Flattened:
             found = _named("save", value, _HELD, name or "") if parts else []
             parts = [(key, leaf) for key, leaf in found if _is_leaf(leaf)]
             if not parts:
-                expected = "tensors, arrays, numbers, strings, and what holds them"
+                expected = "tensors, arrays, numbers, strings, and dicts, lists and tuples of them"
                 received = f"{kind_of(value)} at {name or ''!r}"
                 raise TypeError(message("save", received, expected))
         made = {}

@@ -1,7 +1,4 @@
-"""Files of named arrays and text in two formats, each file old or new as a whole.
-
-Neither format holds a pickle. Both are read and written array by array, in the memory of one array.
-"""
+"""Files of named arrays and text in two formats, without pickle, array by array."""
 
 from __future__ import annotations
 
@@ -42,9 +39,10 @@ _WORDS |= {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)}
 _WORDS |= {f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)}
 _WORDS |= {f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)}
 _DTYPES = {word: np.dtype(name).newbyteorder("<") for name, word in _WORDS.items()}
-# Read as float32, of whose bytes it is the upper half.
-_BFLOAT16 = "BF16"
-_DTYPES[_BFLOAT16] = np.dtype("<u2")
+# Read as float32, of whose bytes it is the upper half. NumPy has it by ml_dtypes alone.
+BFLOAT16 = "BF16"
+_WORDS["bfloat16"] = BFLOAT16
+_DTYPES[BFLOAT16] = np.dtype("<u2")
 # Those of a byte and less, which NumPy has not.
 _NARROW = {"F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0"}
 _NARROW |= {"F6_E2M3", "F6_E3M2", "F4"}
@@ -52,16 +50,16 @@ _NARROW |= {"F6_E2M3", "F6_E3M2", "F4"}
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """An array in an open file.
+    """An array in an open file: its shape and native dtype, and a function that reads it.
 
-    :ivar shape, dtype: Those of the array after reading, whose dtype is native.
-    :ivar read: Returns the array in its own memory, or raises.
+    :ivar word: Its dtype in safetensors' own terms.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     read: Callable[[], Array]
+    word: str = ""
 
 
 class UnreadableDtype(TypeError):
@@ -107,7 +105,6 @@ def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
 
 
 def _give_to(file: int, user: int, group: int) -> None:
-    """Give a file another owner and group, where the system permits it."""
     if not hasattr(os, "fchown"):  # as on Windows
         return
     now = os.fstat(file)
@@ -140,7 +137,6 @@ def _kind(mode: int) -> str:
 
 
 def suffix_of(op: str, path: str) -> str:
-    """Return the format that a path asks for."""
     for suffix in (SAFETENSORS, NPZ):
         if path.lower().endswith(suffix):
             return suffix
@@ -149,13 +145,16 @@ def suffix_of(op: str, path: str) -> str:
 
 def check_array(suffix: str, name: str, dtype: DType) -> None:
     """Raise for an array that the format cannot store."""
-    if dtype.kind not in "biufc":
+    if dtype.kind not in "biufc" and dtype.name != "bfloat16":
         expected = "numbers (bool, integer, float or complex)"
         raise TypeError(message("save", f"dtype {dtype} for {name!r}", expected))
     if suffix == SAFETENSORS and dtype.name not in _WORDS:
         received = f"dtype {dtype} for {name!r}, which safetensors has not"
         fix = "Save as .npz, or convert it."
         raise TypeError(message("save", received, "a dtype of up to 64 bits a number", fix))
+    if suffix == NPZ and dtype.name == "bfloat16":
+        received = f"dtype bfloat16 for {name!r}, which NumPy itself has not"
+        raise TypeError(message("save", received, "a dtype of NumPy's", "Save as .safetensors."))
     length = len(f"{name}.npy".encode())
     if suffix == NPZ and length > _LONGEST_NAME:
         received = f"a name of {length - 4} bytes, {name[:40]!r}..."
@@ -188,6 +187,8 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
     with open(path, "wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for _, array in ordered:
+            if array.dtype.name == "bfloat16":
+                array = array.view(np.uint16)
             # Little-endian, in C order: copied part by part if need be.
             parts = np.nditer(  # type: ignore[call-overload]
                 [array],
@@ -225,9 +226,9 @@ def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metada
         if entry["data_offsets"] != [start, end]:
             place = _shown(entry["data_offsets"])
             raise ValueError(f"{_shown(name)} stands at {place}, and must at {[start, end]}")
-        kind = np.dtype(np.float32) if word == _BFLOAT16 else _native(dtype)
+        kind = np.dtype(np.float32) if word == BFLOAT16 else _native(dtype)
         read = partial(_read_safetensors, file, 8 + length + start, name, tuple(shape), word)
-        stored[name] = Stored(name, tuple(shape), kind, read)
+        stored[name] = Stored(name, tuple(shape), kind, read, word)
     if end != size - length:
         raise ValueError(f"its numbers take {size - length} bytes, and must take {end}")
     return stored, text
@@ -237,7 +238,7 @@ def _read_safetensors(
     file: io.BufferedReader, start: int, name: str, shape: tuple[int, ...], word: str
 ) -> Array:
     file.seek(start)
-    if word == _BFLOAT16:
+    if word == BFLOAT16:
         array = aligned_empty(shape, np.dtype(np.float32))
         flat = array.reshape(-1).view(np.uint32)
         for first in range(0, flat.size, _READ):
@@ -284,12 +285,7 @@ _ENTRY = 4096
 def _object(
     text: str, at: int, value: Callable[[str, int, str], tuple[Any, int]]
 ) -> tuple[dict[str, Any], int]:
-    """Return a JSON object and the place where it ends; raise at the first repeated name.
-
-    `json.loads` keeps every pair until the object ends.
-
-    :param value: Returns the value at a place, and the place where it ends.
-    """
+    """Return a JSON object and the place where it ends; raise at the first repeated name."""
     found = {}
     mark, at = _mark(text, at, "{")
     if text.startswith("}", at):
@@ -314,7 +310,6 @@ def _mark(text: str, at: int, expected: str) -> tuple[str, int]:
 
 
 def _entry(text: str, at: int, name: str) -> tuple[Any, int]:
-    """Return a header's entry for an array, or its text."""
     return _object(text, at, _text if name == TEXT else _detail)
 
 
@@ -392,7 +387,7 @@ class _Once(dict[str, Any]):
         super().__setitem__(name, value)
 
 
-# The largest factor by which deflating makes bytes fewer: 258 of them become two bits.
+# The largest compression of deflate: 258 bytes become two bits.
 _DEFLATED = 1032
 # As many bytes as hold every header of a .npy file that NumPy reads.
 _NPY_HEADER = 12_000
@@ -415,7 +410,7 @@ def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Store
             shape, fortran, dtype = np.lib.format.read_array_header_2_0(start)
         else:
             raise ValueError(f"{_shown(name)} is of version {version} of the .npy format")
-    except MemoryError:  # what Python's parser raises for a text of a few kB with too many brackets
+    except MemoryError:  # Python's parser raises it for a few kB with too many brackets
         raise ValueError(f"the header of {_shown(name)} is no literal") from None
     if dtype.hasobject:
         raise ValueError(f"{_shown(name)} holds pickled objects, which could run any code")

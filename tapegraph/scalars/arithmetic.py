@@ -100,7 +100,7 @@ def python_power(x: float, y: float) -> float:
     """Return x ** y as Python does, which raises if there is no float."""
     out = x**y
     if type(out) is not float:
-        fix = "Take powers of what is positive, or of Values, which give NaN."
+        fix = "Take powers of positive numbers, or of Values, which give NaN."
         raise TypeError(message("pow", f"{x!r} ** {y!r}, which is complex", "a float", fix))
     return out
 
@@ -183,14 +183,14 @@ SCALAR_OPS: dict[str, ScalarOp] = {
 }
 # Of any number of operands: Python's own sum, and one that adds up cotangents from 0.0 in order.
 PYTHON_SUM, TOTAL = "sum", "total"
-# Leaves: what a run is given, and what is the same in every run.
+# Leaves: a run's inputs, and the numbers that are the same in every run.
 GIVEN, NUMBER = "given", "number"
 
 
 # -- slopes ----------------------------------------------------------------------------------
 
 
-# What computes them of floats; a recorder of numbers has the same names.
+# The functions of floats; a recorder of numbers has the same names.
 FLOATS = SimpleNamespace(constant=float, **{kind: op.number for kind, op in SCALAR_OPS.items()})
 # The derivatives of an operation by its operands: who computes, the result, and the operands.
 LOCAL_GRADS: dict[str, Callable[..., tuple[Any, ...]]] = {

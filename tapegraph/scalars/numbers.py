@@ -62,7 +62,6 @@ class Numbers:
         return f"{len(self.kinds)} numbers"
 
     def differs_from(self, other: Numbers) -> str | None:
-        """Return how another program differs, or None."""
         rows = zip(self.kinds, self.args, other.kinds, other.args, strict=False)
         for i, (kind, args, other_kind, other_args) in enumerate(rows):
             if kind != other_kind or args != other_args:
@@ -105,7 +104,7 @@ class Levels:
                 groups[depths[i], kind, _width(kind, len(read))].append(i)
         order = sorted(groups)
 
-        # Where each number lies: given ones, constants, results, and what cotangents pass on.
+        # The place of each number: given ones, constants, results, and passed cotangents.
         zero, nothing = count, count + 1  # 0.0, where totals begin; -0.0, which adds nothing
         positions = np.zeros(count + 2, np.intp)
         for i, kind in enumerate(kinds):
@@ -198,10 +197,7 @@ class Levels:
 def _folded(
     kinds: list[str], args: list[tuple[int, ...]], exports: list[int]
 ) -> dict[int, tuple[str, Sequence[Any]]]:
-    """Return each number's operation and operands; a chain of additions is one sum.
-
-    In the operands of a sum None stands for 0.0.
-    """
+    """Return each number's operation and operands; a chain of additions is one sum."""
     uses = [0] * len(kinds)
     for i in exports:
         uses[i] += 2  # it has to be there

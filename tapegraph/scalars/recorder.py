@@ -36,7 +36,7 @@ from tapegraph.scalars.state import DATA, GRAD, ScalarState, number_of
 from tapegraph.typed import Array
 
 NUMBERS, CHOSEN, COPIED = Op("numbers"), Op("chosen"), Op("copied")
-# Not `Op(name, forward)`, which would enter them in the table of what users call.
+# Not `Op(name, forward)`, which would enter them in the table of public operations.
 NUMBERS.forward = lambda *vectors, numbers: numbers.levels.run(vectors)
 CHOSEN.forward = lambda vector, positions: vector.take(positions.array)
 COPIED.forward = np.copy
@@ -44,7 +44,7 @@ for _op in (NUMBERS, CHOSEN, COPIED):
     _op.differentiable = ()
 
 
-# What Python's floats do: a division by zero raises, where a Value's is infinite.
+# Python's floats raise for a division by zero, where a Value's result is infinite.
 _PYTHON = {name: name for name in ("add", "sub", "mul", "neg", "abs")}
 _PYTHON.update(truediv="python_div", pow="python_pow")
 
@@ -100,7 +100,7 @@ class NumberRecorder:
         self._held: list[Any] = []  # so that ids stay theirs
         self._constants: dict[str, int] = {}
         self._outside: dict[int, int] = {}  # where in the state a number is read from
-        self._elements: dict[int, tuple[Node, int]] = {}  # of which tensor it is, and where
+        self._elements: dict[int, tuple[Node, int]] = {}  # its tensor, and the place in it
         self._sources: dict[int, tuple[Any, Array]] = {}
         self._slopes: dict[int, tuple[int, ...]] = {}
         self._written: dict[tuple[int, str], tuple[Any, str]] = {}
@@ -168,7 +168,6 @@ class NumberRecorder:
         return self._enter(kind, args, data)
 
     def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
-        """Compute with numbers as Python does; None if one of them is not a number."""
         places = [self._place_of(x) for x in operands]
         args = tuple(i for i in places if i is not None)
         if len(args) < len(places):
@@ -189,7 +188,6 @@ class NumberRecorder:
         return self.tensor([i])[0].astype(dtype)
 
     def may_be_read(self, i: int) -> bool:
-        """Return whether a number of the program may become a plain one."""
         return False
 
     def stays(self, i: int) -> bool:
@@ -242,7 +240,6 @@ class NumberRecorder:
             setattr(x, name, self._data[i])
 
     def assign_all(self, objects: Sequence[object], tensor: object) -> None:
-        """Assign a tensor's elements to Values or scalar tensors, now and in the program."""
         for position, x in enumerate(objects):
             self.assign(x, DATA, self.element(tensor, position))
 
@@ -250,7 +247,7 @@ class NumberRecorder:
         """Record the gradients of a Value, and add them to those of its operands."""
         for node in order:
             if node.args and id(node) not in self._inside:
-                received = f"the result of {node.op}, from outside of what is captured"
+                received = f"the result of {node.op}, from outside the captured program"
                 fix = "Compute it inside, or make a leaf of it: Value(result.data)."
                 raise RuntimeError(message("Value.backward", received, "results made inside", fix))
         arrived: dict[int, list[int]] = {id(root): [self.constant(1.0)]}
@@ -280,7 +277,7 @@ class NumberRecorder:
     def _total(self, arrived: list[int]) -> int:
         """Return the sum of a number's cotangents, in order, from 0.0."""
         if len(arrived) == 1 and (self._kinds[arrived[0]] in (NUMBER, TOTAL)):
-            return arrived[0]  # 0.0 + x is x, but for -0.0, which neither is
+            return arrived[0]  # 0.0 + x is x, except for -0.0, which no x is
         data = 0.0
         for i in arrived:
             data += self._data[i]
@@ -325,7 +322,7 @@ class NumberRecorder:
         self.state.close()
         start = self._leaf._array = np.zeros(len(self.state.read_from))
         for i, position in self._outside.items():
-            start[position] = self._data[i]  # what there was before the recording
+            start[position] = self._data[i]  # the number before the recording
         self._leaf._attrs = {"state": self.state}
         needed = []
         for k in range(len(self._segments) - 1, -1, -1):
@@ -354,7 +351,7 @@ class NumberRecorder:
         segment = self._segments[k]
         first = self._segments[k - 1].stop if k else 0
         stops = [s.stop for s in self._segments]
-        inputs = {}  # what is read, and where it begins
+        inputs = {}  # the tensors read, and where each begins
         size = 0
 
         def begin(node: object, length: int) -> int:

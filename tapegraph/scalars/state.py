@@ -13,18 +13,15 @@ from tapegraph.recording.changes import Change, make, set_array, set_changed
 from tapegraph.recording.node import Node, next_seq
 from tapegraph.typed import Array
 
-# What an object holds: the number of a Value, its gradient, or the array of a tensor.
+# The slots of an object: the number of a Value, its gradient, or the array of a tensor.
 DATA, GRAD, ARRAY = "_data", "_grad", "_array"
 Item = tuple[Any, str]
-# What is alike: which slot of which objects, and where their numbers stand in a vector.
+# Objects with the same slot, and the places of their numbers in a vector.
 Column = tuple[str, list[Any], Array]
 
 
 class ScalarState:
-    """Numbers of Values, their gradients, and tensors of one number, such as Adam's means.
-
-    :ivar read_from, written_to: The places to read and to write, once the recording has ended.
-    """
+    """Numbers of Values, their gradients, and tensors of one number, such as Adam's means."""
 
     def __init__(self) -> None:
         self.read_from: list[Item] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -131,14 +131,6 @@ class _Anomaly(Watcher):
         fix = f"{_ADVICE.get(op, '')} The operation was recorded at {recording.where(by)}.".strip()
         raise _error(f"backward of {op}", f"{what}, where {given}", "finite gradients", fix)
 
-    def gave(self, engine: str, grads: list[Cotangent], natively: Callable[[], Any]) -> None:
-        bad = [grad for grad in grads if not is_finite(grad)]
-        if bad:
-            natively()
-            received = f"a gradient with {_kinds(bad[0])} from {engine}"
-            fix = 'The native engine gives finite ones: tg.use_backend("native").'
-            raise _error("backward", received, "finite numbers", fix)
-
 
 def _look(what: str, operands: list[Array], result: Array) -> None:
     """Raise, unless the result is infinite because an operand is."""
@@ -152,7 +144,7 @@ def _look(what: str, operands: list[Array], result: Array) -> None:
     for name, x in zip(names, operands, strict=True):
         if x.dtype.kind in "fc" and not np.isfinite(x).all():
             came_in = f"{name}{_origin(x)} came in with {_kinds(x)}"
-            advice = f"{came_in}: look at what wrote it, or choose by np.isfinite."
+            advice = f"{came_in}: look for the code that wrote it, or choose by np.isfinite."
             break
     received = _operands(names, operands, at, result.shape)
     fix = f"{advice} {_around(names, operands, at, result)}".strip()
@@ -163,7 +155,7 @@ def _error(op: str, received: str, expected: str, fix: str = "") -> FloatingPoin
     return FloatingPointError(message(op, received, expected, fix))
 
 
-# What is said of arrays
+# Texts about arrays
 
 
 def _parts(x: DuckArray) -> list[Array]:
@@ -184,7 +176,6 @@ def _dense(grad: Cotangent) -> Array:
 
 
 def _first(array: Array, wanted: Array | None = None) -> tuple[int, ...]:
-    """Return the place of the first NaN, or else of the first infinity."""
     if wanted is None or not wanted.any():
         wanted = ~np.isfinite(array)
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(wanted)), array.shape))

@@ -44,15 +44,15 @@ def explain(y: Tensor | Value | Any) -> str:
     if isinstance(y, Value):
         return (
             f"{y!r}, the result of {y.op}, is differentiated number by number, in Python: engines "
-            f"take arrays. What is faster: {COMPILED}; or numbers held in arrays, tg.param([...])."
+            f"take arrays. A faster way: {COMPILED}; or numbers held in arrays, tg.param([...])."
         )
     if not isinstance(y, Tensor):
         raise TypeError(message("explain", kind_of(y), "a Tensor, a Value or a compiled step"))
     if not y._requires_grad:
         return (
             f"A {y.op} of shape {y._array.shape} needs no gradient: nothing would run. "
-            "Compute it from tg.param, outside tg.no_grad(); what a compiled step returns is a "
-            "constant."
+            "Compute it from tg.param, outside tg.no_grad(); results of compiled steps are "
+            "constants."
         )
     history = History([y])
     refused: dict[str, str] = {}

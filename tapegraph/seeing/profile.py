@@ -24,11 +24,11 @@ from tapegraph.recording.watchers import (
 )
 
 _ELSEWHERE = "elsewhere"
-# What time is spent on, in the order in which it is told.
+# The parts of the time, in the order of the table.
 _PARTS = (FORWARD, TAPE, ENGINE, UPDATE, COMPILING, _ELSEWHERE)
 # A trace holds no more events than a browser shows.
 MOST_EVENTS = 200_000
-# What fits a screen.
+# As many as fit a screen.
 _ROWS, _WIDTH = 12, 60
 
 
@@ -204,8 +204,8 @@ class _Log(Watcher):
     def __init__(self) -> None:
         self.spent: dict[Label, tuple[float, int]] = {}
         self._events: list[tuple[Label, float, float, int]] = []
-        self._open: list[tuple[Label, float]] = []  # what goes on, each inside the one before
-        self._computed: Label | None = None  # what may be recorded next
+        self._open: list[tuple[Label, float]] = []  # open labels, each inside the one before
+        self._computed: Label | None = None  # the result that may be recorded next
         self._since = 0.0  # up to when everything has been accounted for
 
     def begin(self) -> None:
@@ -227,7 +227,6 @@ class _Log(Watcher):
             self._events.append((label, start, end - start, threading.get_ident()))
 
     def trace(self) -> list[dict[str, Any]]:
-        """Return the events of a trace, in microseconds."""
         first = min((start for _, start, _, _ in self._events), default=0.0)
         return [
             {
@@ -279,7 +278,7 @@ class _Log(Watcher):
         self._pause(now)
 
 
-# What is shown: the operations and lines that took longest
+# Tables of the operations and lines that took longest
 
 
 def _rows(whole: float, spent: Sequence[Spent]) -> Iterator[tuple[str, ...]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -119,6 +121,15 @@ class ArrayMethods(OtherLibraries):
     __array_ufunc__: Any = numpy_functions.array_ufunc
     __array_function__: Any = numpy_functions.array_function
 
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        """Return the array API standard's namespace of tensors, `tapegraph.array_api`.
+
+        :raises ValueError: NumPy's namespace does not follow that version of the standard.
+        """
+        plain: Any = np.empty(0)
+        plain.__array_namespace__(api_version=api_version)
+        return importlib.import_module("tapegraph.array_api")
+
     # Operators
 
     __add__ = _operator(elementwise.add)
@@ -188,6 +199,14 @@ class ArrayMethods(OtherLibraries):
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
+    # Of integers
+
+    def __lshift__(self, other: object) -> npt.NDArray[np.integer]:
+        return _numpy.left_shift(self, other)  # type: ignore[no-any-return]
+
+    def __rshift__(self, other: object) -> npt.NDArray[np.integer]:
+        return _numpy.right_shift(self, other)  # type: ignore[no-any-return]
+
     # In-place methods raise, and type checkers reject them
 
     if not TYPE_CHECKING:
@@ -218,6 +237,26 @@ class ArrayMethods(OtherLibraries):
     def imag(self) -> Tensor:
         """Zeros of the array's shape."""
         return elementwise.imag(self)
+
+    @property
+    def flat(self) -> Self:
+        """The elements as a vector; see `tapegraph.ravel`."""
+        return shape.ravel(self)
+
+    @property
+    def device(self) -> str:
+        """Where NumPy's arrays lie, ``"cpu"``."""
+        return "cpu"
+
+    def to_device(self, device: str, /, *, stream: None = None) -> Self:
+        """Return the tensor itself, for the device ``"cpu"``.
+
+        :raises ValueError: It is another device.
+        """
+        if device != "cpu" or stream is not None:
+            received = f"device {device!r}, stream {stream!r}"
+            raise ValueError(message("to_device", received, "the device 'cpu', without a stream"))
+        return self
 
     @property
     def itemsize(self) -> int:
@@ -296,6 +335,7 @@ class ArrayMethods(OtherLibraries):
         """Return the standard deviation over axes; see `tapegraph.std`."""
         return reduce.std(self, axis=axis, ddof=ddof, keepdims=keepdims)
 
+    ptp = _method(reduce.ptp)
     cumsum = _method(reduce.cumsum)
     cumprod = _method(reduce.cumprod)
 

@@ -22,12 +22,7 @@ class SlowBatchingWarning(RuntimeWarning):
 
 
 class Batched(ArrayMethods):
-    """All examples of a value, in the shape of one of them.
-
-    :ivar inner: The examples along the first axis, as a Tensor, or a Dual or Batched of an outer
-        level.
-    :ivar tag: The level.
-    """
+    """All examples of a value, in the shape of one; ``inner`` has them along the first axis."""
 
     __slots__ = ("inner", "tag")
     __tapegraph_batched__ = True
@@ -43,11 +38,16 @@ class Batched(ArrayMethods):
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Run the operation ``name`` on all examples at once."""
         op = OPS.get(name) or DEFINED[name]
-        operands = [operand(name, x, "operand") for x in inputs]
-        tag = max(x.tag for x in operands if type(x) is Batched)
-        batched = [type(x) is Batched and x.tag == tag for x in operands]
-        xs = [x.inner if b else x for x, b in zip(operands, batched, strict=True)]
-        size = next(x.shape[0] for x, b in zip(xs, batched, strict=True) if b)
+        operands = [x if type(x) is Batched else operand(name, x, "operand") for x in inputs]
+        tag = max([x.tag for x in operands if type(x) is Batched])
+        xs, batched, size = [], [], 0
+        for x in operands:
+            inside = type(x) is Batched and x.tag == tag
+            if inside:
+                x = x.inner
+                size = x.shape[0]
+            xs.append(x)
+            batched.append(inside)
         call = BatchedCall(op, xs, batched, dict(attrs), size, tag)
         rule = batching_rule(op)
         if rule is None:

@@ -12,6 +12,7 @@ import numpy as np
 from tapegraph.arrays.buffers import read_only
 from tapegraph.batching.rules import BatchedCall, element_by_element
 from tapegraph.capture.capture import OPERATION
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
@@ -118,7 +119,7 @@ def defop(
         raise ValueError(message("defop", f"the name {title!r}", "an identifier", fix))
     ours = title in OPS or (title in DEFINED and title not in _FORWARDS)
     if ours or not _is_same(_FORWARDS.get(title, forward), forward):
-        fix = "Give another one with name=."
+        fix = "Pass another name with name=."
         raise ValueError(message("defop", f"the name {title!r}, which is taken", "a new one", fix))
     takes = _Parameters(title, forward)
     for rule in vjp if isinstance(vjp, tuple) else (vjp,):
@@ -317,7 +318,7 @@ def _gradients(
     **attrs: object,
 ) -> tuple[DuckArray, ...]:
     """Run a user's gradient rule in `backward`'s convention, and check the gradients."""
-    arguments = _arguments(_conjugated(g), y, *arrays)
+    arguments = _arguments(conjugated(g), y, *arrays)
     if isinstance(vjp, tuple):
         given: tuple[DuckArray, ...] = tuple(
             rule(*arguments, **attrs) if rule is not None and wanted else None
@@ -331,7 +332,7 @@ def _gradients(
         fix = "Return a tuple with one per input, None for an input that has none."
         raise ValueError(message(name, received, f"{len(arrays)}, one per input", fix))
     return tuple(
-        None if part is None else _conjugated(_gradient(name, i, part, y, x))
+        None if part is None else conjugated(_gradient(name, i, part, y, x))
         for i, (part, x) in enumerate(zip(given, arrays, strict=True))
     )
 
@@ -345,10 +346,6 @@ def _gradient(name: str, position: int, part: DuckArray, y: Array, x: Array) -> 
         return grad
     received = f"a gradient of shape {grad.shape} for input {position} from vjp"
     raise ValueError(message(name, received, f"the input's shape {x.shape}"))
-
-
-def _conjugated(x: DuckArray) -> DuckArray:
-    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tapegraph.capture.streams import refuse_examples
 from tapegraph.errors import ConcretizationError, sentence
 from tapegraph.ops.shape import alias, broadcast_to
 from tapegraph.recording.node import as_leaf
@@ -17,6 +18,7 @@ from tapegraph.recording.scopes import RECORDER, recorder
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual, dual_of
 from tapegraph.tensors.tensor import Tensor
+from tapegraph.typed import Array
 
 
 class Level(NamedTuple):
@@ -72,7 +74,9 @@ class ExamplesRecorder:
         self._outer = outer
         self._level = level
         self.levels: tuple[Level, ...] = (*outer.levels, level)
-        self.result = outer.result  # at once, as every operation asks for it
+        # At once, as every operation asks for them.
+        self.result, self.constant = outer.result, outer.constant
+        self.flows, self.capture, self.body = outer.flows, outer.capture, outer.body
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._outer, name)
@@ -99,17 +103,34 @@ class ExamplesRecorder:
     ) -> Any:
         """Draw random numbers for all examples, in the order of a loop, or the same for all."""
         level = self._level
-        if level.randomness == "error":
+        self._check_draws(op)
+        if level.randomness == "same":
+            return self._outer.draw(op, draw, dtype, by)
+        by = {**by, "examples": level.size}
+        numbers = self._outer.draw(op, lambda: [draw() for _ in range(level.size)], dtype, by)
+        plain = type(numbers) is np.ndarray
+        return Batched(as_leaf(numbers) if plain else numbers, level.tag)
+
+    def position(self, read: Callable[[], Array]) -> Any:
+        """Return where the stream is, from which all examples draw the same."""
+        self._check_draws("random")
+        if self._level.randomness == "different":
+            refuse_examples()
+        return self._outer.position(read)
+
+    def move_to(self, position: Any, write: Callable[[Array], None]) -> None:
+        """Let the stream go on from another position, which all examples have reached."""
+        if is_batched(position):
+            refuse_examples()
+        self._outer.move_to(position, write)
+
+    def _check_draws(self, op: str) -> None:
+        if self._level.randomness == "error":
             text = (
                 "vmap does not say how to draw random numbers. Write "
                 'tg.vmap(f, randomness="different"), or "same" for one draw for all examples.'
             )
             raise RuntimeError(sentence(op, text))
-        if level.randomness == "same":
-            return self._outer.draw(op, draw, dtype, by)
-        numbers = self._outer.draw(op, lambda: [draw() for _ in range(level.size)], dtype, by)
-        plain = type(numbers) is np.ndarray
-        return Batched(as_leaf(numbers) if plain else numbers, level.tag)
 
 
 def of_each_example(x: object) -> Any:

@@ -57,11 +57,9 @@ class GuardedArray(np.ndarray[Any, Any]):
             here.written(owner)
 
     def fill(self, value: object) -> None:
-        """Set every element."""
         self[...] = value
 
     def sort(self, *args: Any, **kwargs: Any) -> None:
-        """Sort in place."""
         ordered = np.array(self)
         ordered.sort(*args, **kwargs)
         self[...] = ordered

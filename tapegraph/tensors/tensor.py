@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
@@ -15,6 +16,7 @@ from tapegraph.differentiation.backward import backward
 from tapegraph.errors import message, sentence, user_frame
 from tapegraph.ops import elementwise, linalg
 from tapegraph.recording import lost_gradients, stored
+from tapegraph.recording.default_dtype import get_default_dtype, in_default
 from tapegraph.recording.node import Node, is_leaf, numeric
 from tapegraph.recording.op import PARAM, PART, Attrs
 from tapegraph.recording.record import as_dtype
@@ -241,17 +243,26 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     # Conversions
 
-    def __dlpack__(self, **options: object) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
         """Export a copy of a constant; a tensor that needs a gradient raises."""
         array: Any = np.asarray(self)
-        return array.__dlpack__(**options)
+        return array.__dlpack__(
+            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
+        )
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
         return np.empty(0).__dlpack_device__()
 
     # Of any element type, as NumPy's stubs would take `array * tensor` with numbers for their own.
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
-        if self._requires_grad:
+        if self._requires_grad and not lost_gradients.is_compared():
             raise lost_gradients.to_array("Tensor")
         recorder().read(self, "numpy.asarray", "Call NumPy's functions on the tensor itself.")
         return np.array(self._array, dtype=dtype)
@@ -289,6 +300,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if self._requires_grad:
             lost_gradients.to_number("Tensor", "int")
         return int(value)
+
+    def __index__(self) -> int:
+        return operator.index(self._number("index"))
 
     def __len__(self) -> int:
         if not self._array.ndim:
@@ -367,14 +381,15 @@ class RemoteTensor(Tensor, remote=True):
     ndim, size = Node.ndim, Node.size
 
 
-RemoteTensor.__name__ = "Tensor"  # which is what it is to its user
+RemoteTensor.__name__ = "Tensor"  # as its user sees it
 
 
 def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
     """Make a differentiable leaf from a copy of ``data``.
 
     :param data: Numbers of any shape. Lists, Python numbers, integers and bools become float64,
-        with complex numbers complex128; an array of floats or complex numbers keeps its dtype.
+        with complex numbers complex128, unless `set_default_dtype` says otherwise; an array of
+        floats or complex numbers keeps its dtype.
     :param dtype: Float32, float64, complex64 or complex128, to convert to.
     :param name: Shown in messages, in the tape's table and by ``repr``.
     :returns: Tensor with ``requires_grad`` true.
@@ -386,7 +401,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     Tensor([1., 2.], name='w', op='param')
     """
     here = recorder()
-    data = here.number(data, np.float64)
+    data = here.number(data, get_default_dtype() if dtype is None else np.float64)
     array = numeric(here.numbers_of(data), "param", "data", widens=False)
     if dtype is not None:
         wanted: DType = np.dtype(dtype)
@@ -395,8 +410,10 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
             fix = "Other types have no gradient."
             raise TypeError(message("param", f"dtype {wanted}", expected, fix))
         array = own(as_dtype("param", array, wanted))
-    elif array.dtype.kind not in "fc":
-        array = own(array, np.float64)
+    elif array.dtype.kind in "fc":
+        array = in_default(array, data)
+    else:
+        array = own(array, get_default_dtype())
     leaf = here.leaf(array, data)
     leaf.name = name
     here.parameter(leaf, user_frame(sys._getframe(1)))
@@ -416,9 +433,11 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     Tensor([1., 2.])
     """
     here = recorder()
-    data = here.number(data, np.float64)
+    data = here.number(data, get_default_dtype() if dtype is None else np.float64)
     array = numeric(here.numbers_of(data), "tensor", "data")
-    if dtype is not None:
+    if dtype is None:
+        array = in_default(array, data)
+    else:
         cast = as_dtype("tensor", array, np.dtype(dtype))
         array = numeric(cast, "tensor", "data", widens=False)
     return here.leaf(array, data)

@@ -118,7 +118,7 @@ class Value:
         self._op = "leaf"
         self.label = label
 
-    # -- what a node holds -------------------------------------------------------------------
+    # -- a node's attributes -----------------------------------------------------------------
 
     @property
     def data(self) -> float:
@@ -384,7 +384,7 @@ class Value:
 
     # -- as a number -------------------------------------------------------------------------
 
-    # Equality looks at the number, so hashing must not: nodes are told apart by identity.
+    # Equality is by number, so hashing must not be: nodes differ by identity.
     __hash__ = object.__hash__
 
     __eq__ = _comparison(operator.eq)
@@ -554,8 +554,7 @@ def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
 
 
 def _as_float(x: object) -> float | None:
-    """Return a number as a float, None for anything else."""
-    if issubclass(type(x), float):  # and not what stands for one in a step
+    if issubclass(type(x), float):  # and not a stand-in inside a step
         return float(x)  # type: ignore[arg-type]
     if isinstance(x, int):
         try:
@@ -627,7 +626,6 @@ class _Captured(_Plain):
         return self._recorder.number(i)
 
     def _index(self, data: Any, number: float | None) -> int | None:
-        """Return the index of a number in the program: of a float, or of an array of one."""
         if number is not None:
             return self._recorder.constant(number)
         if type(data) is RunFloat and data.source is self._recorder:
@@ -680,7 +678,7 @@ def _numbers() -> _Plain:
     return _PLAIN if capture is None else _Captured(recorder_of(capture))
 
 
-# What NumPy and Python would otherwise answer for, in words that do not help.
+# NumPy's and Python's own messages would not help.
 _NEVER_OPERANDS = (np.ndarray, np.generic, list, tuple, dict, set, str, bytes, complex, type(None))
 
 
@@ -726,7 +724,7 @@ def _not_a_number(where: str, received: object) -> str:
 
 # One sweep at a time: a sweep keeps its notes on the nodes, which threads may share.
 _turn = Lock()
-_sweeping: Any = None  # the lock that the sweep holds: a forked child has another one
+_sweeping: Any = None  # the sweep's lock: a forked child has another
 
 
 def _in_order(root: Value) -> list[Value]:
@@ -831,7 +829,7 @@ def _sweep(root: Value) -> None:
 
 def _add_up(left: Iterator[Value]) -> None:
     for node in left:
-        # A first gradient is stored as it is: adding to 0.0 would allocate another float a node.
+        # A first gradient is stored unchanged: adding to 0.0 would allocate one more float a node.
         node._grad = node._grad + node._cot if node._grad else node._cot
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.differentiation.gradients import Region
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, mapped, matched, replaced
@@ -96,7 +97,6 @@ class _Segment:
         return replaced(form, (parts.get(id(x), x) for x in results))
 
     def gradients(self, needs: Sequence[bool], g: object, y: Any, *, record: bool) -> list[Any]:
-        """Run the function again, and return the gradient of each input that needs one."""
         start = next_seq()
         with self._as_at_first():
             form, targets = self._run()
@@ -113,8 +113,8 @@ class _Segment:
         if region.outside:
             text = "the function reads other tensors when it runs again."
             raise RuntimeError(sentence("checkpoint", text))
-        seeds = _unpacked(_conjugated(g), outs)
-        found = map(_conjugated, region.gradients(seeds, record=record, natively=True))
+        seeds = _unpacked(conjugated(g), outs)
+        found = map(conjugated, region.gradients(seeds, record=record, natively=True))
         return [grad if needed else None for grad, needed in zip(found, needs, strict=True)]
 
     def _run(self) -> tuple[Any, list[Any]]:
@@ -158,10 +158,6 @@ def _unpacked(packed: Any, outs: Sequence[Any]) -> list[Any]:
         (part if x.dtype.kind == "c" else np.real(part)).reshape(x.shape).astype(x.dtype)
         for x, part in zip(outs, parts, strict=True)
     ]
-
-
-def _conjugated(x: Any) -> Any:
-    return np.conj(x) if x.dtype.kind == "c" else x
 
 
 def _vjp(needs: list[bool], g: object, y: object, *inputs: object, saved: _Segment) -> list[Any]:

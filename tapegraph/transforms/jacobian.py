@@ -104,7 +104,7 @@ def _jacobian(
         lifted = {i: TracedArgument(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
         level = next_tag()
-        draws = Repeated()  # what the first run draws, the second is given
+        draws = Repeated()  # the second run repeats the draws of the first
 
         def run(inputs: dict[int, Any]) -> Any:
             with recording(), draws.run():
@@ -162,10 +162,7 @@ def _check_complex(
 
 
 def _forward(run: Fun, lifted: dict[int, TracedArgument]) -> tuple[Any, list[list[Any]]]:
-    """Return the structure of the results, and the Jacobian of each with respect to each leaf.
-
-    One run of the function takes all unit vectors as tangents at once, as a batch.
-    """
+    """Return the results' structure, and their Jacobians for each leaf, from one batched run."""
     points = [leaf for argument in lifted.values() for _, leaf in leaves(argument.inside)]
     points = [_without_level(x) for x in points]
     sizes = [point.size for point in points]

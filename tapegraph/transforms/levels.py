@@ -64,7 +64,6 @@ class TracedArgument:
         self.inside = replaced(value, iter(points))
 
     def regrouped(self, results: Iterator[object]) -> Any:
-        """Return a result per value, in the structure and of the kind of the argument."""
         if not isinstance(self.value, (dict, list, tuple)):
             return like_input(next(results), self.value)
         return replaced(self.value, (like_input(next(results), x) for x in self.given))
@@ -80,7 +79,6 @@ class TracedArgument:
 
 
 def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
-    """Return positions of arguments as a list, negative ones from the end, if allowed; or raise."""
     several = isinstance(argnums, (tuple, list))
     found = []
     for argnum in argnums if several else (argnums,):
@@ -99,8 +97,13 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
 def check_positions(op: str, wanted: Sequence[int], args: Sequence[object]) -> None:
     for position in wanted:
         if not -len(args) <= position < len(args):
-            received = f"argnum {position} and {len(args)} positional arguments"
-            raise ValueError(message(op, received, "an argument at that position"))
+            raise no_argument(op, position, args)
+
+
+def no_argument(op: str, position: int, args: Sequence[Any]) -> ValueError:
+    """Return the error of a position without an argument."""
+    received = f"argnum {position} and {len(args)} positional arguments"
+    return ValueError(message(op, received, "an argument at that position"))
 
 
 def result(op: str, out: object, level: int) -> Any:
@@ -144,35 +147,32 @@ def like_input(x: Any, given: Any) -> Any:
 
 
 def _number_of(x: Any) -> float | complex:
-    """Return a 0-d array as a Python float, or as a complex number."""
     return complex(x) if x.dtype.kind == "c" else float(x)
 
 
 class recording:
     """Record inside, also under ``no_grad``; losing a gradient is an error."""
 
-    __slots__ = ()
+    __slots__ = ("_before",)
 
     def __enter__(self) -> None:
+        self._before = DIFFERENTIATING.entered.get()
         try:
             if not recorder().flows:
                 RECORDING.enter(self, True)
-            DIFFERENTIATING.enter(self, True)
+            DIFFERENTIATING.entered.set(((self, True),))
         except BaseException:  # a signal's, which came between the two
-            self._leave()
+            self.__exit__(None, None, None)
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._leave()
-        if isinstance(error, ValueError):
-            raise_cause(error)
-
-    def _leave(self) -> None:
         try:
-            DIFFERENTIATING.leave(self)
+            DIFFERENTIATING.entered.set(self._before)
         finally:
             if RECORDING.entered.get():
                 RECORDING.leave(self)
+        if isinstance(error, ValueError):
+            raise_cause(error)
 
 
 def derivative_of(f: Fun, derivative: Fun, doc: str, by: str = "") -> Fun:

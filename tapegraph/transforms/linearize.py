@@ -35,16 +35,15 @@ def linearize(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[..., Pytree]]:
     """
     check_callable("linearize", f)
     value, pullback = vjp(f, *primals)
-    # The pullback is linear, so any cotangent will do. Zeros would absorb what is infinite.
+    # The pullback is linear, so any cotangent will do. Zeros would absorb infinities.
     anywhere = mapped(lambda x: np.ones(np.shape(x), _dtype(x)), value)
     _, transposed = vjp(pullback, anywhere)
 
     def derivative(*tangents: Pytree) -> Pytree:
-        """Return the derivative along one direction."""
         found = transposed(tangents[0] if len(primals) == 1 else tangents)
         if any(getattr(x, "requires_grad", False) for _, x in leaves((value, tangents))):
             return found
-        # Nothing outside is differentiated: what the result still depends on ended with `vjp`.
+        # Nothing outside is differentiated: the result's other dependencies ended with `vjp`.
         plain = (
             like_input(x.detach(), v) if hasattr(x, "detach") else x
             for (_, v), (_, x) in zip(leaves(value), leaves(found), strict=True)

@@ -6,7 +6,7 @@ the gradient of the tangent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import Any, Concatenate, Literal, overload
 
@@ -25,17 +25,20 @@ from tapegraph.tensors.examples import Level, at_level, entered, levels_of, of_e
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     TracedArgument,
-    check_positions,
     derivative_of,
     flowing,
     like_input,
     next_tag,
+    no_argument,
     positions,
     recording,
     result,
     stays,
 )
 from tapegraph.typed import Array, Derivative, Fun, P, Pytree
+
+# How many numbers the largest cotangents of a block of rows may hold: two megabytes, of float64.
+BLOCK = 1 << 18
 
 
 class Pullback:
@@ -52,8 +55,7 @@ class Pullback:
             )
         else:
             # The leaves of a level are not computed from each other.
-            since = min([(x._entry or x)._seq for x in targets], default=None)
-            self._region = Region([out], targets, since=since)
+            self._region = Region([out], targets, apart=True)
 
     @property
     def value(self) -> Any:
@@ -80,18 +82,11 @@ class Pullback:
         return self._region.varies and recorder().flows
 
     def arrays(self) -> list[Array] | None:
-        """Return the gradient for each leaf as an array, zeros if independent.
-
-        Return None if a gradient is more than an array: recorded, captured, or with a tangent.
-        """
+        """Return the gradient for each leaf as an array; None if it is recorded or captured."""
         here = recorder()
         if type(self._out) is not Tensor or here.capture or (here.flows and self._region.varies):
             return None
-        found = self._region.arrays()
-        return [
-            np.zeros(x.shape, x.dtype) if grad is None else grad
-            for grad, x in zip(found, self._targets, strict=True)
-        ]
+        return self._region.arrays()
 
     def __call__(self, seed: object = None) -> list[Any]:
         """Return the cotangent of each leaf, zeros if the result does not depend on it."""
@@ -106,23 +101,25 @@ class Pullback:
     def jacobian(self) -> list[Any]:
         """Return the Jacobian for each leaf: the result's shape, then the leaf's.
 
-        If it is more than an array, it is `vmap` of the pullback over a basis.
+        It is `vmap` of the pullback over a basis, of which blocks run at a time where nothing is
+        recorded.
         """
         out = self._out
-        if type(out) is Tensor and not self._records():
-            found = self._region.jacobian()
-            return [
-                as_leaf(np.zeros((*out.shape, *x.shape), x.dtype))
-                if block is None
-                else shape.reshape(block, (*out.shape, *x.shape))
-                for block, x in zip(found, self._targets, strict=True)
-            ]
         dtype = out.dtype if out.dtype.kind in "fc" else np.dtype(np.float64)
-        units = np.eye(out.size, dtype=dtype).reshape(out.size, *out.shape)
-        level = Level(next_tag(), out.size, "same")
-        with entered(level):
-            grads = self._rows(as_leaf(units), level)
-        return [shape.reshape(x, (*out.shape, *x.shape[1:])) for x in grads]
+        step = out.size
+        if type(out) is Tensor and not self._records() and not recorder().capture:
+            step = BLOCK // self._region.widest or 1
+        blocks = []
+        for start in range(0, max(out.size, 1), max(step, 1)):
+            size = min(step, out.size - start)
+            level = Level(next_tag(), size, "same")
+            units = np.eye(size, out.size, start, dtype).reshape(size, *out.shape)
+            with entered(level):
+                blocks.append(self._rows(as_leaf(units), level))
+        found = (
+            rows[0] if len(rows) == 1 else shape.concat(rows) for rows in zip(*blocks, strict=True)
+        )
+        return [shape.reshape(x, (*out.shape, *x.shape[1:])) for x in found]
 
     def _rows(self, seeds: Any, level: Level) -> list[Any]:
         """Return the cotangents of each leaf for many cotangents along a first axis."""
@@ -187,10 +184,7 @@ class Pullback:
 
 
 class JointPullback:
-    """Maps cotangents of several results to those of a level's leaves, in one reverse pass.
-
-    :ivar values: The results, without this level.
-    """
+    """Maps cotangents of several results to those of a level's leaves, in one reverse pass."""
 
     def __init__(self, outs: Sequence[Any], targets: Sequence[Any]) -> None:
         pulls = [Pullback(x, targets) for x in outs]
@@ -200,14 +194,19 @@ class JointPullback:
         self._pull = next(compress(pulls, self._needed), None)
         if sum(self._needed) > 1:
             with recording():
-                self._pull = Pullback(_joined(compress(outs, self._needed)), targets)
+                self._pull = Pullback(self._in_one(outs), targets)
         if self._pull is not None:
             self._pull.keep()
 
     def __call__(self, cotangents: Sequence[object]) -> list[Any]:
         if self._pull is None:
             return summed([], self._targets)
-        return self._pull(_joined(compress(cotangents, self._needed)))
+        return self._pull(self._in_one(cotangents))
+
+    def _in_one(self, parts: Sequence[Any]) -> Any:
+        """Return the results that need a gradient, or their cotangents, for one reverse pass."""
+        needed = list(compress(parts, self._needed))
+        return needed[0] if len(needed) == 1 else shape.in_one(needed)
 
 
 def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
@@ -276,14 +275,6 @@ def vjp(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
         return parts[0] if len(parts) == 1 else parts
 
     return value, pullback
-
-
-def _joined(parts: Iterable[Any]) -> Any:
-    """Return several results, or their cotangents, as one, for a single reverse pass."""
-    several = list(parts)
-    if len(several) == 1:
-        return several[0]
-    return shape.concat([shape.reshape(x, (-1,)) for x in several])
 
 
 @overload
@@ -401,11 +392,7 @@ def elementwise_grad(
 
 
 class Gradient:
-    """A function's value and gradient with respect to some arguments, one call after another.
-
-    :param of_sum: Differentiate the sum of the results instead of a scalar.
-    :param holomorphic: Compute the derivative of a holomorphic function.
-    """
+    """A function's value and gradient with respect to some arguments, one call after another."""
 
     def __init__(
         self,
@@ -421,6 +408,7 @@ class Gradient:
         self._holomorphic = holomorphic
         self._op, self._f, self._has_aux, self._of_sum = op, f, has_aux, of_sum
         self._wanted = positions(op, argnums)
+        self._names = {i: f"argument {i}" for i in self._wanted}
         # A list or tuple of gradients for a list or tuple of positions.
         self._several = type(argnums) if isinstance(argnums, (tuple, list)) else None
         places = ", ".join(map(str, self._wanted))
@@ -428,16 +416,15 @@ class Gradient:
 
     def __call__(self, args: Any, kwargs: Any) -> tuple[tuple[Any, Any], Any]:
         """Return the value with the auxiliary result, and the gradient."""
-        op = self._op
-        check_positions(op, self._wanted, args)
-        inputs = list(args)
+        op, inputs = self._op, list(args)
         targets = []
         lifted: dict[int, TracedArgument] = {}
-        for i in self._wanted:
-            if i not in lifted:
-                lifted[i] = argument = TracedArgument(op, args[i], f"argument {i}")
-                inputs[i] = argument.inside
-                targets += argument.targets
+        for i, name in self._names.items():
+            if i >= len(args):
+                raise no_argument(op, i, args)
+            lifted[i] = argument = TracedArgument(op, args[i], name)
+            inputs[i] = argument.inside
+            targets += argument.targets
         level = next_tag()
         with recording():
             out = self._f(*inputs, **kwargs)
@@ -449,7 +436,8 @@ class Gradient:
                 )
                 raise TypeError(sentence(op, text))
             out, aux = out
-        out = result(op, out, level)
+        if type(out) is not Tensor:
+            out = result(op, out, level)
         if recorder().levels:
             out = of_each_example(out)
         if out.shape != () and not self._of_sum:
@@ -457,21 +445,24 @@ class Gradient:
             text = f"f must return a scalar, and returned shape {out.shape}. {fix}"
             raise ValueError(sentence(op, text))
         pullback = Pullback(out, targets)
-        like = self._like(lifted)
         if self._holomorphic:
             arrays, grads = None, iter(pullback.derivatives(op))
         else:
             arrays = pullback.arrays()
             grads = iter(pullback() if arrays is None else arrays)
-        by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
+        if self._several is None:
+            gradient = argument.regrouped(grads)
+        else:
+            by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
+            gradient = self._several(by_position[i] for i in self._wanted)
         value: Any = None
         if op != "grad":
-            value = like_input(pullback.value if arrays is None else np.array(out._array), like)
+            value = pullback.value if arrays is None else np.array(out._array)
+            value = like_input(value, self._like(lifted))
         if aux is not None:
+            like = self._like(lifted)
             aux = mapped(lambda x: _ended(x, targets, like), aux)
-        if self._several is None:
-            return (value, aux), by_position[self._wanted[0]]
-        return (value, aux), self._several(by_position[i] for i in self._wanted)
+        return (value, aux), gradient
 
     @staticmethod
     def _like(lifted: dict[int, TracedArgument]) -> Any:

@@ -75,11 +75,7 @@ def vmap(
 
 
 class _Arguments:
-    """The arguments of a call: examples along the first axis, and values shared by all.
-
-    :ivar size: The number of examples.
-    :ivar like: The input that decides the kind of the results: a tensor if there is one.
-    """
+    """The arguments of a call: examples along the first axis, and values shared by all."""
 
     def __init__(
         self, args: tuple[object, ...], kwargs: dict[str, object], in_axes: object
@@ -189,7 +185,7 @@ def _together(parts: list[Any], out_axes: object, like: object) -> Any:
     for (axis, path, _), results in zip(axes, chunks, strict=True):
         if axis is None and not all(result.alike for result in results):
             received = f"out_axes=None for {path}, which differs from example to example"
-            fix = "Write out_axes=0, or return what is the same for all."
+            fix = "Use out_axes=0, or return a value that is the same for all."
             raise ValueError(message("vmap", received, "an axis", fix))
         if axis is None:
             x = results[0].value

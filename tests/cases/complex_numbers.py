@@ -13,6 +13,7 @@ import numpy as np
 
 import tapegraph as tg
 from tapegraph.typed import Array
+from tests.cases.elementwise import div_strong, mul_strong
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ def _elementwise() -> Iterator[ComplexCase]:
     yield ComplexCase("sigmoid", "own", tg.sigmoid, (X,))
     yield ComplexCase("erf", "matrix", tg.special.erf, (X,))
     yield ComplexCase("erfc", "matrix", tg.special.erfc, (X,))
-    for op, f in BINARY.items():
+    for op, f in {**BINARY, "mul_strong": mul_strong, "div_strong": div_strong}.items():
         yield ComplexCase(op, "both", f, (X, B))
         yield ComplexCase(op, "row", f, (X, _complex(2)))
         yield ComplexCase(op, "real-left", f, (P, B))

@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.differentiation.products import DIV_STRONG, MUL_STRONG
 from tapegraph.ops import elementwise
+from tapegraph.recording.op import Op
+from tapegraph.recording.record import apply as recorded
+from tapegraph.recording.record import operand
 from tapegraph.typed import Array
 from tests.cases.case import (
     Case,
@@ -26,6 +30,22 @@ from tests.cases.case import (
 from tests.cases.pairs import PAIRS, pairs, swapped
 
 # Element by element
+
+
+def mul_strong(a: Any, b: Any) -> Any:
+    """Multiply, so that a zero of the first factor absorbs infinity and NaN."""
+    return _strong(MUL_STRONG, a, b)
+
+
+def div_strong(a: Any, b: Any) -> Any:
+    """Divide, so that a zero absorbs a divisor that is zero or NaN."""
+    return _strong(DIV_STRONG, a, b)
+
+
+def _strong(op: Op, a: Any, b: Any) -> Any:
+    operands = operand(op.name, a, "a"), operand(op.name, b, "b")
+    return recorded(op, operands, {"absorbs": (True, False)})
+
 
 UNARY: tuple[tuple[Callable[..., Any], Callable[..., Any], Callable[..., Input]], ...] = (
     (elementwise.neg, lambda x: 0.0 - x, anywhere),
@@ -225,6 +245,8 @@ FUNCTIONS_OF_TWO: tuple[tuple[str, Any, Callable[..., Any], Any, Any], ...] = (
         anywhere,
         anywhere,
     ),
+    ("mul_strong", mul_strong, np.multiply, anywhere, anywhere),
+    ("div_strong", div_strong, np.divide, anywhere, nonzero),
 )
 
 
@@ -296,8 +318,12 @@ def _singular() -> Iterator[Case]:
         ("logaddexp", [-inf, -inf, inf, 1.0], [-inf, 2.0, inf, 1.0], [0.5, 0, 0.5, 0.5], None),
         ("logaddexp", [1000.0, 0.0], [0.0, 1000.0], [1.0, 0.0], None),
         ("arctan2", [1.0, inf, -inf, 0.0], [-inf, 2.0, inf, inf], [0.0] * 4, [0.0] * 4),
+        ("mul_strong", [0.0, 0.0, 2.0], [inf, nan, 3.0], [0.0, 0.0, 3.0], [0.0, 0.0, 2.0]),
+        ("div_strong", [0.0, 0.0, 2.0], [0.0, nan, 4.0], [0.0, 0.0, 0.25], [0.0, 0.0, -0.125]),
     ):
-        function = operation(label)
+        function = {"mul_strong": mul_strong, "div_strong": div_strong}.get(label) or operation(
+            label
+        )
         inputs = (exactly(a), exactly(b))
         other = [1.0 - s for s in by_a] if by_b is None else by_b
         name = "infinite" if inf in a else "special"
@@ -549,6 +575,14 @@ def _numbers() -> Iterator[Case]:
 
 def _of_creation() -> Iterator[Case]:
     """Yield the family's cases."""
+    yield Case(
+        "round_to",
+        "float16",
+        lambda x: elementwise.astype(elementwise.astype(x, "float16"), x.dtype),
+        (exactly([0.1, -2.0, 1e-8, 1 + 2**-11 + 2**-30]),),  # the last is above a tie
+        reference=lambda x: x.astype(np.float16).astype(x.dtype),
+        expected=([1.0, 1.0, 1.0, 1.0],),
+    )
     for label, lengths in (("0d", ()), ("3d", (2, 1, 3)), ("empty", (0, 3))):
         x = (anywhere(*lengths),)
         yield Case("astype", f"copy-{label}", elementwise.copy, x, reference=np.copy)

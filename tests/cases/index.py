@@ -260,6 +260,21 @@ def _selected() -> Iterator[Case]:
         yield _like_numpy(op, f"{name}-{label}", name, anywhere(*lengths), arguments)
     for name, label, lengths, arguments in SORTED:
         yield _like_numpy("index", f"{name}-{label}", name, distinct(*lengths), arguments)
+    for label, lengths, arguments in (
+        ("vector", (5,), (2,)),
+        ("matrix", (3, 4), ((2, 3),)),
+        ("rows", (3, 2), (2, 0)),
+        ("twice", (2, 5), ((2, 2), (1, -1))),
+        ("whole", (3,), (3,)),
+        ("none", (2,), (0,)),
+    ):
+        yield Case(
+            "gather",
+            f"sliding_window_view-{label}",
+            _with(index.sliding_window_view, arguments),
+            (anywhere(*lengths),),
+            reference=_with(np.lib.stride_tricks.sliding_window_view, arguments),
+        )
     for label, axis in (("last", -1), ("first", 0), ("flat", None)):
         # Only the place itself is specified.
         run, reference = (

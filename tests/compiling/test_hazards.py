@@ -688,7 +688,7 @@ RAISES = {
     "a Value branched on": (1, "comparison", reads(lambda p, x: p if made_once > 2 else x)),
     "a graph of Values from outside": (
         1,
-        "outside of what is captured",
+        "outside the captured program",
         reads(lambda p, x: (made_outside * 2).backward()),
     ),
     "the stream's state": (1, "get_state", reads(lambda p, x: tg.random.get_state())),

@@ -19,8 +19,9 @@ import tapegraph as tg
 from tapegraph.capture.capture import Capture
 from tapegraph.engines.engine import RoundRows
 from tapegraph.fallback.plan import Plan, records, segments
-from tests.compiling.beside import beside
+from tests.compiling.beside import agree, beside, standing, taken
 from tests.compiling.test_random_steps import beside_eager
+from tests.compiling.test_scan import rows_of
 
 pytestmark = pytest.mark.skipif(
     bool(records.missing), reason="python setup.py build_ext --inplace has not run here"
@@ -564,6 +565,22 @@ def test_a_table_that_cannot_be_made():
             table(*arguments)
 
 
+def test_rounds_end_where_a_nan_is_found():
+    x, found = np.arange(5.0), np.zeros((), np.bool_)
+    x[3] = np.nan
+    looks = records.looks(x[0], found)
+    copies = records.copies(x[0], np.zeros(()))
+    places = [(looks.records[0], [(1, 0), (0, 0)]), (copies.records[0], [(1, 0), (2, 0)])]
+    run = records.table(places, [found], [np.zeros(())], [np.zeros(())])
+    out = np.full(5, 7.0)
+    assert run.rounds(5, ((x, 0, 1), (out, 0, 1)), 1, found) == 3
+    np.testing.assert_array_equal(out, [0.0, 1.0, 2.0, 7.0, 7.0])
+    assert run.rounds(2, ((x, 0, 1), (out, 3, 1)), 1, found) == 2
+    for looked, flag in ((3, found), (-1, found), (1, np.zeros((), np.int8))):
+        with pytest.raises(TypeError, match="rounds look at a bool"):
+            run.rounds(1, ((x, 0, 1), (out, 0, 1)), looked, flag)
+
+
 def test_a_scalar_of_numpys_is_an_operand():
     x = np.float64(2.0)
     run = records.table(*one_record(np.zeros(3), x), [np.zeros(3), x], [np.zeros(3)])
@@ -587,7 +604,7 @@ def body_plan(body, carry, *others):
     given = [carry, *others]
     with Capture() as capture:
         recording = capture.recording(list(body(*map(capture.input, given))))
-    plan = Plan(recording, in_rounds=True)
+    plan = Plan(recording)
     values = [recording.values[slot] for slot in plan.leaves]
     order = [next(i for i, x in enumerate(given) if np.array_equal(x, v)) for v in values]
     return plan, order
@@ -731,6 +748,191 @@ def test_a_scan_runs_in_c_with_the_bits_of_its_rounds(reverse, checkpoint, block
     assert sum(ran) == 50 * (2 if checkpoint == 1 else 1)
     monkeypatch.setenv("TAPEGRAPH_RECORDS", "0")
     alike(got, found())
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("zeros", [[], [30]])
+def test_a_gradient_in_the_body_of_a_scan_looks_again_where_it_is_nan(zeros, rng, monkeypatch):
+    xs = np.abs(rng.normal(size=(50, 4)))
+    xs[zeros, 0] = 0.0
+
+    def body(c, x):
+        slope = tg.grad(lambda q: tg.sum(np.where(q * x > 0.0, np.log(q * x), 0.0)))(c)
+        return c + 0.01 * slope, slope
+
+    ran = []
+    run = segments.Rounds.__call__
+
+    def counted(self, *given):
+        ran.append(run(self, *given))
+        return ran[-1]
+
+    monkeypatch.setattr(segments.Rounds, "__call__", counted)
+    carry, ys = tg.scan(body, tg.tensor(np.ones(4)), xs)
+    assert sum(ran) == (zeros or [50])[0]
+    now = tg.tensor(np.ones(4))
+    for x, y in zip(xs, ys.numpy(), strict=True):
+        now, slope = body(now, x)
+        same_bits(y, slope.numpy())
+    same_bits(carry.numpy(), now.numpy())
+
+
+def trains(kind, **options):
+    """Return the maker of a step that trains."""
+
+    def make():
+        step, (w, b, _) = network()
+        optimizer = kind([w, b], lr=0.05, **options)
+
+        def train(x):
+            optimizer.zero_grad()
+            y = tg.tanh(x @ w + b)
+            loss = tg.mean(tg.relu(y @ w) ** 2)
+            loss.backward()
+            optimizer.step()
+            return {"loss": loss, "y": y, "w": w, "rows": x}
+
+        return train, [w, b, optimizer]
+
+    return make
+
+
+def adds_up():
+    w = tg.param(np.ones(4))
+
+    def step(x):
+        loss = tg.sum(tg.tanh(w * x))
+        loss.backward()  # into the gradient of the calls before
+        w.assign((w * 0.9 + w.grad).detach())
+        return loss
+
+    return step, [w]
+
+
+def swaps():
+    a, b = tg.tensor(np.arange(4.0)), tg.tensor(np.ones(4))
+
+    def step(x):
+        old = tg.reshape(a, (2, 2))  # a view, of what it was
+        a.assign(b + tg.sum(x, axis=0))
+        b.assign(tg.reshape(old, 4))
+        return a
+
+    return step, [a, b]
+
+
+def passes_on():
+    a, b, c = (tg.tensor(np.full((3, 4), float(i))) for i in range(3))
+
+    def step(x):
+        one, two = b + 0.0, c + 0.0
+        c.assign(x)
+        a.assign(one)
+        b.assign(two)
+        return a * b
+
+    return step, [a, b, c]
+
+
+def masks():
+    w = tg.param(np.linspace(-1.0, 1.0, 4))
+
+    def step(x):
+        w.grad = None
+        loss = tg.sum(np.where(x > 0.0, np.log(x), 0.0) * w + x * 0.0 * w)
+        loss.backward()
+        w.assign((w - 0.1 * w.grad).detach())
+        return loss
+
+    return step, [w]
+
+
+def looks_again():
+    p = tg.param(np.ones(4))
+
+    def step(x):
+        p.grad = None
+        q = p * x
+        loss = tg.sum(np.where(q > 0.0, np.log(q), 0.0))  # 0 * inf where x is 0
+        loss.backward()
+        p.assign((p - 0.01 * p.grad).detach())
+        return loss
+
+    return step, [p]
+
+
+def sorts():
+    w = tg.param(np.linspace(-1.0, 1.0, 4))
+
+    def step(x):
+        w.grad = None
+        loss = tg.sum(np.sort(w * x, axis=1) * x)  # a line of Python
+        loss.backward()
+        w.assign((w - 0.1 * w.grad).detach())
+        return loss
+
+    return step, [w]
+
+
+def turns():
+    w = tg.tensor(np.arange(16.0).reshape(4, 4))
+
+    def step(x):
+        w.assign(w.T * 0.5 + 1.0)  # lies now so, now so
+        return tg.sum(w @ x.T, axis=0)
+
+    return step, [w]
+
+
+SCANS = {
+    "sgd": (trains(tg.SGD, momentum=0.9), 0),
+    "adam": (trains(tg.Adam), 0),
+    "adds up": (adds_up, 0),
+    "swaps": (swaps, 0),
+    "passes on": (passes_on, 0),
+    "masks": (masks, 0),
+    "looks again": (looks_again, 5),
+    "sorts": (sorts, None),
+    "turns": (turns, None),
+}
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", SCANS)
+@pytest.mark.parametrize("most", [1 << 24, 3000])
+def test_a_scan_of_steps_has_the_bits_of_its_calls(name, most, rng, monkeypatch):
+    make, nans = SCANS[name]
+    x = rng.normal(size=(60, 3, 4))
+    x[np.arange(10, 60, 10), 0, 0] = 0.0
+    ran = []
+    run = segments.Rounds.__call__
+
+    def counted(self, count, *args):
+        ran.append(run(self, count, *args))
+        return ran[-1]
+
+    monkeypatch.setattr(segments.Rounds, "__call__", counted)
+    monkeypatch.setattr(segments, "_MOST_WORK", most)
+    step, state = make()
+    step = tg.compile(step)
+    got = [step.scan(x[:1]), step.scan(x[1:34])]
+    held = [p.data for p in state if isinstance(p, tg.Tensor)]
+    then = [array.copy() for array in held]
+    got.append(step.scan(x[34:]))
+    alike(held, then)
+    left = standing(state)
+    twin, its = make()
+    want = [taken(twin(row)) for row in x]
+    for i, one in enumerate(want):
+        number = (i > 0) + (i >= 34)
+        part, place = got[number], i - (0, 1, 34)[number]
+        agree(taken(rows_of(part, place)), one, "native", f"call {i}")
+    agree(left, standing(its), "native", "state")
+    if nans is None:
+        assert not ran
+    else:
+        # Of the 60 two make the plan, four compare it, and one tells how long a run takes.
+        assert sum(ran) >= 60 - 12 - nans
 
 
 def test_a_carry_that_comes_to_lie_otherwise():

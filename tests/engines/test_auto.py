@@ -8,7 +8,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.engines import auto, choice, registry
 from tapegraph.engines.choice import EARLIEST, TRIALS, Choice
-from tapegraph.engines.engine import Engine
+from tapegraph.engines.engine import Costs, Engine
 from tapegraph.recording.linearize import History
 
 imagined = pytest.mark.usefixtures("graph")
@@ -78,7 +78,7 @@ def why(found: Choice) -> str | None:
 @imagined
 def test_the_first_times_are_native():
     earned()
-    assert why(chosen()) == "auto: what is new runs natively at first"
+    assert why(chosen()) == "auto: a new structure runs natively at first"
 
 
 @imagined
@@ -119,6 +119,26 @@ def test_the_faster_engine_stays(graph_takes, native_wins):
     compiled(found, graph_takes, compile_seconds=9.9)  # the run after compiling is not judged
     took = "auto: the native engine took 100 ms, against 200 ms in TensorFlow"
     assert why(found) == (took if native_wins else None)
+
+
+@imagined
+def test_the_runs_of_another_engine_are_measured(graph):
+    def run(recording, seeds):
+        return tg.fallback.gradients(recording, seeds), False, 0.0
+
+    graph.run, graph.costs = run, Costs()
+    x = tg.param(np.ones(5))
+    choice.PROCESS.spent += 1e3
+    for _ in range(2 * TRIALS + 2):
+        y = tg.sum(tg.tanh(x) * x)
+        y.backward()
+        found = auto.BACKWARDS.choice(History([y]), [graph])
+        found.ledger.spent += 1.0
+    ways = [found.stands, *found.others]
+    assert sorted(way.engine for way in ways if len(way.times) == TRIALS) == [
+        "native",
+        "tensorflow",
+    ]
 
 
 @imagined
@@ -171,7 +191,7 @@ def test_the_report_says_which_engine_and_why():
     x = tg.param(np.ones(3))
     tg.sum(x * x).backward()
     assert tg.last_backward().backend == "native"
-    assert tg.last_backward().reason == "auto: what is new runs natively at first"
+    assert tg.last_backward().reason == "auto: a new structure runs natively at first"
     (found,) = auto.BACKWARDS.choices.values()
     found.ledger.spent, found.others[0].call = 1e3, 0.0  # as if the first runs had taken so long
     for _ in range(TRIALS):

@@ -365,7 +365,7 @@ LABELS = np.arange(5)
         (lambda x: tg.reshape(x @ W, (5, 1, 2)), r"fails for a batch of 4: reshape: .*-1"),
         (lambda x: (x @ W)[: len(x) // 2], r"read by getitem"),
         (lambda x: x @ W if len(x) > 4 else x, r"operation.* for another batch"),
-        (lambda x: x @ W + tg.random.normal(size=(2,)), r"reads numbers anew .* read by add"),
+        (lambda x: x @ W + tg.random.normal(size=(2,)), r"reads other numbers .* read by add"),
         (lambda x: W.assign((W * 2.0).detach()) or x @ W, r"changes tensors or gradients"),
     ],
 )

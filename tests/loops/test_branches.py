@@ -119,5 +119,3 @@ def test_branches_that_are_unlike_are_refused():
         tg.switch(1.5, [lambda: 1.0])
     with pytest.raises(ValueError, match="no functions"):
         tg.switch(0, [])
-    with pytest.raises(RuntimeError, match="draw outside"):
-        tg.cond(True, lambda: tg.random.normal(size=2), lambda: np.zeros(2))

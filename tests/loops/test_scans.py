@@ -226,7 +226,7 @@ def test_what_a_body_may_not_do():
         tg.scan(lambda c, x: (c if c > 0 else -c, None), 0.0, X)
     with pytest.raises(tg.ConcretizationError):
         tg.scan(lambda c, x: (c + float(x[0]), None), 0.0, X)
-    with pytest.raises(RuntimeError, match="carried"):
+    with pytest.raises(RuntimeError, match="carry"):
         tg.scan(lambda c, x: (c, w.assign(W * 2)), 0.0, X)
     with pytest.raises(RuntimeError, match=r"tg\.grad"):
         tg.scan(lambda c, x: (c, tg.sum(w * x).backward()), 0.0, X)
@@ -287,6 +287,31 @@ def test_what_it_costs_to_make_does_not_depend_on_the_number_of_rounds():
     assert long == short
     carries = 2900 * C.nbytes  # that the backward needs
     assert much - little < 10 * carries
+
+
+@pytest.mark.parametrize(
+    ("f", "checkpoint", "kept"),
+    [
+        (lambda c, x, w: tg.tanh(c @ w + x), None, 1),
+        (lambda c, x, w: tg.exp(c * w[0]) * tg.sin(x * c), None, 2),  # sin has cos for its slope
+        (lambda c, x, w: c @ w + x * 2.0, None, 0),
+        (lambda c, x, w: c @ tg.tanh(w), None, 0),  # the same in every round
+        (lambda c, x, w: tg.tanh(c @ w + x), 2, 0),
+    ],
+    ids=["tanh", "product", "linear", "const", "checkpoint"],
+)
+def test_results_that_the_backward_reads_are_kept(f, checkpoint, kept):
+    grads = []
+    for scan in BOTH:
+        w = tg.param(W)
+        last, ys = scan(lambda c, x, w=w: (f(c, x, w),) * 2, C, X, checkpoint=checkpoint)
+        (tg.sum(last) + tg.sum(ys * ys)).backward()
+        grads.append(w.grad)
+        if scan is tg.scan:
+            (entry,) = [entry for entry in tg.tape() if entry.op == "scan"]
+            assert len(entry.value) == 3 + kept
+        tg.tape_reset()
+    np.testing.assert_allclose(*grads, rtol=1e-13)  # what is carried and stacked is added up twice
 
 
 def test_a_float_that_changes_makes_no_new_plan():

@@ -36,6 +36,7 @@ DERIVATIVES = {
     "hessian": lambda f: tg.hessian(f),
     "hvp": lambda f: lambda w: tg.hvp(f, (w,), (T,)),
     "grad of grad": lambda f: tg.grad(lambda w: tg.sum(tg.grad(f)(w) * T)),
+    "third": lambda f: tg.grad(lambda w: tg.sum(tg.hvp(f, (w,), (T,)) * T)),
 }
 
 
@@ -47,11 +48,10 @@ def test_derivatives_are_those_of_the_rounds_that_ran(name):
     np.testing.assert_allclose(found(W), wanted(W), rtol=1e-12)
     each = np.stack([np.asarray(wanted(point)) for point in POINTS])
     np.testing.assert_allclose(tg.vmap(found)(POINTS), each, rtol=1e-12)
-    if name != "grad of grad" and name != "hessian":
-        step = tg.compile(found)
-        for point in (W, W, W, *POINTS, W):  # other numbers, and another number of rounds
-            np.testing.assert_allclose(step(point), wanted(point), rtol=1e-12)
-        assert step.traces == 1
+    step = tg.compile(found)
+    for point in (W, W, W, *POINTS, W):  # other numbers, and another number of rounds
+        np.testing.assert_allclose(step(point), wanted(point), rtol=1e-12)
+    assert step.traces == 1
 
 
 def test_bits_are_those_of_the_loop():
@@ -63,17 +63,33 @@ def test_bits_are_those_of_the_loop():
     same_bits(*found)
 
 
-def test_second_order_in_a_compiled_step_needs_the_most_rounds():
-    def second(**options):
-        f = lambda w: loss(tg.while_loop, w, **options)  # noqa: E731
-        return tg.compile(tg.grad(lambda w: tg.sum(tg.grad(f)(w) * T)))
+SECOND = {
+    "grad": lambda f: tg.grad(lambda w: tg.sum(tg.grad(f)(w) * T)),
+    "jvp": lambda f: lambda w: tg.jvp(tg.grad(lambda w: tg.sum(tg.grad(f)(w) * T)), (w,), (T,))[1],
+    "vmap": lambda f: lambda w: tg.sum(tg.vmap(SECOND["grad"](f))(tg.stack([w, w * 1.1])), axis=0),
+    "in a scan": lambda f: (
+        lambda w: tg.scan(lambda c, _: (c + SECOND["grad"](f)(c * 0.01 + w), None), w, None, 2)[0]
+    ),
+    "grad of a scan": lambda f: tg.grad(
+        lambda w: tg.sum(tg.scan(lambda c, _: (c + tg.grad(f)(w) * 0.01, None), w, None, 2)[0])
+    ),
+}
 
-    with pytest.raises(NotImplementedError, match="max_steps"):
-        second()(W)
-    step = second(max_steps=30)
-    wanted = tg.grad(lambda w: tg.sum(tg.grad(lambda w: loss(in_python.while_loop, w))(w) * T))
-    for point in (W, W, W, POINTS[1]):
-        np.testing.assert_allclose(step(point), wanted(point), rtol=1e-12)
+
+@pytest.mark.parametrize("name", SECOND)
+@pytest.mark.parametrize("options", [{}, {"max_steps": 30}], ids=str)
+def test_second_order_in_a_compiled_step_and_in_a_loop(name, options):
+    step = tg.compile(SECOND[name](lambda w: loss(tg.while_loop, w, **options)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tg, "scan", in_python.scan)
+        patch.setattr(tg, "vmap", lambda f: lambda ws: tg.stack([f(w) for w in ws]))
+        second = SECOND[name](lambda w: loss(in_python.while_loop, w))
+        points = (W, W, W, POINTS[1])
+        wanted = [np.asarray(getattr(x, "data", x)) for x in map(second, points)]
+    for point, want in zip(points, wanted, strict=True):
+        found = step(point)
+        np.testing.assert_allclose(getattr(found, "data", found), want, rtol=1e-11)
+    assert step.traces == 1
 
 
 def test_it_ends_after_the_most_steps():
@@ -104,5 +120,3 @@ def test_what_it_refuses():
         tg.while_loop(lambda c: c < 1, lambda c: c, np.zeros(2))
     with pytest.raises(ValueError, match="max_steps=-1"):
         tg.while_loop(lambda c: c < 1, lambda c: c, 0.0, max_steps=-1)
-    with pytest.raises(RuntimeError, match="draw outside"):
-        tg.while_loop(lambda c: c < 1, lambda c: c + tg.random.uniform(), 0.0)

@@ -23,7 +23,7 @@ from tapegraph.recording.op import OPS
 SERVED = {"matmul", "batch_matmul", "transpose"} | {
     name
     for name in ELEMENTWISE
-    if OPS[name].differentiable is None and name not in ("astype", "round")
+    if OPS[name].differentiable is None and name not in ("astype", "round", "round_to")
 }
 # The rest with --thorough: an eager kernel takes its time.
 QUICK = {"exp", "mul", "pow", "gelu", "matmul", "batch_matmul", "transpose"}

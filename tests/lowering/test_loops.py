@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import types
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 
 import tapegraph as tg
 from tapegraph.testing import PARITY_TOLERANCE
+from tests.loops import test_draws_in_branches as draws
 from tests.loops import test_random_bodies as random_bodies
 from tests.loops import test_scans
 from tests.optional import optional
@@ -184,6 +186,19 @@ def test_xla_says_that_it_needs_max_steps(monkeypatch):
     same(found, natively(tg.grad(loss_of(while_loop)), W, C))
 
 
+def test_second_derivatives_of_a_while_loop_need_max_steps(monkeypatch):
+    monkeypatch.delenv("TAPEGRAPH_STRICT")
+    for f, ran in ((while_loop, "native"), (bounded, "tensorflow")):
+        slope = tg.grad(loss_of(f))
+        of_slope = tg.grad(lambda w, c, slope=slope: tg.sum(slope(w, c) * T))
+        step = tg.compile(of_slope)
+        with nullcontext() if f is bounded else pytest.warns(RuntimeWarning, match="max_steps"):
+            found = [step(W, C) for _ in range(3)][-1]
+        said = str(step.explain())
+        assert f"ran in {ran}" in said and ("max_steps" in said) == (ran == "native"), said
+        same(found, natively(of_slope, W, C))
+
+
 @pytest.mark.parametrize("checkpoint", [None, 2, "sqrt", 7])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan_with_options(reverse, checkpoint):
@@ -238,6 +253,37 @@ def test_draws_are_those_of_the_native_engine():
             return w.numpy()
 
     same(trained("tensorflow"), trained("native"))
+
+
+@pytest.mark.parametrize("name", draws.FUNCTIONS)
+def test_draws_in_branches_are_those_of_the_native_engine(name):
+    f = draws.FUNCTIONS[name]
+    for at in (0.0, 10.0):
+        same(draws.gradient(f, tg, at, 3), natively(draws.gradient, f, tg, at, 3))
+        assert tg.last_backward().backend == "native"  # of the second
+    draws.gradient(f, tg, 0.0, 3)
+    assert tg.last_backward().backend == "tensorflow"
+
+
+def test_a_step_draws_in_branches_and_leaves_the_stream_where_the_native_one_does():
+    calls = lambda step, at: step(at)  # noqa: E731
+    step, *found = draws.trained(calls)
+    assert "ran in tensorflow" in str(step.explain())
+    _, *wanted = natively(draws.trained, calls)
+    same((np.array(found[0]), found[1]), (np.array(wanted[0]), wanted[1]))
+    assert found[2] == wanted[2]
+
+
+def test_xla_draws_no_numbers_in_a_branch(monkeypatch):
+    monkeypatch.delenv("TAPEGRAPH_STRICT")
+    step = tg.compile(lambda w: draws.branch(tg, w, 0.0), xla=True)
+    found = []
+    tg.random.seed(2)
+    with pytest.warns(RuntimeWarning, match="XLA compiles no draw in a branch"):
+        found += [step(draws.W) for _ in range(3)]
+    tg.random.seed(2)
+    for got in found:
+        same(got, natively(draws.branch, tg, draws.W, 0.0))
 
 
 def test_many_runs_of_a_step_with_a_scan():

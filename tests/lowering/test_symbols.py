@@ -25,7 +25,7 @@ inf, nan = math.inf, math.nan
 SPECIAL = (nan, inf, -inf, 0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, 30.0, -30.0, 1e8)
 # At poles and far out TensorFlow's lgamma leaves another infinity, or a NaN.
 FINITE = {"gamma": (0.5, 1.0, 2.0, 3.0, -0.5), "beta": (0.5, 1.0, 2.0, 3.0, nan)}
-WITH_ATTRIBUTES = {"where", "astype", "round", "polygamma", "bessel_i", "bessel_j"}
+WITH_ATTRIBUTES = {"where", "astype", "round", "round_to", "polygamma", "bessel_i", "bessel_j"}
 
 
 @pytest.mark.parametrize(

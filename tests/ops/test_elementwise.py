@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -361,6 +363,37 @@ def test_astype_forward_mode():
     np.testing.assert_array_equal(t, 2 * ROWS.astype(np.float32))
 
 
+def test_bfloat16_keeps_eight_bits():
+    pytest.importorskip("ml_dtypes")
+    x = tg.param([1.0, 1.0 + 2**-8, 1.0 + 3 * 2**-8, 0.1, -np.inf])
+    y = x.astype("bfloat16")  # ties go to the even neighbour
+    assert y.dtype == np.float32
+    np.testing.assert_array_equal(y, [1.0, 1.0, 1.0 + 2**-6, 0.10009765625, -np.inf])
+    np.testing.assert_array_equal(tg.gradients(tg.sum(y), x)[0], np.ones(5))
+    _, t = tg.jvp(lambda x: x.astype("bfloat16"), (np.ones(1),), (np.array([0.1]),))
+    np.testing.assert_array_equal(t, np.float32([0.1]))
+
+
+def test_bfloat16_needs_ml_dtypes(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(ImportError, match="astype: .* pip install ml_dtypes"):
+        tg.tensor(1.0).astype("bfloat16")
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_rounding_in_steps_batches_and_whole_numbers(kind):
+    dtype = np.float16 if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16
+    step = tg.compile(lambda x: x.astype(kind) * 3.0)
+    for i in range(4):
+        x = np.linspace(-1.0, 1.0, 7) / (i + 1)
+        np.testing.assert_array_equal(step(x), x.astype(dtype).astype(np.float32) * np.float32(3))
+    assert step.traces == 1
+    rows = tg.vmap(lambda x: x.astype(kind))(np.full((2, 3), 0.1))
+    np.testing.assert_array_equal(rows, np.full((2, 3), dtype(0.1), np.float32))
+    counts = tg.tensor(np.array([1, 4097])).astype(kind)
+    np.testing.assert_array_equal(counts, [1.0, 4096.0])
+
+
 def test_astype_to_what_has_no_gradient():
     for dtype in (int, bool, np.int32, "uint8"):
         out = elementwise.astype(tg.param(abs(ROWS)), dtype)
@@ -407,7 +440,7 @@ def test_lists_are_constants():
     ("call", "kind", "words"),
     [
         (lambda x: elementwise.astype(x * 1j, float), TypeError, ["astype", "complex128", ".real"]),
-        (lambda x: elementwise.astype(x, np.float16), TypeError, ["astype", "float16"]),
+        (lambda x: elementwise.astype(x * 1j, "float16"), TypeError, ["complex128 for float16"]),
         (lambda x: elementwise.astype(x, "O"), TypeError, ["astype", "object"]),
         (lambda x: elementwise.astype(x, "nonsense"), TypeError, ["astype", "'nonsense'"]),
         (lambda x: np.zeros_like(x, dtype="M8[D]"), TypeError, ["zeros_like", "datetime64"]),

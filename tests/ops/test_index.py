@@ -411,3 +411,36 @@ def test_add_at_refuses_what_would_lose_a_part_and_numpy_says_what_to_write():
     for numpy in (np.add, np.subtract):
         with pytest.raises(TypeError, match=r"tg\.add_at\(x, indices, values\)"):
             numpy.at(tg.param(X), 0, 1.0)
+
+
+def test_windows_that_do_not_fit_are_refused():
+    x = tg.param(np.ones((3, 4)))
+    for shape, axis, text in (
+        ((4, 1), None, r"window_shape \(4, 1\) for shape \(3, 4\)"),
+        ((-1, 1), None, "no longer than their axes"),
+        (2, None, "for 2 axes; expected a length for each axis"),
+        ((2, 2), 0, "for 1 axes"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            np.lib.stride_tricks.sliding_window_view(x, shape, axis)
+
+
+def test_windows_in_steps_batches_and_second_derivatives():
+    windows = np.lib.stride_tricks.sliding_window_view
+    x = np.array([1.0, 2.0, 4.0, 3.0])
+    step = tg.compile(lambda x: tg.sum(windows(x, 2) ** 2, axis=1))
+    for i in range(4):
+        np.testing.assert_array_equal(step(x + i), (windows(x + i, 2) ** 2).sum(1))
+    rows = tg.vmap(lambda x: windows(x, 3))(np.stack([x, 2.0 * x]))
+    np.testing.assert_array_equal(rows, windows(np.stack([x, 2.0 * x]), 3, 1))
+    hessian = tg.hessian(lambda x: tg.sum(tg.prod(windows(x, 2), axis=1)))(x)
+    np.testing.assert_array_equal(hessian, np.eye(4, k=1) + np.eye(4, k=-1))
+
+
+def test_an_array_is_taken_apart():
+    x = tg.param(np.arange(6.0).reshape(2, 3))
+    parts = tg.unstack(x, axis=1)
+    np.testing.assert_array_equal(parts[2], [2.0, 5.0])
+    np.testing.assert_array_equal(
+        tg.gradients(tg.sum(parts[0] * parts[2]), x)[0], [[2.0, 0.0, 0.0], [5.0, 0.0, 3.0]]
+    )

@@ -455,3 +455,30 @@ def test_the_gradient_of_a_determinant_is_its_cofactors(smallest):
     ]
     signs = (-1.0) ** np.add.outer(np.arange(4), np.arange(4))
     np.testing.assert_allclose(x.grad, signs * minors, atol=1e-13)
+
+
+@pytest.mark.parametrize("options", [{}, {"rtol": None}, {"rtol": 1e-2}, {"rcond": 1e-2}])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_tolerances_of_pinv(options, dtype):
+    # With rtol=None the second is below three times float64's precision, and kept by default.
+    x = np.diag([1.0, 4e-16, 1e-3]).astype(dtype)
+    np.testing.assert_allclose(
+        np.linalg.pinv(tg.tensor(x), **options), np.linalg.pinv(x, **options), rtol=1e-6
+    )
+
+
+def test_a_constants_full_svd_is_numpys():
+    x = np.arange(6.0).reshape(2, 3)
+    u, s, vh = np.linalg.svd(tg.tensor(x))
+    for found, expected in zip((u, s, vh), np.linalg.svd(x), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-14)
+    with pytest.raises(ValueError, match="full_matrices=True"):
+        np.linalg.svd(tg.param(x))
+    with pytest.raises(ValueError, match="full_matrices=True"):
+        tg.jvp(lambda x: np.linalg.svd(x)[1], (x,), (x,))
+
+
+def test_vectors_of_small_integers_keep_their_dtype():
+    x = np.array([100, 200, 3], np.uint8)
+    found = np.vecdot(tg.tensor(x), tg.tensor(x))
+    assert found.dtype == np.uint8 and found.item() == np.vecdot(x, x)

@@ -109,6 +109,16 @@ def test_nothing_but_nan():
     assert np.nansum(x, axis=1).data.tolist() == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("function", [np.sum, np.prod, np.cumsum, np.cumprod])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.bool_, np.float32])
+def test_a_dtype_holds_for_small_integers(function, dtype):
+    counts = np.array([[100, 200, 3]], np.uint8)
+    expected = function(counts, axis=1, dtype=dtype)
+    got = function(tg.tensor(counts), axis=1, dtype=dtype)
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("function", [np.cumsum, np.cumprod])
 def test_running(function):
     check(function, X)

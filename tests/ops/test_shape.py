@@ -121,3 +121,9 @@ def test_arguments_that_are_not_served_are_refused():
         np.vstack([x, x], dtype=np.float32)
     with pytest.raises(TypeError, match="dtype"):
         np.concatenate([x, x], dtype=np.float32)
+
+
+def test_an_axis_out_of_range_is_numpys_error():
+    for error in (np.exceptions.AxisError, IndexError, ValueError):
+        with pytest.raises(error, match=r"sum: received axis 2; expected an axis in \[-2, 2\)"):
+            np.sum(tg.param(np.ones((2, 2))), axis=2)

@@ -57,10 +57,6 @@ def test_a_case_run_again_gives_what_a_new_run_gives(op, thorough):
 
 
 def gives_what_a_new_run_gives(case):
-    if "lstsq" in case.label:
-        with pytest.raises(ConcretizationError, match="svdvals"):  # its rank decides on shapes
-            recorded(case.function(), *case.arrays())
-        return
     recording, out = recorded(case.function(), *case.arrays())
     with np.errstate(all="ignore"):
         same(out.numpy(), np.asarray(case.function()(*map(tg.tensor, case.arrays()))))

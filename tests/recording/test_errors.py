@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.exceptions import AxisError
 
 import tapegraph as tg
 from tapegraph.errors import BETWEEN, LIBRARY, ORIGINS, USER, user_line
@@ -128,17 +129,17 @@ CASES = {
     "gather None": (lambda x, v: tg.gather(x, None), TypeError, "gather:", "None", "indices"),
     "gather strings": (lambda x, v: tg.gather(x, ["a"]), TypeError, "gather:", "'a'", "indices"),
     "gather ragged": (lambda x, v: tg.gather(x, [[0], [0, 1]]), ValueError, "gather:", "ragged", "indices"),
-    "gather 0-d": (lambda x, v: tg.gather(1.0, 0), ValueError, "gather:", "0-D"),
-    "gather axis": (lambda x, v: tg.gather(x, 0, axis=2), ValueError, "gather:", "axis 2", "[-2, 2)"),
-    "sum axis": (lambda x, v: tg.sum(x, axis=2), ValueError, "sum:", "axis 2", "[-2, 2)"),
+    "gather 0-d": (lambda x, v: tg.gather(1.0, 0), AxisError, "gather:", "0-D"),
+    "gather axis": (lambda x, v: tg.gather(x, 0, axis=2), AxisError, "gather:", "axis 2", "[-2, 2)"),
+    "sum axis": (lambda x, v: tg.sum(x, axis=2), AxisError, "sum:", "axis 2", "[-2, 2)"),
     "sum axis type": (lambda x, v: x.sum(axis="rows"), TypeError, "sum:", "'rows'"),
     "sum float axis": (lambda x, v: x.sum(axis=0.5), TypeError, "sum:", "0.5"),
-    "mean axis": (lambda x, v: x.mean(axis=-3), ValueError, "mean:", "axis -3", "[-2, 2)"),
+    "mean axis": (lambda x, v: x.mean(axis=-3), AxisError, "mean:", "axis -3", "[-2, 2)"),
     "mean axis twice": (lambda x, v: x.mean(axis=(0, -2)), ValueError, "mean:", "(0, -2)", "once"),
-    "softmax axis": (lambda x, v: tg.softmax(x, axis=5), ValueError, "softmax:", "axis 5"),
-    "concat axis": (lambda x, v: tg.concat([x, x], axis=2), ValueError, "concat:", "axis 2"),
+    "softmax axis": (lambda x, v: tg.softmax(x, axis=5), AxisError, "softmax:", "axis 5"),
+    "concat axis": (lambda x, v: tg.concat([x, x], axis=2), AxisError, "concat:", "axis 2"),
     "transpose axes": (lambda x, v: tg.transpose(x, (0, 0)), ValueError, "transpose:", "(0, 0)", "(2, 3)"),
-    "transpose range": (lambda x, v: tg.transpose(x, (0, 2)), ValueError, "transpose:", "axis 2"),
+    "transpose range": (lambda x, v: tg.transpose(x, (0, 2)), AxisError, "transpose:", "axis 2"),
     "transpose type": (lambda x, v: tg.transpose(x, "ab"), TypeError, "transpose:", "axes"),
     "reshape type": (lambda x, v: tg.reshape(x, 2.5), TypeError, "reshape:", "2.5", "shape"),
     "tensor_slice rank": (lambda x, v: tg.tensor_slice(x, (0,), (1,)), ValueError, "tensor_slice:", "(0,)", "(2, 3)"),

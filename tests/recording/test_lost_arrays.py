@@ -24,13 +24,19 @@ def plotted(values):
     Figure().subplots().plot(values)
 
 
+def test_functions_of_numpys_testing_compare_tensors():
+    np.testing.assert_allclose(W, [1.0, 2.0, 3.0 + 1e-12])
+    np.testing.assert_array_equal(W * W, np.array([1.0, 4.0, 9.0]))
+    np.testing.assert_array_less(W, W + 1.0)
+    with pytest.raises(AssertionError, match="Mismatched elements: 1 / 3"):
+        np.testing.assert_allclose(W, [1.0, 2.0, 4.0])
+    with pytest.raises(tg.ConcretizationError, match=r"numpy\.asarray"):
+        tg.compile(lambda x: np.testing.assert_allclose(x * W, x))(np.ones(3))
+
+
 CALLERS = {
     "array": (lambda: np.array(LOSSES), ["numpy.asarray: ", "np.stack", "z[:2] = x", "x.numpy()"]),
     "mean": (lambda: np.mean(LOSSES), ["numpy.mean: ", "numpy.mean(np.stack(tensors))", "item()"]),
-    "testing": (
-        lambda: np.testing.assert_allclose(W, np.ones(3)),
-        ["numpy.testing.assert_allclose: ", "Compare plain numbers: x.numpy()"],
-    ),
     "vectorize": (lambda: np.vectorize(abs)(W), ["numpy.vec" * (sys.version_info >= (3, 11))]),
     "integrate": (
         of_scipy("integrate", "solve_ivp", lambda f: f(lambda t, y: -W[:1] * y, (0, 1), [1.0])),

@@ -165,6 +165,40 @@ def test_bfloat16_is_read_as_float32(tmp_path):
     np.testing.assert_array_equal(model["w"].data, expected)
 
 
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_half_precision_is_kept_in_files(tmp_path, kind):
+    path = tmp_path / "half.safetensors"
+    dtype = np.float16 if kind == "float16" else pytest.importorskip("ml_dtypes").bfloat16
+    half = np.array([[0.1, -3.0], [1e-7, 60000.0]]).astype(dtype)
+    tg.save(path, {"w": half, "columns": half.T, "scalar": half[0, 0]})
+    theirs = pytest.importorskip("safetensors.numpy").load_file(path)
+    assert {name: array.dtype for name, array in theirs.items()} == dict.fromkeys(theirs, dtype)
+    np.testing.assert_array_equal(theirs["columns"], half.T)
+    found = tg.load(path)
+    np.testing.assert_array_equal(found["w"].astype(np.float64), half.astype(np.float64))
+    assert found["scalar"] == half[0, 0]
+    # It goes into float32, which holds its numbers, and back into what was saved.
+    model = {"w": tg.param(np.zeros((2, 2), np.float32)), "columns": np.zeros((2, 2), dtype)}
+    tg.load(path, into=model)
+    assert model["w"].dtype == np.float32
+    np.testing.assert_array_equal(model["w"], half.astype(np.float32))
+    np.testing.assert_array_equal(model["columns"], half.T)
+    with pytest.raises(TypeError, match="expected dtype float64"):
+        tg.load(path, into={"w": np.zeros((2, 2)), "columns": np.zeros((2, 2), dtype)})
+    tg.save(path, {"w": np.zeros(1, np.float32)})
+    with pytest.raises(TypeError, match=f"dtype float32 for 'w'; expected dtype {kind}"):
+        tg.load(path, into={"w": np.zeros(1, dtype)})
+
+
+def test_bfloat16_is_refused_where_numpy_could_not_read_it(tmp_path):
+    half = np.zeros(1, pytest.importorskip("ml_dtypes").bfloat16)
+    with pytest.raises(TypeError, match=r"bfloat16 for 'w'.*Save as .safetensors"):
+        tg.save(tmp_path / "half.npz", {"w": half})
+    with pytest.raises(TypeError, match="dtype float8_e4m3fn for 'w'"):
+        narrow = pytest.importorskip("ml_dtypes").float8_e4m3fn
+        tg.save(tmp_path / "narrow.safetensors", {"w": np.zeros(1, narrow)})
+
+
 def test_an_array_that_others_call_metadata_is_an_array(tmp_path):
     path = tmp_path / "theirs.npz"
     for held in (np.ones(3), np.arange(5, dtype=np.uint8), np.frombuffer(b"[1]", np.uint8)):

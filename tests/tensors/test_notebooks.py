@@ -65,5 +65,5 @@ def test_steps_and_reports():
     with tg.use_backend("native"):
         tg.sum(w * 2.0).backward()
     text = shown(tg.last_backward())
-    assert "native: the backend is native" in text
+    assert "native: the backend was native" in text
     assert re.search(r"entries\s+4", text)

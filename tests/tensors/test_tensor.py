@@ -851,3 +851,17 @@ def test_dlpack_exports_copies_of_constants():
     step = tg.compile(lambda x: tg.tensor(np.from_dlpack(x)))
     with pytest.raises(tg.ConcretizationError):
         step(np.ones(2))
+
+
+def test_attributes_of_arrays():
+    x = tg.param([[3.0, -1.0], [2.0, 5.0]])
+    assert (x.nbytes, x.itemsize, x.item(1), x.item(1, 0)) == (32, 8, -1.0, 2.0)
+    np.testing.assert_array_equal(x.flat, [3.0, -1.0, 2.0, 5.0])
+    assert list(x.flat)[2].requires_grad and x.flat[3].item() == 5.0
+    np.testing.assert_array_equal(x.ptp(axis=1, keepdims=True), [[4.0], [3.0]])
+    np.testing.assert_array_equal(tg.gradients(x.ptp(), x)[0], [[0.0, -1.0], [0.0, 1.0]])
+    z = tg.param([1.0 + 2.0j])
+    np.testing.assert_array_equal(z.conj(), [1.0 - 2.0j])
+    np.testing.assert_array_equal(z.conjugate(), [1.0 - 2.0j])
+    with pytest.raises(AttributeError):
+        x.flat = 0.0

@@ -260,7 +260,8 @@ def test_a_process_that_ends_is_an_error_with_its_status():
 
 
 def test_every_operation_has_a_row_or_is_listed_without_counterpart():
-    assert {row.op for row in ROWS} == set(OPS)
+    # A product with strong zeros has no public function; its time is that of the plain one.
+    assert {row.op for row in ROWS} == {name for name, op in OPS.items() if op.plain is None}
     for row in ROWS:
         assert callable(row.theirs) or row.theirs, row.label
     assert len({row.label for row in ROWS}) == len(ROWS)
@@ -691,7 +692,7 @@ def test_the_batches_are_the_loops(workload):
 @pytest.mark.thorough
 def test_the_command_of_batches(tmp_path):
     out = run("benchmarks", "--only", "batches", "--rounds", "2", cwd=tmp_path)
-    assert out.count("| ms a call | tapegraph compiled / it |") == len(batches.WORKLOADS)
+    assert out.count("| ms a call | tapegraph compiled, times as fast |") == len(batches.WORKLOADS)
     assert re.search(r"^\| tapegraph loop \| \S+ \| \S+ \(", out, re.MULTILINE)
 
 

@@ -81,10 +81,11 @@ def test_files_that_are_named_exist():
 
 def test_every_page_is_in_the_index():
     index, reference = ((ROOT / "docs" / page).read_text() for page in ("index.md", "api.md"))
-    # The site takes three pages from the repository's root: what stands for them only links there.
+    # The site takes four pages from the repository's root: what stands for them only links there.
     stubs = {"overview.md": "README.md", "contributing.md": "CONTRIBUTING.md"}
-    stubs["changes.md"] = "CHANGELOG.md"
+    stubs |= {"changes.md": "CHANGELOG.md", "security.md": "SECURITY.md"}
     names = [page.relative_to(ROOT / "docs").as_posix() for page in PAGES]
+    names = [re.sub(r"^(tutorial/.+)\.md$", r"\1.ipynb", name) for name in names]
     links = {name: f"]({name})" for name in names if name != "index.md"}
     links |= {stub: f"](../{page})" for stub, page in stubs.items()}
     for name, link in links.items():

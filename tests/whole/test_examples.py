@@ -2,6 +2,7 @@
 
 import contextlib
 import contextvars
+import csv
 import http.client
 import importlib.util
 import io
@@ -35,7 +36,9 @@ REGISTERS = "defop_scipy"
 RANKS = "data_parallel"
 # It needs TensorFlow, whatever the engine, and a second process.
 SERVES = "serve"
-HERE = [name for name in EXAMPLES if name not in (REGISTERS, RANKS, SERVES)]
+# It is a script to copy, with options of its own.
+SCRIPT = "training"
+HERE = [name for name in EXAMPLES if name not in (REGISTERS, RANKS, SERVES, SCRIPT)]
 # Single numbers, which have an engine of their own.
 SCALARS = {"microgpt", "moons"}
 # No graph node for conv2d; one trains nothing. The graphs of a Hessian through a Cholesky factor,
@@ -55,8 +58,10 @@ IN_TENSORFLOW_TOO = [
     for name in WITH_NODES
 ]
 TWICE = {str(row.values[0]) for row in (*EAGERLY_TOO, *IN_TENSORFLOW_TOO) if not row.marks}
+# They sample, or leave minimising to SciPy, or compute numbers of their own.
+WITHOUT_OPTIMIZER = {"gaussian_process", "hmc", "microgpt", "predator_prey", "verify_gradients"}
 # Those have tests of their own.
-ALONE = {"cnn_digits", "inverse_design", "phase_retrieval", "quantum_circuit", "wave"}
+ALONE = {"cnn_digits", "hmc", "inverse_design", "phase_retrieval", "quantum_circuit", "wave"}
 # Run with --thorough alone: they take longest, and others do what they do; the README's command is
 # digits, whole.
 LONG = {"digits", "embedding", "gpt", "gradient_penalty", "masked_attention", "rnn", *SCALARS}
@@ -187,7 +192,7 @@ def test_example_is_the_same_eagerly_and_compiled(name, run_here, trained):
     (eager, *drawn), (compiled, *drawn_compiled) = runs
     assert said(compiled) == said(eager)
     assert drawn_compiled[0] == drawn[0]  # every loss, to a pixel
-    assert drawn[1] or name in ("gaussian_process", "microgpt", "verify_gradients")
+    assert drawn[1] or name in WITHOUT_OPTIMIZER
     # Digits measures with more optimizers, when all is done.
     for ours, theirs in zip(drawn_compiled[1], drawn[1], strict=name != "digits"):
         np.testing.assert_array_equal(ours, theirs)
@@ -233,7 +238,7 @@ def assert_explains(out: str) -> None:
     assert "You learn" in out
 
 
-@pytest.mark.parametrize("name", [*HERE, SERVES])
+@pytest.mark.parametrize("name", [*HERE, SERVES, SCRIPT])
 def test_script_explains_itself(name, run_here):
     assert_explains(run_here(name, "--help"))
 
@@ -339,6 +344,116 @@ def test_serving_without_tensorflow_is_one_clear_line(tmp_path):
     assert "Traceback" not in out
 
 
+# ------------------------------------------------------------------ the training script
+
+
+def curves(folder: str) -> list[dict[str, float]]:
+    with open(f"{folder}/curves.csv", newline="") as file:
+        return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+
+
+def test_a_run_that_was_interrupted_ends_with_the_same_bits(run_here, monkeypatch):
+    whole = run_here(SCRIPT, "--epochs", 3, "--folder", "whole")
+    assert_picture(Path("training.png"))
+    drawn = Path("training.png").read_bytes()
+    made, epochs = tg.data.batches, 0
+
+    class Interrupted:
+        """Batches, in whose second loop somebody presses Ctrl-C."""
+
+        def __init__(self, *arrays, **options):
+            self.batches = made(*arrays, **options)
+
+        def __len__(self):
+            return len(self.batches)
+
+        def __iter__(self):
+            nonlocal epochs
+            epochs += 1
+            for i, batch in enumerate(self.batches):
+                if (epochs, i) == (2, 5):
+                    raise KeyboardInterrupt
+                yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tg.data, "batches", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_here(SCRIPT, "--epochs", 3, "--folder", "parts", "--resume")
+    assert len(curves("parts")) == 1
+    resumed = run_here(SCRIPT, "--epochs", 3, "--folder", "parts", "--resume")
+    assert said(resumed)[:-1] == said(whole)[:-1]  # the last line names the folder
+    assert Path("training.png").read_bytes() == drawn
+    for name in ("last.npz", "best.npz", "curves.csv"):
+        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
+
+    again = run_here(
+        SCRIPT, "--epochs", 3, "--folder", "parts", "--resume"
+    )  # nothing is left to do
+    assert said(again) == said(resumed)
+    with pytest.raises(AssertionError, match=r"--resume: received \{'epochs': 5.+'epochs': 3"):
+        run_here(SCRIPT, "--epochs", 5, "--folder", "parts", "--resume")
+
+
+def test_the_script_stops_when_it_does_not_get_better(run_here):
+    out = run_here(SCRIPT, "--epochs", 40, "--patience", 1, "--dtype", "float64")
+    losses = [row["valid_loss"] for row in curves("training")]
+    best = int(np.argmin(losses)) + 1
+    assert len(losses) == best + 1 < 40
+    assert f"after epoch {best}, the best of {best + 1}" in out
+    saved = tg.load("training/best.npz")["model"]["out"]
+    assert saved.dtype == np.float64
+    assert not np.array_equal(saved, tg.load("training/last.npz")["model"]["out"])
+
+
+def test_the_script_trains_alike_eagerly_and_in_parts(run_here):
+    for how, engine in (("compile", "native; .+ compiled once"), ("no-compile", "native")):
+        out = run_here(SCRIPT, "--quick", f"--{how}", "--parts", 2, "--folder", how)
+        assert re.search(f"^engine +{engine}$", out, re.MULTILINE)
+    assert Path("compile/last.npz").read_bytes() == Path("no-compile/last.npz").read_bytes()
+
+
+def test_gradients_of_parts_are_those_of_the_whole_batch(monkeypatch):
+    names = runpy.run_path(str(SCRIPTS / f"{SCRIPT}.py"))
+    names["new_steps"].__globals__["DROPOUT"] = 0.0  # which draws otherwise for parts
+    tg.random.seed(5)
+    model = names["new_model"]()
+    images, labels = np.random.default_rng(0).random((8, 8, 8)), np.arange(8)
+    found = []
+    for parts in (1, 4):
+        step, _ = names["new_steps"](model, tg.SGD(model, lr=0.0), compile=True)
+        loss, norm = step(images.reshape(parts, -1, 8, 8), labels.reshape(parts, -1))
+        gradients = [p.grad.copy() for p in tg.parameters(model).values()]
+        found.append([loss.item(), norm.item(), *gradients])
+    for whole, in_parts in zip(*found, strict=True):
+        np.testing.assert_allclose(in_parts, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_curves_for_tensorboard(run_here):
+    if importlib.util.find_spec("tensorboard") is None:
+        with pytest.raises(
+            AssertionError, match=r"^--tensorboard needs .+ pip install tensorboard"
+        ):
+            run_here(SCRIPT, "--quick", "--tensorboard")
+        return
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run_here(SCRIPT, "--quick", "--tensorboard")
+    board = EventAccumulator("training/tensorboard").Reload()
+    for name in curves("training")[0]:
+        found = [float(tensor.tensor_proto.float_val[0]) for tensor in board.Tensors(name)]
+        np.testing.assert_allclose(found, [row[name] for row in curves("training")], rtol=1e-6)
+
+
+@pytest.mark.thorough
+def test_the_script_learns_digits(run_here):
+    out = run_here(SCRIPT)
+    assert figures(out)[0] >= 94
+    if TENSORFLOW:
+        by_graph = run_here(SCRIPT, "--backend", "tensorflow")
+        assert re.search(r"^engine +tensorflow; .+ compiled once$", by_graph, re.MULTILINE)
+        assert abs(figures(by_graph)[0] - figures(out)[0]) <= 2
+
+
 # ------------------------------------------------------------------ complex numbers
 
 
@@ -393,6 +508,77 @@ def test_drops_are_found_by_their_waves(run_here):
     out = run_here("wave", "--quick", "--seed", 1, "--backend", "native")
     assert printed(out, "error") < 1.5
     assert_picture(Path("wave.png"))
+
+
+# ------------------------------------------------------------------ a posterior, an inverse problem
+
+
+def test_draws_have_the_posteriors_moments(run_here):
+    out = run_here("hmc", "--quick", "--backend", "native")
+    assert printed(out, "error") < 4 * printed(out, "expected")
+    assert printed(out, "expected") < 0.05 and printed(out, "r-hat") < 1.02
+    widths = re.findall(
+        r"^(?:draws|grid) +intercept .+ \+- (.+), slope .+ \+- (.+)$", out, re.MULTILINE
+    )
+    drawn, exact = np.array(widths, float)
+    np.testing.assert_allclose(drawn, exact, rtol=0.1)
+    assert_picture(Path("hmc.png"))
+
+
+def test_the_posterior_is_that_of_a_logistic_regression(monkeypatch):
+    stats = optional("scipy.stats")
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    names = runpy.run_path(str(SCRIPTS / "hmc.py"))
+    places = np.array([[0.0, 0.0], [-0.6, 3.6], [2.0, -1.0]])
+    expected = [
+        stats.bernoulli.logpmf(names["MALIGNANT"], 1 / (1 + np.exp(-a - b * names["X"]))).sum()
+        + stats.norm.logpdf([a, b], scale=names["PRIOR"]).sum()
+        for a, b in places
+    ]
+    found = names["log_density"](places)
+    np.testing.assert_allclose(found - found[0], np.array(expected) - expected[0], rtol=1e-10)
+    # What is known of draws that do not depend on each other, or that move on by 0.5 a step.
+    noise = np.random.default_rng(0).normal(size=(4000, 4, 1))
+    assert names["independent"](noise) == pytest.approx(16000, rel=0.1)
+    assert names["r_hat"](noise) == pytest.approx(1.0, abs=0.002)
+    for i in range(1, len(noise)):
+        noise[i] += 0.5 * noise[i - 1]
+    assert names["independent"](noise) == pytest.approx(16000 / 3, rel=0.1)
+    assert names["r_hat"](noise + [[0.0], [0.0], [0.0], [4.0]]) > 1.5
+
+
+def test_lynxes_and_hares_are_fitted_as_by_others(monkeypatch):
+    least_squares = optional("scipy.optimize").least_squares
+    solve_ivp = optional("scipy.integrate").solve_ivp
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    names = runpy.run_path(str(SCRIPTS / "predator_prey.py"))
+
+    def residuals(logs):
+        rates, years = np.exp(logs), names["YEARS"]
+
+        def change(t, y):
+            hares, lynxes = y
+            gains = rates[0] - rates[1] * lynxes, rates[3] * hares - rates[2]
+            return hares * gains[0], lynxes * gains[1]
+
+        found = solve_ivp(change, years[[0, -1]], rates[4:], t_eval=years, rtol=1e-9, atol=1e-9)
+        return np.log(found.y.T / names["PELTS"]).ravel()
+
+    theirs = least_squares(residuals, names["first_guess"](), x_scale="jac")
+    with tg.use_backend("native"):
+        ours = names["fit"](tg.compile(tg.value_and_grad(names["loss"])), 100)
+        spread = names["covariance"](ours.x)
+    np.testing.assert_allclose(ours.x, theirs.x, atol=1e-4)
+    assert ours.fun == pytest.approx(theirs.cost, rel=1e-6)
+    variance = 2 * theirs.cost / (names["PELTS"].size - 6)
+    np.testing.assert_allclose(
+        spread, variance * np.linalg.inv(theirs.jac.T @ theirs.jac), rtol=0.01, atol=1e-5
+    )
+    # The deviations of Carpenter's posterior.
+    for found, known, deviation in zip(
+        np.exp(ours.x), names["STAN"].values(), (0.06, 0.004, 0.09, 0.004), strict=False
+    ):
+        assert abs(found - known) < deviation
 
 
 # ------------------------------------------------------------------ networks that read in a loop

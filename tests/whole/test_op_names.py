@@ -48,6 +48,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/transforms/linearize.py": ({"detach"}, "the method of tensors"),
     "tapegraph/integrate.py": ({"sqrt"}, "how often a loop keeps its carry"),
     "fallback/plan/records.py": ({"astype"}, "the method of arrays"),
+    "tapegraph/tensors/tensor.py": ({"index"}, "Python's word for a conversion"),
     "tapegraph/tree.py": ({"all"}, "Python's own function"),
     "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
     "tapegraph/differentiation/reads.py": (None, "what the gradients of every family read"),
@@ -76,7 +77,8 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/exporting/onnx.py": (None, "the nodes of ONNX, by operation"),
     "lowering/translate.py": ({"pow", "within"}, "what XLA multiplies out, and clamps"),
     "lowering/rows/rules.py": (None, "the list of gaps, read before the families are imported"),
-    "fallback/batching/jacobian.py": (None, "operations whose rules run row by row"),
+    "fallback/plan/looks.py": (None, "operations that keep a NaN, or drop it"),
+    "tapegraph/differentiation/products.py": (None, "the products with strong zeros"),
     "fallback/strong_zero.py": (None, "the strong zeros of Tensors, by operation"),
 }
 

@@ -12,7 +12,7 @@ from tapegraph.autograd.numpy import numpy_vjps, numpy_vspaces, numpy_wrapper
 from tapegraph.autograd.util import submodule
 
 if TYPE_CHECKING:
-    # What type checkers are told of a name is what NumPy tells of it.
+    # Type checkers see NumPy's types.
     from numpy import *
     from numpy import fft as fft
     from numpy import linalg as linalg

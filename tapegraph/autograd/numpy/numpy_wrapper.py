@@ -82,7 +82,7 @@ def wrapped(function: Fun) -> Fun:
     def call(*args: Any, **kwargs: Any) -> Any:
         if by_numpy and not kwargs and function in COUNTERPARTS and recorder().capture is None:
             kinds = set(map(type, args))
-            if Tensor in kinds and kinds <= _PLAIN:  # what NumPy's dispatch would come to
+            if Tensor in kinds and kinds <= _PLAIN:  # as NumPy's dispatch would do
                 if call not in primitive_vjps and call not in primitive_jvps:
                     if len(args) == 1 and function in OF_ONE:
                         return OF_ONE[function](*args)
@@ -132,7 +132,7 @@ def _given(x: DuckArray, several: bool) -> DuckArray:
     return type(x)(map(joined, x)) if several else joined(x)
 
 
-# What NumPy does not dispatch
+# Functions that NumPy does not dispatch
 
 
 def _array(object: DuckArray, dtype: Any = None, **options: Any) -> DuckArray:
@@ -287,7 +287,7 @@ def metadata(A: DuckArray) -> tuple[Any, ...]:
     return A.shape, A.ndim, A.dtype, np.iscomplexobj(A)
 
 
-# What serves NumPy's functions where an argument is a tensor or holds one.
+# Functions that serve NumPy's for arguments that are or hold tensors.
 _JOINING = (np.array, np.asarray, np.asanyarray, np.ascontiguousarray, np.asfortranarray)
 RECORDINGS: dict[Any, Fun] = {
     **dict.fromkeys(_JOINING, _array),

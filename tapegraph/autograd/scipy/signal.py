@@ -37,7 +37,7 @@ def convolve(
     )
     other_a = [axis for axis in range(np.ndim(A)) if axis not in (*along_a, *dot_a)]
     other_b = [axis for axis in range(np.ndim(B)) if axis not in (*along_b, *dot_b)]
-    # The others first, then what is summed over, then what is convolved.
+    # Other axes first, then the summed ones, then the convolved ones.
     A = np.transpose(A, (*other_a, *dot_a, *along_a))
     B = np.transpose(B, (*other_b, *dot_b, *along_b))
     n = len(along_a)

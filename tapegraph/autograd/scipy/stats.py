@@ -200,7 +200,7 @@ t: ModuleType = scaled(
 def _poisson_logpmf(k: DuckArray, mu: DuckArray, loc: DuckArray = 0.0) -> DuckArray:
     k, mu, loc = map(array_of, (k, mu, loc))
     count, mu = valid(mu >= 0)(k - loc, mu)
-    # What is no whole number is no count.
+    # A count is a whole number.
     count = np.where(np.not_equal(count, np.floor(count)) & np.isfinite(count), -1.0, count)
     return within(INF, lambda n: xlogy(n, mu) - gammaln(n + 1.0) - mu, -INF, -INF)(count)
 

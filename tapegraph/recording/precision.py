@@ -36,7 +36,7 @@ def warn_of_float64(history: History) -> None:
             fix = "Write a Python number, float(number), which takes the other's dtype"
         warnings.warn_explicit(
             f"{node._op.name}: received float64 of shape {wide[0].shape} beside float32"
-            f"{name} of shape {narrow[0].shape}, so that the result and what follows are "
+            f"{name} of shape {narrow[0].shape}, so that the result and later ones are "
             f"float64; expected one dtype. {fix}, or make the parameters float64: "
             f'tg.param(data, dtype="float64"). (at {place(file, line)})',
             UserWarning,

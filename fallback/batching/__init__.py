@@ -1,1 +1,0 @@
-"""Batches of cotangents, which one sweep takes together."""

@@ -1,0 +1,109 @@
+"""Derivatives that no program can hold beforehand: they are recorded anew in every run.
+
+The entry ``at_run_time``: its inputs are tensors, its attribute ``of`` says what is computed from
+them, as recorded operations. Its derivatives are such entries too. It runs natively alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegraph.batching.rules import BatchedCall
+from tapegraph.engines import registry
+from tapegraph.engines.backend import use_backend
+from tapegraph.loops.derived import cotangents, examples, tangents, zeros
+from tapegraph.numpy_warnings import quietly
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.record import apply
+from tapegraph.recording.scopes import RECORDING, Scope
+
+
+class Anew(NamedTuple):
+    """A function of tensors that gives a list of them: ``rule(*of, *tensors)``."""
+
+    rule: Callable[..., Sequence[Any]]
+    of: tuple[Any, ...]
+
+    def __call__(self, *tensors: Any) -> Sequence[Any]:
+        """Return the results."""
+        return self.rule(*self.of, *tensors)
+
+
+def at_run_time(of: Anew, *inputs: Any) -> Sequence[Any]:
+    """Record that something is computed in every run."""
+    return apply(AT_RUN_TIME, inputs, {"of": of})  # type: ignore[no-any-return]
+
+
+def pulled(of: Anew, needs: Sequence[bool], g: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    """Record the cotangents of inputs, given those of outputs, as what is computed in every run."""
+    wanted = tuple(i for i, x in enumerate(inputs) if needs[i] and x.dtype.kind in "fc")
+    seeded = tuple(i for i, x in enumerate(g) if x is not None)
+    grads: list[Any] = [None] * len(inputs)
+    if wanted and seeded:
+        pull = Anew(_pulled, (of, wanted, seeded))
+        found = at_run_time(pull, *inputs, *(g[i] for i in seeded))
+        for i, grad in zip(wanted, found, strict=True):
+            grads[i] = grad
+    return grads
+
+
+def _pulled(of: Anew, wanted: Sequence[int], seeded: Sequence[int], *tensors: Any) -> Sequence[Any]:
+    inputs, seeds = tensors[: -len(seeded)], tensors[-len(seeded) :]
+    return cotangents(of, inputs, dict(zip(seeded, seeds, strict=True)), wanted)
+
+
+def _moved(of: Anew, moving: Sequence[int], *tensors: Any) -> Sequence[Any]:
+    inputs, given = tensors[: -len(moving)], tensors[-len(moving) :]
+    outs, found = tangents(of, inputs, dict(zip(moving, given, strict=True)))
+    return [zeros(x) if t is None else t for x, t in zip(outs, found, strict=True)]
+
+
+def _of_examples(of: Anew, batched: Sequence[bool], size: int, *tensors: Any) -> Sequence[Any]:
+    return examples(of, tensors, batched, size)[0]
+
+
+def _forward(*inputs: Any, of: Anew) -> tuple[Any, ...]:
+    def run() -> tuple[Any, ...]:
+        with use_backend(registry.NATIVE), Scope(RECORDING, True):
+            leaves = [as_leaf(np.asarray(x)) for x in inputs]
+            for leaf in leaves:
+                leaf._requires_grad = leaf.dtype.kind in "fc"
+                leaf._retains = False
+            return tuple(np.array(x._array) for x in of(*leaves))
+
+    return Context().run(quietly, run)  # type: ignore[no-any-return]  # outside of every capture
+
+
+def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, of: Anew) -> list[Any]:
+    given = [None if x is None else as_leaf(np.asarray(x)) for x in g]
+    grads = Context().run(pulled, of, needs, given, [as_leaf(np.asarray(x)) for x in inputs])
+    return [None if x is None else x._array for x in grads]
+
+
+def _recorded(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, of: Anew) -> list[Any]:
+    return pulled(of, needs, g, inputs)
+
+
+def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, of: Anew) -> Sequence[Any]:
+    places = tuple(i for i, t in enumerate(moving) if t is not None)
+    given = (t for t in moving if t is not None)
+    return at_run_time(Anew(_moved, (of, places)), *inputs, *given)
+
+
+def _batch(call: BatchedCall) -> Sequence[Any]:
+    each = Anew(_of_examples, (call.attrs["of"], tuple(call.batched), call.size))
+    return at_run_time(each, *call.xs)
+
+
+AT_RUN_TIME = Op(
+    "at_run_time",
+    _forward,
+    several=True,
+    takes_complex=True,
+    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
+)
