@@ -260,7 +260,7 @@ def unrepeated() -> Scope[tuple[Repeated, ...]]:
 
 def peeked(draw: Callable[[], Any]) -> Any:
     """Return the result of a draw; the stream stays where it is."""
-    bits = np.random.PCG64(0)
+    bits: np.random.BitGenerator = np.random.PCG64(0)
     bits.state = _shared().bit_generator.state
     with Scope(GENERATOR, np.random.Generator(bits)):
         return draw()

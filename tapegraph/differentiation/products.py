@@ -18,7 +18,7 @@ import numpy as np
 from tapegraph.ops.elementwise import complex_of, from_parts
 from tapegraph.ops.linalg import aligned, terms_of
 from tapegraph.recording.op import ALL, Op, OpKind
-from tapegraph.typed import Array, Fun
+from tapegraph.typed import Array, DuckArray, Fun
 
 Absorbs: TypeAlias = "tuple[bool, bool]"
 BOTH = (True, True)
@@ -133,7 +133,7 @@ def _by_parts(product: Fun, a: Array, b: Array, absorbs: Absorbs) -> Array:
 def _forward(plain: np.ufunc, strong: Fun) -> Fun:
     """Return a product with strong zeros that looks at the plain one first."""
 
-    def run(a: Array, b: Array, *, absorbs: Absorbs) -> Array:
+    def run(a: DuckArray, b: DuckArray, *, absorbs: Absorbs) -> DuckArray:
         out = plain(a, b)
         if isinstance(out, (np.ndarray, np.generic)) and np.isfinite(out).all():
             return out

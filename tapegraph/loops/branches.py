@@ -108,7 +108,9 @@ def switch(index: Operand, branches: Sequence[Fun], *operands: Pytree) -> Pytree
     return _chosen("switch", "index", chosen, tuple(branches), operands)
 
 
-def _chosen(op: str, argument: str, index: Any, functions: Sequence[Fun], operands: object) -> Any:
+def _chosen(
+    op: str, argument: str, index: Any, functions: Sequence[Fun], operands: tuple[object, ...]
+) -> Any:
     if index.shape:
         received = f"{argument} of shape {index.shape}"
         fix = "Write tg.where for a choice element by element, or tg.vmap for one by example."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,7 +20,11 @@ from tapegraph.tensors.dual import dual_of, parts
 from tapegraph.tensors.examples import Level, at_level, entered
 from tapegraph.transforms.levels import next_tag
 
-OfTensors = Callable[..., Sequence[Any]]
+
+class OfTensors(Protocol):
+    """A function of tensors that gives several."""
+
+    def __call__(self, /, *tensors: Any) -> Sequence[Any]: ...
 
 
 def cotangents(

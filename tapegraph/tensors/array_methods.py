@@ -202,10 +202,10 @@ class ArrayMethods(OtherLibraries):
     # Of integers
 
     def __lshift__(self, other: object) -> npt.NDArray[np.integer]:
-        return _numpy.left_shift(self, other)  # type: ignore[no-any-return]
+        return _numpy.left_shift(self, other)
 
     def __rshift__(self, other: object) -> npt.NDArray[np.integer]:
-        return _numpy.right_shift(self, other)  # type: ignore[no-any-return]
+        return _numpy.right_shift(self, other)
 
     # In-place methods raise, and type checkers reject them
 
