@@ -542,6 +542,12 @@ def without_gradient() -> Iterator[Row]:
         lambda torch, x: torch.argsort(x, dim=1, stable=True),
         ANYWHERE,
     )
+    yield forward(
+        "round_to",
+        lambda tg, x: x.astype("float16"),
+        lambda torch, x: x.half().to(torch.float32),
+        ANYWHERE,
+    )
     yield forward("argpartition", lambda tg, x: np.argpartition(x, 10, axis=1), NONE, ANYWHERE)
     yield forward(
         "searchsorted",

@@ -91,11 +91,8 @@ class MetNaN(NotLowered):
 
 
 def without_row(op: Op) -> NotLowered:
-    return NotLowered(_gap(op))
-
-
-def _gap(op: Op) -> str:
-    return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, 'has no lowering')}"
+    reason = GAPS.get(op.name) or _OF_ENTRIES.get(op.name, "has no lowering")
+    return NotLowered(f"{op.name} {reason}")
 
 
 # Entries whose inner programs are lowered with them.
@@ -111,7 +108,7 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
         if op.name in LOOPS:
             loops = True
         elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
-            return _gap(op)
+            return str(without_row(op))
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):
             inner = body.program

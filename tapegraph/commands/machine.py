@@ -66,7 +66,7 @@ def facts(load: bool = False) -> dict[str, str]:
     if left:
         details["devices"] += f"; those of {', '.join(left)} by `tapegraph info --load`"
     chosen = tg.get_backend()
-    in_force: str = chosen if chosen in usable else registry.NATIVE
+    in_force = chosen if chosen in usable else registry.NATIVE
     if chosen == registry.AUTO and usable:
         in_force += f", and {' or '.join(usable.values())} to see the faster engine"
     rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"

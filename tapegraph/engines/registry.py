@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Final, cast
+from typing import cast
 
 from tapegraph.engines.engine import Engine
 from tapegraph.interrupts import Lock
 
 AUTO = "auto"
-NATIVE: Final = "native"
+NATIVE = "native"
 
 _loaders: dict[str, Callable[[], Engine]] = {}
 _loaded: dict[str, Engine] = {}

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.batching.rules import BatchedCall
-from tapegraph.engines import registry
 from tapegraph.engines.backend import use_backend
-from tapegraph.loops.derived import cotangents, examples, tangents, zeros
+from tapegraph.loops.derived import cotangents, tangents, zeros
 from tapegraph.numpy_warnings import quietly
+from tapegraph.ops.shape import stack
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply
@@ -66,13 +66,17 @@ def _moved(of: Anew, moving: Sequence[int], *tensors: object) -> Sequence[Any]:
     return [zeros(x) if t is None else t for x, t in zip(outs, found, strict=True)]
 
 
-def _of_examples(of: Anew, batched: Sequence[bool], size: int, *tensors: object) -> Sequence[Any]:
-    return examples(of, tensors, batched, size)[0]
+def _of_examples(of: Anew, batched: Sequence[bool], size: int, *tensors: Any) -> Sequence[Any]:
+    """Compute one example after another: each may record another program."""
+    each = [
+        of(*(x[i] if b else x for x, b in zip(tensors, batched, strict=True))) for i in range(size)
+    ]
+    return [stack(outs) for outs in zip(*each, strict=True)]
 
 
 def _forward(*inputs: object, of: Anew) -> tuple[Any, ...]:
     def run() -> tuple[Any, ...]:
-        with use_backend(registry.NATIVE), Scope(RECORDING, True):
+        with use_backend("native"), Scope(RECORDING, True):
             leaves = [as_leaf(np.asarray(x)) for x in inputs]
             for leaf in leaves:
                 leaf._requires_grad = leaf.dtype.kind in "fc"

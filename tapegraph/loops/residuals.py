@@ -1,4 +1,4 @@
-"""What of each round is kept for the backward, so that it does not compute it again."""
+"""Results of each round that are kept for the backward, which then need not compute them again."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import replace
 from tapegraph.recording.op import GRADIENT, OpKind
 from tapegraph.recording.subprogram import SubProgram, interned
 
-# Those that are computed again as soon as they are read from memory.
+# Computing these again takes no longer than reading them from memory.
 _CHEAP = ("add", "sub", "neg", "mul")
 
 
 def with_residuals(body: SubProgram, consts: int) -> SubProgram:
-    """Return a body that also gives, as further outputs, what its backward reads of results.
+    """Return a body with further outputs: the results that its backward reads.
 
     :param consts: How many of its inputs, the first ones, are the same in every round.
     """

@@ -74,9 +74,7 @@ class ExamplesRecorder:
         self._outer = outer
         self._level = level
         self.levels: tuple[Level, ...] = (*outer.levels, level)
-        # At once, as every operation asks for them.
-        self.result, self.constant = outer.result, outer.constant
-        self.flows, self.capture, self.body = outer.flows, outer.capture, outer.body
+        self.result = outer.result  # at once, as every operation asks for it
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._outer, name)

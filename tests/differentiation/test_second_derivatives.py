@@ -168,4 +168,5 @@ def test_third_derivatives_of_every_case(op):
 
 def test_every_operation_is_differentiated_twice():
     differentiable = {name for name, op in OPS.items() if op.differentiable != ()}
-    assert {case.op for case in SMOOTH} | OF_COMPLEX >= differentiable
+    steps = {"round_to"}  # no difference quotient is its slope; test_slopes.py has its derivatives
+    assert {case.op for case in SMOOTH} | OF_COMPLEX | steps >= differentiable

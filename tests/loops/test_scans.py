@@ -102,6 +102,20 @@ def test_a_scan_in_a_scan():
     np.testing.assert_allclose(ours, wanted, rtol=1e-10, atol=1e-10)
 
 
+def test_a_body_differentiates_by_what_a_level_outside_moves():
+    cube = lambda u: tg.sum(u**3)  # noqa: E731
+
+    def f(scan, v):
+        return scan(lambda c, x: (c + tg.grad(cube)(v) * x[0], tg.jvp(cube, (v,), (v,))[1]), v, X)
+
+    for derivative in (
+        lambda s: tg.jvp(lambda v: sum(map(tg.sum, f(s, v))), (C,), (X[0],))[1],
+        lambda s: tg.vmap(lambda v: sum(map(tg.sum, f(s, v))))(X),
+        lambda s: tg.hessian(lambda v: sum(map(tg.sum, f(s, v))))(C),
+    ):
+        np.testing.assert_allclose(*(derivative(s) for s in BOTH), rtol=1e-12, atol=1e-12)
+
+
 def test_levels_outside_are_constants_of_the_body():
     def f(scan, a, b):
         last, _ = scan(lambda c, x: (tg.tanh(c * a + x * b), None), C, X)

@@ -168,6 +168,13 @@ NESTINGS = {
         0,
         (X,),
     ),
+    "many cotangents at a point that moves": (
+        lambda x: tg.jvp(
+            lambda x: tg.vmap(tg.vjp(np.tanh, x)[1])(np.eye(3)), (x,), (np.sin(3.0 * x),)
+        ),
+        0,
+        (X,),
+    ),
     "several results": (lambda x: np.linalg.slogdet(np.outer(x, x) + np.diag(x)), 0, (X,)),
     "gradients of several results": (
         tg.grad(lambda x: np.linalg.slogdet(np.outer(x, x + 1.0) + np.eye(3))[1] ** 3),

@@ -92,11 +92,6 @@ A = np.array([1.0, 2.0, 4.0])
 N = np.array([1.0, np.nan, 3.0])
 M = np.array([[2.0, 1.0], [1.0, 3.0]])
 NEAREST = {
-    np.lib.stride_tricks.sliding_window_view: (
-        lambda x: x[np.arange(len(x) - 1)[:, None] + np.arange(2)],
-        lambda x: np.lib.stride_tricks.sliding_window_view(x, 2),
-        np.array([1.0, 4.0, 2.0, 3.0]),
-    ),
     np.correlate: (
         lambda x: np.convolve(x, np.conj(A)[::-1], "same"),
         lambda x: np.correlate(x, A, "same"),

@@ -57,6 +57,10 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
     "tapegraph/recording/subprogram.py": ({"pow"}, "which NumPy computes by its exponent's value"),
     "tapegraph/loops/branches.py": ({"index"}, "an argument's name"),
+    "tapegraph/loops/residuals.py": (
+        {"add", "sub", "neg", "mul"},
+        "operations that take less time than reading their result from memory",
+    ),
     "tapegraph/loops/scan.py": ({"sqrt"}, "an option's value"),
     "tapegraph/optim/update_rules.py": ({"beta", "mean"}, "a slot's name, and a decay"),
     "tapegraph/other_names.py": (None, "names of other libraries, of which some are called alike"),
