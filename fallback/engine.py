@@ -38,7 +38,7 @@ class Native(Engine):
             return super().differentiate(history, seeds)
         return quietly(swept, history, seeds), False, 0.0  # by nodes: it needs no columns
 
-    def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
+    def recorded(self, recording: Recording, seeds: Sequence[object]) -> list[Any]:
         return recorded_gradients(recording, seeds)
 
     def tangent_rule(self, op: Op) -> Any:
@@ -48,7 +48,7 @@ class Native(Engine):
         return Plan(recording)
 
     def inner(self, body: SubProgram) -> NativeInner:
-        return body.make(NativeInner, NativeInner, body)  # type: ignore[no-any-return]
+        return body.make(NativeInner, NativeInner, body)
 
 
 ENGINE = Native()

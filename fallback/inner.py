@@ -32,7 +32,7 @@ class NativeInner(Inner):
         self._idle: dict[Any, list[Plan]] = {}
 
     @contextmanager
-    def forward(self, inputs: Sequence[Any]) -> Iterator[Round]:
+    def forward(self, inputs: Sequence[object]) -> Iterator[Round]:
         def compiled() -> Plan:
             return Plan(self._recording(inputs), looks=False)
 
@@ -41,7 +41,7 @@ class NativeInner(Inner):
 
     @contextmanager
     def pullback(
-        self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
+        self, kind: Reverse, inputs: Sequence[object], seeds: Sequence[object]
     ) -> Iterator[Round]:
         def compiled() -> Plan:
             recording = self._recording(inputs[: len(self._body.inputs)])
@@ -56,7 +56,7 @@ class NativeInner(Inner):
         return _StrongRound(self, kind)
 
     @contextmanager
-    def _lent(self, key: Any, compiled: Callable[[], Plan]) -> Iterator[Plan]:
+    def _lent(self, key: object, compiled: Callable[[], Plan]) -> Iterator[Plan]:
         idle = self._idle.setdefault(key, [])
         try:
             plan = idle.pop()
@@ -65,13 +65,13 @@ class NativeInner(Inner):
         yield plan
         idle.append(plan)
 
-    def _computed(self, inputs: Sequence[Any]) -> InNumPy:
+    def _computed(self, inputs: Sequence[object]) -> InNumPy:
         numbers = {slot: self._body.recording.values[slot] for slot in self._program.scalars}
         again = InNumPy(self._program)
         again.run(numbers | dict(zip(self._body.inputs, inputs, strict=True)))
         return again
 
-    def _recording(self, inputs: Sequence[Any]) -> Recording:
+    def _recording(self, inputs: Sequence[object]) -> Recording:
         """Return the program with values, from which a plan is made."""
         values = quietly(self._computed, inputs).values
         return Recording(self._program, values, self._body.recording.nodes)
@@ -99,13 +99,13 @@ class _PlanRound(Round):
         self._plan, self._order = plan, order
         self._run, self._rounds = plan._run, plan.rounds
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+    def __call__(self, arrays: Sequence[object]) -> list[Any]:
         given = [arrays[i] for i in self._order]
         try:
-            return self._run(*given)[0]  # type: ignore[no-any-return]
+            return self._run(*given)[0]
         except Mismatch:
             self._run = self._plan.in_python()
-            return self._run(*given)[0]  # type: ignore[no-any-return]
+            return self._run(*given)[0]
 
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
         if self._rounds is None:
@@ -121,7 +121,7 @@ class _StrongRound(Round):
         self._inner, self._region = inner, inner._region(kind)
         self._kept = len(kind.kept)  # which it computes again
 
-    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+    def __call__(self, arrays: Sequence[object]) -> list[Any]:
         count = len(self._inner._body.inputs)
         again = self._inner._computed(arrays[:count])
         run = Run(self._region, again.values, again.saved)
@@ -132,7 +132,7 @@ class ReverseCompiler(Compiler):
     """Compiles the backward of an inner program, which computes again what was not kept."""
 
     def __init__(
-        self, recording: Recording, region: Program, seeds: Sequence[Any], kept: Sequence[int]
+        self, recording: Recording, region: Program, seeds: Sequence[object], kept: Sequence[int]
     ) -> None:
         super().__init__(recording)
         self.region = region
@@ -158,7 +158,7 @@ class ReverseCompiler(Compiler):
 class _InnerSweep(PlanSweep):
     """The sweep of a backward whose cotangents come from another sweep and go on to it."""
 
-    def gradients_of(self, seeds: Sequence[Any]) -> list[Any]:
+    def gradients_of(self, seeds: Sequence[object]) -> list[Any]:
         swept = zip(self.program.wanted, self.swept(seeds), strict=True)
         return [self._found(slot, grad) for slot, grad in swept]
 

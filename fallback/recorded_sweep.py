@@ -37,7 +37,7 @@ from tapegraph.tensors.examples import at_level, leaf_of_examples, levels_of
 
 
 def recorded_gradients(
-    recording: Recording, seeds: Sequence[Any], strong: type[StrongTensors] | None = None
+    recording: Recording, seeds: Sequence[object], strong: type[StrongTensors] | None = None
 ) -> list[Any]:
     """Return the gradients of the wanted slots as Tensors, given a Tensor per output.
 
@@ -116,10 +116,10 @@ class Tensors(Arrays):
 class StrongTensors(Tensors):
     """The arithmetic of Tensors with strong zeros."""
 
-    def cotangent(self, slot: int, g: Any) -> Any:
+    def cotangent(self, slot: int, g: object) -> Any:
         return g if self.program.ops[slot].rules is not None else StrongTensor(g)  # of ours alone
 
-    def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
+    def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
         given, found = (getattr(innermost(as_tensor(x)), "_array", x) for x in (part, grad))
         watcher.added(self.recording, self._by, slot, given, found, strong=True)
 
@@ -161,7 +161,7 @@ def _gradient_of(op: Op) -> Op:
     return Op(name, forward, several=True, differentiable=(), takes_complex=True, rules=rules)
 
 
-def _strong(operand: Any) -> Any:
+def _strong(operand: object) -> Any:
     floats = hasattr(operand, "dtype") and operand.dtype.kind in "fc"
     return StrongTensor(operand) if floats else operand
 
@@ -173,7 +173,7 @@ def transposed_vjp(op: Op) -> Rule:
         ys = y if op.several else (y,)
         levels = levels_of(*ys, *inputs, *tangents)
         leaves = [leaf_of_examples(np.ones(x.shape, x.dtype), levels) for x in ys]
-        g: Any = [g for g, _ in leaves] if op.several else leaves[0][0]
+        g = [g for g, _ in leaves] if op.several else leaves[0][0]
         if isinstance(row, JointVJP):
             parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
         else:
@@ -181,7 +181,7 @@ def transposed_vjp(op: Op) -> Rule:
                 None if rule is None or t is None else rule(g, y, *inputs, **attrs)
                 for rule, t in zip(row, tangents, strict=False)
             ]
-        totals: list[Any] = [None] * len(leaves)
+        totals = [None] * len(leaves)
         for x, t, part in zip(inputs, tangents, parts, strict=False):
             if t is not None and part is not None:
                 back = fitted(part, x.shape, x.dtype)
@@ -194,7 +194,7 @@ def transposed_vjp(op: Op) -> Rule:
     return jvp
 
 
-def _pulled_back(part: Any, g: Any, t: Any) -> Any:
+def _pulled_back(part: Any, g: object, t: Any) -> Any:
     """Return the derivative with respect to ``g`` of ``part`` times ``t``; None for zero."""
     tag = max((x.tag for x in (part, t) if type(x) in (Batched, Dual)), default=None)
     level = next((level for level in recorder().levels if level.tag == tag), None)

@@ -29,7 +29,7 @@ from tapegraph.tensors.array_methods import ArrayMethods
 class StrongZero(np.ndarray[Any, Any]):
     """An array whose zeros stay zero under multiplication, division and matrix products."""
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: object, method: str, *inputs: Any, **kwargs: Any) -> Any:
         absorbs = tuple(isinstance(x, StrongZero) for x in inputs)
         arrays = [to_ndarray(x) for x in inputs]
         out = kwargs.pop("out", (None,))[0]
@@ -52,11 +52,11 @@ _STRONG = {"mul": MUL_STRONG, "div": DIV_STRONG}
 _PRODUCTS: dict[Any, Any] = {np.multiply: times, np.divide: over, np.matmul: strong_matmul}
 
 
-def strong_zeros(array: Any) -> Any:
+def strong_zeros(array: object) -> Any:
     return np.asarray(array).view(StrongZero)
 
 
-def to_ndarray(array: Any) -> Any:
+def to_ndarray(array: object) -> Any:
     return array.view(np.ndarray) if isinstance(array, StrongZero) else array
 
 
@@ -69,7 +69,7 @@ class StrongTensor(ArrayMethods):
         self.tensor = tensor
 
     @staticmethod
-    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> StrongTensor:
+    def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> StrongTensor:
         """Run the operation ``name`` on the tensors, so that zeros of a cotangent absorb."""
         absorbs: Any = [isinstance(x, StrongTensor) for x in inputs]
         tensors: Any = tuple(operand(name, as_tensor(x), "operand") for x in inputs)
@@ -102,6 +102,6 @@ class StrongTensor(ArrayMethods):
         return len(self.tensor)
 
 
-def as_tensor(x: Any) -> Any:
+def as_tensor(x: object) -> Any:
     """Return the tensor itself, and anything else unchanged."""
     return x.tensor if isinstance(x, StrongTensor) else x

@@ -28,7 +28,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.op import PART, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import ENGINE, AskStrong, Watcher
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 _ndarray = np.ndarray
 keep_freed_memory()
@@ -147,7 +147,7 @@ class Arrays:
         # Slots whose cotangent is a buffer made here that nobody else reads.
         self._ours: set[int] = set()
 
-    def swept(self, seeds: Sequence[Any]) -> list[Any]:
+    def swept(self, seeds: Sequence[object]) -> list[Any]:
         """Return the gradients of the outputs, given a cotangent each, one per wanted slot."""
         for watcher in self._watchers:
             watcher.begins(ENGINE, "start of a backward")
@@ -157,7 +157,7 @@ class Arrays:
             for watcher in self._watchers:
                 watcher.ends()
 
-    def _swept(self, seeds: Sequence[Any]) -> list[Any]:
+    def _swept(self, seeds: Sequence[object]) -> list[Any]:
         program = self.program
         held: dict[int, Any] = {}
         wanted = set(program.wanted)
@@ -238,7 +238,7 @@ class Arrays:
         """Return the value of the slot whose rules are called."""
         return self.operand(slot)
 
-    def cotangent(self, slot: int, g: Any) -> Any:
+    def cotangent(self, slot: int, g: object) -> Any:
         return g
 
     def conjugated(self, g: Any) -> Any:
@@ -269,20 +269,20 @@ class Arrays:
     def zeros(self, slot: int) -> Any:
         return np.zeros(self.program.shapes[slot], self.program.dtypes[slot])
 
-    def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
+    def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
         watcher.added(self.recording, self._by, slot, part, grad, strong=False)
 
 
 class StrongArrays(Arrays):
     """The arithmetic of arrays with strong zeros."""
 
-    def swept(self, seeds: Sequence[Any]) -> list[Any]:
+    def swept(self, seeds: Sequence[object]) -> list[Any]:
         return list(map(to_ndarray, super().swept(seeds)))
 
-    def cotangent(self, slot: int, g: Any) -> Any:
+    def cotangent(self, slot: int, g: object) -> Any:
         return strong_zeros(g)
 
-    def tell(self, watcher: Watcher, slot: int, part: Any, grad: Any) -> None:
+    def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
         part, grad = to_ndarray(part), to_ndarray(grad)
         watcher.added(self.recording, self._by, slot, part, grad, strong=True)
 
@@ -304,23 +304,23 @@ def strong_gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
     """Return the same by the second sweep alone."""
-    return quietly(StrongArrays(recording, watchers).swept, seeds)  # type: ignore[no-any-return]
+    return quietly(StrongArrays(recording, watchers).swept, seeds)
 
 
-def own_row(op: Op, node: Any) -> JointVJP:
+def own_row(op: Op, node: object) -> JointVJP:
     """Return the row of an operation outside the library's table; raise if it has none."""
     if op.rules is None:
         raise NotImplementedError(f"backward: no gradient rule for {entry_name(op, node)}")
     return JointVJP(op.rules.vjp)
 
 
-def fitted(part: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Any:
+def fitted(part: Any, shape: tuple[int, ...], dtype: DType) -> Any:
     if part.shape != shape:
         part = unbroadcast(part, shape)
     return part if part.dtype == dtype else in_dtype(part, dtype)
 
 
-def in_dtype(part: Any, dtype: Any) -> Any:
+def in_dtype(part: Any, dtype: DType) -> Any:
     """Return a gradient in another dtype; a real operand takes the real part."""
     if part.dtype.kind == "c" and dtype.kind != "c":
         part = part.real

@@ -20,8 +20,8 @@ from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
-from tapegraph.lowering.rows.rules import MetNaN, own_gradient
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.rows.rules import MetNaN, WithGradient, own_gradient
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.translate import Translator, check_lowers, specs
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
@@ -53,7 +53,7 @@ class Graph:
         self._fed_scalars = list(fed_scalars)
         self._tables: list[tuple[int, ...] | None] = []
 
-        def gradients(*feeds: Any) -> list[Any]:
+        def gradients(*feeds: GraphTensor) -> list[GraphTensor]:
             return self._flat(program, self._differentiated(recording, feeds, results, strong_zero))
 
         signature = specs(program, self.slots, len(fed_scalars))
@@ -63,7 +63,7 @@ class Graph:
 
     def __call__(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
         outputs = iter(self._call(self._feeds(recording, seeds)))
-        grads: list[Any] = []
+        grads = []
         for table in self._tables:
             first = to_numpy(next(outputs))
             grads.append(
@@ -71,7 +71,7 @@ class Graph:
             )
         return grads
 
-    def _feeds(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
+    def _feeds(self, recording: Recording, seeds: Sequence[Array]) -> list[GraphTensor]:
         keep_freed_memory()
         values = recording.values
         tensors = [to_tensorflow(recording.value(slot)) for slot in self.slots]
@@ -81,8 +81,12 @@ class Graph:
         return [*tensors, *map(to_tensorflow, seeds)]
 
     def _differentiated(
-        self, recording: Recording, feeds: Sequence[Any], results: Sequence[int], strong_zero: bool
-    ) -> list[Any]:
+        self,
+        recording: Recording,
+        feeds: Sequence[GraphTensor],
+        results: Sequence[int],
+        strong_zero: bool,
+    ) -> list[GraphTensor]:
         tf, program, arrived = tensorflow(), recording.program, iter(feeds)
         leaves = {slot: next(arrived) for slot in program.fed}
         stand_ins = {slot: next(arrived) for slot in results}
@@ -99,14 +103,14 @@ class Graph:
                     tensors[slot] = _standing_in(tensors[slot], stand_ins[slot])
                 if slot in wanted:
                     tape.watch(tensors[slot])
-        return tape.gradient(  # type: ignore[no-any-return]
+        return tape.gradient(
             [tensors[s] for s in program.outputs],
             [tensors[s] for s in program.wanted],
             output_gradients=list(arrived),
             unconnected_gradients=tf.UnconnectedGradients.ZERO,
         )
 
-    def _flat(self, program: Program, found: list[Any]) -> list[Any]:
+    def _flat(self, program: Program, found: list[GraphTensor]) -> list[GraphTensor]:
         """Return the graph's outputs: a leaf of which rows were gathered gives rows and values."""
         tf, outputs = tensorflow(), []
         for slot, grad in zip(program.wanted, found, strict=True):
@@ -163,10 +167,10 @@ def results_fed(recording: Recording, least: int = LEAST_FED) -> list[int]:
     ]
 
 
-def _standing_in(result: Any, fed: Any) -> Any:
+def _standing_in(result: GraphTensor, fed: GraphTensor) -> GraphTensor:
     """Return the fed value of a result; its gradient goes where the result's own would."""
 
-    def stand_in(result: Any) -> Any:
+    def stand_in(result: GraphTensor) -> WithGradient:
         return tensorflow().identity(fed), lambda g: g
 
     return own_gradient(stand_in, result)
@@ -299,7 +303,7 @@ class Input(NamedTuple):
     name: str | None
     shape: tuple[int, ...]
     dtype: str
-    value: Any
+    value: GraphTensor
 
 
 @dataclass(frozen=True)

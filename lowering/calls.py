@@ -23,8 +23,8 @@ import numpy as np
 
 from tapegraph.arrays.buffers import ALIGNMENT, LARGE_BYTES, own
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.lowering.runtime import tensorflow
-from tapegraph.typed import Array
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.typed import Array, Fun
 
 _SHARED = frozenset("fdlq")
 T = TypeVar("T")
@@ -44,7 +44,7 @@ def shareable(array: Array) -> bool:
     )
 
 
-def to_tensorflow(array: Array) -> Any:
+def to_tensorflow(array: Array) -> GraphTensor:
     """Return an eager tensor of an array's value.
 
     It shares the memory if `shareable`, which must then stay unchanged while TensorFlow runs. NumPy
@@ -57,18 +57,18 @@ def to_tensorflow(array: Array) -> Any:
     return _shared(array) if shareable(array) else copied(array)
 
 
-def moved(array: Array) -> Any:
+def moved(array: Array) -> GraphTensor:
     """Return an eager tensor of a copy of an array, which nobody else holds."""
     if array.ndim and array.size and array.dtype.char in _SHARED:
         return _shared(own(array, align=True))
     return copied(array)
 
 
-def _shared(array: Array) -> Any:
+def _shared(array: Array) -> GraphTensor:
     return tensorflow().experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
-def copied(array: Array) -> Any:
+def copied(array: Array) -> GraphTensor:
     """Return an eager tensor of a copy of an array.
 
     It uses an operation: ``tf.constant`` reads a property of the context and drops what a signal
@@ -78,7 +78,7 @@ def copied(array: Array) -> Any:
     return tensorflow().raw_ops.Identity(input=own_bytes)
 
 
-def to_numpy(tensor: Any) -> Array:
+def to_numpy(tensor: GraphTensor) -> Array:
     """Return a read-only view of an eager tensor's memory."""
     return np.asarray(tensor)
 
@@ -105,7 +105,7 @@ class DirectCall:
         self._name, self._count = function.name, len(function.outputs)
         self._is_registered = True
 
-    def begin(self, feeds: list[Any]) -> Iterator[Any]:
+    def begin(self, feeds: list[GraphTensor]) -> Iterator[GraphTensor]:
         """Return an iterator over the function's outputs; taking the first one calls it.
 
         The call is one piece of C code, in which Python handles no signal, or inside `apart` runs
@@ -122,7 +122,7 @@ class DirectCall:
         given = (here._handle, here.device_name, self._name, tensors, self._attrs, self._count)
         return chain.from_iterable(starmap(found.execute, (given,)))
 
-    def _publicly(self, feeds: list[Any], tensors: list[Any]) -> Any:
+    def _publicly(self, feeds: list[GraphTensor], tensors: list[GraphTensor]) -> Any:
         """Call the function by TensorFlow's public API; with XLA by its own call."""
         if self.xla:
             return self.function(*feeds)
@@ -131,11 +131,11 @@ class DirectCall:
             args=tensors, Tout=types, f=self.function, config_proto=self._attrs[-1]
         )
 
-    def apart(self, fn: Callable[..., T], *args: Any) -> T:
+    def apart(self, fn: Callable[..., T], *args: object) -> T:
         """Call a function of `begin`'s result where no signal is handled in between."""
         return fn(*args) if private() is not None else away_from_signals(fn, *args)
 
-    def __call__(self, feeds: list[Any]) -> list[Any]:
+    def __call__(self, feeds: list[GraphTensor]) -> list[GraphTensor]:
         """Return the function's outputs, flat."""
         try:
             return list(self.begin(feeds))
@@ -174,7 +174,7 @@ class Private(NamedTuple):
     """TensorFlow's private call of a function as an op of its own name, and its errors."""
 
     context: Callable[[], Any]
-    execute: Callable[..., Any]
+    execute: Fun
     failure: type[Exception]
     public: Callable[[Exception], Exception]
 
@@ -209,7 +209,7 @@ def private() -> Private | None:
     return None
 
 
-def away_from_signals(fn: Callable[..., T], *args: Any) -> T:
+def away_from_signals(fn: Callable[..., T], *args: object) -> T:
     """Call a function where no signal handler runs, and wait for it whatever a handler raises."""
     if threading.current_thread() is not threading.main_thread():
         return fn(*args)
@@ -232,7 +232,7 @@ def away_from_signals(fn: Callable[..., T], *args: Any) -> T:
 
 
 def _finish(
-    results: list[Callable[[], T]], finished: Any, fn: Callable[..., T], args: tuple[Any, ...]
+    results: list[Callable[[], T]], finished: Any, fn: Callable[..., T], args: tuple[object, ...]
 ) -> None:
     try:
         value = fn(*args)

@@ -66,7 +66,7 @@ class Workers:
             raise ConnectionError(sentence("all_reduce", text)) from error
 
 
-def workers(op: str, strategy: Any) -> Workers:
+def workers(op: str, strategy: object) -> Workers:
     tf = tensorflow()
     if callable(strategy):
         strategy = _made(op, strategy)

@@ -80,7 +80,7 @@ class TensorFlow(Engine):
             graph, seconds = graph_of(recording)
         return graph.run(recording, seeds), seconds is None, seconds or 0.0
 
-    def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
+    def forward(self, op: Op, arrays: tuple[object, ...], attrs: Attrs) -> Array | None:
         from tapegraph.lowering.translate import forward
 
         with np.errstate(all="ignore"):
@@ -98,7 +98,7 @@ class TensorFlow(Engine):
         self.check_whole(recording.program)
         return Step(recording, state, xla)
 
-    def workers(self, op: str, strategy: Any) -> Workers:
+    def workers(self, op: str, strategy: object) -> Workers:
         from tapegraph.lowering.collectives import workers
 
         return workers(op, strategy)
@@ -108,7 +108,7 @@ class TensorFlow(Engine):
 
         It is None if the profiler cannot be started, for instance because it runs already.
         """
-        profiler: Any = tensorflow().profiler.experimental
+        profiler = tensorflow().profiler.experimental
         folder = tempfile.TemporaryDirectory(prefix="tapegraph-profile-")
         try:
             from tensorflow.tsl.profiler.protobuf import xplane_pb2

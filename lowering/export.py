@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,14 +22,14 @@ from tapegraph.exporting.recorded import (
     output_names,
 )
 from tapegraph.lowering.rows.rules import LOOPS, NotLowered, Size, ints, reshaped, scalar
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.translate import Translator, stopped
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT, OpKind
 from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.subprogram import SubProgram, subprograms
 from tapegraph.testing import PARITY_TOLERANCE
-from tapegraph.typed import Array, Pytree
+from tapegraph.typed import Array, Fun, Pytree
 
 
 class Variables:
@@ -64,7 +64,9 @@ class Function:
         made = {slot: variables.of(param) for slot, param in recorded.parameters.items()}
         self._state = {slot: made[slot] for slot in made if made[slot] is not None}
 
-    def results(self, feeds: Sequence[Any], *, strong_zero: bool = False) -> list[Any]:
+    def results(
+        self, feeds: Sequence[GraphTensor], *, strong_zero: bool = False
+    ) -> list[GraphTensor]:
         tf, recorded = tensorflow(), self.recorded
         batch = None
         if any(recorded.batched):
@@ -84,14 +86,14 @@ class Function:
 class _FreeTranslator(Translator):
     """Emits a function for batches of one size, or of any."""
 
-    def __init__(self, recorded: FreeFunction, batch: Any, *, strong_zero: bool) -> None:
+    def __init__(self, recorded: FreeFunction, batch: object, *, strong_zero: bool) -> None:
         known = recorded.recording
         recording = Recording(_sized(recorded.program, batch), known.values, known.nodes)
         super().__init__(recording, strong_zero=strong_zero, whole=True)
         self._recorded = recorded
         self._batch = batch
 
-    def operation(self, slot: int) -> Any:
+    def operation(self, slot: int) -> GraphTensor:
         program, op = self.program, self.program.ops[slot]
         asked, entry = self._recorded.op, self._recorded.recording.describe(slot)
         try:
@@ -112,7 +114,7 @@ class _FreeTranslator(Translator):
         return result
 
 
-def _constant(found: Any, batch: Any) -> Any:
+def _constant(found: object, batch: GraphTensor | None) -> Any:
     """Return a value that all recordings share, or the formula of the batch, as a tensor."""
     tf = tensorflow()
     if isinstance(found, np.ndarray):
@@ -136,12 +138,12 @@ def _sized(value: Any, batch: Any) -> Any:
     return tuple(_sized(part, batch) for part in value) if type(value) is tuple else value
 
 
-def function(f: Callable[..., Any], params: Pytree = None) -> Any:
+def function(f: Fun, params: Pytree = None) -> Any:
     tf = tensorflow()
     variables = Variables("function", params)
     signature = inspect.signature(f)
 
-    def traced(*args: Any, **kwargs: Any) -> Any:
+    def traced(*args: GraphTensor, **kwargs: object) -> Any:
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         feeds = [x if tf.is_tensor(x) else tf.constant(np.asarray(x)) for x in given.args]
@@ -159,7 +161,7 @@ def function(f: Callable[..., Any], params: Pytree = None) -> Any:
     return made
 
 
-def _stand_ins(feeds: Sequence[Any]) -> tuple[list[Array], list[bool]]:
+def _stand_ins(feeds: Sequence[GraphTensor]) -> tuple[list[Array], list[bool]]:
     """Return arrays of the types of tensors, and which have a free leading axis."""
     arrays, batched = [], []
     for i, x in enumerate(feeds):
@@ -188,12 +190,7 @@ def _plain(shape: list[int], dtype: Any) -> Array:
 # SavedModels
 
 
-def export(
-    f: Callable[..., Any],
-    path: str | os.PathLike[str],
-    arguments: Arguments,
-    params: Pytree,
-) -> None:
+def export(f: Fun, path: str | os.PathLike[str], arguments: Arguments, params: Pytree) -> None:
     tf = tensorflow()
     names, arrays, batched = arguments
     _check_names(names)
@@ -205,10 +202,10 @@ def export(
         for x, free, name in zip(arrays, batched, names, strict=True)
     ]
 
-    def serve(*feeds: Any) -> dict[str, Any]:
+    def serve(*feeds: GraphTensor) -> dict[str, GraphTensor]:
         return dict(zip(outputs, function.results(feeds), strict=True))
 
-    def differentiated(feeds: Sequence[Any], *, strong_zero: bool) -> list[Any]:
+    def differentiated(feeds: Sequence[GraphTensor], *, strong_zero: bool) -> list[GraphTensor]:
         with tf.GradientTape() as tape:
             (loss,) = function.results(feeds, strong_zero=strong_zero)
         sources = list(variables.by_name.values())
@@ -216,7 +213,7 @@ def export(
         found = tape.gradient(loss, sources, unconnected_gradients=zero)
         return [loss, *map(tf.convert_to_tensor, found)]
 
-    def value_and_gradients(*feeds: Any) -> dict[str, Any]:
+    def value_and_gradients(*feeds: GraphTensor) -> dict[str, GraphTensor]:
         found = differentiated(feeds, strong_zero=False)
         if not _holds_users(function.recorded.program):
             # As in tapegraph, a zero absorbs NaN in a gradient.
@@ -226,7 +223,7 @@ def export(
         names = ["loss", *(f"gradient_{name}" for name in variables.by_name)]
         return dict(zip(names, found, strict=True))
 
-    def traced(compute: Callable[..., Any]) -> Any:
+    def traced(compute: Fun) -> Any:
         compute.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         )

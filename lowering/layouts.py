@@ -18,6 +18,7 @@ from tapegraph.lowering.rows.rules import (
     reordered,
     reshaped,
 )
+from tapegraph.lowering.runtime import GraphTensor
 from tapegraph.recording.op import GRADIENT, Attrs, Op, OpKind
 from tapegraph.recording.program import Program
 
@@ -49,15 +50,15 @@ class LaidOut:
     def __init__(self, program: Program) -> None:
         self._program = program
         self._first: list[Any] = [None] * len(program)
-        self._last: dict[int, Any] = {}
+        self._last: dict[int, GraphTensor] = {}
         self._made_last: set[int] = set()
 
-    def __getitem__(self, slot: int) -> Any:
+    def __getitem__(self, slot: int) -> GraphTensor:
         if self._first[slot] is None and slot in self._made_last:
             self._first[slot] = reordered(self._last[slot], TO_FIRST)
         return self._first[slot]
 
-    def __setitem__(self, slot: int, tensor: Any) -> None:
+    def __setitem__(self, slot: int, tensor: GraphTensor) -> None:
         """Set the tensor of a slot, in the layout of `runs_last`."""
         if len(self._program.shapes[slot]) == RANK and self.runs_last(slot):
             self._last[slot] = tensor
@@ -69,7 +70,7 @@ class LaidOut:
         """Return whether a slot's tensor was made channels last."""
         return slot in self._made_last
 
-    def as_made(self, slot: int) -> Any:
+    def as_made(self, slot: int) -> GraphTensor:
         """Return a slot's tensor in its original layout."""
         return self._last[slot] if slot in self._made_last else self._first[slot]
 
@@ -91,7 +92,7 @@ class LaidOut:
             and _attrs_last(op, program.attrs[slot]) is not None
         )
 
-    def read_by(self, slot: int, *, last: bool) -> dict[int, Any]:
+    def read_by(self, slot: int, *, last: bool) -> dict[int, GraphTensor]:
         """Return the tensors that an operation reads, by slot, in the layouts that it wants."""
         inputs = self._program.inputs[slot]
         if not last:
@@ -100,12 +101,12 @@ class LaidOut:
             return {i: self._beside_last(i) for i in inputs}
         return {inputs[0]: self._laid_last(inputs[0]), **{i: self[i] for i in inputs[1:]}}
 
-    def _laid_last(self, slot: int) -> Any:
+    def _laid_last(self, slot: int) -> GraphTensor:
         if slot not in self._last:
             self._last[slot] = reordered(self._first[slot], TO_LAST)
         return self._last[slot]
 
-    def _beside_last(self, slot: int) -> Any:
+    def _beside_last(self, slot: int) -> GraphTensor:
         """Return a tensor for channels-last images that broadcast to channels-first ones."""
         size = self._program.shapes[slot]
         if slot in self._made_last or self._first[slot] is None or not size:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.interrupts import Lock, raise_interrupt
@@ -26,6 +27,68 @@ NEEDED = (
 )
 INSTALL = 'Install it with: pip install "tensorflow>=2.18".'
 NOT_INSTALLED = f"TensorFlow is not installed. {INSTALL}"
+
+
+class GraphDType(Protocol):
+    """The part of ``tf.DType`` that the lowering uses."""
+
+    name: str
+    size: int
+    min: float
+    max: float
+    is_bool: bool
+    is_integer: bool
+    is_floating: bool
+    is_complex: bool
+    real_dtype: GraphDType
+    as_numpy_dtype: Any
+
+
+class GraphShape(Protocol):
+    """The part of ``tf.TensorShape`` that the lowering uses; a free axis has no length."""
+
+    rank: int
+    is_compatible_with: Callable[[Sequence[int | None]], bool]
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __getitem__(self, axis: object, /) -> Any: ...
+
+
+class GraphTensor(Protocol):
+    """The part of ``tf.Tensor`` that the lowering uses."""
+
+    dtype: GraphDType
+    shape: GraphShape
+    set_shape: Callable[[Sequence[int | None]], None]
+
+    def __iter__(self) -> Iterator[GraphTensor]: ...
+    def __getitem__(self, index: object, /) -> GraphTensor: ...
+    def __neg__(self) -> GraphTensor: ...
+    def __invert__(self) -> GraphTensor: ...
+    def __add__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __radd__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __sub__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __rsub__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __mul__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __rmul__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __truediv__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __rtruediv__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __floordiv__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __matmul__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __mod__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __pow__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __and__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __or__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __lt__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __le__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __gt__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __ge__(self, other: GraphOperand, /) -> GraphTensor: ...
+    def __eq__(self, other: object, /) -> GraphTensor: ...  # type: ignore[override]
+    def __ne__(self, other: object, /) -> GraphTensor: ...  # type: ignore[override]
+
+
+GraphOperand = GraphTensor | complex
 
 
 class Unavailable(EngineDeclined, RuntimeError):
@@ -174,7 +237,7 @@ def _too_old(version: str) -> str:
     return f"TensorFlow {version} is too old: {wanted}. {INSTALL}"
 
 
-def _has(module: Any, name: str) -> bool:
+def _has(module: object, name: str) -> bool:
     try:  # some names load on first use, and raise the import's errors
         attrgetter(name)(module)
     except AttributeError:

@@ -30,13 +30,13 @@ from tapegraph.lowering.rows.rules import (
     reduced,
     without_row,
 )
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import GRADIENT, PART, Attrs, Op, OpKind
 from tapegraph.recording.program import Program, Recording, touches_complex
 from tapegraph.recording.subprogram import SubProgram, subprograms
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 # Every node takes these.
 COMMON = {"float32", "float64", "int64"}
@@ -78,7 +78,7 @@ def row_of(op: Op, *, whole: bool = False) -> Row:
     return row
 
 
-def specs(program: Program, fed: list[int], fed_scalars: int) -> list[Any]:
+def specs(program: Program, fed: list[int], fed_scalars: int) -> list[GraphTensor]:
     """Return the input types of a program's gradient: fed slots, packed scalars, seeds."""
     tf = tensorflow()
 
@@ -149,11 +149,11 @@ class Translator(Interpreter):
     def with_xla(self) -> bool:
         return False
 
-    def apart(self, tensors: Sequence[Any]) -> list[Any]:
+    def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
         """Return the tensors for nodes with their own gradient to read."""
         return list(tensors)
 
-    def check(self, right: Any) -> None:
+    def check(self, right: GraphTensor) -> None:
         """Record whether numbers are valid: in a plain backward they are."""
 
     def _rule(self, slot: int) -> Rule:
@@ -171,10 +171,10 @@ class Translator(Interpreter):
             raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps {zeros}")
         return rule
 
-    def constant(self, number: Any, dtype: Any) -> Any:
+    def constant(self, number: float | Array, dtype: DType) -> GraphTensor:
         return graph_constant(number, dtype)
 
-    def cast(self, value: Any, dtype: Any) -> Any:
+    def cast(self, value: GraphTensor, dtype: DType) -> GraphTensor:
         return cast_to(value, dtype)
 
 
@@ -196,10 +196,10 @@ class Whole(Translator):
     def with_xla(self) -> bool:
         return self._xla
 
-    def emit(self, leaves: Mapping[int, Any]) -> None:
+    def emit(self, leaves: Mapping[int, GraphTensor]) -> None:
         tf, program = tensorflow(), self.program
-        self._sums: list[Any] = []
-        self._guards: list[Any] = []
+        self._sums: list[GraphTensor] = []
+        self._guards: list[GraphTensor] = []
         self._targets = targets = {
             i[1] for op, i in zip(program.ops, program.inputs, strict=True) if op is GRADIENT
         }
@@ -213,7 +213,7 @@ class Whole(Translator):
             GUARDS.reset(token)
         del self._tape
 
-    def guards(self) -> list[Any] | None:
+    def guards(self) -> list[GraphTensor] | None:
         """Return the collector of conditions for valid numbers."""
         return self._guards
 
@@ -242,7 +242,7 @@ class Whole(Translator):
                 self.check(tensorflow().reduce_all(result >= 0))
         return result
 
-    def derivatives(self, slot: int) -> dict[int, Any]:
+    def derivatives(self, slot: int) -> dict[int, GraphTensor]:
         tf, program, tape = tensorflow(), self.program, self._tape
         source, _, *seed = program.inputs[slot]
         slots = program.gradients_of(program.backward_of(slot))
@@ -274,18 +274,18 @@ class Whole(Translator):
         made._numbers = self._numbers
         return made
 
-    def apart(self, tensors: Sequence[Any]) -> list[Any]:
+    def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
         stop = tensorflow().stop_gradient
         return list(map(stop, tensors)) if self._targets else list(tensors)
 
-    def check(self, right: Any) -> None:
+    def check(self, right: GraphTensor) -> None:
         self._guards.append(right)
 
-    def _look_at(self, gradient: Any) -> None:
+    def _look_at(self, gradient: GraphTensor) -> None:
         """Keep the sum of a gradient in float64, which shows a NaN."""
         self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
 
-    def stands(self) -> Any:
+    def stands(self) -> GraphTensor:
         """Return whether no gradient holds a NaN, and XLA gives the same."""
         tf, guards = tensorflow(), list(self._guards)
         if self._sums:
@@ -303,7 +303,9 @@ class InnerTranslator(Whole):
         self.inner = inner
         self.checks = _checks(inner.program, self._xla)
 
-    def __call__(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    def __call__(
+        self, inputs: Sequence[GraphTensor]
+    ) -> tuple[list[GraphTensor], list[GraphTensor]]:
         """Return the outputs, and with ``checks`` whether they are valid."""
         leaves = dict(zip(self.inner.inputs, inputs, strict=True))
         if self._numbers:
@@ -313,11 +315,11 @@ class InnerTranslator(Whole):
         outputs = [self.output(slot) for slot in self.inner.outputs]
         return outputs, [self.stands()] if self.checks else []
 
-    def guards(self) -> list[Any] | None:
+    def guards(self) -> list[GraphTensor] | None:
         """Return None: a layer branches by itself."""
         return None
 
-    def output(self, slot: int) -> Any:
+    def output(self, slot: int) -> GraphTensor:
         """Return a result as a tensor."""
         value = self.values[slot]
         if value is None:
@@ -332,7 +334,7 @@ class InnerTranslator(Whole):
         return stopped(result)
 
 
-def stopped(result: Any) -> Any:
+def stopped(result: object) -> Any:
     """Return a tensor, or a list of tensors, through which no gradient flows."""
     if isinstance(result, (list, tuple)):
         return [None if x is None else stopped(x) for x in result]

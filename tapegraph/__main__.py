@@ -48,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version, help="print the version")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+    def command(name: str, run: object, text: str) -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         one.set_defaults(run=run)
         one.add_argument("--json", action="store_true", help="print JSON, for machines")
@@ -190,7 +190,7 @@ def _print_table(
     _print_either(options, data, "\n".join([styled(first, "bold"), *rest]))
 
 
-def _print_either(options: argparse.Namespace, data: Any, text: str) -> None:
+def _print_either(options: argparse.Namespace, data: object, text: str) -> None:
     say(json.dumps(data) if options.json else text)
 
 

@@ -34,21 +34,22 @@ from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp
 from tapegraph.transforms.stop_gradient import stop_gradient
+from tapegraph.typed import Fun
 
-Rule = Callable[..., Any]
+Rule = Fun
 
 
 class _Custom:
     """A function with its own rule, called in its place."""
 
-    def __init__(self, f: Callable[..., Any], nondiff_argnums: Sequence[int] = ()) -> None:
+    def __init__(self, f: Fun, nondiff_argnums: Sequence[int] = ()) -> None:
         self._op = type(self).__name__
         check_callable(self._op, f)
         functools.update_wrapper(self, f)  # type: ignore[arg-type]
         self._f = f
         self._fixed = tuple(nondiff_argnums)
 
-    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    def _arguments(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
         """Return all arguments by position, as the rules take them."""
         if not kwargs:
             return list(args)
@@ -56,7 +57,7 @@ class _Custom:
         bound.apply_defaults()
         return list(bound.args)
 
-    def _called(self, args: list[Any], forward: Rule, backward: Rule) -> Any:
+    def _called(self, args: Sequence[object], forward: Rule, backward: Rule) -> Any:
         """Return the results, with ``backward`` for their gradient."""
         places = [i for i in range(len(args)) if i not in self._fixed]
         if not any(_flows(x) for i in places for _, x in leaves(args[i])):
@@ -115,7 +116,7 @@ class custom_vjp(_Custom):  # noqa: N801 - it is called like a function
         check_callable("custom_vjp", backward, "backward")
         self._rule = forward, backward
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         if self._rule is None:
             name = getattr(self, "__name__", "f")
             text = f"custom_vjp: {name} has no rule. Write {name}.defvjp(forward, backward)."
@@ -173,7 +174,7 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
         3.0
         """
 
-        def rule(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Any, Any]:
+        def rule(primals: tuple[object, ...], tangents: tuple[object, ...]) -> tuple[Any, Any]:
             y = self(*primals)
             parts = [
                 one(t, y, *primals)
@@ -192,13 +193,13 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
         given = self._arguments(args, kwargs)
         places = [i for i in range(len(given)) if i not in self._fixed]
 
-        def forward(*args: Any) -> tuple[Any, Any]:
+        def forward(*args: object) -> tuple[Any, Any]:
             return self._f(*args), tuple(args[i] for i in places)
 
         def backward(*given: Any) -> Any:
             *fixed, primals, g = given
 
-            def tangent(*tangents: Any) -> Any:
+            def tangent(*tangents: object) -> Any:
                 out = rule(*fixed, primals, tangents)
                 if not isinstance(out, tuple) or len(out) != 2:
                     received = f"a rule that returns a {type(out).__name__}"
@@ -219,7 +220,7 @@ def _ones(x: Any) -> Any:
     return np.ones(np.shape(x), dtype if dtype.kind in "fc" else np.float64)
 
 
-def _is_tensor(x: Any) -> bool:
+def _is_tensor(x: object) -> bool:
     return isinstance(x, (Tensor, Dual, Batched))
 
 
@@ -227,7 +228,7 @@ def _flows(x: Any) -> bool:
     return _is_tensor(x) and bool(x.requires_grad)
 
 
-def _is_numeric(x: Any) -> bool:
+def _is_numeric(x: object) -> bool:
     return isinstance(x, np.ndarray) or _is_tensor(x)
 
 
@@ -235,7 +236,7 @@ class _Call:
     """One call of a function with a rule, in whose arguments a derivative flows."""
 
     def __init__(
-        self, op: str, args: list[Any], places: list[int], forward: Rule, backward: Rule
+        self, op: str, args: Sequence[object], places: list[int], forward: Rule, backward: Rule
     ) -> None:
         self.op = op
         self._places = places
@@ -266,7 +267,7 @@ class _Call:
             inputs = (*inputs, *rule.trace(inputs))
         return filled(self._out, iter(apply(CUSTOM, inputs, rule.attrs())))
 
-    def _run(self, given: Sequence[Any]) -> tuple[Any, Any]:
+    def _run(self, given: Sequence[object]) -> tuple[Any, Any]:
         tensors = iter(given)
         with self._draws.run():
             found = self._forward(*(filled(x, tensors) for x in self._args))
@@ -276,7 +277,7 @@ class _Call:
         return found
 
     def gradients(
-        self, given: Sequence[Any], residuals: Sequence[Any] | None, g: Sequence[Any]
+        self, given: Sequence[object], residuals: Sequence[Any] | None, g: Sequence[object]
     ) -> list[Any]:
         """Return the gradients with respect to the tensors among the arguments, None for zeros."""
         if residuals is None:
@@ -297,7 +298,7 @@ class _Call:
             if x is HOLE
         ]
 
-    def _along(self, part: Any, arg: Any, path: str) -> Iterator[tuple[Any, str, Any]]:
+    def _along(self, part: object, arg: object, path: str) -> Iterator[tuple[Any, str, Any]]:
         """Yield an argument's leaves, each with its path and gradient."""
         if part is None:
             yield from ((x, path, None) for _, x in leaves(arg))
@@ -340,12 +341,12 @@ class _Rule:
         stop = self.results + self.given
         return inputs[self.results : stop], inputs[stop:]
 
-    def trace(self, inputs: Sequence[Any]) -> list[Any]:
+    def trace(self, inputs: Sequence[object]) -> list[Any]:
         """Make the backward an inner program; return the further tensors that it reads."""
         given, residuals = self.parts(inputs)
         reads = (*given, *residuals, *inputs[: self.results])
 
-        def backward(*leaves_: Any) -> list[Any]:
+        def backward(*leaves_: object) -> list[Any]:
             flowing, rest = leaves_[: len(given)], leaves_[len(given) :]
             kept = rest[: len(residuals)]
             return self.gradients(flowing, kept, rest[len(residuals) :])
@@ -371,7 +372,7 @@ class _Rule:
         return f"<{self.given} gradients>"
 
 
-def _forward(*inputs: Any, rule: _Rule, **attrs: Any) -> tuple[Any, ...]:
+def _forward(*inputs: object, rule: _Rule, **attrs: object) -> tuple[Any, ...]:
     return tuple(np.array(x) for x in inputs[: rule.results])
 
 
@@ -417,9 +418,9 @@ def _recorded(
     return _of_inputs(rule.gradients(rule.parts(inputs)[0], None, seeds), needs, rule)
 
 
-def _of_inputs(found: Sequence[Any], needs: Sequence[bool], rule: _Rule) -> list[Any]:
+def _of_inputs(found: Sequence[object], needs: Sequence[bool], rule: _Rule) -> list[Any]:
     """Return a gradient per input of the entry, as sweeps carry them."""
-    grads: list[Any] = [None] * len(needs)
+    grads = [None] * len(needs)
     for i, x in enumerate(found, rule.results):
         if needs[i] and x is not None:
             grads[i] = conjugated(x)
@@ -434,7 +435,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     flags = call.batched[stop:]
 
     def gradients(
-        given: Sequence[Any], residuals: Sequence[Any] | None, g: Sequence[Any]
+        given: Sequence[object], residuals: Sequence[Any] | None, g: Sequence[object]
     ) -> list[Any]:
         # In a program inside a program values of outer levels are constants: it is a new one there.
         tag = call.tag if recorder().body is None else next_tag()

@@ -49,7 +49,7 @@ class ArrayRows(Rows):
         return len(self._array)
 
     def row(self, place: int) -> Array:
-        return self._array[place]  # type: ignore[no-any-return]
+        return self._array[place]
 
     def block(self, start: int, stop: int) -> Array:
         return self._array[start:stop]
@@ -86,7 +86,7 @@ class BatchRows(Rows):
 class Epoch:
     """One pass over arrays, batch by batch: for a loop, or for ``step.scan``; `epoch` makes it."""
 
-    def __init__(self, trees: tuple[Any, ...]) -> None:
+    def __init__(self, trees: tuple[object, ...]) -> None:
         self.trees = trees  # of `BatchRows`
         self._count = len(next(rows for _, rows in pytree.leaves(trees)))
 
@@ -105,7 +105,7 @@ class Batches:
 
     def __init__(
         self,
-        trees: tuple[Any, ...],
+        trees: tuple[object, ...],
         permutation: Callable[[int], Array] | None,
         size: int,
         drop_last: bool,
@@ -130,7 +130,7 @@ class Batches:
 
 
 def batches(
-    *arrays: Any, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
+    *arrays: object, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
 ) -> Batches:
     """Iterate over arrays in batches, as often as wanted.
 
@@ -169,7 +169,7 @@ def batches(
 
 
 def epoch(
-    *arrays: Any, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
+    *arrays: object, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
 ) -> Epoch:
     """Return one pass over arrays for ``step.scan``: ``step.scan(tg.data.epoch(x, y))``.
 
@@ -200,7 +200,7 @@ def _array(path: str, data: Any) -> Array:
     return array
 
 
-def _permutation(rng: Any) -> Callable[[int], Array]:
+def _permutation(rng: object) -> Callable[[int], Array]:
     """Return the function that draws each pass's order."""
     if rng is None:
         return random.permutation

@@ -82,9 +82,9 @@ def line_number(code: CodeType, lasti: int) -> int:
     return code.co_firstlineno if line is None else line
 
 
-def place(file: str, line: Any) -> str:
+def place(file: str, line: object) -> str:
     """Return ``file:line``, escaped; ``In[7]:line`` for a notebook cell, as in IPython."""
-    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     titled = getattr(getattr(shell, "compile", None), "format_code_name", None)
     title = None if titled is None else titled(file)
     if title is None:
@@ -133,7 +133,7 @@ def add_note(error: BaseException, note: str) -> None:
         error.args = (f"{error.args[0]}\n{note}", *error.args[1:])
 
 
-def kind_of(value: Any) -> str:
+def kind_of(value: object) -> str:
     """Describe a value for a message: its type, and dtype and shape if it has them."""
     shape = getattr(value, "shape", None)
     dtype = getattr(value, "dtype", None)
@@ -153,13 +153,13 @@ def scipy_module(name: str, op: str, requirement: str = "scipy") -> Any:
         raise ImportError(message(op, received, "SciPy", fix)) from None
 
 
-def check_callable(op: str, f: Any, argument: str = "", fix: str = "") -> None:
+def check_callable(op: str, f: object, argument: str = "", fix: str = "") -> None:
     if not callable(f):
         received = f"{kind_of(f)} for {argument!r}" if argument else kind_of(f)
         raise TypeError(message(op, received, "a function", fix))
 
 
-def path_of(op: str, path: Any, fix: str) -> str:
+def path_of(op: str, path: object, fix: str) -> str:
     """Return a path as text; raise for other types, such as arguments in the wrong order."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(message(op, f"{kind_of(path)} for 'path'", "a path", fix))

@@ -24,7 +24,7 @@ from tapegraph.tensors.dual import Dual
 from tapegraph.transforms.reverse import vjp
 from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.tree import ravel_pytree
-from tapegraph.typed import Pytree
+from tapegraph.typed import Array, Fun, Pytree
 
 __all__ = ["odeint"]
 
@@ -48,9 +48,9 @@ RateOfChange = Callable[[Any, Any], Any]
 
 
 def odeint(
-    f: Callable[..., Any],
+    f: Fun,
     y0: Pytree,
-    t: Any,
+    t: object,
     *args: Pytree,
     rtol: float = 1.4e-8,
     atol: float = 1.4e-8,
@@ -105,7 +105,7 @@ def odeint(
         raise ValueError(message("odeint", f"t of shape {times.shape}", "one or more times"))
     arguments = FurtherArguments("odeint", args)
 
-    def derivative(vector: Any, time: Any, *numbers: Any) -> Any:
+    def derivative(vector: Array, time: object, *numbers: object) -> Any:
         out = f(unravel(vector), time, *arguments.having(numbers))
         found = [
             tensor_like("odeint", x, path)
@@ -121,10 +121,10 @@ def odeint(
     traced = traced_without_draws("odeint", derivative, list, [vector, times[0], *numbers])
     theta, count, body = [*traced.consts, *numbers], len(traced.consts), traced.body
 
-    def rate(vector: Any, time: Any, *theta: Any) -> Any:
+    def rate(vector: object, time: object, *theta: object) -> Any:
         return Replay(body)(*theta[:count], vector, time, *theta[count:])[0]
 
-    def solved(rate: RateOfChange, vector: Any, times: Any) -> Any:
+    def solved(rate: RateOfChange, vector: Array, times: Array) -> Any:
         if method == "rk4":
             return _fixed(rate, vector, times, steps)
         return _adaptive(rate, vector, times, rtol, atol, max_steps)
@@ -136,9 +136,10 @@ def odeint(
     return _in_structure(states, y0, start, (y0, t, args))
 
 
-def _in_structure(states: Any, y0: Any, start: Any, given: Any) -> Any:
+def _in_structure(states: Array, y0: object, start: object, given: object) -> Any:
     """Return rows of vectors in the state's structure, times along the first axis."""
-    n, begin, parts = states.shape[0], 0, []
+    parts: list[Any] = []
+    n, begin = states.shape[0], 0
     for _, x in leaves(start):
         part = reshape(states[:, begin : begin + x.size], (n, *x.shape))
         parts.append(part if part.dtype == x.dtype else part.astype(x.dtype))
@@ -149,18 +150,18 @@ def _in_structure(states: Any, y0: Any, start: Any, given: Any) -> Any:
     return replaced(y0, iter(parts))
 
 
-def _rows(first: Any, later: Any) -> Any:
+def _rows(first: Array, later: Array) -> Any:
     return concat([reshape(first, (1, *first.shape)), later])
 
 
-def _fixed(rate: RateOfChange, y: Any, times: Any, steps: int) -> Any:
+def _fixed(rate: RateOfChange, y: Array, times: Array, steps: int) -> Any:
     """Return the states at some times by the classical Runge-Kutta method."""
 
-    def advance(y: Any, ends: tuple[Any, Any]) -> tuple[Any, Any]:
+    def advance(y: Array, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         start, stop = ends
         h = (stop - start) / steps
 
-        def step(i: Any, y: Any) -> Any:
+        def step(i: Any, y: object) -> Any:
             t = start + h * i.astype(h.dtype)
             k1 = rate(y, t)
             k2 = rate(y + 0.5 * h * k1, t + 0.5 * h)
@@ -176,23 +177,23 @@ def _fixed(rate: RateOfChange, y: Any, times: Any, steps: int) -> Any:
 
 
 def _adaptive(
-    rate: RateOfChange, y: Any, times: Any, rtol: float, atol: float, max_steps: int | None
+    rate: RateOfChange, y: Array, times: Array, rtol: float, atol: float, max_steps: int | None
 ) -> Any:
     """Return the states at some times by Dormand and Prince's method, time starting at 0."""
     sign = stop_gradient(where(times[-1] >= times[0], 1.0, -1.0)).astype(y.dtype)
     origin = times[0]
     targets = (times - origin) * sign
 
-    def slope(y: Any, s: Any) -> Any:
+    def slope(y: object, s: object) -> Any:
         return sign * rate(y, origin + sign * s)
 
-    def error_of(e: Any, *states: Any) -> Any:
+    def error_of(e: Any, *states: Array) -> Any:
         size = absolute(states[0])
         for state in states[1:]:
             size = maximum(size, absolute(state))
         return stop_gradient(sqrt(mean((e / (atol + rtol * size)) ** 2)))
 
-    def step(carry: Any) -> Any:
+    def step(carry: Array) -> Any:
         y, s, h, k1, target, count = carry
         rest = target - s
         last = h >= stop_gradient(rest)
@@ -215,7 +216,7 @@ def _adaptive(
             count + 1,
         )
 
-    def advance(carry: Any, target: Any) -> tuple[Any, Any]:
+    def advance(carry: Array, target: Array) -> tuple[Any, Any]:
         y, s, h, k1, _ = carry
         count = stop_gradient(0.0 * s)
         carry = while_loop(
@@ -243,7 +244,7 @@ def _adaptive(
     return _rows(y, where(whole, later, np.nan) if later.shape[0] else later)
 
 
-def _combined(weights: Sequence[float], ks: Sequence[Any]) -> Any:
+def _combined(weights: Sequence[float], ks: Sequence[Array]) -> Any:
     parts = [weight * k for weight, k in zip(weights, ks, strict=True) if weight]
     total = parts[0]
     for part in parts[1:]:
@@ -251,7 +252,7 @@ def _combined(weights: Sequence[float], ks: Sequence[Any]) -> Any:
     return total
 
 
-def _first_step(slope: RateOfChange, error_of: Callable[..., Any], y: Any, k1: Any) -> Any:
+def _first_step(slope: RateOfChange, error_of: Fun, y: Array, k1: object) -> Any:
     """Return the first step's length by Hairer, Norsett and Wanner's rule (1993, II.4)."""
     y, k1 = stop_gradient(y), stop_gradient(k1)
     zero = 0.0 * y[0]
@@ -291,12 +292,12 @@ class Adjoint:
     :param solved: Takes a `RateOfChange`, a vector and times; returns the states.
     """
 
-    def __init__(self, rate: Callable[..., Any], solved: Callable[..., Any]) -> None:
+    def __init__(self, rate: Fun, solved: Fun) -> None:
         self._rate = rate
         self._solved = solved
 
-    def __call__(self, y: Any, times: Any, *theta: Any) -> Any:
-        def forward(y: Any, times: Any, *theta: Any) -> Any:
+    def __call__(self, y: object, times: object, *theta: object) -> Any:
+        def forward(y: object, times: object, *theta: object) -> Any:
             states = solution(y, times, *theta)
             return states, (states, times, theta)
 
@@ -306,24 +307,24 @@ class Adjoint:
         solution.defvjp(forward, self._pulled_back)
         return solution(y, times, *theta)
 
-    def _pulled_back(self, residuals: Any, g: Any) -> tuple[Any, ...]:
+    def _pulled_back(self, residuals: Array, g: Array) -> tuple[Any, ...]:
         states, times, theta = residuals
         floats = [i for i, x in enumerate(theta) if x.dtype.kind == "f"]
 
-        def rate(y: Any, t: Any, *moving: Any) -> Any:
+        def rate(y: Array, t: Any, *moving: Array) -> Any:
             return self._rate(y, t, *exchanged(theta, floats, moving))
 
         moving = [theta[i] for i in floats]
         sums = [0.0 * x for x in moving]
         _, unravel = ravel_pytree([states[0], states[0], times[0], *sums])
 
-        def backwards(vector: Any, s: Any) -> Any:
+        def backwards(vector: object, s: Any) -> Any:
             """Return the derivatives of state, cotangent and sums with respect to ``s = -t``."""
             y, a, *_ = unravel(vector)
             dy, pullback = vjp(rate, y, -s, *moving)
             return ravel_pytree([-dy, *pullback(a)])[0]
 
-        def interval(carry: Any, row: Any) -> tuple[Any, Any]:
+        def interval(carry: Array, row: Array) -> tuple[Any, Any]:
             a, of_start, sums = carry
             y, t, before, g, g_before = row
             of_time = sum_(g * rate(y, t, *moving))

@@ -44,7 +44,7 @@ def _handlers() -> set[CodeType]:
     return {code for code in codes if code is not None}
 
 
-def _code(handler: Any) -> CodeType | None:
+def _code(handler: object) -> CodeType | None:
     """Return the code of a function, a method or a callable object."""
     handler = getattr(handler, "func", handler)  # of a partial
     handler = getattr(handler, "__func__", handler)

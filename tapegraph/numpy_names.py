@@ -40,13 +40,13 @@ def array(object: Any, dtype: npt.DTypeLike | None = None) -> Any:
     return constant(object) if dtype is None else constant(np.asarray(object, dtype))
 
 
-def _holds_recorded(x: Any) -> bool:
+def _holds_recorded(x: object) -> bool:
     return isinstance(x, ArrayMethods) or (
         isinstance(x, (list, tuple)) and any(map(_holds_recorded, x))
     )
 
 
-def _joined(x: Any) -> Any:
+def _joined(x: object) -> Any:
     return stack([_joined(part) for part in x]) if isinstance(x, (list, tuple)) else x
 
 
@@ -61,7 +61,7 @@ def eye(N: int, M: int | None = None, k: int = 0, dtype: npt.DTypeLike | None = 
     return cast("Tensor", as_leaf(np.eye(N, M, k, kind)))
 
 
-def complex(real: Any, imag: Any) -> Any:
+def complex(real: object, imag: object) -> Any:
     """Return ``real + 1j * imag``.
 
     >>> tg.complex(tg.tensor([1.0]), [2.0]).data
@@ -70,7 +70,7 @@ def complex(real: Any, imag: Any) -> Any:
     return tensor_like("complex", real, "real") + 1j * tensor_like("complex", imag, "imag")
 
 
-def to_numpy(x: Any) -> Array:
+def to_numpy(x: object) -> Array:
     """Return the numbers of a tensor, or of any array_like, as an array without history.
 
     >>> tg.to_numpy(tg.param([1.0, 2.0]))

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
 import numpy as np
 
 from tapegraph.errors import warn
+from tapegraph.typed import Fun
 
 # The modules and packages whose lines call NumPy in a forward.
 FORWARDS = (
@@ -60,7 +60,7 @@ def are_mild() -> bool:
     return True
 
 
-def watched(name: str, compute: Callable[..., Any], *arrays: Any, **attrs: Any) -> Any:
+def watched(name: str, compute: Fun, *arrays: object, **attrs: object) -> Any:
     """Compute, and give NumPy's warnings at the user's line, as those of an operation."""
     kinds: list[str] = []
     called: dict[str, Any] = {k: "call" for k, mode in np.geterr().items() if mode == "warn"}
@@ -71,7 +71,7 @@ def watched(name: str, compute: Callable[..., Any], *arrays: Any, **attrs: Any) 
     return out
 
 
-def quietly(fn: Callable[..., Any], *args: Any) -> Any:
+def quietly(fn: Fun, *args: object) -> Any:
     """Call a function while NumPy ignores overflow and the like, in a context that is dropped."""
     context = copy_context()
     for variable, value in _QUIET:

@@ -7,7 +7,7 @@ attribute down.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tapegraph.errors import message
 
@@ -184,7 +184,7 @@ class Elsewhere:
         self._ours = ours
         self.__doc__ = None  # pages of the API omit names without one
 
-    def __get__(self, x: Any, owner: type) -> NoReturn:
+    def __get__(self, x: object, owner: type) -> NoReturn:
         text = _hint(owner.__name__, self._name, self._ours)
         raise AttributeError(text, name=self._name, obj=x)
 

@@ -25,7 +25,7 @@ _OWN = __name__.partition(".")[0]
 Keys = Callable[[dict[Any, Any]], Iterable[Any]]
 
 
-def leaves(value: Any, path: str = "", keys: Keys = iter) -> Iterator[tuple[str, Any]]:
+def leaves(value: object, path: str = "", keys: Keys = iter) -> Iterator[tuple[str, Any]]:
     """Yield a structure's leaves in order, each with its path, as `matched` shows it."""
     if isinstance(value, dict):
         for key in keys(value):
@@ -37,7 +37,7 @@ def leaves(value: Any, path: str = "", keys: Keys = iter) -> Iterator[tuple[str,
         yield path, value
 
 
-def named(op: str, model: Any, held: tuple[type, ...]) -> list[tuple[str, Any]]:
+def named(op: str, model: object, held: tuple[type, ...]) -> list[tuple[str, Any]]:
     """Return a model's leaves of some classes, in order, each by its dotted path.
 
     A leaf in several places has a name for each; an array inside a shared object has one.
@@ -50,7 +50,7 @@ def named(op: str, model: Any, held: tuple[type, ...]) -> list[tuple[str, Any]]:
 
 
 def _named(
-    op: str, value: Any, held: tuple[type, ...], seen: dict[int, Any]
+    op: str, value: object, held: tuple[type, ...], seen: dict[int, Any]
 ) -> list[tuple[str | None, Any]]:
     """Yield as `named` does; a bare leaf has the name None."""
     if isinstance(value, held):
@@ -71,7 +71,7 @@ def _named(
     return found
 
 
-def parts_of(value: Any) -> Iterable[tuple[Any, Any]] | None:
+def parts_of(value: object) -> Iterable[tuple[Any, Any]] | None:
     """Return the parts of a dict, list, tuple or model by name, or None for anything else."""
     if isinstance(value, Mapping):
         return list(value.items())
@@ -98,7 +98,7 @@ def _slots(kind: type) -> tuple[str, ...] | None:
 
 def mapped(
     function: Callable[[Any], Any],
-    value: Any,
+    value: object,
     keys: Keys = iter,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> Any:
@@ -115,7 +115,7 @@ def mapped(
     return function(value)
 
 
-def replaced(value: Any, content: Iterator[Any], keys: Keys = iter) -> Any:
+def replaced(value: object, content: Iterator[object], keys: Keys = iter) -> Any:
     """Return a structure of the same form with other content, in order.
 
     >>> replaced({"w": (1.0, 2.0), "b": 3.0}, iter("xyz"))
@@ -133,17 +133,19 @@ class _Hole:
 HOLE = _Hole()
 
 
-def with_holes(value: Any, is_kept: Callable[[Any], bool]) -> Any:
+def with_holes(value: object, is_kept: Callable[[Any], bool]) -> Any:
     """Return a structure with a hole in the place of each value that is kept elsewhere."""
     return mapped(lambda x: HOLE if is_kept(x) else x, value)
 
 
-def filled(form: Any, content: Iterator[Any]) -> Any:
+def filled(form: object, content: Iterator[object]) -> Any:
     """Return a structure with its holes filled, in order."""
     return mapped(lambda x: next(content) if x is HOLE else x, form)
 
 
-def exchanged(values: Iterable[Any], places: Iterable[int], others: Iterable[Any]) -> list[Any]:
+def exchanged(
+    values: Iterable[object], places: Iterable[int], others: Iterable[object]
+) -> list[Any]:
     """Return a list of values with others at some places.
 
     >>> exchanged("abc", [0, 2], "xy")
@@ -155,7 +157,9 @@ def exchanged(values: Iterable[Any], places: Iterable[int], others: Iterable[Any
     return found
 
 
-def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[tuple[str, Any]]:
+def matched(
+    op: str, given: object, form: object, argument: str, of: str
+) -> Iterator[tuple[str, Any]]:
     """Return a structure's leaves and their paths, in the order of a given form.
 
     >>> list(matched("f", {"b": 3.0, "w": [1.0]}, {"w": ["x"], "b": "y"}, "p", "q"))
@@ -170,13 +174,13 @@ def matched(op: str, given: Any, form: Any, argument: str, of: str) -> Iterator[
     return _along(given, form, argument)
 
 
-def described(value: Any) -> str:
+def described(value: object) -> str:
     """Return a structure as text, with stars for leaves: ``{'w': (*, None)}``."""
     text = spelled(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
-def spelled(value: Any) -> str:
+def spelled(value: object) -> str:
     """Return a structure as text at full length."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key!r}: {spelled(part)}" for key, part in value.items()) + "}"
@@ -191,13 +195,13 @@ def spelled(value: Any) -> str:
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
 
-def _difference(given: Any, form: Any, path: str) -> str | None:
+def _difference(given: object, form: object, path: str) -> str | None:
     if differ_here(given, form):
         return path
     return next(filter(None, (_difference(*part) for part in pairs(given, form, path))), None)
 
 
-def differ_here(given: Any, form: Any) -> bool:
+def differ_here(given: object, form: object) -> bool:
     """Return whether two structures differ at the top, whatever their parts are."""
     if isinstance(form, dict):
         return not (isinstance(given, dict) and given.keys() == form.keys())
@@ -209,7 +213,7 @@ def differ_here(given: Any, form: Any) -> bool:
     return isinstance(given, (dict, list, tuple))
 
 
-def _along(given: Any, form: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _along(given: object, form: object, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(form, (dict, list, tuple)):
         for part in pairs(given, form, path):
             yield from _along(*part)
@@ -230,11 +234,11 @@ def pairs(given: Any, form: Any, path: str) -> list[tuple[Any, Any, str]]:
 class Layout:
     """The places of a structure's numbers in one vector: in its order, row by row."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: object) -> None:
         self._model = model
 
     @staticmethod
-    def vector(structure: Any) -> Array:
+    def vector(structure: object) -> Array:
         """Return the numbers of a structure of this form as float64."""
         parts = [np.ravel(leaf) for _, leaf in leaves(structure)]
         return np.concatenate(parts, dtype=np.float64) if parts else np.zeros(0)

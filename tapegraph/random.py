@@ -151,7 +151,7 @@ def get_state() -> dict[str, Any]:
     recorder().outside("random.get_state", "Read it before or after a run.")
     bits = _shared().bit_generator
     with bits.lock:
-        state: dict[str, Any] = {**bits.state}
+        state = {**bits.state}
     return state
 
 
@@ -260,7 +260,7 @@ def unrepeated() -> Scope[tuple[Repeated, ...]]:
 
 def peeked(draw: Callable[[], Any]) -> Any:
     """Return the result of a draw; the stream stays where it is."""
-    bits: Any = np.random.PCG64(0)
+    bits: np.random.BitGenerator = np.random.PCG64(0)
     bits.state = _shared().bit_generator.state
     with Scope(GENERATOR, np.random.Generator(bits)):
         return draw()
@@ -680,7 +680,7 @@ def _floating(op: str, dtype: npt.DTypeLike | None) -> DType:
     raise TypeError(message(op, f"dtype {dtype!r}", "float32 or float64"))
 
 
-def _number(op: str, argument: str, value: Any, kind: DType, fix: str = "") -> float:
+def _number(op: str, argument: str, value: object, kind: DType, fix: str = "") -> float:
     recorder().fixed(op, value, argument, fix)
     if not isinstance(value, numbers.Real):
         raise TypeError(message(op, f"{kind_of(value)} for {argument!r}", "a number", fix))

@@ -16,7 +16,7 @@ from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor, param
-from tapegraph.typed import Array, ArrayLike, Backend, Dual
+from tapegraph.typed import Array, ArrayLike, Backend, Dual, Fun
 
 __all__ = ["GradientReport", "ParityReport", "check_gradients", "check_parity"]
 
@@ -110,7 +110,7 @@ def check_gradients(
     return GradientReport(found[0], slopes[0], worst_abs, worst_rel, checked)
 
 
-def _point(value: Any, argument: str) -> Array:
+def _point(value: object, argument: str) -> Array:
     value = value._array if isinstance(value, Node) else value
     return _doubled(numeric(value, "check_gradients", argument))
 
@@ -140,7 +140,7 @@ def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None
 
 
 def _differences(
-    f: Callable[..., Any], points: list[Array], cotangents: list[Array], step: float
+    f: Fun, points: list[Array], cotangents: list[Array], step: float
 ) -> list[list[Array]]:
     """Return the finite differences of every input, contracted with each cotangent."""
 

@@ -15,7 +15,7 @@ import numpy as np
 from tapegraph import pytree
 from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
-from tapegraph.typed import Pytree
+from tapegraph.typed import Fun, Pytree
 
 __all__ = ["Structure", "all", "flatten", "leaves", "map", "reduce", "structure", "unflatten"]
 
@@ -25,11 +25,11 @@ IsLeaf = Callable[[Any], bool]
 class Structure:
     """The structure of a tree without its leaves; it compares by structure."""
 
-    def __init__(self, form: Any, num_leaves: int) -> None:
+    def __init__(self, form: object, num_leaves: int) -> None:
         self._form = form
         self.num_leaves = num_leaves
 
-    def unflatten(self, content: Iterable[Any]) -> Any:
+    def unflatten(self, content: Iterable[object]) -> Any:
         """Return the tree of this structure with the leaves ``content``; see `unflatten`."""
         return unflatten(self, content)
 
@@ -50,7 +50,7 @@ class _Leaf:
 _LEAF = _Leaf()
 
 
-def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
+def flatten(tree: object, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
     """Return a tree's leaves as a list, and its structure.
 
     :param tree: Dicts, lists, tuples and named tuples, nested; anything else is a leaf.
@@ -60,9 +60,9 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Struct
     >>> tg.tree.flatten({"w": (1.0, 2.0), "b": None})
     ([1.0, 2.0], Structure({'w': (*, *), 'b': None}))
     """
-    found: list[Any] = []
+    found = []
 
-    def put(x: Any) -> Any:
+    def put(x: object) -> Any:
         found.append(x)
         return _LEAF
 
@@ -70,7 +70,7 @@ def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Struct
     return found, Structure(form, len(found))
 
 
-def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
+def leaves(tree: object, is_leaf: IsLeaf | None = None) -> list[Any]:
     """Return a tree's leaves as a list.
 
     :param tree, is_leaf: As for `flatten`.
@@ -81,7 +81,7 @@ def leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     return flatten(tree, is_leaf)[0]
 
 
-def structure(tree: Any, is_leaf: IsLeaf | None = None) -> Structure:
+def structure(tree: object, is_leaf: IsLeaf | None = None) -> Structure:
     """Return the structure of a tree, which can be compared with another.
 
     :param tree, is_leaf: As for `flatten`.
@@ -92,7 +92,7 @@ def structure(tree: Any, is_leaf: IsLeaf | None = None) -> Structure:
     return flatten(tree, is_leaf)[1]
 
 
-def unflatten(structure: Structure, content: Iterable[Any]) -> Any:
+def unflatten(structure: Structure, content: Iterable[object]) -> Any:
     """Return the tree of a structure with the leaves ``content``.
 
     :param structure: A result of `structure` or `flatten`.
@@ -111,7 +111,7 @@ def unflatten(structure: Structure, content: Iterable[Any]) -> Any:
     return _mapped(lambda _: next(parts), structure._form, None)
 
 
-def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+def map(f: Fun, tree: object, *rest: object, is_leaf: IsLeaf | None = None) -> Any:
     """Return a tree of the same structure with ``f`` of each leaf.
 
     :param f: Takes a leaf of ``tree``, and the part of each of ``rest`` at its place.
@@ -133,7 +133,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = N
     return _mapped(lambda _: next(results), tree, is_leaf)
 
 
-def reduce(f: Callable[[Any, Any], Any], tree: Any, *initial: Any) -> Any:
+def reduce(f: Callable[[Any, Any], Any], tree: object, *initial: object) -> Any:
     """Return a tree's leaves joined by a function of two, from the first to the last.
 
     :param f: Takes the result so far, and a leaf.
@@ -147,7 +147,7 @@ def reduce(f: Callable[[Any, Any], Any], tree: Any, *initial: Any) -> Any:
     return functools.reduce(f, leaves(tree), *initial)
 
 
-def all(tree: Any) -> bool:
+def all(tree: object) -> bool:
     """Return whether every leaf of a tree is true.
 
     :param tree: As for `flatten`.
@@ -196,7 +196,7 @@ def ravel_pytree(tree: Pytree) -> tuple[Any, Callable[[Any], Pytree]]:
     return vector, unravel
 
 
-def _as_before(part: Any, before: Any, dtype: Any) -> Any:
+def _as_before(part: Any, before: object, dtype: Any) -> Any:
     if part.dtype.kind == "c" and dtype.kind != "c":
         part = np.real(part)
     if part.dtype != dtype:
@@ -206,11 +206,11 @@ def _as_before(part: Any, before: Any, dtype: Any) -> Any:
     return part
 
 
-def _mapped(f: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None) -> Any:
+def _mapped(f: Callable[[Any], Any], tree: object, is_leaf: IsLeaf | None) -> Any:
     return pytree.mapped(lambda x: None if x is None else f(x), tree, is_leaf=is_leaf)
 
 
-def _along(form: Any, given: Any, is_leaf: IsLeaf | None, path: str) -> Iterable[Any]:
+def _along(form: object, given: object, is_leaf: IsLeaf | None, path: str) -> Iterable[Any]:
     """Yield a tree's parts at the places of another's leaves."""
     if is_leaf is not None and is_leaf(form):
         yield given
@@ -226,7 +226,7 @@ def _along(form: Any, given: Any, is_leaf: IsLeaf | None, path: str) -> Iterable
         yield given
 
 
-def _alike(form: Any, other: Any) -> bool:
+def _alike(form: object, other: object) -> bool:
     if pytree.differ_here(other, form):
         return False
     if isinstance(form, (dict, list, tuple)):

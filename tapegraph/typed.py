@@ -49,14 +49,15 @@ T_co = TypeVar("T_co", covariant=True)
 # NumPy's operands
 
 Array: TypeAlias = npt.NDArray[Any]
+# The gradient of a loss with respect to a value. Rules and sweeps are array code, typed for arrays:
+# the tensors, batches and tracers that they run on as well compute like one.
+Cotangent: TypeAlias = Array
 DType: TypeAlias = np.dtype[Any]
 
 # Operands of array code
 
 # An array or a number, or an object that computes as one: a tensor, a dual, a batch or a tracer.
 DuckArray: TypeAlias = Any
-# The gradient of a loss with respect to a value, in the value's form.
-Cotangent: TypeAlias = Any
 # A function of such, a user's or a rule.
 Fun: TypeAlias = Callable[..., Any]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from collections.abc import Callable
 from typing import Any
 from weakref import finalize
 
@@ -25,6 +24,7 @@ from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
+from tapegraph.typed import Fun
 
 # The file that a plan's lines are of.
 PLAN = "<tapegraph plan"
@@ -77,14 +77,14 @@ class Plan:
         finalize(self, linecache.cache.pop, file, None)
         self.rounds = source.segments.rounds(source.leaves, source.results)
         self._is_dense = all(isinstance(v.value, _ARRAYS) for v in source.results)
-        self._watched_plan: tuple[Callable[..., Any], dict[str, Any]] | None = None
+        self._watched_plan: tuple[Fun, dict[str, Any]] | None = None
 
-    def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Callable[..., Any]:
+    def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Fun:
         exec(compile(text, file, "exec"), names)
         plan = names["plan"]
         return (lambda *a: next(plan(*a))) if long else plan
 
-    def in_python(self) -> Callable[..., Any]:
+    def in_python(self) -> Fun:
         """Switch to lines of Python for good, because records do not fit an array (`Mismatch`)."""
         file = f"{PLAN}, in Python alone>"
         self._run = self._made(self._plain, file, dict(self._names), self._plain_is_long)
@@ -96,12 +96,12 @@ class Plan:
         watchers = WATCHING.value()
         try:
             if watchers:
-                return self._run_watched(watchers, arrays)  # type: ignore[no-any-return]
-            return quietly(self._run, *arrays)  # type: ignore[no-any-return]
+                return self._run_watched(watchers, arrays)
+            return quietly(self._run, *arrays)
         except Mismatch:
-            return quietly(self.in_python(), *arrays)  # type: ignore[no-any-return]
+            return quietly(self.in_python(), *arrays)
         except NaNInPlan:
-            return quietly(self._computed, arrays)  # type: ignore[no-any-return]
+            return quietly(self._computed, arrays)
 
     def _computed(self, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
         """Return what `run` does, without a plan."""

@@ -209,12 +209,12 @@ class PlanSweep(Arrays):
             if not self.program.inputs[slot]:
                 return part
             part = self._dense(part)
-        return super().fitted(slot, part)  # type: ignore[no-any-return]
+        return super().fitted(slot, part)
 
     def conjugated(self, g: Var) -> Var:
         if isinstance(g.value, RowSparse) and g.dtype.kind == "c":
             return self.builder.emit(Instr(conjugated, (g,)))
-        return super().conjugated(g)  # type: ignore[no-any-return]
+        return super().conjugated(g)
 
     def total(self, slot: int, held: Var, part: Var) -> Var:
         if isinstance(held.value, RowSparse) or isinstance(part.value, RowSparse):

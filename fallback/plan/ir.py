@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from tapegraph.fallback.plan.tracer import Constant, Untraceable, Var
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.program import identity
+from tapegraph.typed import Fun
 
 
 @dataclass(slots=True, eq=False)
@@ -70,7 +71,7 @@ class NanCheck(Instr):
     __slots__ = ("grads",)
 
     def __init__(
-        self, recompute: Callable[..., Any], leaves: list[Var], grads: list[Var], hints: list[str]
+        self, recompute: Fun, leaves: list[Var], grads: list[Var], hints: list[str]
     ) -> None:
         super().__init__(recompute, tuple(leaves), name="strong_zeros", may_raise=True)
         self.grads = grads
@@ -102,7 +103,7 @@ class Builder:
 
     def computed(
         self,
-        function: Callable[..., Any],
+        function: Fun,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         name: str,

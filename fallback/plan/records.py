@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.environment import RECORDS, switched
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 # Whose elements come out alike however they are taken together: an operation of IEEE's, a choice.
 # Others have faster code for contiguous memory, which rounds differently.
@@ -284,12 +284,12 @@ class _Writer:
             raise NotRecords  # NumPy rounds a number of two parts now so, now so
         self._add(ufunc, ufunc.types.index(letters), [*arrays, out], alone=not plain)
 
-    def _as(self, x: Any, dtype: np.dtype[Any]) -> Array:
+    def _as(self, x: Any, dtype: DType) -> Array:
         """Return an operand in the dtype of a loop, converted by records if needed."""
         if not _is_array(x):
             return self._held(np.array(x, dtype))
         if x.dtype == dtype:
-            return x  # type: ignore[no-any-return]
+            return x
         return self._convert(x, self._held(np.empty(x.shape, dtype)))
 
     def _convert(self, x: Array, out: Array) -> Array:
@@ -386,7 +386,7 @@ def _weak(x: Any) -> Any:
 
 
 def _address(array: Array) -> int:
-    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    return array.__array_interface__["data"][0]
 
 
 # The start of a sum: newer versions of NumPy keep the sign of zero.

@@ -113,10 +113,7 @@ class Segments:
             return None
         if isinstance(value, np.ndarray) and not is_dense(value):
             return None
-        found: Records | None = records_of(
-            instr.function, concrete(instr.args), concrete(instr.kwargs), value
-        )
-        return found
+        return records_of(instr.function, concrete(instr.args), concrete(instr.kwargs), value)
 
     def _cut(self) -> None:
         """Find the runs of instructions that become segments."""
@@ -353,4 +350,4 @@ def _in_order(x: Any) -> bool:
 
 
 def _address(array: Array) -> int:
-    return array.__array_interface__["data"][0]  # type: ignore[no-any-return]
+    return array.__array_interface__["data"][0]

@@ -18,14 +18,17 @@ again. If the fast form for arrays cannot be, a row in `RECORDED` computes from 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes, rule_of
 from tapegraph.ops import COMPOSED, rules_of_families
 from tapegraph.recording.op import Op
+from tapegraph.typed import Array, Fun, Tensor
 
-Rule = Callable[..., Any]
+Rule = Fun
+# One for each input, None where none is needed.
+Gradients = Sequence[Array | Tensor | None]
 
 
 class JointVJP:

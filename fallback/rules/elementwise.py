@@ -11,15 +11,15 @@ from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Rule, rows_of
 from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Cotangent
 
 
-def _narrow(g: Any) -> Any:
+def _narrow(g: Cotangent) -> Array:
     """Return a cotangent with length 1 on every axis where it is the same number throughout."""
     return g if any(g.strides) or g.ndim == 0 else g[(slice(0, 1),) * g.ndim]
 
 
-def _pow_base(g: Any, y: Array, a: Any, b: Any) -> Any:
+def _pow_base(g: Cotangent, y: Array, a: Array, b: Any) -> Array:
     if type(b) in (int, float, bool):
         if b == 2:
             return (_narrow(g) if 0 in g.strides else g) * 2 * a
@@ -28,7 +28,7 @@ def _pow_base(g: Any, y: Array, a: Any, b: Any) -> Any:
     return g * np.where(b == 0, 0.0, b * a ** (b - 1))
 
 
-def _gelu(g: Any, y: Array, x: Array) -> Any:
+def _gelu(g: Cotangent, y: Array, x: Array) -> Array:
     if isinstance(g, StrongZero):  # after a NaN, which may be an infinite x^3 times zero
         x = np.clip(x, -GELU_FLAT, GELU_FLAT)
     # 0.5 (1 + t) + 0.5 x (1 - t^2) inner' = u (0.5 + 0.5 x inner' (2 - u)) where u = 1 + t.
@@ -48,7 +48,7 @@ def _gelu(g: Any, y: Array, x: Array) -> Any:
     return g * slope
 
 
-def _arctan2(g: Any, y: Array, across: Any, a: Any, b: Any) -> Any:
+def _arctan2(g: Cotangent, y: Array, across: Array, a: Array, b: Array) -> Array:
     square = np.square(a, dtype=y.dtype) + np.square(b, dtype=y.dtype)
     limits = np.finfo(square.dtype)
     # Where no square overflows or loses digits: a hypotenuse takes several times as long.
@@ -58,7 +58,7 @@ def _arctan2(g: Any, y: Array, across: Any, a: Any, b: Any) -> Any:
     return g / r * (across / r)
 
 
-def _chosen(g: Any, mine: Any, other: Any) -> Any:
+def _chosen(g: Cotangent, mine: Array, other: Array) -> Array:
     g = to_ndarray(g)
     gradient = select_bits(g, mine)
     neither = ~(mine | other)
@@ -67,7 +67,7 @@ def _chosen(g: Any, mine: Any, other: Any) -> Any:
     return gradient
 
 
-def _larger(g: Any, above: Any, below: Any) -> Any:
+def _larger(g: Cotangent, above: Array, below: Array) -> Array:
     return _chosen(g, np.greater(above, below), np.less(above, below))
 
 

@@ -28,28 +28,32 @@ from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Cotangent, Tensor
 
 
-def _zeros(g: Any, x: Array) -> Any:
+def _zeros(g: Cotangent, x: Array) -> Array:
     if type(g) is np.ndarray:
         return np.zeros(x.shape, x.dtype)
     return np.zeros_like(g, shape=x.shape, dtype=x.dtype)
 
 
-def _tensor_slice(g: Any, y: Array, x: Array, begin: Array, *, size: tuple[int, ...]) -> Any:
+def _tensor_slice(
+    g: Cotangent, y: Array, x: Array, begin: Array, *, size: tuple[int, ...]
+) -> Array:
     out = _zeros(g, x)
     out[slice_key(begin, size)] = g
     return out
 
 
-def _getitem(g: Any, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]) -> Any:
+def _getitem(
+    g: Cotangent, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[object, ...]
+) -> Array:
     out = _zeros(g, x)
     out[basic_key(begin, plan)] = g
     return out
 
 
-def _gather(g: Any, y: Array, x: Array, indices: Array, *, axis: int) -> Any:
+def _gather(g: Cotangent, y: Array, x: Array, indices: Array, *, axis: int) -> Array | RowSparse:
     if axis == 0:
         rows = RowSparse(
             indices.ravel(), to_ndarray(g).reshape(indices.size, *x.shape[1:]), x.shape
@@ -62,7 +66,7 @@ def _gather(g: Any, y: Array, x: Array, indices: Array, *, axis: int) -> Any:
     return _added_up(g, places, x)
 
 
-def _index(g: Any, y: Array, x: Array, *arrays: Array, plan: tuple[Any, ...]) -> Any:
+def _index(g: Cotangent, y: Array, x: Array, *arrays: Array, plan: tuple[object, ...]) -> Array:
     if len(arrays) == x.ndim:
         return _added_up(g, np.ravel_multi_index(arrays, x.shape), x)
     out = _zeros(g, x)
@@ -70,7 +74,7 @@ def _index(g: Any, y: Array, x: Array, *arrays: Array, plan: tuple[Any, ...]) ->
     return out
 
 
-def _added_up(g: Any, places: Array, x: Array) -> Array:
+def _added_up(g: Cotangent, places: Array, x: Array) -> Array:
     """Add each element of the cotangent at its place in the flat array, for speed."""
     out = np.zeros(x.size, x.dtype)
     np.add.at(out, places.ravel(), to_ndarray(g).ravel())
@@ -80,7 +84,7 @@ def _added_up(g: Any, places: Array, x: Array) -> Array:
 def _recorded(op: Op) -> tuple[Rule]:
     """Return the row on Tensors: each element goes back to its place."""
 
-    def rule(g: Any, y: Any, x: Any, *indices: Any, **attrs: Any) -> Any:
+    def rule(g: Cotangent, y: Array, x: Array, *indices: Array, **attrs: object) -> Tensor:
         every = as_leaf(np.arange(x.size).reshape(x.shape))
         return scatter(g, apply(op, (every, *indices), attrs), x.shape)
 
@@ -88,8 +92,8 @@ def _recorded(op: Op) -> tuple[Rule]:
 
 
 def _recorded_getitem(
-    g: Any, y: Any, x: Any, begin: Any, end: Any, *, plan: tuple[Any, ...]
-) -> Any:
+    g: Cotangent, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[Any, ...]
+) -> Tensor:
     """Put zeros around the cotangent of a block; of others, each element goes to its place."""
     steps = {part[1] for part in plan if isinstance(part, tuple)}
     if recorder().records(begin) or steps - {1}:
@@ -104,11 +108,15 @@ def _recorded_getitem(
     return pad(reshape(g, lengths), widths) if widths else reshape(g, ())
 
 
-def _roll(g: Any, y: Array, x: Array, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+def _roll(
+    g: Cotangent, y: Array, x: Array, *, shift: tuple[int, ...], axis: tuple[int, ...]
+) -> Array:
     return rolled(g, shift=tuple(-distance for distance in shift), axis=axis)
 
 
-def _recorded_roll(g: Any, y: Any, x: Any, *, shift: tuple[int, ...], axis: tuple[int, ...]) -> Any:
+def _recorded_roll(
+    g: Cotangent, y: Array, x: Array, *, shift: tuple[int, ...], axis: tuple[int, ...]
+) -> Array:
     return np.roll(g, tuple(-distance for distance in shift), axis)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
 from tapegraph.differentiation.seeds import conjugated
-from tapegraph.fallback.rules import JointVJP, Row, Rule
+from tapegraph.fallback.rules import Gradients, JointVJP, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
 from tapegraph.ops.index import getitem
 from tapegraph.ops.linalg import (
@@ -29,13 +30,13 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Cotangent
 
 
 def _rising(rule: Rule) -> Rule:
     """Return a rule for the sweep's conjugates, made of one for cotangents ``dL/dx + i dL/dy``."""
 
-    def conjugate(g: Any, y: Any, x: Any, **attrs: Any) -> Any:
+    def conjugate(g: Cotangent, y: Array, x: Array, **attrs: object) -> Array:
         if isinstance(y, tuple):
             g = [conjugated(part) for part in _filled(g, y)]
         else:
@@ -45,12 +46,12 @@ def _rising(rule: Rule) -> Rule:
     return conjugate
 
 
-def _filled(g: list[Any], y: Any) -> list[Any]:
+def _filled(g: Sequence[Cotangent | None], y: Sequence[Array]) -> list[Cotangent]:
     """Return the cotangents of several outputs, zeros for those without one."""
     return [np.zeros_like(x) if part is None else part for part, x in zip(g, y, strict=True)]
 
 
-def _left(g: Any, y: Array, a: Array, b: Array) -> Any:
+def _left(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
     if b.ndim == 1:
         return g[..., None] * b
     if a.ndim == 1:
@@ -61,7 +62,7 @@ def _left(g: Any, y: Array, a: Array, b: Array) -> Any:
     return np.matmul(g, b.swapaxes(-1, -2))
 
 
-def _right(g: Any, y: Array, a: Array, b: Array) -> Any:
+def _right(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
     if a.ndim == 1:
         return a[:, None] * g[..., None, :] if b.ndim > 1 else g * a
     if b.ndim == 1:
@@ -71,11 +72,11 @@ def _right(g: Any, y: Array, a: Array, b: Array) -> Any:
     return np.matmul(a.swapaxes(-1, -2), g)
 
 
-def _left_of_arrays(g: Any, y: Array, a: Array, b: Array) -> Any:
+def _left_of_arrays(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
     return g * b.swapaxes(-1, -2) if _outer(b, -1, a) else _left(g, y, a, b)
 
 
-def _right_of_arrays(g: Any, y: Array, a: Array, b: Array) -> Any:
+def _right_of_arrays(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
     return a.swapaxes(-1, -2) * g if _outer(a, -2, b) else _right(g, y, a, b)
 
 
@@ -84,16 +85,16 @@ def _outer(x: Array, axis: int, other: Array) -> bool:
     return x.ndim > 2 and other.ndim > 2 and x.shape[axis] == 1
 
 
-def _einsum(needs: list[bool], g: Any, y: Array, *arrays: Array, spec: str) -> list[Any]:
+def _einsum(needs: list[bool], g: Cotangent, y: Array, *arrays: Array, spec: str) -> Gradients:
     return _contracted(needs, _contract, g, arrays, spec)
 
 
 def _contracted(
-    needs: list[bool], contract: Rule, g: Any, arrays: tuple[Any, ...], spec: str
-) -> list[Any]:
+    needs: list[bool], contract: Rule, g: Cotangent, arrays: tuple[object, ...], spec: str
+) -> Gradients:
     """Contract the cotangent with the other operands to the labels of each."""
     terms, output = terms_of(spec)
-    grads: list[Any] = []
+    grads: list[Array | None] = []
     for i, (term, needed) in enumerate(zip(terms, needs, strict=True)):
         others = [*terms[:i], *terms[i + 1 :]]
         rest = [*arrays[:i], *arrays[i + 1 :]]
@@ -102,27 +103,27 @@ def _contracted(
     return grads
 
 
-def _contract(spec: str, g: Any, *arrays: Array) -> Any:
+def _contract(spec: str, g: Cotangent, *arrays: Array) -> Array:
     out = contract(spec, np.asarray(g), *arrays)
     if not isinstance(g, StrongZero) or np.isfinite(out).all():
         return out
     return strong_contract(spec, (to_ndarray(g), *arrays), 0, (True, False))
 
 
-def _convolved(g: Any, y: Array, other: Any) -> Any:
+def _convolved(g: Cotangent, y: Array, other: Array) -> Array:
     return np.convolve(to_ndarray(g), np.flip(other), mode="valid")
 
 
-def _inv(g: Any, y: Array, a: Array) -> Any:
+def _inv(g: Cotangent, y: Array, a: Array) -> Array:
     return -np.matmul(np.matmul(flipped(y), g), flipped(y))
 
 
-def _solve(needs: list[bool], g: Any, y: Array, a: Array, b: Array) -> tuple[Any, Any]:
+def _solve(needs: list[bool], g: Cotangent, y: Array, a: Array, b: Array) -> Gradients:
     back = solved(flipped(a), to_ndarray(g))
     return -np.matmul(back, flipped(y)) if needs[0] else None, back
 
 
-def _det(g: Any, y: Array, a: Array) -> Any:
+def _det(g: Cotangent, y: Array, a: Array) -> Array:
     inverse = _accurate_inverse(a)
     if inverse is not None and np.isfinite(y).all() and np.abs(y).min() > np.finfo(y.dtype).tiny:
         return (g * y)[..., None, None] * flipped(inverse)
@@ -153,16 +154,15 @@ def cofactors(a: Array) -> Array:
     scaled = u * others.prod(axis=-1)[..., None, :]
     sign = np.linalg.det(np.matmul(u, vh))
     if a.dtype.kind == "c":
-        return sign[..., None, None] * np.conj(np.matmul(scaled, vh))  # type: ignore[no-any-return]
-    result: Array = sign.round()[..., None, None] * np.matmul(scaled, vh)
-    return result
+        return sign[..., None, None] * np.conj(np.matmul(scaled, vh))
+    return sign.round()[..., None, None] * np.matmul(scaled, vh)
 
 
-def _slogdet(g: Any, y: Array, a: Array) -> Any:
+def _slogdet(g: list[Cotangent], y: tuple[Array, Array], a: Array) -> Array:
     return _of_slogdet(g, y)[..., None, None] * flipped(_inverse(a))
 
 
-def _of_slogdet(g: list[Any], y: Any) -> Any:
+def _of_slogdet(g: list[Cotangent], y: tuple[Array, Array]) -> Array:
     """Return the factor of ``inv(a).T``.
 
     With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, a complex sign ``s`` by ``i s Im
@@ -185,7 +185,7 @@ def _inverse(a: Array) -> Array:
     return inverses
 
 
-def _cholesky(g: Any, y: Array, a: Array) -> Any:
+def _cholesky(g: Cotangent, y: Array, a: Array) -> Array:
     # With S = L^-T P(L.T G) L^-1, where P halves the diagonal of the lower triangle: (S + S.T)/2.
     inner = half_lower(np.matmul(adjoint(y), np.tril(to_ndarray(g))))
     right = solved(adjoint(y), adjoint(solved(adjoint(y), inner)))
@@ -198,11 +198,11 @@ def half_lower(x: Array) -> Array:
     return x * (np.tri(n, dtype=x.dtype) - np.eye(n, dtype=x.dtype) / 2)
 
 
-def _eigvalsh(needs: list[bool], g: Any, y: Array, a: Array, *, saved: Array) -> tuple[Any]:
+def _eigvalsh(needs: list[bool], g: Cotangent, y: Array, a: Array, *, saved: Array) -> tuple[Array]:
     return (flipped(np.matmul(g[..., None, :] * saved, adjoint(saved))),)
 
 
-def _eigh(g: Any, y: Any, a: Any, *, uplo: str) -> Any:
+def _eigh(g: Cotangent, y: Array, a: Array, *, uplo: str) -> Array:
     (values, vectors), (by_values, by_vectors) = y, g
     of_vectors = _antisymmetric(np.matmul(adjoint(vectors), by_vectors))
     equal = equal_pairs(_numbers(values))
@@ -211,7 +211,7 @@ def _eigh(g: Any, y: Any, a: Any, *, uplo: str) -> Any:
     return np.matmul(np.matmul(vectors, inner), adjoint(vectors))
 
 
-def _eig(g: Any, y: Any, a: Any) -> Any:
+def _eig(g: Cotangent, y: Array, a: Array) -> Array:
     (values, v), (by_values, by_vectors) = y, g
     by_v = np.matmul(adjoint(v), by_vectors)
     eye = np.eye(a.shape[-1], dtype=v.dtype)
@@ -224,7 +224,7 @@ def _eig(g: Any, y: Any, a: Any) -> Any:
     return solved(adjoint(v), np.matmul(inner, adjoint(v)))
 
 
-def _qr(g: Any, y: Any, a: Any) -> Any:
+def _qr(g: Cotangent, y: Array, a: Array) -> Array:
     (q, r), (gq, gr) = y, g
     across = np.matmul(r, adjoint(gr)) - np.matmul(adjoint(gq), q)
     low = np.tril(across, -1)
@@ -233,32 +233,32 @@ def _qr(g: Any, y: Any, a: Any) -> Any:
     return adjoint(solved(r, adjoint(both)))
 
 
-def _numbers(x: Any) -> Any:
+def _numbers(x: Array) -> Array:
     return numbers(as_tensor(to_ndarray(x)))
 
 
-def _has(cotangents: Any) -> Any:
+def _has(cotangents: Array) -> Array:
     """Return which rows of cotangents, each of one vector, are not zero."""
     return (_numbers(cotangents) != 0).any(axis=-1)
 
 
-def _pairs(has: Array) -> Any:
+def _pairs(has: Array) -> Array:
     """Return the pairs that contain a vector with a cotangent."""
     return has[..., None, :] | has[..., :, None]
 
 
-def _antisymmetric(x: Any) -> Any:
+def _antisymmetric(x: Array) -> Array:
     if x.dtype.kind != "c":
         return (x - flipped(x)) / 2
     # Changes of a vector's phase, which is arbitrary, are left out.
     return (x - adjoint(x)) / 2 * (1 - np.eye(x.shape[-1], dtype=x.dtype))
 
 
-def _over_gaps(terms: Any, values: Any, equal: Array, asked: Array) -> Any:
+def _over_gaps(terms: Array, values: Array, equal: Array, asked: Array) -> Array:
     return _over(terms, np.where(equal, values.dtype.type(1), gaps(values)), equal, asked)
 
 
-def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
+def _over(terms: Array, divisor: Array, undefined: Array, asked: Array) -> Array:
     """Divide terms: NaN where undefined and asked for, else 0 there, whose derivative is NaN."""
     undefined = np.broadcast_to(undefined, terms.shape)
     if not (recorder().records(undefined) or undefined.any()):
@@ -270,14 +270,14 @@ def _over(terms: Any, divisor: Any, undefined: Any, asked: Any) -> Any:
 
 
 def _svdvals(
-    needs: list[bool], g: Any, y: Array, x: Array, *, saved: tuple[Array, Array]
-) -> tuple[Any]:
+    needs: list[bool], g: Cotangent, y: Array, x: Array, *, saved: tuple[Array, Array]
+) -> tuple[Array]:
     u, vh = saved
     out = np.matmul(g[..., None, :] * u, vh)
     return (conjugated(out),)
 
 
-def _svd(g: Any, y: Any, x: Any) -> Any:
+def _svd(g: Cotangent, y: Array, x: Array) -> Array:
     m, n = x.shape[-2:]
     (u, s, vh), (gu, gs, gvh) = y, g
     by_u, by_v = np.matmul(adjoint(u), gu), np.matmul(vh, adjoint(gvh))
@@ -304,7 +304,7 @@ def _svd(g: Any, y: Any, x: Any) -> Any:
     return total
 
 
-def _pinv(g: Any, y: Array, a: Array, *, rcond: float) -> Any:
+def _pinv(g: Cotangent, y: Array, a: Array, *, rcond: float) -> Array:
     yt, gt = adjoint(y), adjoint(g)
     outside_rows = gt - np.matmul(a, np.matmul(y, gt))
     outside_columns = gt - np.matmul(np.matmul(gt, y), a)
@@ -315,7 +315,9 @@ def _pinv(g: Any, y: Array, a: Array, *, rcond: float) -> Any:
     )
 
 
-def _lstsq(needs: list[bool], g: Any, y: Any, a: Any, b: Any, *, rcond: float) -> tuple[Any, Any]:
+def _lstsq(
+    needs: list[bool], g: Cotangent, y: Array, a: Array, b: Array, *, rcond: float
+) -> Gradients:
     """Return both gradients, of arrays and on Tensors; cotangents are conjugates."""
     inverse = np.linalg.pinv(a, rcond)
     back = np.matmul(flipped(inverse), g)
@@ -332,13 +334,15 @@ def _lstsq(needs: list[bool], g: Any, y: Any, a: Any, b: Any, *, rcond: float) -
     return conjugated(by_a), back
 
 
-def _norm(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
+def _norm(
+    g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float
+) -> Array:
     if not keepdims:
         g, y = np.expand_dims(g, axis), np.expand_dims(y, axis)
     return g * _norm_slope(x, y, axis, ord)
 
 
-def _norm_slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
+def _norm_slope(x: Array, y: Array, axis: tuple[int, ...], ord: float) -> Array:
     """Return the gradient of a norm ``y`` with respect to its vector ``x``; zero at zero."""
     if ord == 1:
         return np.sign(x)
@@ -354,11 +358,13 @@ def _norm_slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
 # On Tensors
 
 
-def _einsum_recorded(needs: list[bool], g: Any, y: Any, *arrays: Any, spec: str) -> list[Any]:
+def _einsum_recorded(
+    needs: list[bool], g: Cotangent, y: Array, *arrays: Array, spec: str
+) -> Gradients:
     return _contracted(needs, np.einsum, g, arrays, spec)
 
 
-def _det_recorded(g: Any, y: Any, a: Any) -> Any:
+def _det_recorded(g: Cotangent, y: Array, a: Array) -> Array:
     # Without elements NumPy 2.0 knows no rank, and in a capture nobody knows it of later runs.
     regular = not a.size or (
         not recorder().records(a) and np.all(np.linalg.matrix_rank(numbers(a)) == a.shape[-1])
@@ -368,26 +374,26 @@ def _det_recorded(g: Any, y: Any, a: Any) -> Any:
     return g[..., None, None] * _signed_minors(a)
 
 
-def _signed_minors(a: Any) -> Any:
+def _signed_minors(a: Array) -> Array:
     n = a.shape[-1]
     others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
-    minors = getitem(a, (Ellipsis, others[:, None, :, None], others[None, :, None, :]))
+    minors: Any = getitem(a, (Ellipsis, others[:, None, :, None], others[None, :, None, :]))
     signs = (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
     return np.linalg.det(minors) * as_leaf(signs.astype(a.dtype))
 
 
-def _slogdet_recorded(g: Any, y: Any, a: Any) -> Any:
+def _slogdet_recorded(g: list[Cotangent], y: tuple[Array, Array], a: Array) -> Array:
     singular = np.isinf(y[1])[..., None, None]
     inverse = np.linalg.inv(np.where(singular, np.eye(a.shape[-1], dtype=a.dtype), a))
     return _of_slogdet(g, y)[..., None, None] * flipped(np.where(singular, np.nan, inverse))
 
 
-def _eigvalsh_recorded(needs: list[bool], g: Any, y: Any, a: Any) -> tuple[Any]:
+def _eigvalsh_recorded(needs: list[bool], g: Cotangent, y: Array, a: Array) -> tuple[Array]:
     _, vectors = apply(EIGH, (a,), {"uplo": "L"})
     return (flipped(np.matmul(g[..., None, :] * vectors, adjoint(vectors))),)
 
 
-def _svdvals_recorded(needs: list[bool], g: Any, y: Any, x: Any) -> tuple[Any]:
+def _svdvals_recorded(needs: list[bool], g: Cotangent, y: Array, x: Array) -> tuple[Array]:
     u, _, vh = np.linalg.svd(x, full_matrices=False)
     return (np.conj(np.matmul(g[..., None, :] * u, vh)),)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
 from tapegraph.arrays.strong_zeros import select_bits
-from tapegraph.fallback.rules import JointVJP, Row
+from tapegraph.fallback.rules import Gradients, JointVJP, Row
 from tapegraph.fallback.strong_zero import to_ndarray
 from tapegraph.ops.index import scatter
 from tapegraph.ops.nn import (
@@ -29,12 +28,20 @@ from tapegraph.ops.nn import (
 )
 from tapegraph.ops.reduce import softmax
 from tapegraph.ops.special import log_softmax
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Cotangent
 
 
 def _layer_norm(
-    needs: list[bool], g: Any, _: Any, x: Array, gamma: Any, beta: Any, *, eps: float, saved: Any
-) -> list[Any]:
+    needs: list[bool],
+    g: Cotangent,
+    _: Array,
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    *,
+    eps: float,
+    saved: tuple[Array, Array],
+) -> Gradients:
     normal, inverse = saved
     gx = None
     if needs[0]:
@@ -48,8 +55,8 @@ def _layer_norm(
 
 def _conv2d(
     needs: list[bool],
-    g: Any,
-    _: Any,
+    g: Cotangent,
+    _: Array,
     x: Array,
     k: Array,
     *,
@@ -57,7 +64,7 @@ def _conv2d(
     pad: Pair,
     dilation: Pair,
     saved: Array,
-) -> list[Any]:
+) -> Gradients:
     n, o, oh, ow = g.shape
     flat = images_last(g).reshape(o, oh * ow * n)
     gx = gk = None
@@ -71,7 +78,7 @@ def _conv2d(
     return [gx, gk]
 
 
-def _max_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _max_pool2d(g: Cotangent, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Array:
     if g.strides != y.strides:  # in the order of y's memory, where it is read once a window offset
         g, unordered = np.empty_like(y), g
         g[...] = unordered
@@ -79,12 +86,12 @@ def _max_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: P
     return _spread(chosen, x, ksize, stride, pad)
 
 
-def _avg_pool2d(g: Any, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _avg_pool2d(g: Cotangent, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Array:
     shared = g / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
     return _spread(itertools.repeat(shared), x, ksize, stride, pad)
 
 
-def _spread(parts: Iterable[Any], x: Array, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _spread(parts: Iterable[Array], x: Array, ksize: Pair, stride: Pair, pad: Pair) -> Array:
     """Add the cotangents of each window offset at their places in the padded image."""
     out = np.zeros_like(x, shape=padded_shape(x.shape, pad))
     for plane, part in zip(planes(out, ksize, stride), parts, strict=False):
@@ -93,8 +100,8 @@ def _spread(parts: Iterable[Any], x: Array, ksize: Pair, stride: Pair, pad: Pair
 
 
 def _softmax_crossentropy(
-    needs: list[bool], g: Any, y: Array, logits: Array, targets: Array, *, saved: Any
-) -> list[Any]:
+    needs: list[bool], g: Cotangent, y: Array, logits: Array, targets: Array, *, saved: Array
+) -> Gradients:
     odds, total = saved
     rows = max(1, math.prod(logits.shape[:-1]))
     share = g / rows
@@ -112,8 +119,8 @@ def _softmax_crossentropy(
 
 
 def _mse_loss(
-    needs: list[bool], g: Any, y: Array, prediction: Array, target: Array, *, saved: Array
-) -> list[Any]:
+    needs: list[bool], g: Cotangent, y: Array, prediction: Array, target: Array, *, saved: Array
+) -> Gradients:
     slope = saved * (g * (2.0 / max(1, saved.size)))
     return [slope, -slope if needs[1] else None]
 
@@ -122,16 +129,24 @@ def _mse_loss(
 
 
 def _layer_norm_recorded(
-    needs: list[bool], g: Any, y: Any, x: Any, gamma: Any, beta: Any, *, eps: float
-) -> list[Any]:
+    needs: list[bool], g: Cotangent, y: Array, x: Array, gamma: Array, beta: Array, *, eps: float
+) -> Gradients:
     centred = x - x.mean(axis=-1, keepdims=True)
     inverse = 1.0 / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
     return _layer_norm(needs, g, y, x, gamma, beta, eps=eps, saved=(centred * inverse, inverse))
 
 
 def _conv2d_recorded(
-    needs: list[bool], g: Any, y: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair
-) -> list[Any]:
+    needs: list[bool],
+    g: Cotangent,
+    y: Array,
+    x: Array,
+    k: Array,
+    *,
+    stride: Pair,
+    pad: Pair,
+    dilation: Pair,
+) -> Gradients:
     gx = gk = None
     (n, _, h, w), (kh, kw) = x.shape, k.shape[2:]
     if needs[0]:
@@ -152,11 +167,13 @@ def _conv2d_recorded(
     return [gx, gk]
 
 
-def _max_pool2d_recorded(g: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _max_pool2d_recorded(
+    g: Cotangent, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair
+) -> Array:
     (ph, pw), zero = pad, np.zeros((), x.dtype)
     image = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)), constant_values=-np.inf)
     inside = planes(padded(np.ones((1, 1, *x.shape[2:]), np.bool_), pad, False), ksize, stride)
-    taken: Any = np.zeros(y.shape, np.bool_)
+    taken: Array = np.zeros(y.shape, np.bool_)
     parts = []
     for plane, pixels in zip(planes(image, ksize, stride), inside, strict=True):
         same = np.logical_or(plane == y, np.logical_and(np.isnan(plane), np.isnan(y)))
@@ -166,13 +183,17 @@ def _max_pool2d_recorded(g: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, p
     return _spread_recorded(np.stack(parts), x.shape, ksize, stride, pad)
 
 
-def _avg_pool2d_recorded(g: Any, y: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _avg_pool2d_recorded(
+    g: Cotangent, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair
+) -> Array:
     shared = g / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
     parts = np.broadcast_to(shared, (math.prod(ksize), *shared.shape))
     return _spread_recorded(parts, x.shape, ksize, stride, pad)
 
 
-def _spread_recorded(parts: Any, shape: Any, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _spread_recorded(
+    parts: Array, shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair
+) -> Array:
     """Do the same in recorded operations."""
     full = padded_shape(shape, pad)
     places = np.arange(math.prod(full)).reshape(full)
@@ -180,8 +201,8 @@ def _spread_recorded(parts: Any, shape: Any, ksize: Pair, stride: Pair, pad: Pai
 
 
 def _softmax_crossentropy_recorded(
-    needs: list[bool], g: Any, y: Any, logits: Any, targets: Any
-) -> list[Any]:
+    needs: list[bool], g: Cotangent, y: Array, logits: Array, targets: Array
+) -> Gradients:
     share = g / max(1, math.prod(logits.shape[:-1]))
     if targets.ndim < logits.ndim:
         one, zero = np.ones((), logits.dtype), np.zeros((), logits.dtype)
@@ -196,8 +217,8 @@ def _softmax_crossentropy_recorded(
 
 
 def _mse_loss_recorded(
-    needs: list[bool], g: Any, y: Any, prediction: Any, target: Any
-) -> list[Any]:
+    needs: list[bool], g: Cotangent, y: Array, prediction: Array, target: Array
+) -> Gradients:
     return _mse_loss(needs, g, y, prediction, target, saved=prediction - target)
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from tapegraph.fallback.rules import Row
+from tapegraph.fallback.rules import Row, Rule
 from tapegraph.ops.reduce import kept_shape, last_order
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Cotangent
 
 
-def _spread(g: Any, x: Array, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _spread(g: Cotangent, x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     """Repeat the cotangent of a reduction over the axes that it removed."""
     if type(g) is np.ndarray and not g.ndim:  # `np.broadcast_to`, in a fifth of its time
         out: Array = np.ndarray(x.shape, g.dtype, g, strides=(0,) * len(x.shape))
@@ -23,31 +22,31 @@ def _spread(g: Any, x: Array, axis: tuple[int, ...], keepdims: bool) -> Any:
     return np.broadcast_to(g, x.shape)
 
 
-def _sum(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _sum(g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
     return _spread(g, x, axis, keepdims)
 
 
-def _mean(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _mean(g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
     count = math.prod(x.shape[a] for a in axis)
     return _spread(g / count if count else g, x, axis, keepdims)
 
 
-_dot: Any = np.vecdot  # NumPy's types do not know its axis
+_dot: Rule = np.vecdot  # NumPy's types do not know its axis
 
 
-def _softmax(g: Any, y: Array, x: Array, *, axis: int) -> Any:
+def _softmax(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
     out = g - np.expand_dims(_dot(g, y, axis=axis), axis)
     out *= y
     return out
 
 
-def _extreme(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _extreme(g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
     kept = kept_shape(x.shape, axis)
     chosen = (x == y.reshape(kept)) | (x != x)  # a NaN was chosen from NaNs
     return g.reshape(kept) * chosen / chosen.sum(axis=axis, keepdims=True, dtype=x.dtype)
 
 
-def _prod(g: Any, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _prod(g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
     kept = kept_shape(x.shape, axis)
     if _in_range(x, math.prod(x.shape[a] for a in axis)):
         return g.reshape(kept) * (y.reshape(kept) / x)
@@ -63,7 +62,7 @@ def _in_range(x: Array, count: int) -> bool:
     return bool(count * farthest < -np.finfo(x.dtype).minexp)
 
 
-def _others(x: Any, axis: tuple[int, ...]) -> Any:
+def _others(x: Array, axis: tuple[int, ...]) -> Array:
     """Return the product of all other elements along some axes, without dividing."""
     order = last_order(x.ndim, axis)
     moved = x.transpose(order)
@@ -76,7 +75,7 @@ def _others(x: Any, axis: tuple[int, ...]) -> Any:
     return others.reshape(moved.shape).transpose(tuple(np.argsort(order).tolist()))
 
 
-def _cumsum(g: Any, y: Array, x: Array, *, axis: int) -> Any:
+def _cumsum(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
     return np.flip(np.flip(g, axis).cumsum(axis=axis), axis)
 
 
@@ -84,7 +83,7 @@ def _cumsum(g: Any, y: Array, x: Array, *, axis: int) -> Any:
 WIDE = 64
 
 
-def _cumprod(g: Any, y: Array, x: Array, *, axis: int) -> Any:
+def _cumprod(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
     """Solve ``h[k] = g[k] + x[k+1] h[k+1]``; then ``dx[k] = h[k] y[k-1]``, exact at zeros."""
     h = np.array(np.moveaxis(g, axis, 0), order="C", subok=True)
     values = np.ascontiguousarray(np.moveaxis(x, axis, 0))
@@ -97,7 +96,7 @@ def _cumprod(g: Any, y: Array, x: Array, *, axis: int) -> Any:
     return np.moveaxis(h, 0, axis)
 
 
-def _by_doubling(h: Any, values: Array) -> None:
+def _by_doubling(h: Array, values: Array) -> None:
     reach = np.ones_like(values)  # the product from the next element to the farthest one in h
     reach[:-1] = values[1:]
     step = 1
@@ -110,7 +109,9 @@ def _by_doubling(h: Any, values: Array) -> None:
 # On Tensors
 
 
-def _extreme_recorded(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _extreme_recorded(
+    g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool
+) -> Array:
     kept = kept_shape(x.shape, axis)
     chosen = np.logical_or(x == y.reshape(kept), np.isnan(x))
     one, zero = np.ones((), x.dtype), np.zeros((), x.dtype)
@@ -118,11 +119,13 @@ def _extreme_recorded(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims
     return np.where(chosen, g.reshape(kept), zero) / count
 
 
-def _prod_recorded(g: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _prod_recorded(
+    g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool
+) -> Array:
     return g.reshape(kept_shape(x.shape, axis)) * _others(x, axis)
 
 
-def _cumprod_recorded(g: Any, y: Any, x: Any, *, axis: int) -> Any:
+def _cumprod_recorded(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
     """Do the same without writing into an array."""
     h, values = np.moveaxis(g, axis, 0), np.moveaxis(x, axis, 0)
     one = np.ones((min(1, len(values)), *values.shape[1:]), x.dtype)

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from tapegraph.fallback.rules import JointVJP, Row
-from tapegraph.typed import Array
+from tapegraph.fallback.rules import Gradients, JointVJP, Row
+from tapegraph.typed import Array, Cotangent
 
 
-def _transpose(g: Any, y: Array, x: Array, *, axes: tuple[int, ...]) -> Any:
+def _transpose(g: Cotangent, y: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
     return g.transpose(tuple(sorted(range(len(axes)), key=axes.__getitem__)))
 
 
-def _reshape(g: Any, y: Array, x: Array, *, shape: tuple[int, ...]) -> Any:
+def _reshape(g: Cotangent, y: Array, x: Array, *, shape: tuple[int, ...]) -> Array:
     return g.reshape(x.shape)
 
 
-def _concat(needs: list[bool], g: Any, y: Array, *arrays: Array, axis: int) -> list[Any]:
+def _concat(needs: list[bool], g: Cotangent, y: Array, *arrays: Array, axis: int) -> Gradients:
     ends = np.cumsum([a.shape[axis] for a in arrays])
     before = (slice(None),) * axis
     return [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 from tapegraph.lowering.rows.graph_tracer import by_slopes
 from tapegraph.lowering.rows.rules import (
+    Result,
     Row,
     Rule,
+    WithGradient,
     cast_to,
     finfo,
     ints,
@@ -23,19 +23,20 @@ from tapegraph.lowering.rows.rules import (
     unless,
     with_gradient,
 )
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
 from tapegraph.recording.program import Recording
+from tapegraph.typed import Fun
 
 
-def _gelu(out: Any, x: Any) -> Any:
+def _gelu(out: Result, x: GraphTensor) -> GraphTensor:
     # Its slope from the table would compute the forward's tanh a second time.
-    def lowered(x: Any) -> Any:
+    def lowered(x: GraphTensor) -> WithGradient:
         scaled = x * x * (GELU_SCALE * GELU_CUBIC)
         bend = raw.Tanh(x=(scaled + GELU_SCALE) * x)
         gate = bend + 1.0
 
-        def gradient(g: Any) -> Any:
+        def gradient(g: GraphTensor) -> GraphTensor:
             # As the native engine's, with products in which a zero absorbs an infinite x^3.
             steep = (scaled * 1.5 + 0.5 * GELU_SCALE) * x
             return g * raw.MulNoNan(x=raw.MulNoNan(x=steep, y=1.0 - bend) + 0.5, y=gate)
@@ -45,21 +46,25 @@ def _gelu(out: Any, x: Any) -> Any:
     return own_gradient(lowered, x)
 
 
-def _mul_strong(out: Any, a: Any, b: Any, *, absorbs: tuple[bool, bool]) -> Any:
+def _mul_strong(
+    out: Result, a: GraphTensor, b: GraphTensor, *, absorbs: tuple[bool, bool]
+) -> GraphTensor:
     if not absorbs[0]:
         return raw.MulNoNan(x=a, y=b)
     product = raw.MulNoNan(x=b, y=a)
     return selected(b == 0.0, 0.0, product) if absorbs[1] else product
 
 
-def _div_strong(out: Any, a: Any, b: Any, *, absorbs: tuple[bool, bool]) -> Any:
+def _div_strong(
+    out: Result, a: GraphTensor, b: GraphTensor, *, absorbs: tuple[bool, bool]
+) -> GraphTensor:
     quotient = raw.RealDiv(x=a, y=b)
     if absorbs[0]:
         quotient = selected(a == 0.0, 0.0, quotient)
     return selected(raw.IsInf(x=b), 0.0, quotient) if absorbs[1] else quotient
 
 
-def _exp2(out: Any, x: Any) -> Any:
+def _exp2(out: Result, x: GraphTensor) -> GraphTensor:
     """Emit ``2**x`` exactly for integers, by exponent bits; TensorFlow's node calls C's power."""
     least, most, digits, integer = _EXPONENTS[x.dtype.size]
     whole = raw.Minimum(x=raw.Floor(x=x), y=number_like(most, x))
@@ -74,50 +79,50 @@ def _exp2(out: Any, x: Any) -> Any:
 _EXPONENTS = {4: (-126.0, 128.0, 2.0**23, "int32"), 8: (-1022.0, 1024.0, 2.0**52, "int64")}
 
 
-def _cosh(out: Any, x: Any) -> Any:
+def _cosh(out: Result, x: GraphTensor) -> GraphTensor:
     """Emit ``exp(|x|) / 2 + exp(-|x|) / 2`` by one exponential, without earlier overflow."""
     root = raw.Exp(x=raw.Abs(x=x) * 0.5)
     half = root * 0.5 * root
     return half + 0.25 / half
 
 
-def _sinh(out: Any, x: Any) -> Any:
+def _sinh(out: Result, x: GraphTensor) -> GraphTensor:
     return raw.Tanh(x=x) * _cosh(out, x)
 
 
-def _expm1(out: Any, x: Any) -> Any:
+def _expm1(out: Result, x: GraphTensor) -> GraphTensor:
     """Emit ``tanh(x / 2) (exp(x) + 1)``, as precise near 0 as tanh is."""
     return raw.Tanh(x=x * 0.5) * (raw.Exp(x=x) + 1.0)
 
 
-def _tan(out: Any, x: Any) -> Any:
+def _tan(out: Result, x: GraphTensor) -> GraphTensor:
     if x.dtype.size != 4:  # in float64 Sin and Cos call the C library as well
         return raw.Tan(x=x)
     return raw.Sin(x=x) / raw.Cos(x=x)
 
 
-def _arcsin(out: Any, x: Any) -> Any:
+def _arcsin(out: Result, x: GraphTensor) -> GraphTensor:
     if x.dtype.size == 4:
         return raw.Asin(x=x)
     return raw.Atan(x=x / raw.Sqrt(x=(1.0 - x) * (1.0 + x)))
 
 
-def _arccos(out: Any, x: Any) -> Any:
+def _arccos(out: Result, x: GraphTensor) -> GraphTensor:
     if x.dtype.size == 4:
         return raw.Acos(x=x)
     return 2.0 * raw.Atan(x=raw.Sqrt(x=(1.0 - x) / (1.0 + x)))
 
 
-def _cbrt(out: Any, x: Any) -> Any:
+def _cbrt(out: Result, x: GraphTensor) -> GraphTensor:
     return raw.Sign(x=x) * raw.Abs(x=x) ** (1.0 / 3.0)
 
 
-def _sinc(out: Any, x: Any) -> Any:
+def _sinc(out: Result, x: GraphTensor) -> GraphTensor:
     angle = x * math.pi
     return selected(x == 0.0, 1.0, raw.Sin(x=angle) / angle)
 
 
-def _complex_sinc(out: Any, x: Any) -> Any:
+def _complex_sinc(out: Result, x: GraphTensor) -> GraphTensor:
     """Emit sinc with a TensorFlow gradient that is finite at 0."""
     angle = x * math.pi
     zero = angle == 0.0
@@ -125,21 +130,21 @@ def _complex_sinc(out: Any, x: Any) -> Any:
     return selected(zero, 1.0, raw.Sin(x=safe) / safe)
 
 
-def _complex_abs(out: Any, x: Any) -> Any:
+def _complex_abs(out: Result, x: GraphTensor) -> GraphTensor:
     """Emit the magnitude, whose gradient at 0 is 0."""
 
-    def lowered(x: Any) -> Any:
+    def lowered(x: GraphTensor) -> WithGradient:
         y = raw.ComplexAbs(x=x, Tout=x.dtype.real_dtype)
         return y, lambda g: cast_to(g / selected(y == 0.0, 1.0, y), x.dtype) * x
 
     return own_gradient(lowered, x)
 
 
-def _part(node: str, x: Any) -> Any:
+def _part(node: str, x: GraphTensor) -> GraphTensor:
     return getattr(raw, node)(input=x, Tout=x.dtype.real_dtype)
 
 
-def _from_parts(out: Any, a: Any, b: Any) -> Any:
+def _from_parts(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     # NumPy's result is complex, and so are its operands here.
     real, imag = (_part("Real", x) for x in (a, b))
     return raw.Complex(real=real, imag=imag, Tout=a.dtype)
@@ -148,7 +153,7 @@ def _from_parts(out: Any, a: Any, b: Any) -> Any:
 def _by_parts(rule: Rule) -> Rule:
     """Return the rule of an operation applied to both parts, constant nearby."""
 
-    def of_complex(out: Any, x: Any, **attrs: Any) -> Any:
+    def of_complex(out: Result, x: GraphTensor, **attrs: object) -> GraphTensor:
         parts = (raw.StopGradient(input=_part(node, x)) for node in ("Real", "Imag"))
         real, imag = (rule(out, part, **attrs) for part in parts)
         return raw.Complex(real=real, imag=imag, Tout=x.dtype)
@@ -156,7 +161,7 @@ def _by_parts(rule: Rule) -> Rule:
     return of_complex
 
 
-def _hypot(out: Any, a: Any, b: Any) -> Any:
+def _hypot(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     if not is_large(a):
         return _scaled_hypot(a, b)
     plain, limits = raw.Sqrt(x=a * a + b * b), finfo(a)
@@ -166,7 +171,7 @@ def _hypot(out: Any, a: Any, b: Any) -> Any:
     return unless(right, plain, lambda: _scaled_hypot(a, b))
 
 
-def _scaled_hypot(a: Any, b: Any) -> Any:
+def _scaled_hypot(a: GraphTensor, b: GraphTensor) -> GraphTensor:
     """Emit ``sqrt(a^2 + b^2)`` without overflow or underflow of the squares."""
     a, b = raw.Abs(x=a), raw.Abs(x=b)
     infinite = (a == math.inf) | (b == math.inf)
@@ -177,7 +182,7 @@ def _scaled_hypot(a: Any, b: Any) -> Any:
     return raw.SelectV2(condition=whole, t=long, e=long * raw.Sqrt(x=ratio * ratio + 1.0))
 
 
-def _logaddexp(out: Any, a: Any, b: Any) -> Any:
+def _logaddexp(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     if not is_large(a):
         return _careful_logaddexp(a, b)
     y = raw.Maximum(x=a, y=b) + raw.Log1p(x=raw.Exp(x=-raw.Abs(x=a - b)))
@@ -185,13 +190,13 @@ def _logaddexp(out: Any, a: Any, b: Any) -> Any:
     return unless(total == total, y, lambda: _careful_logaddexp(a, b))
 
 
-def _careful_logaddexp(a: Any, b: Any) -> Any:
+def _careful_logaddexp(a: GraphTensor, b: GraphTensor) -> GraphTensor:
     same = (a == b) & (raw.Abs(x=a) == math.inf)  # inf - inf
     gap = selected(same, 0.0, a - b)
     return raw.Maximum(x=a, y=b) + raw.Log1p(x=raw.Exp(x=-raw.Abs(x=gap)))
 
 
-def _mod(out: Any, a: Any, b: Any) -> Any:
+def _mod(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     """Emit FloorMod by C's remainder, plus the divisor if the signs differ, in half the time."""
     if not a.dtype.is_floating:
         return raw.FloorMod(x=a, y=b)
@@ -199,7 +204,7 @@ def _mod(out: Any, a: Any, b: Any) -> Any:
     return raw.SelectV2(condition=rest * raw.Sign(x=b) < 0.0, t=rest + b, e=rest)
 
 
-def _floor_divide(out: Any, a: Any, b: Any) -> Any:
+def _floor_divide(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     """Emit NumPy's quotient, consistent with the remainder: 1.0 // 0.1 is 9."""
     if not a.dtype.is_floating:
         return raw.FloorDiv(x=a, y=b)
@@ -211,7 +216,7 @@ def _floor_divide(out: Any, a: Any, b: Any) -> Any:
     return raw.StopGradient(input=raw.SelectV2(condition=b == 0.0, t=a / b, e=whole))
 
 
-def _square_or_power(out: Any, a: Any, b: Any) -> Any:
+def _square_or_power(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     """Emit a power; a square, as NumPy does, takes a hundredth of the time."""
     exponent = tensorflow().get_static_value(b)
     if exponent is not None and exponent.ndim == 0 and exponent == 2:
@@ -219,14 +224,14 @@ def _square_or_power(out: Any, a: Any, b: Any) -> Any:
     return _pow(out, a, b)
 
 
-def _pow(out: Any, a: Any, b: Any) -> Any:
+def _pow(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     if a.dtype.is_complex or not (is_large(a) and is_large(b)):
         return raw.Pow(x=a, y=b)
 
-    def lowered(a: Any, b: Any) -> Any:
+    def lowered(a: GraphTensor, b: GraphTensor) -> WithGradient:
         y = raw.Pow(x=a, y=b)
 
-        def gradient(g: Any) -> list[Any]:
+        def gradient(g: GraphTensor) -> list[GraphTensor]:
             sizes, limits = raw.Abs(x=y), finfo(y)
             right = (
                 raw.IsFinite(x=reduced("Sum", sizes))
@@ -244,10 +249,12 @@ def _pow(out: Any, a: Any, b: Any) -> Any:
     return own_gradient(lowered, a, b)
 
 
-def _choice(compute: Callable[..., Any]) -> Rule:
+def _choice(compute: Fun) -> Rule:
     """Return the rule of a choice of ``a`` or ``b`` that splits the gradient of a tie in halves."""
 
-    def gradient(g: Any, y: Any, a: Any, b: Any) -> list[Any]:
+    def gradient(
+        g: GraphTensor, y: GraphTensor, a: GraphTensor, b: GraphTensor
+    ) -> list[GraphTensor]:
         same = (raw.Equal(x=x, y=y, incompatible_shape_error=True) for x in (a, b))
         mine, other = (raw.Cast(x=x, DstT=g.dtype) for x in same)
         lead = (mine - other) * 0.5
@@ -256,7 +263,7 @@ def _choice(compute: Callable[..., Any]) -> Rule:
     return lambda out, a, b: with_gradient(compute, gradient, a, b)
 
 
-def _clip(out: Any, x: Any, low: Any, high: Any) -> Any:
+def _clip(out: Result, x: GraphTensor, low: GraphTensor, high: GraphTensor) -> GraphTensor:
     if not x.dtype.is_floating:
         return raw.Minimum(x=raw.Maximum(x=x, y=low), y=high)
     # By comparisons, in which XLA loses no NaN.
@@ -264,18 +271,18 @@ def _clip(out: Any, x: Any, low: Any, high: Any) -> Any:
     return raw.SelectV2(condition=(raised < high) | raw.IsNan(x=raised), t=raised, e=high)
 
 
-def _rint(out: Any, x: Any) -> Any:
+def _rint(out: Result, x: GraphTensor) -> GraphTensor:
     return raw.Rint(x=x)
 
 
-def _round(out: Any, x: Any, *, decimals: int) -> Any:
+def _round(out: Result, x: GraphTensor, *, decimals: int) -> GraphTensor:
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
         return raw.Round(x=x * scale) / scale
     return raw.Round(x=x / scale) * scale if decimals else raw.Round(x=x)
 
 
-def _round_to(out: Any, x: Any, *, dtype: str) -> Any:
+def _round_to(out: Result, x: GraphTensor, *, dtype: str) -> GraphTensor:
     single = cast_to(x, "float32")
     if dtype == "float16" and x.dtype.size == 8:
         # TensorFlow rounds to float32 first. Rounded there towards zero, and to an odd last bit
@@ -288,11 +295,11 @@ def _round_to(out: Any, x: Any, *, dtype: str) -> Any:
     return cast_to(cast_to(single, dtype), "float32")
 
 
-def _where(out: Any, cond: Any, a: Any, b: Any) -> Any:
+def _where(out: Result, cond: GraphTensor, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     return raw.SelectV2(condition=raw.Cast(x=cond, DstT=tensorflow().bool), t=a, e=b)
 
 
-def _signbit(out: Any, x: Any) -> Any:
+def _signbit(out: Result, x: GraphTensor) -> GraphTensor:
     if not x.dtype.is_floating:
         return x < 0
     return raw.Bitcast(input=x, type="int32" if x.dtype.size == 4 else "int64") < 0
@@ -301,7 +308,7 @@ def _signbit(out: Any, x: Any) -> Any:
 def _of_floats(node: str, otherwise: bool) -> Rule:
     """Return the rule of a predicate that has one answer for all dtypes but floats."""
 
-    def rule(out: Any, x: Any) -> Any:
+    def rule(out: Result, x: GraphTensor) -> GraphTensor:
         if x.dtype.is_floating:
             return getattr(raw, node)(x=x)
         return raw.Fill(dims=ints(out.shape), value=tensorflow().constant(otherwise))
@@ -309,17 +316,17 @@ def _of_floats(node: str, otherwise: bool) -> Rule:
     return rule
 
 
-def _true(x: Any) -> Any:
+def _true(x: GraphTensor) -> GraphTensor:
     """Return where a number is not zero, as a NaN: a cast takes longer."""
     return x != 0.0 if x.dtype.is_floating else raw.Cast(x=x, DstT=tensorflow().bool)
 
 
-def _not(out: Any, x: Any) -> Any:
+def _not(out: Result, x: GraphTensor) -> GraphTensor:
     # Not by LogicalNot: Grappler makes `a >= b` of `not a < b`, and a NaN tells them apart.
     return x == 0.0 if x.dtype.is_floating else _true(x) == tensorflow().constant(False)
 
 
-def _xor(out: Any, a: Any, b: Any) -> Any:
+def _xor(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     a, b = _true(a), _true(b)
     return (a | b) & ~(a & b)  # a tenth of the time of NotEqual, which compares bools one by one
 

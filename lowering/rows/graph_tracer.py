@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,8 +18,9 @@ from tapegraph.lowering.rows.rules import (
     raw,
     with_gradient,
 )
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphDType, GraphOperand, GraphTensor, tensorflow
 from tapegraph.recording import numpy_functions
+from tapegraph.recording.op import Attrs
 
 _PREDICATES = {
     np.equal: "Equal",
@@ -45,7 +45,7 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
 
     __slots__ = ("dtype", "tensor")
 
-    def __init__(self, tensor: Any, dtype: Any) -> None:
+    def __init__(self, tensor: GraphTensor, dtype: GraphDType) -> None:
         self.tensor = tensor
         self.dtype = dtype  # that of the floats, in which conditions count as 0 and 1
 
@@ -53,10 +53,10 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
     def ndim(self) -> int:
         return len(self.tensor.shape)
 
-    def astype(self, dtype: Any, copy: bool = True) -> GraphTracer:
+    def astype(self, dtype: object, copy: bool = True) -> GraphTracer:
         return self
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: object) -> Any:
         node = _PREDICATES.get(ufunc)
         if node is None:
             return numpy_functions.array_ufunc(self, ufunc, method, *inputs, **options)
@@ -71,16 +71,14 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
         return GraphTracer(raw.SelectV2(condition=condition.tensor, t=t, e=e), self.dtype)
 
     @staticmethod
-    def __tapegraph_apply__(
-        name: str, inputs: tuple[Any, ...], attrs: Mapping[str, Any]
-    ) -> GraphTracer:
+    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> GraphTracer:
         dtype = next(x.dtype for x in inputs if type(x) is GraphTracer)
         tensors = [tensor_of(x, dtype) for x in inputs]
         out = Result(broadcast_shape(tensors), dtype.name)
         return GraphTracer(LOWERINGS[name].rule(out, *tensors, **attrs), dtype)
 
 
-def tensor_of(x: Any, dtype: Any) -> Any:
+def tensor_of(x: GraphTracer | GraphOperand, dtype: GraphDType) -> GraphTensor:
     if type(x) is not GraphTracer:
         return tensorflow().constant(x, dtype)
     return cast_to(x.tensor, dtype)
@@ -89,12 +87,12 @@ def tensor_of(x: Any, dtype: Any) -> Any:
 def by_slopes(name: str, rule: Rule, *, strong_zero: bool = False) -> Rule:
     """Return a rule with the gradient of the table of slopes in place of TensorFlow's."""
 
-    def lowered(out: Result, *operands: Any, **attrs: Any) -> Any:
-        def gradient(g: Any, y: Any, *xs: Any) -> list[Any]:
-            g, *arrays = (GraphTracer(x, y.dtype) for x in (g, y, *xs))
-            parts = [rule_of(slope)(g, *arrays, **attrs) for slope in SLOPES[name]]
+    def lowered(out: Result, *operands: GraphTensor, **attrs: object) -> GraphTensor:
+        def gradient(g: GraphTensor, y: GraphTensor, *xs: GraphTensor) -> list[GraphTensor]:
+            traced = [GraphTracer(x, y.dtype) for x in (g, y, *xs)]
+            parts = [rule_of(slope)(*traced, **attrs) for slope in SLOPES[name]]
             if strong_zero:
-                parts = [np.where(g == 0.0, 0.0, part) for part in parts]
+                parts = [np.where(traced[0] == 0.0, 0.0, part) for part in parts]
             return [tensor_of(part, y.dtype) for part in parts]
 
         return with_gradient(partial(rule, out, **attrs), gradient, *operands)

@@ -11,8 +11,10 @@ import numpy as np
 from tapegraph.differentiation.products import strong_matmul
 from tapegraph.lowering.rows.graph_tracer import GraphTracer, tensor_of
 from tapegraph.lowering.rows.rules import (
+    Result,
     Row,
     Rule,
+    WithGradient,
     cast_to,
     finfo,
     is_large,
@@ -27,12 +29,12 @@ from tapegraph.lowering.rows.rules import (
     summed_to,
     unless,
 )
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.linalg import terms_of
 from tapegraph.ops.reduce import kept_shape
 
 
-def _as_matrices(a: Any, b: Any) -> tuple[Any, Any]:
+def _as_matrices(a: GraphTensor, b: GraphTensor) -> tuple[GraphTensor, GraphTensor]:
     """Write a 1-D operand as a row on the left, or as a column on the right."""
     if a.shape.rank == 1:
         a = reshaped(a, (1, *shape_of(a)))
@@ -41,13 +43,13 @@ def _as_matrices(a: Any, b: Any) -> tuple[Any, Any]:
     return a, b
 
 
-def _matmul(out: Any, a: Any, b: Any) -> Any:
+def _matmul(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     left, right = _as_matrices(a, b)
     product = raw.MatMul(a=left, b=right)
     return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
 
 
-def _batch_matmul(out: Any, a: Any, b: Any) -> Any:
+def _batch_matmul(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     left, right = _as_matrices(a, b)
     product = raw.BatchMatMulV2(x=left, y=right)
     return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
@@ -63,9 +65,9 @@ def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 def product_keeping_zeros(rule: Rule) -> Rule:
     """Return the rule of a product of matrices in which a cotangent's zeros absorb."""
 
-    def keeping(out: Any, a: Any, b: Any) -> Any:
-        def lowered(a: Any, b: Any) -> Any:
-            def gradient(g: Any) -> list[Any]:
+    def keeping(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
+        def lowered(a: GraphTensor, b: GraphTensor) -> WithGradient:
+            def gradient(g: GraphTensor) -> list[GraphTensor]:
                 left, right = _as_matrices(a, b)
                 g = g if b.shape.rank > 1 else g[..., None]
                 g = g if a.shape.rank > 1 else g[..., None, :]
@@ -81,34 +83,35 @@ def product_keeping_zeros(rule: Rule) -> Rule:
     return keeping
 
 
-def _strong_product(a: Any, b: Any, absorbs: tuple[bool, bool]) -> Any:
+def _strong_product(a: GraphTensor, b: GraphTensor, absorbs: tuple[bool, bool]) -> GraphTensor:
     """Multiply matrices so that a zero of the cotangent adds nothing."""
     dtype = np.dtype(a.dtype.as_numpy_dtype)
 
     def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
         return GraphTracer(tensorflow().matmul(x.tensor, y.tensor), dtype)
 
-    found = strong_matmul(GraphTracer(a, dtype), GraphTracer(b, dtype), absorbs, product)
+    factors: tuple[Any, Any] = GraphTracer(a, dtype), GraphTracer(b, dtype)
+    found: Any = strong_matmul(*factors, absorbs, product)
     return tensor_of(found, dtype)
 
 
-def _einsum(out: Any, *operands: Any, spec: str) -> Any:
+def _einsum(out: Result, *operands: GraphTensor, spec: str) -> GraphTensor:
     if len(operands) == 2:
         return raw.Einsum(inputs=operands, equation=spec)
     return tensorflow().einsum(spec, *operands, optimize="greedy")  # one node a pair
 
 
-def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
+def _einsum_keeping_zeros(out: Result, *operands: GraphTensor, spec: str) -> GraphTensor:
     terms, output = terms_of(spec)
 
-    def lined_up(x: Any, term: str, labels: str) -> Any:
+    def lined_up(x: GraphTensor, term: str, labels: str) -> GraphTensor:
         order = [term.index(label) for label in labels if label in term]
         shape = shape_of(x)
         lengths = [shape[term.index(label)] if label in term else 1 for label in labels]
         return reshaped(permuted(x, order), tuple(lengths))
 
-    def lowered(*xs: Any) -> Any:
-        def gradient(g: Any) -> list[Any]:
+    def lowered(*xs: GraphTensor) -> WithGradient:
+        def gradient(g: GraphTensor) -> list[GraphTensor]:
             grads = []
             for i, term in enumerate(terms):
                 labels = term + "".join(sorted(set("".join(terms)) - set(term)))
@@ -126,20 +129,20 @@ def _einsum_keeping_zeros(out: Any, *operands: Any, spec: str) -> Any:
     return own_gradient(lowered, *operands)
 
 
-def _solve(out: Any, a: Any, b: Any) -> Any:
+def _solve(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     # MatrixSolve does not broadcast.
     left, right = (repeated_to(x, (*out.shape[:-2], *shape_of(x)[-2:])) for x in (a, b))
     return raw.MatrixSolve(matrix=left, rhs=right, adjoint=False)
 
 
-def _det(out: Any, a: Any) -> Any:
+def _det(out: Result, a: GraphTensor) -> GraphTensor:
     tf = tensorflow()
 
-    def lowered(a: Any) -> Any:
+    def lowered(a: GraphTensor) -> WithGradient:
         y = raw.MatrixDeterminant(input=a)
 
-        def gradient(g: Any) -> Any:
-            def by_cofactors() -> Any:
+        def gradient(g: GraphTensor) -> GraphTensor:
+            def by_cofactors() -> GraphTensor:
                 return g[..., None, None] * tf.math.conj(_cofactors(a))
 
             if a.dtype.is_complex or not is_large(a):
@@ -153,7 +156,9 @@ def _det(out: Any, a: Any) -> Any:
     return own_gradient(lowered, a)
 
 
-def _by_inverse(scale: Any, a: Any, by_cofactors: Callable[[], Any]) -> Any:
+def _by_inverse(
+    scale: GraphTensor, a: GraphTensor, by_cofactors: Callable[[], GraphTensor]
+) -> GraphTensor:
     """Return scaled inverses transposed, many times faster, if no matrix is nearly singular."""
     tf = tensorflow()
     inverse = raw.MatrixInverse(input=a, adjoint=False)
@@ -163,7 +168,7 @@ def _by_inverse(scale: Any, a: Any, by_cofactors: Callable[[], Any]) -> Any:
     return unless(right, quick, by_cofactors)
 
 
-def _cofactors(a: Any) -> Any:
+def _cofactors(a: GraphTensor) -> GraphTensor:
     """Return ``det(a) inv(a).T`` by the singular values, also for singular matrices."""
     tf = tensorflow()
     s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
@@ -177,17 +182,17 @@ def _cofactors(a: Any) -> Any:
     return turned[..., None, None] * tf.math.conj(product)
 
 
-def _slogdet(out: Any, a: Any) -> Any:
+def _slogdet(out: Result, a: GraphTensor) -> tuple[GraphTensor, ...]:
     return tuple(raw.LogMatrixDeterminant(input=a))
 
 
-def _complex_slogdet(out: Any, a: Any) -> Any:
+def _complex_slogdet(out: Result, a: GraphTensor) -> GraphTensor:
     tf = tensorflow()
 
-    def lowered(a: Any) -> Any:
+    def lowered(a: GraphTensor) -> WithGradient:
         sign, logarithm = raw.LogMatrixDeterminant(input=a)
 
-        def gradient(by_sign: Any, by_logarithm: Any) -> Any:
+        def gradient(by_sign: GraphTensor, by_logarithm: GraphTensor) -> GraphTensor:
             # With w = tr(inv(a) da) the logarithm moves by Re w, and the sign by i sign Im w.
             turned = tf.math.imag(tf.math.conj(by_sign) * sign)
             factor = tf.complex(by_logarithm, -turned)
@@ -198,19 +203,19 @@ def _complex_slogdet(out: Any, a: Any) -> Any:
     return own_gradient(lowered, a)
 
 
-def _eigvalsh(out: Any, a: Any) -> Any:
+def _eigvalsh(out: Result, a: GraphTensor) -> GraphTensor:
     values, _ = raw.SelfAdjointEigV2(input=a, compute_v=True)
     return tensorflow().math.real(values)
 
 
-def _svdvals(out: Any, x: Any) -> Any:
+def _svdvals(out: Result, x: GraphTensor) -> GraphTensor:
     tf = tensorflow()
 
-    def lowered(x: Any) -> Any:
+    def lowered(x: GraphTensor) -> WithGradient:
         s, u, v = raw.Svd(input=x, compute_uv=True, full_matrices=False)
 
         # TensorFlow's own divides by the gaps between the values, which may be zero.
-        def gradient(g: Any) -> Any:
+        def gradient(g: GraphTensor) -> GraphTensor:
             return tf.matmul(cast_to(g, x.dtype)[..., None, :] * u, v, adjoint_b=True)
 
         return tf.math.real(s), gradient
@@ -218,16 +223,16 @@ def _svdvals(out: Any, x: Any) -> Any:
     return own_gradient(lowered, x)
 
 
-def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
+def _pinv(out: Result, a: GraphTensor, *, rcond: float) -> GraphTensor:
     tf = tensorflow()
 
-    def lowered(a: Any) -> Any:
+    def lowered(a: GraphTensor) -> WithGradient:
         s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
         kept = s > rcond * tf.reduce_max(s, axis=-1, keepdims=True)
         inverse = selected(kept, 1.0 / selected(kept, s, 1.0), 0.0)
         y = tf.matmul(v * inverse[..., None, :], u, transpose_b=True)
 
-        def gradient(g: Any) -> Any:
+        def gradient(g: GraphTensor) -> GraphTensor:
             yt, gt = tf.linalg.matrix_transpose(y), tf.linalg.matrix_transpose(g)
             outside_rows, outside_columns = gt - a @ (y @ gt), gt - (gt @ y) @ a
             return outside_rows @ (y @ yt) + (yt @ y) @ outside_columns - (yt @ g) @ yt
@@ -237,16 +242,16 @@ def _pinv(out: Any, a: Any, *, rcond: float) -> Any:
     return own_gradient(lowered, a)
 
 
-def _lstsq(out: Any, a: Any, b: Any, *, rcond: float) -> Any:
+def _lstsq(out: Result, a: GraphTensor, b: GraphTensor, *, rcond: float) -> GraphTensor:
     tf = tensorflow()
 
-    def lowered(a: Any, b: Any) -> Any:
+    def lowered(a: GraphTensor, b: GraphTensor) -> WithGradient:
         s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
         kept = s > rcond * tf.reduce_max(s, axis=-1, keepdims=True)
         scaled = v * selected(kept, 1.0 / selected(kept, s, 1.0), 0.0)[..., None, :]
         y = tf.matmul(scaled, tf.matmul(u, b, transpose_a=True))
 
-        def gradient(g: Any) -> Any:
+        def gradient(g: GraphTensor) -> tuple[GraphTensor, GraphTensor]:
             inverse = tf.matmul(scaled, u, transpose_b=True)
             back = tf.matmul(inverse, g, transpose_a=True)
             along = tf.matmul(inverse @ back, b - a @ y, transpose_b=True)
@@ -262,13 +267,15 @@ def _lstsq(out: Any, a: Any, b: Any, *, rcond: float) -> Any:
     return own_gradient(lowered, a, b)
 
 
-def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Any:
+def _norm(
+    out: Result, x: GraphTensor, *, axis: tuple[int, ...], keepdims: bool, ord: float
+) -> GraphTensor:
     kept = kept_shape(shape_of(x), axis)
 
-    def lowered(x: Any) -> Any:
+    def lowered(x: GraphTensor) -> WithGradient:
         y = _norm_of(x, axis, ord)
 
-        def gradient(g: Any) -> Any:
+        def gradient(g: GraphTensor) -> GraphTensor:
             # Zero where the cotangent is zero, be the slope infinite.
             return raw.MulNoNan(x=_slope(x, y, axis, ord), y=reshaped(g, kept))
 
@@ -277,7 +284,7 @@ def _norm(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool, ord: float
     return own_gradient(lowered, x)
 
 
-def _norm_of(x: Any, axis: tuple[int, ...], ord: float) -> Any:
+def _norm_of(x: GraphTensor, axis: tuple[int, ...], ord: float) -> GraphTensor:
     sizes = raw.Abs(x=x)
     if math.isinf(ord):
         return reduced("Max" if ord > 0 else "Min", sizes, axis, keepdims=True)
@@ -291,7 +298,7 @@ def _norm_of(x: Any, axis: tuple[int, ...], ord: float) -> Any:
     return reduced("Sum", sizes**ord, axis, keepdims=True) ** (1.0 / ord)
 
 
-def _slope(x: Any, y: Any, axis: tuple[int, ...], ord: float) -> Any:
+def _slope(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...], ord: float) -> GraphTensor:
     """Return the gradient of a norm ``y`` with respect to its vector ``x``; zero at zero."""
     signs = raw.Sign(x=x)
     if ord == 1:

@@ -6,27 +6,53 @@ in ``read`` need be there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
-from tapegraph.lowering.rows.rules import DRAWN, NotLowered, Size, known, own_gradient, raw, scalar
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.rows.rules import (
+    DRAWN,
+    NotLowered,
+    Size,
+    WithGradient,
+    known,
+    own_gradient,
+    raw,
+    scalar,
+)
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.recording.subprogram import SubProgram
+from tapegraph.typed import Fun
+
+GraphTensors = Sequence[GraphTensor]
+# Where a round lies among others.
+Place = GraphTensor | int
+
+
+class TensorArray(Protocol):
+    """The part of ``tf.TensorArray`` that loops use."""
+
+    write: Callable[[Place, GraphTensor], TensorArray]
+    read: Callable[[Place], GraphTensor]
+    stack: Callable[[], GraphTensor]
+
+
+Stacks = Sequence[TensorArray]
 
 
 def _scan(
     translator: Any,
     read: set[int],
-    *inputs: Any,
-    body: Any,
+    *inputs: GraphTensor,
+    body: SubProgram,
     carries: int,
     xs: int,
-    length: Any,
+    length: Place,
     reverse: bool,
     checkpoint: int,
     keeps: bool,
     residuals: int,
-) -> list[Any]:
+) -> list[GraphTensor | None]:
     """Emit a loop, whose gradient is a loop in the other direction.
 
     The gradient runs the rounds again from the kept carries, as the native engine does, so its
@@ -38,7 +64,7 @@ def _scan(
     count, last = len(body.outputs), -(-length // checkpoint)
     stacked = [i for i in range(carries, count) if i in read]
 
-    def keep(i: Any, carry: Sequence[Any], stacks: Sequence[Any]) -> Any:
+    def keep(i: Place, carry: GraphTensors, stacks: Stacks) -> list[TensorArray]:
         """Write the carries that go into a round."""
         if checkpoint == 1:
             return [stack.write(rounds.place(i), c) for stack, c in zip(stacks, carry, strict=True)]
@@ -49,14 +75,16 @@ def _scan(
             lambda: list(stacks),
         )
 
-    def forward(*inputs: Any) -> tuple[list[Any], list[Any], list[Any]]:
+    def forward(*inputs: GraphTensor) -> tuple[GraphTensors, GraphTensors, GraphTensors]:
         """Return the last carries, stacked values and kept carries, and check the rounds."""
         first, second = rounds.consts, rounds.consts + carries
         kept = [_stack(last, x) for x in inputs[first:second]] if keeps else []
         types = body.types([body.outputs[i] for i in stacked])
         stacks = [_stack(length, shape=shape, dtype=dtype) for shape, dtype in types]
 
-        def step(i: Any, carry: Any, stacks: Any, kept: Any, right: Any) -> tuple[Any, ...]:
+        def step(
+            i: Place, carry: GraphTensors, stacks: Stacks, kept: Stacks, right: GraphTensors
+        ) -> tuple[Any, ...]:
             kept = keep(i, carry, kept) if keeps else kept
             outs, stands = rounds.body(rounds.inputs(i, carry, inputs))
             ys = (outs[j] for j in stacked)
@@ -72,10 +100,10 @@ def _scan(
             translator.check(flag)
         return carry, [stack.stack() for stack in stacks], [stack.stack() for stack in kept]
 
-    def with_gradient(*inputs: Any) -> tuple[Any, Any]:
+    def with_gradient(*inputs: GraphTensor) -> WithGradient:
         carry, ys, kept = forward(*translator.apart(inputs))
 
-        def gradient(*gs: Any) -> list[Any]:
+        def gradient(*gs: GraphTensor) -> list[GraphTensor | None]:
             seeds = dict(zip(range(carries), gs, strict=False))
             seeds |= dict(zip(stacked, gs[carries:], strict=False))
             of_kept = gs[carries + len(stacked) :]
@@ -88,7 +116,7 @@ def _scan(
     else:
         carry, ys, kept = forward(*inputs)
         outs = [*carry, *ys, *kept]
-    found: list[Any] = [None] * count
+    found: list[GraphTensor | None] = [None] * count
     for i, out in zip((*range(carries), *stacked), outs, strict=False):
         found[i] = out
     return found + [*outs][carries + len(stacked) :]
@@ -97,12 +125,12 @@ def _scan(
 def _while_loop(
     translator: Any,
     read: set[int],
-    *inputs: Any,
-    cond: Any,
-    body: Any,
+    *inputs: GraphTensor,
+    cond: SubProgram,
+    body: SubProgram,
     carries: int,
     max_steps: int | None,
-) -> list[Any]:
+) -> list[GraphTensor | None]:
     """Emit a loop, whose gradient runs it once more, keeps the carries, and runs backwards.
 
     :raises NotLowered: XLA is to compile a gradient of a loop without ``max_steps``; or the
@@ -114,36 +142,38 @@ def _while_loop(
         raise NotLowered("while_loop has a condition that takes gradients or places")
 
     def run(
-        inputs: Sequence[Any], stacks: Sequence[Any] = ()
-    ) -> tuple[list[Any], list[Any], Any, list[Any]]:
+        inputs: GraphTensors, stacks: Stacks = ()
+    ) -> tuple[GraphTensors, Stacks, GraphTensor, GraphTensors]:
         """Return the last carries, those of each round, their number, and the checks."""
         of_cond, of_body = inputs[:first], inputs[first : len(inputs) - carries]
         round_ = translator.body(body)
 
-        def goes_on(i: Any, carry: Any, *_: Any) -> Any:
+        def goes_on(i: Place, carry: GraphTensors, *_: object) -> GraphTensor:
             (more,), _ = test([*of_cond, *carry])
             return more if max_steps is None else tf.logical_and(i < max_steps, more)
 
-        def step(i: Any, carry: Any, stacks: Any, right: Any) -> tuple[Any, ...]:
+        def step(
+            i: Place, carry: GraphTensors, stacks: Stacks, right: GraphTensors
+        ) -> tuple[Any, ...]:
             stacks = [x.write(i, c) for x, c in zip(stacks, carry, strict=False)]
             outs, stands = round_([*of_body, *carry])
             return i + 1, outs, stacks, [a & b for a, b in zip(right, stands, strict=True)]
 
         right = [tf.constant(True)] if round_.checks else []
         start = (tf.constant(0), list(inputs[len(inputs) - carries :]), list(stacks), right)
-        found: Any = tf.while_loop(goes_on, step, start, parallel_iterations=1)
+        found = tf.while_loop(goes_on, step, start, parallel_iterations=1)
         count, last, stacks, right = found
         return last, list(stacks), count, right
 
-    def with_gradient(*inputs: Any) -> tuple[Any, Any]:
+    def with_gradient(*inputs: GraphTensor) -> WithGradient:
         carry, _, count, right = run(translator.apart(inputs))
         for flag in right:
             translator.check(flag)
 
-        def gradient(*gs: Any) -> list[Any]:
+        def gradient(*gs: GraphTensor) -> list[GraphTensor | None]:
             if translator.with_xla and max_steps is None:
                 raise NotLowered("XLA compiles the backward of while_loop with max_steps alone")
-            rows = max_steps if translator.with_xla else count
+            rows = count if max_steps is None or not translator.with_xla else max_steps
             _, stacks, _, _ = run(inputs, [_stack(rows, x) for x in inputs[-carries:]])
             kept = [x.stack() for x in stacks]
             given = inputs[first:]
@@ -159,8 +189,13 @@ def _while_loop(
 
 
 def _branches(
-    translator: Any, read: set[int], index: Any, *operands: Any, branches: Any, reads: Any
-) -> list[Any]:
+    translator: Any,
+    read: set[int],
+    index: GraphTensor,
+    *operands: GraphTensor,
+    branches: Sequence[SubProgram],
+    reads: Sequence[Sequence[int]],
+) -> list[GraphTensor | None]:
     """Emit a choice; its gradient is one between the gradients of the branches, run again."""
     tf = tensorflow()
     bodies = list(map(translator.body, branches))
@@ -177,10 +212,10 @@ def _branches(
             return tf.cond(tf.equal(index, 1), runs[1], runs[0])
         return tf.switch_case(index, list(runs))
 
-    def with_gradient(*operands: Any) -> tuple[Any, Any]:
+    def with_gradient(*operands: GraphTensor) -> WithGradient:
         given = translator.apart(operands)
 
-        def forward(body: Any, places: Sequence[int]) -> tuple[list[Any], Any]:
+        def forward(body: Any, places: Sequence[int]) -> tuple[GraphTensors, GraphTensor]:
             outs, stands = body([given[i] for i in places])
             return list(map(tf.identity, outs)), stands[0] if stands else tf.constant(True)
 
@@ -195,7 +230,9 @@ def _branches(
             if body.program.needs[slot] and _is_inexact(operands[place])
         }
 
-        def backward(gs: Any, body: Any, places: Sequence[int]) -> list[Any]:
+        def backward(
+            gs: GraphTensors, body: Any, places: Sequence[int]
+        ) -> list[GraphTensor | None]:
             needs = body.program.needs
             sources = {i: operands[i] for i in sorted(flows) if i in places}
             with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -213,8 +250,8 @@ def _branches(
             grads = dict(zip(sources, map(tf.convert_to_tensor, found), strict=True))
             return [grads[i] if i in grads else tf.zeros_like(operands[i]) for i in sorted(flows)]
 
-        def gradient(*gs: Any) -> list[Any]:
-            grads: list[Any] = [None] * len(operands)
+        def gradient(*gs: GraphTensor) -> list[GraphTensor | None]:
+            grads: list[GraphTensor | None] = [None] * len(operands)
             if flows:
                 pairs = zip(bodies, reads, strict=True)
                 found = chosen([partial(backward, gs, *pair) for pair in pairs])
@@ -231,7 +268,13 @@ class GraphRounds:
     """The rounds of a loop."""
 
     def __init__(
-        self, translator: Any, body: Any, consts: int, carries: int, length: Any, reverse: bool
+        self,
+        translator: Any,
+        body: SubProgram,
+        consts: int,
+        carries: int,
+        length: Place,
+        reverse: bool,
     ) -> None:
         self.body = translator.body(body)
         self.consts = consts
@@ -239,22 +282,22 @@ class GraphRounds:
         self._length = length
         self._reverse = reverse
 
-    def place(self, i: Any, count: int | None = None) -> Any:
+    def place(self, i: Place, count: Place | None = None) -> Place:
         return (self._length if count is None else count) - 1 - i if self._reverse else i
 
-    def inputs(self, i: Any, carry: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+    def inputs(self, i: Place, carry: GraphTensors, inputs: GraphTensors) -> list[GraphTensor]:
         rows = inputs[self.consts + self._carries :]
         at = self.place(i)
         return [*inputs[: self.consts], *carry, *(_row(x, at) for x in rows)]
 
     def pulled(
         self,
-        inputs: Sequence[Any],
-        kept: Sequence[Any],
+        inputs: GraphTensors,
+        kept: GraphTensors,
         every: int,
-        seeds: dict[int, Any],
-        of_kept: Sequence[Any],
-    ) -> list[Any]:
+        seeds: Mapping[int, Any],
+        of_kept: GraphTensors,
+    ) -> list[GraphTensor | None]:
         """Return each input's cotangent, given those of outputs and of kept carries."""
         first, second = self.consts, self.consts + self._carries
         needs, slots = self.body.program.needs, self.body.inner.inputs
@@ -267,7 +310,9 @@ class GraphRounds:
             i for i, g in seeds.items() if i >= self._carries and g is not None and needs[out[i]]
         ]
 
-        def pull(i: Any, carry: Sequence[Any], back: Any, totals: Any, stacks: Any) -> Any:
+        def pull(
+            i: Place, carry: GraphTensors, back: GraphTensors, totals: GraphTensors, stacks: Stacks
+        ) -> tuple[Any, ...]:
             tf, at = tensorflow(), self.place(i)
             given = self.inputs(i, carry, inputs)
             sources = [given[j] for j in flow]
@@ -290,32 +335,32 @@ class GraphRounds:
                 [s.write(at, grads[j]) for s, j in zip(stacks, of_rows, strict=True)],
             )
 
-        def kept_too(back: Any, at: Any) -> Any:
+        def kept_too(back: GraphTensors, at: Place) -> list[GraphTensor]:
             """Add the cotangents of kept carries."""
             gs = [of_kept[j - first] if of_kept else None for j in of_carry]
             return [a if g is None else a + _row(g, at) for a, g in zip(back, gs, strict=True)]
 
-        def segment(s: Any, *state: Any) -> Any:
+        def segment(s: Place, *state: Any) -> tuple[Any, ...]:
             """Pull back through the rounds from one kept carry to the next."""
             start, at = s * every, self.place(s, last)
             stop = tensorflow().minimum(start + every, self._length)
             carry = [_row(x, at) for x in kept]
             stacks = [_stack(every, x) for x in carry]
 
-            def again(i: Any, carry: Any, stacks: Any) -> Any:
+            def again(i: Place, carry: GraphTensors, stacks: Stacks) -> tuple[Any, ...]:
                 stacks = [x.write(i - start, c) for x, c in zip(stacks, carry, strict=True)]
                 return i + 1, self.body(self.inputs(i, carry, inputs))[0][: self._carries], stacks
 
             _, stacks = _times(start, stop, again, (carry, stacks))
 
-            def one(i: Any, *state: Any) -> Any:
+            def one(i: Place, *state: Any) -> tuple[Any, ...]:
                 before = [x.read(i - start) for x in stacks]
                 return i - 1, *pull(i, before, *state)
 
             back, *rest = _times(stop - 1, start - 1, one, state, down=True)
             return s - 1, kept_too(back, at), *rest
 
-        def one(i: Any, *state: Any) -> Any:
+        def one(i: Place, *state: Any) -> tuple[Any, ...]:
             at = self.place(i)
             back, *rest = pull(i, [_row(x, at) for x in kept], *state)
             return i - 1, kept_too(back, at), *rest
@@ -335,7 +380,7 @@ class GraphRounds:
             back, totals, stacks = turns(self._length - 1, -1, one, state)
         else:
             back, totals, stacks = turns(last - 1, -1, segment, state)
-        grads: list[Any] = [None] * len(inputs)
+        grads: list[GraphTensor | None] = [None] * len(inputs)
         found = (*back, *totals, *(x.stack() for x in stacks))
         for i, grad in zip((*of_carry, *of_consts, *of_rows), found, strict=True):
             grads[i] = grad
@@ -343,16 +388,16 @@ class GraphRounds:
 
 
 def _custom_vjp(
-    translator: Any, read: set[int], *inputs: Any, rule: Any, backward: Any
-) -> list[Any]:
+    translator: Any, read: set[int], *inputs: GraphTensor, rule: Any, backward: SubProgram
+) -> list[GraphTensor | None]:
     """Emit results unchanged, whose gradient is the user's own, an inner program."""
     body = translator.body(backward)
     stop = rule.results + rule.given
     given, reads = inputs[rule.results : stop], inputs[stop:]
     kept = len(reads) - rule.consts
 
-    def with_gradient(*inputs: Any) -> tuple[Any, Any]:
-        def gradient(*gs: Any) -> list[Any]:
+    def with_gradient(*inputs: GraphTensor) -> WithGradient:
+        def gradient(*gs: GraphTensor) -> list[GraphTensor | None]:
             results = inputs[: rule.results]
             seeds = [
                 tensorflow().zeros_like(x) if g is None else g
@@ -361,7 +406,7 @@ def _custom_vjp(
             found, stands = body([*reads[kept:], *given, *reads[:kept], *seeds])
             for flag in stands:
                 translator.check(flag)
-            grads: list[Any] = [None] * len(inputs)
+            grads: list[GraphTensor | None] = [None] * len(inputs)
             present = (i for i, there in enumerate(rule.present, rule.results) if there)
             for i, grad in zip(present, found, strict=True):
                 grads[i] = grad
@@ -388,27 +433,29 @@ def _draw(translator: Any, read: set[int], position: Any, *, random: Any) -> lis
     return [numbers, end]
 
 
-def _is_inexact(x: Any) -> bool:
+def _is_inexact(x: GraphTensor) -> bool:
     return bool(x.dtype.is_floating or x.dtype.is_complex)
 
 
-def _row(x: Any, place: Any) -> Any:
+def _row(x: GraphTensor, place: Place) -> GraphTensor:
     return raw.GatherV2(params=x, indices=place, axis=scalar(0, "int32"))
 
 
-def _stack(length: Any, like: Any = None, *, shape: Any = None, dtype: Any = None) -> Any:
+def _stack(
+    length: Place, like: GraphTensor | None = None, *, shape: Any = None, dtype: Any = None
+) -> TensorArray:
     """Return an array of tensors of one type."""
     shape, dtype = (shape, dtype) if like is None else (like.shape, like.dtype)
     return tensorflow().TensorArray(dtype, size=length, element_shape=known(tuple(shape)))
 
 
 def _times(
-    start: Any, stop: Any, step: Callable[..., Any], state: Any, *, down: bool = False
+    start: Place, stop: Place, step: Fun, state: Sequence[object], *, down: bool = False
 ) -> Any:
     """Emit a loop over integers, and return its last state."""
     tf = tensorflow()
 
-    def goes_on(i: Any, *_: Any) -> Any:
+    def goes_on(i: Place, *_: object) -> GraphTensor | bool:
         return i > stop if down else i < stop
 
     _, *found = tf.while_loop(
@@ -417,7 +464,7 @@ def _times(
     return found
 
 
-EMITTED: dict[str, Callable[..., list[Any]]] = {
+EMITTED: dict[str, Callable[..., list[GraphTensor | None]]] = {
     "scan": _scan,
     "while_loop": _while_loop,
     "cond": _branches,

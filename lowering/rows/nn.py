@@ -21,6 +21,7 @@ from tapegraph.lowering.rows.rules import (
     Result,
     Row,
     Rule,
+    WithGradient,
     cast_to,
     channels_last,
     ints,
@@ -35,13 +36,13 @@ from tapegraph.lowering.rows.rules import (
     shape_of,
     summed_to,
 )
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.nn import Pair, valid_counts
 
 
 def _of_channels_first(rule: Rule) -> Rule:
 
-    def lowered(out: Any, x: Any, *rest: Any, **attrs: Any) -> Any:
+    def lowered(out: Result, x: GraphTensor, *rest: GraphTensor, **attrs: object) -> GraphTensor:
         image = reordered(x, TO_LAST)
         y = rule(Result(channels_last(out.shape), out.dtype), image, *rest, **attrs)
         return reordered(y, TO_FIRST)
@@ -49,7 +50,9 @@ def _of_channels_first(rule: Rule) -> Rule:
     return lowered
 
 
-def _conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair) -> Any:
+def _conv2d(
+    out: Result, x: GraphTensor, k: GraphTensor, *, stride: Pair, pad: Pair, dilation: Pair
+) -> GraphTensor:
     if "float" not in out.dtype:
         how = {"stride": stride, "pad": pad, "dilation": dilation}
         return _convolved_by_columns(out, x, k, product=tensorflow().matmul, **how)
@@ -62,13 +65,13 @@ def _conv2d(out: Any, x: Any, k: Any, *, stride: Pair, pad: Pair, dilation: Pair
     return _dilated(image, kernel, stride, _apart(k, dilation))
 
 
-def _apart(k: Any, dilation: Pair) -> Pair:
+def _apart(k: GraphTensor, dilation: Pair) -> Pair:
     """Return the distance of a kernel's pixels: 1 if it has only one."""
     rows, columns = (d if n > 1 else 1 for d, n in zip(dilation, k.shape[2:], strict=True))
     return rows, columns
 
 
-def _dilated(image: Any, kernel: Any, stride: Pair, dilation: Pair) -> Any:
+def _dilated(image: GraphTensor, kernel: GraphTensor, stride: Pair, dilation: Pair) -> GraphTensor:
     """Convolve every d-th pixel as a separate image.
 
     On the CPU, TensorFlow has no gradient of a dilated convolution. Every stride is 1 until the
@@ -83,15 +86,15 @@ def _dilated(image: Any, kernel: Any, stride: Pair, dilation: Pair) -> Any:
 
 
 def _convolved_by_columns(
-    out: Any,
-    x: Any,
-    k: Any,
+    out: Result,
+    x: GraphTensor,
+    k: GraphTensor,
     *,
     stride: Pair,
     pad: Pair,
     dilation: Pair,
-    product: Callable[[Any, Any], Any],
-) -> Any:
+    product: Callable[[GraphTensor, GraphTensor], GraphTensor],
+) -> GraphTensor:
     o, c, kh, kw = k.shape
     n, oh, ow, _ = out.shape
     image = _padded(x, pad)
@@ -106,7 +109,9 @@ def _convolved_by_columns(
     return reshaped(product(columns, kernel), out.shape)
 
 
-def _max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _max_pool2d(
+    out: Result, x: GraphTensor, *, ksize: Pair, stride: Pair, pad: Pair
+) -> GraphTensor:
     """Emit a maximum of windows, of which the first largest pixel takes the gradient."""
     if 0 in out.shape:
         return reshaped(x, out.shape)
@@ -114,10 +119,10 @@ def _max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> An
     windows = _windows(ksize, stride)
     guards = GUARDS.get()
 
-    def spread(image: Any, best: Any, g: Any) -> Any:
+    def spread(image: GraphTensor, best: GraphTensor, g: GraphTensor) -> GraphTensor:
         return raw.MaxPoolGrad(orig_input=image, orig_output=best, grad=g, **windows)
 
-    def pooled(image: Any) -> Any:
+    def pooled(image: GraphTensor) -> WithGradient:
         best = raw.MaxPool(input=image, **windows)
         # TensorFlow's kernels skip a NaN, and know nothing below the lowest number.
         plain = raw.IsFinite(x=reduced("Sum", x)) & (reduced("Min", best) > x.dtype.min)
@@ -126,15 +131,15 @@ def _max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> An
             return best, lambda g: spread(image, best, g)
         inside = _padded(tf.ones_like(x), pad)
 
-        def best_of_any() -> Any:
+        def best_of_any() -> GraphTensor:
             y = best
             for value, _, _, won in _kinds(image, best, inside, windows):
                 if value is not None:
                     y = selected(won, float(value), y)
             return y
 
-        def gradient(g: Any) -> Any:
-            def spread_any() -> Any:
+        def gradient(g: GraphTensor) -> GraphTensor:
+            def spread_any() -> GraphTensor:
                 kinds = _kinds(image, best, inside, windows)
                 parts = [spread(at, top, selected(won, g, 0.0)) for _, at, top, won in kinds]
                 return raw.AddN(inputs=parts)
@@ -148,7 +153,9 @@ def _max_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> An
     return own_gradient(pooled, _padded(x, pad, -math.inf))
 
 
-def _kinds(image: Any, best: Any, inside: Any, windows: dict[str, Any]) -> Iterator[Any]:
+def _kinds(
+    image: GraphTensor, best: GraphTensor, inside: GraphTensor, windows: dict[str, object]
+) -> Iterator[tuple[float | None, GraphTensor, GraphTensor, GraphTensor]]:
     """Yield candidates for a maximum, the greatest first, each with the windows that it wins.
 
     Each is its value, unless TensorFlow found it; an image whose first maximum is the window's own;
@@ -169,7 +176,9 @@ def _kinds(image: Any, best: Any, inside: Any, windows: dict[str, Any]) -> Itera
         yield (None, image, best, won) if value is None else (value, mask, top, won)
 
 
-def _avg_pool2d(out: Any, x: Any, *, ksize: Pair, stride: Pair, pad: Pair) -> Any:
+def _avg_pool2d(
+    out: Result, x: GraphTensor, *, ksize: Pair, stride: Pair, pad: Pair
+) -> GraphTensor:
     if 0 in out.shape:
         return reshaped(x, out.shape)
     y = raw.AvgPool(value=_padded(x, pad), **_windows(ksize, stride))
@@ -184,14 +193,14 @@ def _windows(ksize: Pair, stride: Pair) -> dict[str, Any]:
     return {"ksize": [1, *ksize, 1], "strides": [1, *stride, 1], "padding": "VALID"}
 
 
-def _padded(image: Any, pad: Pair, value: float = 0.0) -> Any:
+def _padded(image: GraphTensor, pad: Pair, value: float = 0.0) -> GraphTensor:
     if pad == (0, 0):
         return image
     borders = np.array([[0, 0], [pad[0]] * 2, [pad[1]] * 2, [0, 0]])
     return raw.PadV2(input=image, paddings=borders, constant_values=number_like(value, image))
 
 
-def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
+def _softmax_crossentropy(out: Result, logits: GraphTensor, targets: GraphTensor) -> GraphTensor:
     if targets.shape.rank == logits.shape.rank:
         # SoftmaxCrossEntropyWithLogits takes rows that sum to 1 for granted; these need not.
         weighted = raw.MulNoNan(x=raw.LogSoftmax(logits=logits), y=targets)
@@ -207,18 +216,18 @@ def _softmax_crossentropy(out: Any, logits: Any, targets: Any) -> Any:
     return reduced("Mean", rows)
 
 
-def _row_losses(logits: Any, targets: Any) -> Any:
+def _row_losses(logits: GraphTensor, targets: GraphTensor) -> GraphTensor:
     """Return the cross-entropy of each row, three times as fast as TensorFlow's sparse loss."""
     places = raw.ExpandDims(input=targets, axis=1)
 
-    def lowered(logits: Any) -> Any:
+    def lowered(logits: GraphTensor) -> WithGradient:
         shifted = logits - reduced("Max", logits, [1], keepdims=True)
         odds = raw.Exp(x=shifted)
         total = reduced("Sum", odds, [1], keepdims=True)
         picked = raw.GatherV2(params=shifted, indices=places, axis=1, batch_dims=1)
         rows = raw.Squeeze(input=raw.Log(x=total) - picked, axis=[1])
 
-        def gradient(g: Any) -> Any:
+        def gradient(g: GraphTensor) -> GraphTensor:
             one, zero = number_like(1.0, logits), number_like(0.0, logits)
             chosen = raw.OneHot(
                 indices=targets, depth=logits.shape[1], on_value=one, off_value=zero
@@ -230,18 +239,18 @@ def _row_losses(logits: Any, targets: Any) -> Any:
     return own_gradient(lowered, logits)
 
 
-def _mse_loss(out: Any, prediction: Any, target: Any) -> Any:
+def _mse_loss(out: Result, prediction: GraphTensor, target: GraphTensor) -> GraphTensor:
     return reduced("Mean", raw.SquaredDifference(x=prediction, y=target))
 
 
 def _loss_keeping_zeros(rule: Rule) -> Rule:
     """Return the rule of a 0-d result in which zeros of its cotangent absorb."""
 
-    def keeping(out: Any, *operands: Any) -> Any:
+    def keeping(out: Result, *operands: GraphTensor) -> GraphTensor:
         tf = tensorflow()
 
-        def lowered(*xs: Any) -> Any:
-            def gradient(g: Any) -> list[Any]:
+        def lowered(*xs: GraphTensor) -> WithGradient:
+            def gradient(g: GraphTensor) -> list[GraphTensor | None]:
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch([x for x in xs if x.dtype.is_floating])
                     again = rule(out, *xs)
@@ -262,23 +271,29 @@ def _loss_keeping_zeros(rule: Rule) -> Rule:
 
 
 def _layer_norm(
-    out: Any, x: Any, gamma: Any, beta: Any, *, eps: float, times: Rule = operator.mul
-) -> Any:
+    out: Result,
+    x: GraphTensor,
+    gamma: GraphTensor,
+    beta: GraphTensor,
+    *,
+    eps: float,
+    times: Rule = operator.mul,
+) -> GraphTensor:
     """Emit the operation with a product ``times`` of a factor and a cotangent."""
 
-    def normalised(x: Any) -> Any:
+    def normalised(x: GraphTensor) -> WithGradient:
         centred = x - _row_mean(x)
         inverse = raw.Reciprocal(x=raw.Sqrt(x=_row_mean(centred * centred) + eps))
         normal = centred * inverse
 
-        def gradient(g: Any) -> Any:
+        def gradient(g: GraphTensor) -> GraphTensor:
             along = _row_mean(times(normal, g))
             return times(inverse, g - _row_mean(g) - times(normal, along))
 
         return normal, gradient
 
-    def scaled(normal: Any, gamma: Any) -> Any:
-        def gradient(g: Any) -> tuple[Any, Any]:
+    def scaled(normal: GraphTensor, gamma: GraphTensor) -> WithGradient:
+        def gradient(g: GraphTensor) -> tuple[GraphTensor, GraphTensor]:
             return times(gamma, g), summed_to(times(normal, g), gamma)
 
         return normal * gamma, gradient
@@ -290,15 +305,15 @@ def _layer_norm(
     return cast_to(y, out.dtype) + cast_to(beta, out.dtype)
 
 
-def _row_mean(x: Any) -> Any:
+def _row_mean(x: GraphTensor) -> GraphTensor:
     return reduced("Mean", x, [x.shape.rank - 1], keepdims=True)
 
 
-def _keeps_zeros(factor: Any, g: Any) -> Any:
+def _keeps_zeros(factor: GraphTensor, g: GraphTensor) -> GraphTensor:
     return raw.MulNoNan(x=factor, y=g)
 
 
-def _conv2d_keeping_zeros(out: Any, x: Any, k: Any, **attrs: Any) -> Any:
+def _conv2d_keeping_zeros(out: Result, x: GraphTensor, k: GraphTensor, **attrs: Any) -> GraphTensor:
     product = product_keeping_zeros(lambda out, a, b: raw.MatMul(a=a, b=b))
     return _convolved_by_columns(out, x, k, product=partial(product, None), **attrs)
 

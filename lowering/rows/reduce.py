@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegraph.lowering.rows.rules import (
+    Result,
     Row,
     Rule,
+    WithGradient,
     cast_to,
     finfo,
     ints,
@@ -27,29 +28,30 @@ from tapegraph.lowering.rows.rules import (
     unless,
     with_gradient,
 )
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
+from tapegraph.typed import Fun
 
 
 def _over_axes(node: str) -> Rule:
     """Return the rule of a reduction, in its result's dtype: NumPy adds bools as integers."""
 
-    def rule(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    def rule(out: Result, x: GraphTensor, *, axis: tuple[int, ...], keepdims: bool) -> GraphTensor:
         return reduced(node, cast_to(x, out.dtype), axis, keepdims=keepdims)
 
     return rule
 
 
-def _by_slope(node: str, slope: Callable[..., Any]) -> Rule:
+def _by_slope(node: str, slope: Fun) -> Rule:
     """Return the rule of a reduction whose gradient is ``slope(x, y, axis)`` for an element."""
 
-    def rule(out: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+    def rule(out: Result, x: GraphTensor, *, axis: tuple[int, ...], keepdims: bool) -> GraphTensor:
         kept = kept_shape(shape_of(x), axis)
 
-        def lowered(x: Any) -> Any:
+        def lowered(x: GraphTensor) -> WithGradient:
             y = reduced(node, x, axis, keepdims=keepdims)
 
-            def gradient(g: Any) -> Any:
+            def gradient(g: GraphTensor) -> GraphTensor:
                 full = raw.BroadcastTo(input=reshaped(g, kept), shape=ints(shape_of(x)))
                 return raw.MulNoNan(x=slope(x, reshaped(y, kept), axis), y=full)
 
@@ -60,14 +62,14 @@ def _by_slope(node: str, slope: Callable[..., Any]) -> Rule:
     return rule
 
 
-def _chosen(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+def _chosen(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
     """Share one among the chosen elements: those equal to ``y``, or the NaNs."""
     same = raw.Equal(x=x, y=y, incompatible_shape_error=True)
     chosen = raw.Cast(x=same | raw.IsNan(x=x), DstT=x.dtype)
     return chosen / reduced("Sum", chosen, axis, keepdims=True)
 
 
-def _others(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
+def _others(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
     """Multiply all other elements along the axes; divide if no product leaves the range."""
     if not is_large(x):
         return _products_of_others(x, axis)
@@ -77,7 +79,7 @@ def _others(x: Any, y: Any, axis: tuple[int, ...]) -> Any:
     return unless(right, y / x, lambda: _products_of_others(x, axis))
 
 
-def _products_of_others(x: Any, axis: tuple[int, ...]) -> Any:
+def _products_of_others(x: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
     order = last_order(len(x.shape), axis)
     moved = permuted(x, order)
     rest = len(order) - len(axis)
@@ -90,23 +92,23 @@ def _products_of_others(x: Any, axis: tuple[int, ...]) -> Any:
     return permuted(others, sorted(range(len(order)), key=order.__getitem__))
 
 
-def _softmax(out: Any, x: Any, *, axis: int) -> Any:
+def _softmax(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
     if axis == len(out.shape) - 1:
         return raw.Softmax(logits=x)
 
     # Plain nodes: Softmax takes the last axis alone, and two transposes take longer.
-    def compute(x: Any) -> Any:
+    def compute(x: GraphTensor) -> GraphTensor:
         odds = raw.Exp(x=x - reduced("Max", x, [axis], keepdims=True))
         return odds / reduced("Sum", odds, [axis], keepdims=True)
 
-    def gradient(g: Any, y: Any, x: Any) -> Any:
+    def gradient(g: GraphTensor, y: GraphTensor, x: GraphTensor) -> list[GraphTensor]:
         return [(g - reduced("Sum", g * y, [axis], keepdims=True)) * y]
 
     return with_gradient(compute, gradient, x)
 
 
-def _softmax_keeping_zeros(out: Any, x: Any, *, axis: int) -> Any:
-    def gradient(g: Any, y: Any, x: Any) -> Any:
+def _softmax_keeping_zeros(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
+    def gradient(g: GraphTensor, y: GraphTensor, x: GraphTensor) -> list[GraphTensor]:
         weighted = raw.MulNoNan(x=y, y=g)
         total = repeated_to(reduced("Sum", weighted, [axis], keepdims=True), shape_of(y))
         return [weighted - raw.MulNoNan(x=y, y=total)]
@@ -114,15 +116,15 @@ def _softmax_keeping_zeros(out: Any, x: Any, *, axis: int) -> Any:
     return with_gradient(lambda x: _softmax(out, x, axis=axis), gradient, x)
 
 
-def _cumsum(out: Any, x: Any, *, axis: int) -> Any:
-    def lowered(x: Any) -> Any:
+def _cumsum(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
+    def lowered(x: GraphTensor) -> WithGradient:
         return _running_sum(x, axis), lambda g: _running_sum(g, axis, reverse=True)
 
     return own_gradient(lowered, x)
 
 
-def _running_sum(x: Any, axis: int, *, reverse: bool = False) -> Any:
-    def one_by_one() -> Any:
+def _running_sum(x: GraphTensor, axis: int, *, reverse: bool = False) -> GraphTensor:
+    def one_by_one() -> GraphTensor:
         return raw.Cumsum(x=x, axis=axis, exclusive=False, reverse=reverse)
 
     may_be_quick = axis == x.shape.rank - 1 and is_large(x) and x.dtype.is_floating
@@ -137,7 +139,7 @@ def _running_sum(x: Any, axis: int, *, reverse: bool = False) -> Any:
 BLOCKS = range(16, 65)
 
 
-def _sums_of_blocks(x: Any, block: int, reverse: bool) -> Any:
+def _sums_of_blocks(x: GraphTensor, block: int, reverse: bool) -> GraphTensor:
     """Sum blocks by a triangle of ones, four times as fast as Cumsum, and add the blocks before."""
     shape = (*x.shape[:-1], x.shape[-1] // block, block)
     ones = np.triu(np.ones((block, block), x.dtype.as_numpy_dtype))
@@ -149,22 +151,23 @@ def _sums_of_blocks(x: Any, block: int, reverse: bool) -> Any:
     return reshaped(within + others, tuple(x.shape))
 
 
-def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
-    def lowered(x: Any) -> Any:
+def _cumprod(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
+    def lowered(x: GraphTensor) -> WithGradient:
         y = raw.Cumprod(x=x, axis=axis, exclusive=False, reverse=False)
 
-        def by_doubling(g: Any) -> Any:
+        def by_doubling(g: GraphTensor) -> GraphTensor:
             # h[k] = g[k] + x[k+1] h[k+1] by doubling; then dx[k] = h[k] y[k-1].
             h, reach = g, _shifted(x, 1, axis)
+            length: Any = out.shape[axis]  # a `Size` compares with no number, and is refused
             step = 1
-            while step < out.shape[axis]:
+            while step < length:
                 h += raw.MulNoNan(x=reach, y=_shifted(h, step, axis, filling=0.0))
                 reach *= _shifted(reach, step, axis)
                 step *= 2
             before = raw.Cumprod(x=x, axis=axis, exclusive=True, reverse=False)
             return raw.MulNoNan(x=before, y=h)
 
-        def gradient(g: Any) -> Any:
+        def gradient(g: GraphTensor) -> GraphTensor:
             if not is_large(x):
                 return by_doubling(g)
             sizes, limits = raw.Abs(x=y), finfo(x)
@@ -178,7 +181,7 @@ def _cumprod(out: Any, x: Any, *, axis: int) -> Any:
     return own_gradient(lowered, x)
 
 
-def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
+def _shifted(x: GraphTensor, step: int, axis: int, filling: float = 1.0) -> GraphTensor:
     shape = list(shape_of(x))
     if not shape[axis]:
         return x
@@ -192,7 +195,7 @@ def _shifted(x: Any, step: int, axis: int, filling: float = 1.0) -> Any:
 def _place(node: str) -> Rule:
     """Return the rule of the first place of an extreme element, or of a NaN, as in NumPy."""
 
-    def rule(out: Any, x: Any, *, axis: int | None, keepdims: bool) -> Any:
+    def rule(out: Result, x: GraphTensor, *, axis: int | None, keepdims: bool) -> GraphTensor:
         along = 0 if axis is None else axis
         x = reshaped(x, (-1,)) if axis is None else x
         if x.dtype == tensorflow().bool:
@@ -208,11 +211,11 @@ def _place(node: str) -> Rule:
     return rule
 
 
-def _first(node: str, x: Any, axis: int) -> Any:
+def _first(node: str, x: GraphTensor, axis: int) -> GraphTensor:
     return getattr(raw, node)(input=x, dimension=axis, output_type="int64")
 
 
-def _first_nan(x: Any, axis: int, otherwise: Any) -> Any:
+def _first_nan(x: GraphTensor, axis: int, otherwise: GraphTensor) -> GraphTensor:
     nan = raw.IsNan(x=x)
     first = _first("ArgMax", raw.Cast(x=nan, DstT="int32"), axis)
     return selected(reduced("Any", nan, [axis]), first, otherwise)

@@ -10,23 +10,27 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Union
 
 import numpy as np
 
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.recording.op import GRADIENT, Attrs, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.subprogram import subprograms
+from tapegraph.typed import Fun
 
-Rule = Callable[..., Any]
+Rule = Fun
+# Results, and the function that gives the gradient of each operand from those of the results.
+WithGradient = tuple[GraphTensor | Sequence[GraphTensor], Fun]
+AxisLength = Union[int, "Size"]
 
 
 class Result(NamedTuple):
     """Shape and dtype that the tape recorded for an entry; a free axis has a `Size`."""
 
-    shape: tuple[Any, ...]
+    shape: tuple[AxisLength, ...]
     dtype: str
 
 
@@ -119,7 +123,7 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
 class RawOps:
     """``tf.raw_ops``, looked up when used: the families are imported without TensorFlow."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Callable[..., GraphTensor]:
         return getattr(tensorflow().raw_ops, name)
 
 
@@ -134,25 +138,25 @@ class Size:
 
     __slots__ = ("tensor",)
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor: GraphTensor) -> None:
         self.tensor = tensor
 
-    def __mul__(self, other: Any) -> Size:
+    def __mul__(self, other: AxisLength) -> Size:
         return Size(self.tensor * scalar(other, "int64"))
 
-    def __add__(self, other: Any) -> Size:
+    def __add__(self, other: AxisLength) -> Size:
         return Size(self.tensor + scalar(other, "int64"))
 
-    def __sub__(self, other: Any) -> Size:
+    def __sub__(self, other: AxisLength) -> Size:
         return Size(self.tensor - scalar(other, "int64"))
 
     __rmul__, __radd__ = __mul__, __add__
 
-    def __rsub__(self, other: Any) -> Size:
+    def __rsub__(self, other: AxisLength) -> Size:
         return Size(scalar(other, "int64") - self.tensor)
 
 
-def shape_of(x: Any) -> tuple[Any, ...]:
+def shape_of(x: GraphTensor) -> tuple[AxisLength, ...]:
     """Return the shape of a tensor, with a `Size` for each free axis."""
     if None not in x.shape:
         return tuple(x.shape)
@@ -160,25 +164,25 @@ def shape_of(x: Any) -> tuple[Any, ...]:
     return tuple(Size(lengths[i]) if n is None else n for i, n in enumerate(x.shape))
 
 
-def known(shape: tuple[Any, ...]) -> tuple[int | None, ...]:
+def known(shape: tuple[AxisLength, ...]) -> tuple[int | None, ...]:
     """Return a shape as TensorFlow writes it, with None for free axes."""
     return tuple(None if isinstance(n, Size) else n for n in shape)
 
 
-def broadcast_shape(tensors: Sequence[Any]) -> tuple[Any, ...]:
+def broadcast_shape(tensors: Sequence[GraphTensor]) -> tuple[AxisLength, ...]:
     axes = zip_longest(*(reversed(shape_of(x)) for x in tensors), fillvalue=1)
     return tuple(next((n for n in lengths if n != 1), 1) for lengths in axes)[::-1]
 
 
-def repeated_to(x: Any, shape: tuple[Any, ...]) -> Any:
+def repeated_to(x: GraphTensor, shape: tuple[AxisLength, ...]) -> GraphTensor:
     return x if tuple(x.shape) == known(shape) else raw.BroadcastTo(input=x, shape=ints(shape))
 
 
-def reshaped(x: Any, shape: tuple[Any, ...]) -> Any:
+def reshaped(x: GraphTensor, shape: tuple[AxisLength, ...]) -> GraphTensor:
     return raw.Reshape(tensor=x, shape=ints(shape))
 
 
-def permuted(x: Any, axes: Any) -> Any:
+def permuted(x: GraphTensor, axes: Iterable[int]) -> GraphTensor:
     return raw.Transpose(x=x, perm=ints(axes))
 
 
@@ -186,7 +190,7 @@ def permuted(x: Any, axes: Any) -> Any:
 TO_LAST, TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
-def reordered(x: Any, axes: tuple[int, ...]) -> Any:
+def reordered(x: GraphTensor, axes: tuple[int, ...]) -> GraphTensor:
     """Return a tensor with its axes in another order: a reshape if no number moves."""
     shape = shape_of(x)
     if [i for i in axes if shape[i] != 1] == [i for i, n in enumerate(shape) if n != 1]:
@@ -194,7 +198,7 @@ def reordered(x: Any, axes: tuple[int, ...]) -> Any:
     return permuted(x, axes)
 
 
-def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
+def channels_last(shape: tuple[AxisLength, ...]) -> tuple[AxisLength, ...]:
     return tuple(shape[i] for i in TO_LAST)
 
 
@@ -205,7 +209,7 @@ def channels_last(shape: tuple[int, ...]) -> tuple[int, ...]:
 _CONSTANTS = "_tapegraph_constants"
 
 
-def graph_constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
+def graph_constant(value: object, dtype: object, shape: tuple[int, ...] = ()) -> GraphTensor:
     """Return a constant of the graph that is being traced, which has it once."""
     tf = tensorflow()
     if tf.executing_eagerly():
@@ -221,24 +225,25 @@ def graph_constant(value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
     return made[key]
 
 
-def ints(values: Iterable[Any], dtype: str = "int64") -> Any:
+def ints(values: Iterable[AxisLength], dtype: str = "int64") -> GraphTensor:
     """Return a constant of integers, or a tensor if a `Size` is among them."""
     values = list(values)
-    if any(isinstance(v, Size) for v in values):
+    fixed = [int(v) for v in values if not isinstance(v, Size)]
+    if len(fixed) < len(values):
         return raw.Pack(values=[scalar(v, dtype) for v in values], axis=0)
-    return graph_constant([int(v) for v in values], dtype, (len(values),))
+    return graph_constant(fixed, dtype, (len(values),))
 
 
-def scalar(value: Any, dtype: Any) -> Any:
+def scalar(value: object, dtype: object) -> GraphTensor:
     return cast_to(value.tensor, dtype) if isinstance(value, Size) else graph_constant(value, dtype)
 
 
-def number_like(value: Any, like: Any) -> Any:
+def number_like(value: object, like: GraphTensor) -> GraphTensor:
     """Return a scalar constant of another tensor's dtype, or a `Size` in it."""
     return scalar(value, like.dtype)
 
 
-def cast_to(x: Any, dtype: Any) -> Any:
+def cast_to(x: GraphTensor, dtype: object) -> GraphTensor:
     """Return a tensor in another dtype; the gradient of a number made complex is real again."""
     wanted = tensorflow().as_dtype(dtype)
     if x.dtype == wanted:
@@ -249,7 +254,7 @@ def cast_to(x: Any, dtype: Any) -> Any:
     return raw.Cast(x=x, DstT=wanted)
 
 
-def finfo(x: Any) -> Any:
+def finfo(x: GraphTensor) -> np.finfo[np.floating[Any]]:
     """Return NumPy's `finfo` of a tensor's floats."""
     return np.finfo(x.dtype.as_numpy_dtype)
 
@@ -257,14 +262,16 @@ def finfo(x: Any) -> Any:
 # ------------------------------------------------------------------ nodes
 
 
-def reduced(node: str, x: Any, axis: Iterable[int] | None = None, *, keepdims: bool = False) -> Any:
+def reduced(
+    node: str, x: GraphTensor, axis: Iterable[int] | None = None, *, keepdims: bool = False
+) -> GraphTensor:
     """Reduce over some axes, or over all, by a node such as ``Sum``: NaN if there is one."""
     axis = range(x.shape.rank) if axis is None else axis
     # int32, as TensorFlow's own gradients want axes beside a free one.
     return getattr(raw, node)(input=x, axis=ints(axis, "int32"), keep_dims=keepdims)
 
 
-def summed_to(g: Any, x: Any) -> Any:
+def summed_to(g: GraphTensor, x: GraphTensor) -> GraphTensor:
     """Sum a gradient over the axes along which its operand ``x`` was broadcast."""
     extra = g.shape.rank - x.shape.rank
     kept = (1,) * extra + tuple(x.shape)
@@ -272,11 +279,13 @@ def summed_to(g: Any, x: Any) -> Any:
     return reshaped(reduced("Sum", g, axes), shape_of(x)) if axes else g
 
 
-def selected(condition: Any, chosen: Any, otherwise: Any) -> Any:
+def selected(
+    condition: GraphTensor, chosen: GraphTensor | float, otherwise: GraphTensor | float
+) -> GraphTensor:
     """Choose number by number between two tensors, or a tensor and a number."""
-    if isinstance(chosen, float):
-        chosen = number_like(chosen, otherwise)
-    elif isinstance(otherwise, float):
+    if not isinstance(otherwise, float):
+        chosen = number_like(chosen, otherwise) if isinstance(chosen, float) else chosen
+    elif not isinstance(chosen, float):
         otherwise = number_like(otherwise, chosen)
     return raw.SelectV2(condition=condition, t=chosen, e=otherwise)
 
@@ -285,26 +294,28 @@ def selected(condition: Any, chosen: Any, otherwise: Any) -> Any:
 _LARGE = 1 << 14
 
 
-def is_large(x: Any) -> bool:
+def is_large(x: GraphTensor) -> bool:
     """Return whether quick nodes are worth a condition; a tensor with a free axis may be small."""
     return None not in x.shape and bool(math.prod(x.shape) >= _LARGE)
 
 
-def unless(right: Any, quick: Any, careful: Callable[[], Any]) -> Any:
+def unless(
+    right: GraphTensor, quick: GraphTensor, careful: Callable[[], GraphTensor]
+) -> GraphTensor:
     """Return the result of quick nodes where it is right, and else of careful ones."""
     return tensorflow().cond(right, lambda: quick, careful)
 
 
 # Collects the conditions for a graph's numbers to be valid; otherwise the native engine runs.
 # None where nobody else does: then the graph branches.
-GUARDS: ContextVar[list[Any] | None] = ContextVar("tapegraph_guards", default=None)
+GUARDS: ContextVar[list[GraphTensor] | None] = ContextVar("tapegraph_guards", default=None)
 
 
-def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
+def own_gradient(compute: Callable[..., WithGradient], *operands: GraphTensor) -> Any:
     """Emit nodes with their own gradient: ``compute`` returns a result and its gradient."""
     tf = tensorflow()
 
-    def lowered(*xs: Any) -> Any:
+    def lowered(*xs: GraphTensor) -> WithGradient:
         y, gradient = compute(*xs)
         # A gathered tensor's gradient is IndexedSlices.
         return y, lambda *gs: gradient(*(g if g is None else tf.convert_to_tensor(g) for g in gs))
@@ -312,10 +323,12 @@ def own_gradient(compute: Callable[..., Any], *operands: Any) -> Any:
     return tf.custom_gradient(lowered)(*operands)
 
 
-def with_gradient(compute: Rule, gradient: Callable[..., Any], *operands: Any) -> Any:
+def with_gradient(
+    compute: Rule, gradient: Callable[..., Sequence[GraphTensor]], *operands: GraphTensor
+) -> GraphTensor:
     """Emit nodes with another gradient than TensorFlow's, ``gradient(g, y, *operands)``."""
 
-    def lowered(*xs: Any) -> Any:
+    def lowered(*xs: GraphTensor) -> WithGradient:
         y = compute(*xs)
         return y, lambda g: [
             summed_to(grad, x) for grad, x in zip(gradient(g, y, *xs), xs, strict=True)

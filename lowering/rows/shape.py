@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from tapegraph.lowering.rows.rules import Result, Row, Rule, ints, permuted, raw, reshaped
+from tapegraph.lowering.runtime import GraphTensor
 
-from tapegraph.lowering.rows.rules import Row, Rule, ints, permuted, raw, reshaped
 
-
-def _concat(out: Any, *parts: Any, axis: int) -> Any:
+def _concat(out: Result, *parts: GraphTensor, axis: int) -> GraphTensor:
     if len(parts) == 1:
         return raw.Identity(input=parts[0])  # ConcatV2 takes two or more
     return raw.ConcatV2(values=list(parts), axis=axis)
 
 
-def _broadcast_to(out: Any, x: Any, *, shape: tuple[int, ...]) -> Any:
+def _broadcast_to(out: Result, x: GraphTensor, *, shape: tuple[int, ...]) -> GraphTensor:
     return raw.BroadcastTo(input=x, shape=ints(shape))
 
 

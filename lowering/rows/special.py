@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tapegraph.lowering.rows.graph_tracer import by_slopes
 from tapegraph.lowering.rows.rules import (
     NotLowered,
+    Result,
     Row,
     Rule,
     number_like,
@@ -15,15 +15,16 @@ from tapegraph.lowering.rows.rules import (
     selected,
     with_gradient,
 )
+from tapegraph.lowering.runtime import GraphTensor
 
 
-def _polygamma(out: Any, x: Any, *, n: int) -> Any:
+def _polygamma(out: Result, x: GraphTensor, *, n: int) -> GraphTensor:
     if n:
         return raw.Polygamma(a=number_like(n, x), x=x)
     return selected(x == 0.0, -1.0 / x, raw.Digamma(x=x))  # TensorFlow's node is NaN at 0
 
 
-def _gammasgn(out: Any, x: Any) -> Any:
+def _gammasgn(out: Result, x: GraphTensor) -> GraphTensor:
     """Return -1 from each odd number below zero to the next, and NaN at the poles there."""
     floor = raw.Floor(x=x)
     odd = raw.FloorMod(x=floor, y=number_like(2.0, x)) == 1.0
@@ -31,20 +32,20 @@ def _gammasgn(out: Any, x: Any) -> Any:
     return selected(((floor == x) & (x < 0.0)) | raw.IsNan(x=x), math.nan, sign)
 
 
-def _betaln(out: Any, a: Any, b: Any) -> Any:
+def _betaln(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     return raw.Lgamma(x=a) + raw.Lgamma(x=b) - raw.Lgamma(x=a + b)
 
 
-def _beta(out: Any, a: Any, b: Any) -> Any:
+def _beta(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     size = raw.Exp(x=_betaln(out, a, b))
     return size * _gammasgn(out, a) * (_gammasgn(out, b) * _gammasgn(out, a + b))
 
 
-def _xlogy(out: Any, x: Any, y: Any) -> Any:
+def _xlogy(out: Result, x: GraphTensor, y: GraphTensor) -> GraphTensor:
     return raw.SelectV2(condition=raw.IsNan(x=y), t=y, e=raw.Xlogy(x=x, y=y))
 
 
-def _xlog1py(out: Any, x: Any, y: Any) -> Any:
+def _xlog1py(out: Result, x: GraphTensor, y: GraphTensor) -> GraphTensor:
     return raw.SelectV2(condition=raw.IsNan(x=y), t=y, e=raw.Xlog1py(x=x, y=y))
 
 
@@ -55,12 +56,12 @@ def _bessel(kind: str, side: float) -> Row:
     is the sign of the slope of order 0, by order 1.
     """
 
-    def rule(out: Any, x: Any, *, n: int) -> Any:
+    def rule(out: Result, x: GraphTensor, *, n: int) -> GraphTensor:
         if n > 1:
             raise NotLowered(f"a Bessel function of order {n} has no node in TensorFlow")
         nodes = [getattr(raw, f"Bessel{kind}{order}") for order in (0, 1)]
 
-        def gradient(g: Any, y: Any, x: Any) -> Any:
+        def gradient(g: GraphTensor, y: GraphTensor, x: GraphTensor) -> list[GraphTensor]:
             if n == 0:
                 return [raw.MulNoNan(x=side * nodes[1](x=x), y=g)]
             ratio = selected(x == 0.0, 0.5, y / x)

@@ -16,7 +16,7 @@ from tapegraph.arrays.buffers import aligned_empty
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.rows.rules import raw
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph, Writer
 from tapegraph.recording.op import INPUT
@@ -73,7 +73,7 @@ class Loop:
         recompiles = self._room < runs
         return self.graphs.run(call, changes, with_xla=with_xla, recompiles=recompiles)
 
-    def _fed(self, feeds: list[tuple[Array, bool]], runs: int, room: int) -> list[Any]:
+    def _fed(self, feeds: list[tuple[Array, bool]], runs: int, room: int) -> list[GraphTensor]:
         if self._counts[0] != (runs, room):
             counts: list[Array] = [np.array(runs, np.int32), np.zeros(room, np.int8)]
             self._counts = (runs, room), list(map(to_tensorflow, counts))
@@ -103,13 +103,13 @@ class _LoopWriter(Writer):
         self._results = many.results
         self._carried = many.carried
 
-    def signature(self, inputs: list[int]) -> list[Any]:
+    def signature(self, inputs: list[int]) -> list[GraphTensor]:
         tf, program = tensorflow(), self.program
         lengths = {i: () if i in self._carried else (None,) for i in inputs}
         fed = [tf.TensorSpec((*lengths[i], *program.shapes[i]), program.dtypes[i]) for i in inputs]
         return [tf.TensorSpec((), tf.int32), tf.TensorSpec((None,), tf.int8), *fed]
 
-    def step(self, *feeds: Any) -> list[Any]:
+    def step(self, *feeds: GraphTensor) -> list[GraphTensor]:
         """Return whether all runs are valid, the outputs, and the number of valid runs."""
         tf, program = tensorflow(), self.program
         count, places, *given = feeds
@@ -125,7 +125,7 @@ class _LoopWriter(Writer):
         last = [tf.zeros(shape, dtype) for shape, dtype in types[self._results :]]
 
         def body(
-            run: Any, stands: Any, state: Any, carried: Any, rows: Any, last: Any
+            run: GraphTensor, stands: GraphTensor, state: Any, carried: Any, rows: Any, last: object
         ) -> tuple[Any, ...]:
             inputs = [self._of_run(run, slot, x, carried) for slot, x in fed]
             stands, outputs, new = self.run_of(inputs, {**fixed, **state})
@@ -146,13 +146,19 @@ class _LoopWriter(Writer):
         self.assign(stand, outputs, new)
         return [stand, *outputs, done]
 
-    def _of_run(self, run: Any, slot: int | None, given: Any, carried: dict[int, Any]) -> Any:
+    def _of_run(
+        self,
+        run: GraphTensor,
+        slot: int | None,
+        given: GraphTensor,
+        carried: dict[int, GraphTensor],
+    ) -> Any:
         if slot is None or self.program.ops[slot] is not INPUT:
             return given
         if slot in carried:
             return carried[slot]
         return raw.GatherV2(params=given, indices=run, axis=0)
 
-    def _left(self, slot: int, before: Any, outputs: list[Any]) -> Any:
+    def _left(self, slot: int, before: GraphTensor, outputs: list[GraphTensor]) -> Any:
         place = self._carried[slot]
         return before if place is None else outputs[place]

@@ -15,10 +15,10 @@ from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import moved, to_tensorflow
 from tapegraph.lowering.rows.rules import NotLowered
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.loop import Loop
-from tapegraph.lowering.steps.step_graph import StepGraph
+from tapegraph.lowering.steps.step_graph import Output, StepGraph
 from tapegraph.lowering.steps.variables import tables, variable_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
@@ -72,7 +72,8 @@ class Step:
         if option is not True:
             self.graphs.graph  # noqa: B018 - it is made now
         self._loop: Loop | None = None
-        self._numbers: dict[int, tuple[bytes, Any]] = {}  # the last fed bytes, and their tensor
+        # The last fed bytes, and their tensor.
+        self._numbers: dict[int, tuple[bytes, GraphTensor]] = {}
 
     def _pay(self, seconds: float) -> None:
         self.compile_seconds += seconds
@@ -103,7 +104,7 @@ class Step:
         fed = zip(inputs, function.inputs, strict=False)  # constants and captures may follow
         return labels | {tensor.op.name: self._names[slot] for slot, tensor in fed}
 
-    def feeds(self, values: list[Any]) -> list[Any]:
+    def feeds(self, values: list[Any]) -> list[GraphTensor]:
         """Push state to its variables, and return the inputs of the graphs; as in `run`."""
         return [self._fed(i, array) for i, array in enumerate(self._pushed(values))]
 
@@ -116,7 +117,7 @@ class Step:
         arrays = zip(values[count:], self._dtypes, strict=True)
         return [np.asarray(array, dtype) for array, dtype in arrays]
 
-    def _fed(self, position: int, array: Array) -> Any:
+    def _fed(self, position: int, array: Array) -> GraphTensor:
         """Return a tensor with its own memory, which a variable or gradient may share."""
         if array.ndim:
             return moved(array)
@@ -125,7 +126,7 @@ class Step:
             self._numbers[position] = bits, to_tensorflow(array)
         return self._numbers[position][1]
 
-    def run(self, values: list[Any], changes: Any = None, variant: str = "") -> list[Any]:
+    def run(self, values: list[Any], changes: Any = None, variant: str = "") -> list[Output]:
         """Return functions that return the outputs, computed with state in its variables."""
         feeds = self.feeds(values)
         outputs = self.graphs.run(
@@ -139,7 +140,7 @@ class Step:
 
     def run_many(
         self, values: list[Any], runs: int, many: Many, changes: Any, variant: str = ""
-    ) -> list[Any]:
+    ) -> list[Output]:
         """Return the outputs of many runs: rows for those of each run, else the last run's."""
         if self._loop is None:
             if tables(self._program):

@@ -16,7 +16,7 @@ import numpy as np
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.rows.rules import raw
-from tapegraph.lowering.runtime import tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.steps.variables import tables
 from tapegraph.lowering.translate import Whole, fed_numbers
 from tapegraph.recording.changes import make
@@ -76,9 +76,9 @@ class StepGraph:
         self.ran = False
         self.refused: Any = None
 
-    def __call__(self, feeds: list[Any], changes: Changes) -> list[Output] | None:
+    def __call__(self, feeds: list[GraphTensor], changes: Changes) -> list[Output] | None:
         """Run it and make further changes together; return None, with no change, for a NaN."""
-        ran: list[Any] = []
+        ran: list[GraphTensor] = []
         outputs = self._outputs(ran)
         writes = changes(outputs)
         flag: Iterator[Any] = islice(map(memoryview, ran), 1)  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ class StepGraph:
             output.settle()
         return outputs
 
-    def _outputs(self, ran: list[Any]) -> list[Output]:
+    def _outputs(self, ran: list[GraphTensor]) -> list[Output]:
         outputs, place = [], 1
         for shape in self._shapes:
             stop = place + (1 if shape is None else 2)
@@ -105,7 +105,9 @@ class StepGraph:
         return outputs
 
 
-def _commit(result: Iterator[Any], ran: list[Any], flag: Iterator[Any], writes: Any) -> Any:
+def _commit(
+    result: Iterator[Any], ran: list[GraphTensor], flag: Iterator[object], writes: Any
+) -> Any:
     """Run the graph, make the changes if the run is valid, and return whether it is.
 
     No Python function is called, and no call of C code returns, between the graph and `make`: no
@@ -123,7 +125,7 @@ class Output:
 
     __slots__ = ("_place", "_ran", "_shape")
 
-    def __init__(self, ran: list[Any], place: slice, shape: tuple[int, ...] | None) -> None:
+    def __init__(self, ran: list[GraphTensor], place: slice, shape: tuple[int, ...] | None) -> None:
         self._ran = ran
         self._place = place
         self._shape = shape
@@ -149,7 +151,7 @@ class Writer(Whole):
         recording: Recording,
         variables: Mapping[int, Any],
         fed: list[list[int]],
-        numbers: Mapping[int, Any],
+        numbers: Mapping[int, GraphTensor],
         *,
         xla: bool,
         careful: bool,
@@ -174,17 +176,17 @@ class Writer(Whole):
             if recording.values[slot].size > _SMALL
         }
 
-    def signature(self, inputs: list[int]) -> list[Any]:
+    def signature(self, inputs: list[int]) -> list[GraphTensor]:
         spec, program = tensorflow().TensorSpec, self.program
         return [spec(program.shapes[i], program.dtypes[i]) for i in inputs]
 
-    def step(self, *feeds: Any) -> list[Any]:
+    def step(self, *feeds: GraphTensor) -> list[GraphTensor]:
         """Return whether the run is valid, and the outputs."""
         right, outputs, new = self.run_of(feeds, self.read())
         self.assign(right, outputs, new)
         return [right, *outputs]
 
-    def read(self) -> dict[int, Any]:
+    def read(self) -> dict[int, GraphTensor]:
         """Return the numbers of state, except tables, which are read by rows."""
         dtypes = self.program.dtypes
         return {
@@ -194,7 +196,7 @@ class Writer(Whole):
         }
 
     def run_of(
-        self, feeds: Sequence[Any], state: Mapping[int, Any]
+        self, feeds: Sequence[GraphTensor], state: Mapping[int, GraphTensor]
     ) -> tuple[Any, list[Any], dict[int, Any]]:
         tf, program = tensorflow(), self.program
         leaves = {
@@ -236,14 +238,16 @@ class Writer(Whole):
         scaled = values * (number if scale is None else tf.cast(scale, values.dtype))
         return tf.IndexedSlices(scaled, grad.indices) if by_rows else scaled
 
-    def assign(self, stands: Any, outputs: list[Any], new: dict[int, Any]) -> None:
+    def assign(
+        self, stands: GraphTensor, outputs: list[GraphTensor], new: dict[int, GraphTensor]
+    ) -> None:
         """Assign the new numbers of state after everything else, if the run is valid."""
         tf = tensorflow()
         if new:
             with tf.control_dependencies([stands, *outputs]):
                 tf.cond(stands, partial(self._assigned, new), lambda: tf.constant(False))
 
-    def _assigned(self, new: dict[int, Any]) -> Any:
+    def _assigned(self, new: dict[int, GraphTensor]) -> GraphTensor:
         for update in self.program.updates:
             variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
             if table is None:
@@ -264,10 +268,10 @@ class _FedConstant(NamedTuple):
 
 
 def _fed_constants(
-    recording: Recording, variables: Mapping[int, Any], inputs: list[int]
+    recording: Recording, variables: Mapping[int, object], inputs: list[int]
 ) -> list[_FedConstant]:
     """Return the numbers that XLA is fed, and the slots of each."""
-    found: dict[Any, _FedConstant] = {
+    found = {
         slot: _FedConstant(recording.values[slot], [slot])
         for slot in _constants(recording.program, variables, inputs)
     }
@@ -281,5 +285,7 @@ def _fed_constants(
     return list(found.values())
 
 
-def _constants(program: Program, variables: Mapping[int, Any], inputs: Container[int]) -> list[int]:
+def _constants(
+    program: Program, variables: Mapping[int, object], inputs: Container[int]
+) -> list[int]:
     return [slot for slot in program.fed if slot not in variables and slot not in inputs]

@@ -83,7 +83,7 @@ class XlaFailed(Exception):
     """XLA does not compile or run a program; the graph does."""
 
 
-def _noting(written: list[Any], changes: Changes, outputs: list[Output]) -> Iterator[Any]:
+def _noting(written: list[bool], changes: Changes, outputs: list[Output]) -> Iterator[Any]:
     """Return changes that also record that they were made."""
     return chain(changes(outputs), map(written.append, (True,)))
 
@@ -131,7 +131,7 @@ class Graphs:
         if not (with_xla or self.asked):
             return call(self.graph, changes)
         compiles = recompiles or "with_xla" not in vars(self)
-        written: list[Any] = []
+        written: list[bool] = []
         try:
             noting = partial(_noting, written, changes)
             if not compiles:

@@ -21,7 +21,7 @@ def one_axis(op: str, axis: Any, ndim: int) -> int:
     return number % ndim
 
 
-def some_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
+def some_axes(op: str, axis: object, ndim: int) -> tuple[int, ...]:
     """Return the axes that None (all), an integer or a sequence names, in ascending order."""
     if axis is None:
         return tuple(range(ndim))
@@ -35,7 +35,7 @@ def some_axes(op: str, axis: Any, ndim: int) -> tuple[int, ...]:
     return axes
 
 
-def ordered_axes(op: str, argument: str, axes: Any, ndim: int) -> tuple[int, ...]:
+def ordered_axes(op: str, argument: str, axes: object, ndim: int) -> tuple[int, ...]:
     """Return the axes that an integer or a sequence names, in the order given."""
     return tuple(one_axis(op, axis, ndim) for axis in int_tuple(op, argument, axes))
 
@@ -50,7 +50,7 @@ def int_tuple(op: str, argument: str, value: Any) -> tuple[int, ...]:
         raise TypeError(message(op, received, "an integer or a tuple of integers")) from None
 
 
-def pair(op: str, argument: str, value: Any, least: int) -> tuple[int, int]:
+def pair(op: str, argument: str, value: object, least: int) -> tuple[int, int]:
     """Return ``(height, width)`` from an integer or a pair, each at least ``least``."""
     numbers = int_tuple(op, argument, value)
     if len(numbers) == 1:

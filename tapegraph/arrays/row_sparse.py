@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cmath import isfinite
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from tapegraph.arrays.buffers import MAX_KEPT_BYTES
 from tapegraph.typed import Array, Cotangent, DType, DuckArray
 
 
+@final
 class RowSparse:
     """A sum of rows: zero but for ``values[i]`` added at row ``rows[i]``, repeated rows adding up.
 
@@ -131,7 +132,7 @@ def dense_copy(grad: Cotangent) -> Array:
     return grad.dense() if isinstance(grad, RowSparse) else np.array(grad)
 
 
-def has_nan(grad: Cotangent) -> bool:
+def has_nan(grad: Array | RowSparse) -> bool:
     """Return whether a gradient holds a NaN: its product with itself does, and is quick to sum."""
     array = grad.values if type(grad) is RowSparse else grad
     if array.ndim == 1 and array.strides[0] == array.itemsize:
@@ -143,7 +144,7 @@ def has_nan(grad: Cotangent) -> bool:
     return bool(np.isnan(array).any() if square is None else square != square)
 
 
-def is_finite(grad: Cotangent) -> bool:
+def is_finite(grad: Array | RowSparse) -> bool:
     """Return whether all numbers are finite: if the squares overflow, look again."""
     array = grad.values if type(grad) is RowSparse else grad
     square = _square(array)

@@ -166,7 +166,7 @@ def fitted(given: Pytree, form: Pytree) -> Pytree:
 class OfTraced(type):
     """The type of `Box` and its kind, whose instances are tensors or containers of tensors."""
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         kinds = vars(cls).get("kinds")
         if kinds is None:
             return super().__instancecheck__(instance)
@@ -224,7 +224,9 @@ def _leave_to_tensors(kind: Any) -> None:
     own = kind.__array_ufunc__
 
     @functools.wraps(own)
-    def array_ufunc(self: Any, ufunc: Any, method: str, *inputs: Pytree, **options: Any) -> Pytree:
+    def array_ufunc(
+        self: object, ufunc: object, method: str, *inputs: Pytree, **options: object
+    ) -> Pytree:
         if not any(isinstance(x, TENSORS) for x in inputs):
             return own(self, ufunc, method, *inputs, **options)
         plain = (x.view(np.ndarray) if isinstance(x, kind) else x for x in inputs)
@@ -376,13 +378,13 @@ def gradient_of(x: Pytree, target: Any) -> Pytree:
 class Node:
     """A place in a graph: a `VJPNode`, a `JVPNode`, or a node that `trace` makes."""
 
-    def __init__(self, *args: Pytree, **kwargs: Any) -> None:
+    def __init__(self, *args: Pytree, **kwargs: object) -> None:
         name = type(self).__name__
         fix = f"Write {name}.new_root() to begin a graph; a box has its node as box._node."
         raise TypeError(message(name, "a call", "nodes from the tape", fix))
 
     @classmethod
-    def new_root(cls, *args: Pytree, **kwargs: Any) -> Any:
+    def new_root(cls, *args: Pytree, **kwargs: object) -> Any:
         """Return a root node for `new_box`."""
         root = cls.__new__(cls)
         root.initialize_root(*args, **kwargs)
@@ -401,10 +403,10 @@ class VJPNode(Node):
     _is_root = True
 
     @classmethod
-    def _of(cls, tensor: Any) -> VJPNode:
+    def _of(cls, tensor: object) -> VJPNode:
         entry = tape_entry(tensor)
         if entry._op is BOX:
-            return entry._saved  # type: ignore[no-any-return]
+            return entry._saved
         node = cls.__new__(cls)
         node._held, node._is_root = tensor, False
         return node
@@ -443,7 +445,7 @@ class VJPNode(Node):
 class JVPNode(Node):
     """The node of a traced value in forward mode: its derivative ``g``."""
 
-    def initialize_root(self, g: Cotangent = None) -> None:
+    def initialize_root(self, g: Cotangent | None = None) -> None:
         """Set the derivative."""
         self.g = g
 
@@ -566,9 +568,9 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
 def _function_of(op: Op) -> Fun:
     """Return NumPy's function of an operation's name, or a function that runs the operation."""
     if hasattr(np, op.name):
-        return getattr(np, op.name)  # type: ignore[no-any-return]
+        return getattr(np, op.name)
 
-    def function(*arrays: Any, **attrs: Any) -> Pytree:
+    def function(*arrays: object, **attrs: object) -> Pytree:
         return op.forward(*arrays, **attrs)
 
     function.__name__ = op.name
@@ -630,7 +632,7 @@ def _with_node(structure: Pytree, node: VJPNode) -> Pytree:
     if kind is None:
         received = f"a {type(structure).__name__}"
         raise TypeError(message("new_box", received, "a tuple, list, dict or array"))
-    boxed: Any = kind(structure)
+    boxed = kind(structure)
     boxed._node = node
     return boxed
 
@@ -678,7 +680,9 @@ def reaches(x: Pytree, inputs: tuple[Pytree, ...]) -> bool:
     return any(id(node) in wanted for node in ancestors(x, before))
 
 
-def _identity(needs: list[bool], g: Cotangent, y: Pytree, x: Pytree, *, saved: Any) -> list[Pytree]:
+def _identity(
+    needs: list[bool], g: Cotangent, y: Pytree, x: Pytree, *, saved: object
+) -> list[Pytree]:
     return [g]
 
 

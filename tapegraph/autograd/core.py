@@ -68,7 +68,7 @@ VSpace.register(SparseObject, lambda x: x.vs)
 # Rules
 
 
-def defvjp(fun: Fun, *vjpmakers: Rule | None, argnums: Any = None) -> None:
+def defvjp(fun: Fun, *vjpmakers: Rule | None, argnums: object = None) -> None:
     """Define the vector-Jacobian products of a primitive, argument by argument.
 
     :param fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
@@ -90,7 +90,7 @@ def defvjp(fun: Fun, *vjpmakers: Rule | None, argnums: Any = None) -> None:
 def defvjp_argnum(fun: Fun, vjpmaker: Rule) -> None:
     """Define the products by one ``maker(argnum, ans, args, kwargs)`` for every argument."""
 
-    def rule(wanted: Sequence[int], ans: Pytree, args: Pytree, kwargs: Any) -> Rule:
+    def rule(wanted: Sequence[int], ans: Pytree, args: Pytree, kwargs: object) -> Rule:
         vjps = [vjpmaker(argnum, ans, args, kwargs) for argnum in wanted]
         return lambda g: [None if vjp is None else vjp(g) for vjp in vjps]
 
@@ -102,7 +102,7 @@ def defvjp_argnums(fun: Fun, vjpmaker: Rule) -> None:
     primitive_vjps[fun] = vjpmaker
 
 
-def defjvp(fun: Fun, *jvpfuns: Rule | str | None, argnums: Any = None) -> None:
+def defjvp(fun: Fun, *jvpfuns: Rule | str | None, argnums: object = None) -> None:
     """Define the Jacobian-vector products of a primitive, argument by argument.
 
     :param fun: As for `defvjp`.
@@ -126,7 +126,7 @@ def defjvp_argnum(fun: Fun, jvpmaker: Rule) -> None:
     """Define the products by one ``jvp(argnum, g, ans, args, kwargs)`` for every argument."""
 
     def rule(
-        wanted: Sequence[int], gs: Sequence[Pytree], ans: Pytree, args: Pytree, kwargs: Any
+        wanted: Sequence[int], gs: Sequence[Pytree], ans: Pytree, args: Pytree, kwargs: object
     ) -> Pytree:
         found = [jvpmaker(i, g, ans, args, kwargs) for i, g in zip(wanted, gs, strict=True)]
         found = [part for part in found if part is not None]
@@ -173,7 +173,7 @@ def primitive(f_raw: F) -> F:
         define("defgrad", {argnum: gradfun})
 
     def old_defvjp(vjpmaker: Rule, argnum: int = 0) -> None:
-        def maker(ans: Pytree, *args: Pytree, **kwargs: Any) -> Rule:
+        def maker(ans: Pytree, *args: Pytree, **kwargs: object) -> Rule:
             return lambda g: vjpmaker(g, ans, vspace(args[argnum]), vspace(g), *args, **kwargs)
 
         define("defvjp", {argnum: maker})
@@ -182,7 +182,7 @@ def primitive(f_raw: F) -> F:
         define("defvjp_is_zero", dict.fromkeys(argnums))
 
     fun.defgrad, fun.defvjp, fun.defvjp_is_zero = defgrad, old_defvjp, defvjp_is_zero
-    return fun  # type: ignore[no-any-return]
+    return fun
 
 
 # Of values of classes of one's own: the sums and products of arrays have rules already.

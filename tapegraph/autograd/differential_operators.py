@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tapegraph.autograd import core
 from tapegraph.autograd.core import vspace
@@ -16,7 +15,7 @@ from tapegraph.autograd.wrap_util import of_numbers, unary_to_nary
 from tapegraph.errors import message, warn
 from tapegraph.pytree import mapped
 from tapegraph.transforms.checkpoint import checkpoint
-from tapegraph.typed import Fun, Pytree
+from tapegraph.typed import Array, Fun, Pytree
 
 __all__ = [
     "checkpoint",
@@ -87,15 +86,15 @@ def deriv(fun: Fun, x: Pytree) -> Pytree:
 
 
 @unary_to_nary
-def jacobian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
+def jacobian(fun: Fun, x: Pytree) -> Array:
     """Return the Jacobian, with the result's axes before the argument's: one reverse pass."""
-    return core.make_jacobian(fun, x)  # type: ignore[no-any-return]
+    return core.make_jacobian(fun, x)
 
 
 @unary_to_nary
-def hessian(fun: Fun, x: Pytree) -> npt.NDArray[Any]:
+def hessian(fun: Fun, x: Pytree) -> Array:
     """Return the Hessian of a scalar-valued function; for several numbers in one reverse pass."""
-    return core.make_jacobian(lambda x: _slopes(fun, x), x)  # type: ignore[no-any-return]
+    return core.make_jacobian(lambda x: _slopes(fun, x), x)
 
 
 def _slopes(fun: Fun, x: Pytree) -> Pytree:
@@ -133,7 +132,7 @@ def multigrad_dict(fun: Fun) -> Callable[..., OrderedDict[str, Any]]:
     """Return the function that gives the gradients with respect to all arguments, by name."""
     signature = inspect.signature(fun)
 
-    def gradients(*args: Pytree, **kwargs: Any) -> OrderedDict[str, Any]:
+    def gradients(*args: Pytree, **kwargs: object) -> OrderedDict[str, Any]:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
 
@@ -155,7 +154,7 @@ def make_hvp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
 def hessian_tensor_product(fun: Fun, argnum: int = 0) -> Fun:
     """Return the function of ``(*args, tensor)`` that gives the Hessian times the tensor."""
 
-    def directional(*args: Pytree, **kwargs: Any) -> Pytree:
+    def directional(*args: Pytree, **kwargs: object) -> Pytree:
         *rest, tensor = args
         return np.tensordot(grad(fun, argnum)(*rest, **kwargs), tensor, np.ndim(tensor))
 
@@ -165,10 +164,10 @@ def hessian_tensor_product(fun: Fun, argnum: int = 0) -> Fun:
 hessian_vector_product = hessian_tensor_product
 
 
-def tensor_jacobian_product(fun: Fun, argnum: int = 0) -> Callable[..., npt.NDArray[Any]]:
+def tensor_jacobian_product(fun: Fun, argnum: int = 0) -> Callable[..., Array]:
     """Return the function of ``(*args, tensor)`` that gives the tensor times the Jacobian."""
 
-    def contracted(*args: Pytree, **kwargs: Any) -> Pytree:
+    def contracted(*args: Pytree, **kwargs: object) -> Pytree:
         *rest, tensor = args
         return np.tensordot(tensor, fun(*rest, **kwargs), np.ndim(tensor))
 

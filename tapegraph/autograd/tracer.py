@@ -81,7 +81,7 @@ def primitive(f_raw: F) -> F:
     entry = entry_of(name)
 
     @functools.wraps(f_raw)
-    def wrapped(*args: Pytree, **kwargs: Any) -> Pytree:
+    def wrapped(*args: Pytree, **kwargs: object) -> Pytree:
         if any(map(holds_tensor, args)) or holds_tensor(kwargs):
             return called(wrapped, f_raw, entry, args, kwargs)
         return f_raw(*args, **kwargs)
@@ -95,7 +95,7 @@ def notrace_primitive(f_raw: F) -> F:
 
     # Not `__type_params__`: that of `type` itself is a descriptor on Python 3.12, and refused.
     @functools.wraps(f_raw, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
-    def wrapped(*args: Pytree, **kwargs: Any) -> Pytree:
+    def wrapped(*args: Pytree, **kwargs: object) -> Pytree:
         return _on_plain(f_raw, args, kwargs)
 
     wrapped.fun = f_raw  # type: ignore[attr-defined]
@@ -117,7 +117,7 @@ def register_notrace(trace_type: type, primitive_fun: Fun) -> None:
     rules[primitive_fun] = _untraced
 
 
-def _untraced(*_: Any) -> Pytree:
+def _untraced(*_: object) -> Pytree:
     """Stand for a rule in a call that is not recorded."""
 
 
@@ -161,7 +161,7 @@ def rules_for(args: tuple[Pytree, ...]) -> dict[Any, Rule]:
 
 
 def called(
-    fun: Fun, f_raw: Fun, entry: Op, args: tuple[Pytree, ...], kwargs: dict[str, Any]
+    fun: Fun, f_raw: Fun, entry: Op, args: tuple[Pytree, ...], kwargs: dict[str, object]
 ) -> Pytree:
     """Call a primitive with tensors or duals among its arguments."""
     if _untraced in (primitive_jvps.get(fun), primitive_vjps.get(fun)):
@@ -196,7 +196,7 @@ def _by_position(
     return bound.args, bound.kwargs
 
 
-def _on_plain(f_raw: Fun, args: tuple[Pytree, ...], kwargs: dict[str, Any]) -> Pytree:
+def _on_plain(f_raw: Fun, args: tuple[Pytree, ...], kwargs: dict[str, object]) -> Pytree:
     return f_raw(*map(_plain, args), **{k: _plain(v) for k, v in kwargs.items()})
 
 
@@ -207,7 +207,9 @@ def _plain(x: Pytree) -> Pytree:
     return getval(x)
 
 
-def _with_tangent(fun: Fun, tag: int, args: tuple[Pytree, ...], kwargs: dict[str, Any]) -> Pytree:
+def _with_tangent(
+    fun: Fun, tag: int, args: tuple[Pytree, ...], kwargs: dict[str, object]
+) -> Pytree:
     """Call a primitive on the values of a forward-mode level, and its rule on the tangents."""
     rule = primitive_jvps.get(fun)
     at_tag = [any(type(x) is Dual and x.tag == tag for _, x in leaves(arg)) for arg in args]
@@ -314,8 +316,7 @@ class _Call:
         rule = primitive_vjps.get(self._fun)
         if rule is None:
             raise undefined("VJP", self._fun, f"arguments {list(wanted)}")
-        vjp: Rule = rule(wanted, self._unpacked(y), self._filled(inputs), self._kwargs)
-        return vjp
+        return rule(wanted, self._unpacked(y), self._filled(inputs), self._kwargs)
 
     def _by_input(self, argnum: int, grad: Cotangent) -> Iterator[Pytree]:
         """Return the part of an argument's gradient for each tensor in the argument."""
@@ -351,7 +352,7 @@ class _Call:
         """Raise if a result is traced but comes from no argument: no rule would reach it."""
         given = {id(getattr(x, "_entry", None) or x) for x in self.inputs}
 
-        def is_beside(node: Any) -> bool:
+        def is_beside(node: object) -> bool:
             flows = getattr(node, "_requires_grad", type(node) is Dual)
             return bool(flows) and id(node) not in given
 
@@ -387,9 +388,7 @@ class _Call:
             for i, argument in enumerate(self._args)
         )
 
-    def _checked(
-        self, argnum: int, grad: Cotangent, shape: tuple[int, ...], recorded: bool
-    ) -> Pytree:
+    def _checked(self, argnum: int, grad: Pytree, shape: tuple[int, ...], recorded: bool) -> Pytree:
         """Return a gradient as an array or tensor that broadcasts from the input's shape."""
         if box_class(grad) is not None:
             if recorded:

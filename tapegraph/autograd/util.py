@@ -23,7 +23,7 @@ def submodule(
     return made
 
 
-def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Pytree, ...]:
+def subvals(x: Iterable[object], ivs: Iterable[tuple[int, Any]]) -> tuple[Pytree, ...]:
     """Return a sequence as a tuple with some elements replaced."""
     found = list(x)
     for place, value in ivs:
@@ -31,7 +31,7 @@ def subvals(x: Iterable[Any], ivs: Iterable[tuple[int, Any]]) -> tuple[Pytree, .
     return tuple(found)
 
 
-def subval(x: Iterable[Any], i: int, v: Pytree) -> tuple[Pytree, ...]:
+def subval(x: Iterable[object], i: int, v: Pytree) -> tuple[Pytree, ...]:
     """Return a sequence as a tuple with one element replaced."""
     return subvals(x, [(i, v)])
 
@@ -42,7 +42,7 @@ def func(f: F) -> F:
 
 
 def toposort(
-    end_node: Any, parents: Callable[[Any], Iterable[Any]] = operator.attrgetter("parents")
+    end_node: object, parents: Callable[[Any], Iterable[Any]] = operator.attrgetter("parents")
 ) -> Iterator[Pytree]:
     """Yield a node and its ancestors by ``parents``, each after everything computed from it."""
     waiting: dict[Any, int] = {}
@@ -67,7 +67,7 @@ def quick_grad_check(
     arg0: Pytree,
     extra_args: Sequence[Pytree] = (),
     kwargs: dict[str, Any] | None = None,
-    **_: Any,
+    **_: object,
 ) -> None:
     """Check the gradient with respect to the first argument, as `check_grads` does."""
     from tapegraph.autograd.test_util import check_grads  # imported here to avoid a circle

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, Literal, Protocol, TypeVar, cast, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from tapegraph.errors import check_callable, message
 from tapegraph.transforms.levels import positions
-from tapegraph.typed import Fun, P, Pytree
+from tapegraph.typed import Array, Fun, P, Pytree
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -24,9 +23,7 @@ class Derivative(Protocol[P]):
     @overload
     def __call__(self, x: float, /, *args: P.args, **kwargs: P.kwargs) -> np.float64: ...
     @overload
-    def __call__(
-        self, x: npt.NDArray[Any], /, *args: P.args, **kwargs: P.kwargs
-    ) -> npt.NDArray[Any]: ...
+    def __call__(self, x: Array, /, *args: P.args, **kwargs: P.kwargs) -> Array: ...
     @overload
     def __call__(self, x: Pytree, /, *args: P.args, **kwargs: P.kwargs) -> Pytree: ...
 
@@ -46,7 +43,7 @@ class Nary(Protocol[R_co]):
     """The type of an operator on functions of several arguments, by its result at a point."""
 
     def __call__(
-        self, fun: Fun, argnum: Position = 0, *op_args: Any, **op_kwargs: Any
+        self, fun: Fun, argnum: Position = 0, *op_args: object, **op_kwargs: object
     ) -> Callable[..., R_co]:
         """Return the function of several arguments."""
 
@@ -65,7 +62,9 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         arguments.
     """
 
-    def nary_operator(fun: Fun, argnum: Any = 0, *op_args: Any, **op_kwargs: Any) -> Pytree:
+    def nary_operator(
+        fun: Fun, argnum: object = 0, *op_args: object, **op_kwargs: object
+    ) -> Pytree:
         name = get_name(unary_operator)
         check_callable(name, fun)
         several = isinstance(argnum, (tuple, list))
@@ -73,7 +72,7 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         title = get_name(fun)
 
         @functools.wraps(fun)
-        def nary(*args: Pytree, **kwargs: Any) -> Pytree:
+        def nary(*args: Pytree, **kwargs: object) -> Pytree:
             for place in wanted:
                 if not -len(args) <= place < len(args):
                     received = f"argnum {place} and {len(args)} positional arguments"

@@ -40,7 +40,7 @@ class BatchedCall:
     size: int
     tag: int = 0
 
-    def run(self, *xs: Any, **changed: Any) -> Any:
+    def run(self, *xs: object, **changed: object) -> Any:
         """Run the operation on other operands, with some attributes changed."""
         call = ELEMENTWISE.get(self.op.name)
         return call(*xs) if call else apply(self.op, xs, {**self.attrs, **changed})
@@ -129,7 +129,7 @@ def _concat(call: BatchedCall) -> Any:
 # Elements by their places
 
 
-def _with_first(array: Any, first: int) -> Any:
+def _with_first(array: object, first: int) -> Any:
     return shape.concat([as_leaf(np.array([first])), array])
 
 

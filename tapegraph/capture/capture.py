@@ -98,7 +98,7 @@ class Capture(Recorder):
         self.undo: Undo = deque() if undo is None else undo
         self.start = next_seq()
         self.frame: FrameType | None = None
-        self.readings: list[tuple[Node, Callable[[], Any]]] = []
+        self.readings: list[tuple[Node, Callable[[], object]]] = []
         self.steps: Counter[int] = Counter()
         self.gradients: dict[int, tuple[Node, Any]] = {}
         # Gradients from before the scope that something inside has read: the leaf, and whose.
@@ -129,7 +129,7 @@ class Capture(Recorder):
         RECORDING.enter(self, RECORDING.value())  # for code that looks for a scope
         return self
 
-    def __exit__(self, kind: Any, *exception: object) -> None:
+    def __exit__(self, kind: object, *exception: object) -> None:
         self.frame = None
         RECORDING.leave(self)
         RECORDER.set(self._outer.where_gradients_flow(RECORDING.value()))
@@ -143,7 +143,9 @@ class Capture(Recorder):
     def where_gradients_flow(self, flows: bool) -> Capture:
         return self
 
-    def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def constant(
+        self, op: Op, out: Array, inputs: tuple[object, ...], attrs: dict[str, Any]
+    ) -> Any:
         """Return a result, as an entry if it depends on an input or on state."""
         if not self.records(*inputs):
             return super().constant(op, out, inputs, attrs)
@@ -151,7 +153,7 @@ class Capture(Recorder):
         result._requires_grad = False
         return result
 
-    def records(self, *values: Any) -> bool:
+    def records(self, *values: object) -> bool:
         return any(
             self.records(*x) if isinstance(x, (list, tuple)) else is_float(x) or self.depends(x)
             for x in values
@@ -235,7 +237,7 @@ class Capture(Recorder):
         restore(x)  # an engine may have kept its numbers
         return apply(OPS["detach"], (x,))
 
-    def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
+    def draw(self, op: str, draw: Callable[[], object], dtype: Any, by: dict[str, float]) -> Any:
         """Return a leaf that every run draws anew; the draw's parameters are part of the key."""
         name = OPERATION.get()
         if name is not None:  # runs draw before it runs
@@ -264,7 +266,7 @@ class Capture(Recorder):
         """Let later draws, and the stream after a run, go on from another position."""
         self.stream = position
 
-    def input(self, value: Any, name: str | None = None) -> Any:
+    def input(self, value: object, name: str | None = None) -> Any:
         """Return a value as a leaf of the program, whose numbers may differ in each run."""
         leaf = as_leaf(np.array(numeric(value, "input", "value")))
         leaf._op = INPUT
@@ -276,17 +278,17 @@ class Capture(Recorder):
     def inputs(self) -> list[Node]:
         return list(self._inputs.values())
 
-    def is_input(self, x: Any) -> bool:
+    def is_input(self, x: object) -> bool:
         """Return whether a tensor holds numbers that each run receives."""
         return id(x) in self._inputs
 
-    def reading(self, read: Callable[[], Any], dtype: Any, now: Any = None) -> Any:
+    def reading(self, read: Callable[[], object], dtype: Any, now: Any = None) -> Any:
         """Return a leaf for a number that every run reads anew; ``now`` replaces its value here."""
         leaf = self.input(np.asarray(read() if now is None else now, dtype))
         self.readings.append((leaf, read))
         return leaf
 
-    def depends(self, x: Any) -> bool:
+    def depends(self, x: object) -> bool:
         """Return whether a tensor depends on an input or on state at present."""
         if not isinstance(x, Node):
             return False
@@ -314,7 +316,7 @@ class Capture(Recorder):
     def assign(self, leaf: Any, value: Any) -> None:
         """Give state a new value, here and in the program."""
         leaf._check_assignable()
-        given: Any = self.number(value, leaf.dtype)
+        given = self.number(value, leaf.dtype)
         plain = isinstance(given, Node) and self.depends(given) and not given._requires_grad
         array = numeric(given._array if plain else given, "assign", "value")
         array = leaf._fitting(as_dtype("assign", array, leaf.dtype))
@@ -368,7 +370,7 @@ class Capture(Recorder):
     # Gradients, which a program has of leaves alone
 
     def derivatives(
-        self, history: History, arrays: Sequence[Any], seed: Sequence[Any]
+        self, history: History, arrays: Sequence[object], seed: Sequence[object]
     ) -> list[Any]:
         """Return gradients of the one result as entries of the program."""
         (y,), program = history.ys, history.recording.program
@@ -390,7 +392,7 @@ class Capture(Recorder):
         entry._requires_grad = False
         return entry
 
-    def add_gradients(self, history: History, grads: Sequence[Any], seed: Any) -> None:
+    def add_gradients(self, history: History, grads: Sequence[object], seed: Any) -> None:
         (y,) = history.ys
         given = () if seed is None else (seed if isinstance(seed, Node) else as_leaf(own(seed)),)
         for node, grad in zip(history.wanted, grads, strict=True):
@@ -432,14 +434,14 @@ class Capture(Recorder):
             self.asked.append((leaf, had))
         return had
 
-    def gradient_for_step(self, x: Any, rows: bool) -> Any:
+    def gradient_for_step(self, x: object, rows: bool) -> Any:
         return self.gradient(x)
 
     def set_gradient(self, leaf: Any, value: Any) -> None:
         if not self._has_gradient(leaf):
             super().set_gradient(leaf, value)
             return
-        grad: Any = self.number(value, leaf.dtype)
+        grad = self.number(value, leaf.dtype)
         if grad is not None:
             grad = tensor_like("grad", grad)
             leaf._check_fits(grad)
@@ -447,7 +449,7 @@ class Capture(Recorder):
         leaf = kept(leaf)
         self.gradients[id(leaf)] = (leaf, grad)
 
-    def replace_gradient(self, x: Any, grad: Any) -> None:
+    def replace_gradient(self, x: object, grad: object) -> None:
         self.set_gradient(x, grad)
 
     def retain_gradient(self, x: Any) -> None:
@@ -460,7 +462,7 @@ class Capture(Recorder):
             raise ConcretizationError(sentence("retain_grad", text))
         super().retain_gradient(x)
 
-    def zero_gradient(self, leaf: Any) -> None:
+    def zero_gradient(self, leaf: Node) -> None:
         if not self._has_gradient(leaf):
             super().zero_gradient(leaf)
             return
@@ -504,20 +506,20 @@ class Capture(Recorder):
                 raise stale(leaf, node)
         return tuple(self._version(x, node._seq) for x in node._inputs)
 
-    def leaf_of(self, node: Any) -> Any:
+    def leaf_of(self, node: object) -> Any:
         version = self._version_of.get(id(node))
         return node if version is None else version.leaf
 
     def latest(self, leaf: Node) -> Node:
-        return self._version(leaf, next_seq())  # type: ignore[no-any-return]
+        return self._version(leaf, next_seq())
 
-    def _version(self, x: Any, seq: int) -> Any:
+    def _version(self, x: object, seq: int) -> Any:
         for version in reversed(self._versions.get(id(x), ())):
             if version.node._seq < seq:
                 return version.node
         return x
 
-    def _value(self, x: Any, seq: int | None = None) -> Any:
+    def _value(self, x: object, seq: int | None = None) -> Any:
         """Return the node that computes a tensor in the program, at a time or now."""
         node = self._version(x, next_seq() if seq is None else seq)
         version = None if id(node) in self._ends else self._version_of.get(id(node))
@@ -528,7 +530,7 @@ class Capture(Recorder):
             return ()  # how it was made is no part of this program
         return tuple(self._value(x, node._seq) for x in node._inputs)
 
-    def recording(self, outputs: Sequence[Any]) -> Recording:
+    def recording(self, outputs: Sequence[object]) -> Recording:
         """Return the program from inputs and state to results and the new values of state."""
         if self.numbers is not None:
             self.numbers.finish()
@@ -557,7 +559,7 @@ def _origin(x: Any) -> str:
     return f"the numbers of {x._op.name}{label} of shape {x.shape}{place}, {_ANEW}"
 
 
-def _dense(held: Any, leaf: Node) -> Array:
+def _dense(held: object, leaf: Node) -> Array:
     dense = getattr(held, "dense", None)
     return dense() if dense is not None else np.zeros_like(leaf._array)
 

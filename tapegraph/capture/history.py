@@ -32,7 +32,7 @@ class CapturedHistory(History):
                 return ()  # a leaf here, however long its own history
             if node._op is CLEARED:
                 raise cleared(node)
-            return capture.history(node)  # type: ignore[no-any-return]
+            return capture.history(node)
 
         recording = linearize(ys, reads=reads)
         program, nodes = recording.program, recording.nodes
@@ -61,7 +61,7 @@ class CapturedHistory(History):
                 raise RuntimeError(sentence("backward", text))
 
 
-def _is_outer(capture: Any, leaf: Any) -> bool:
+def _is_outer(capture: Any, leaf: Node) -> bool:
     if not getattr(leaf, "_requires_grad", False):
         return False
     return leaf._op is PARAM or (bool(leaf._inputs) and bool(capture.is_state(leaf)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from functools import partial
 from operator import setitem
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program
+from tapegraph.typed import Fun
 
 
 class SgdUpdate(NamedTuple):
@@ -69,5 +69,5 @@ def _descent(
     return SgdUpdate(gradients[0], scales[0], product, difference)
 
 
-def _is(program: Program, slot: int, forward: Callable[..., Any]) -> bool:
+def _is(program: Program, slot: int, forward: Fun) -> bool:
     return bool(program.inputs[slot]) and program.ops[slot].forward is forward

@@ -54,7 +54,7 @@ class RandomDraw:
 
     def at(self, position: Array) -> tuple[Array, Array]:
         """Return the numbers at a position, and the next position."""
-        bits: Any = np.random.PCG64(0)
+        bits: np.random.BitGenerator = np.random.PCG64(0)
         bits.state = unpacked(position)
         with Scope(GENERATOR, np.random.Generator(bits)):
             numbers = np.asarray(self._draw(), self.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -15,6 +15,7 @@ from tapegraph.commands import printed_table
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
+from tapegraph.typed import Fun
 
 HEADER = ("NumPy", "tapegraph", "records", "engine")
 _PAGE = """\
@@ -85,18 +86,18 @@ def function_rows() -> list[tuple[str, ...]]:
     return sorted(found, key=lambda row: row[0].replace("`", ""))
 
 
-def names_of_functions() -> dict[Callable[..., Any], list[str]]:
+def names_of_functions() -> dict[Fun, list[str]]:
     """Return the public names of each recorded NumPy function, its own first."""
     names = _names()  # without the ufuncs of other libraries, registered by tg.defop
     return {f: names[f] for f in numpy_functions.COUNTERPARTS if f in names}
 
 
 @functools.cache
-def operations_of(recording: Callable[..., Any]) -> frozenset[str]:
+def operations_of(recording: Fun) -> frozenset[str]:
     """Return the names of the operations that a function's code refers to, at any depth."""
     found: set[str] = set()
     seen: set[int] = set()
-    pending: list[Any] = [recording]
+    pending = [recording]
     while pending:
         value = pending.pop()
         if isinstance(value, Op):

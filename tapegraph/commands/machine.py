@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from tapegraph.engines.engine import EngineDeclined
 from tapegraph.fallback.plan.records import off
 from tapegraph.recording.node import Node
 from tapegraph.testing import check_parity
-from tapegraph.typed import Array, Backend
+from tapegraph.typed import Array, Backend, Fun
 
 COMPARED = ("function", "engine", "largest difference", "verdict")
 # Symmetric and positive definite, for matrix functions; and above 1, for arccosh.
@@ -114,7 +113,7 @@ def compare(wanted: list[str]) -> tuple[list[Compared], list[str]]:
     return sorted(found), sorted(left_out)
 
 
-def _inputs(function: Callable[..., Any]) -> list[Array] | None:
+def _inputs(function: Fun) -> list[Array] | None:
     """Return one or two arrays at which a function has a gradient, None if there are none."""
     for sample in (_BELOW_ONE, _BELOW_ONE + 1.0):
         for inputs in ([sample], [sample, _OTHER]):
@@ -129,7 +128,7 @@ def _inputs(function: Callable[..., Any]) -> list[Array] | None:
     return None
 
 
-def _compared(name: str, function: Callable[..., Any], inputs: list[Array]) -> Compared:
+def _compared(name: str, function: Fun, inputs: list[Array]) -> Compared:
     try:
         report = check_parity(function, *inputs)
     except AssertionError as error:
@@ -154,7 +153,7 @@ class Timed(NamedTuple):
 
 def measure(seconds: float) -> list[Timed]:
     """Measure each way for about that many seconds, in turns, the eager one first."""
-    ways: list[tuple[str, str, Callable[..., Any]]] = [
+    ways: list[tuple[str, str, Fun]] = [
         ("eager", registry.NATIVE, _new_step()),
         ("compiled", registry.NATIVE, tg.compile(_new_step())),
     ]
@@ -191,7 +190,7 @@ def _runs_in(engine: str, step: Any) -> bool:
     return report is not None and report.backend == engine
 
 
-def _new_step() -> Callable[..., Any]:
+def _new_step() -> Fun:
     rng = np.random.default_rng(0)
     layers = [
         (tg.param(rng.normal(size=(m, n)) / m**0.5), tg.param(np.zeros(n)))

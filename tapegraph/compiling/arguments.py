@@ -14,6 +14,7 @@ from tapegraph.compiling.guards import Same
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves
 from tapegraph.recording.node import HALF, Node, as_array, numeric
+from tapegraph.typed import Fun
 
 ArgSpec = Any
 _STATIC = (bool, int, str, bytes, type(None))
@@ -57,7 +58,9 @@ class Static(NamedTuple):
         return np.dtype(self.value).name if is_dtype else repr(self.value)
 
 
-def of_call(args: Sequence[Any], kwargs: dict[str, Any], found: list[tuple[str, Any]]) -> ArgSpec:
+def of_call(
+    args: Sequence[Any], kwargs: dict[str, object], found: list[tuple[str, Any]]
+) -> ArgSpec:
     positional = tuple([flattened(v, f"args[{i}]", found) for i, v in enumerate(args)])
     named = flattened(kwargs, "kwargs", found) if kwargs else _NOTHING
     return (tuple, ((list, positional), named))
@@ -166,7 +169,7 @@ def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
 # As text
 
 
-def positional_names(fn: Callable[..., Any]) -> list[str]:
+def positional_names(fn: Fun) -> list[str]:
     """Return the names of a function's positional parameters; none if it has no signature."""
     try:
         told = inspect.signature(fn).parameters.values()

@@ -43,9 +43,9 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
-from tapegraph.typed import Xla
+from tapegraph.typed import Fun, Xla
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 VerifyEvery = int | Literal["doubling"] | None
 OnRetrace = Literal["allow", "raise"]
@@ -63,7 +63,7 @@ _NOT_ONE_CALL = {
     "the asynchronous generator function": inspect.isasyncgenfunction,
 }
 # The functions that `tapegraph.grad` and the like return, which give plain numbers for such.
-_DERIVATIVES: weakref.WeakSet[Callable[..., Any]] = weakref.WeakSet()
+_DERIVATIVES: weakref.WeakSet[Fun] = weakref.WeakSet()
 _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
 
 
@@ -159,7 +159,7 @@ class Compiled:
             vars(self).update({k: v for k, v in vars(fn).items() if not hasattr(self, k)})
         self.__name__: str = getattr(fn, "__name__", type(fn).__name__)
 
-    def __get__(self, instance: Any, owner: Any = None) -> Any:
+    def __get__(self, instance: Any, owner: object = None) -> Any:
         if isinstance(self._given, classmethod):
             instance = owner
         elif instance is None or isinstance(self._given, staticmethod):
@@ -209,7 +209,7 @@ class Compiled:
         result, real = self._alone(self._call, structure, [value for _, value in found])
         return self._as_eagerly(result, args, kwargs, real) if self._is_derivative else result
 
-    def _alone(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    def _alone(self, work: Fun, *arguments: object) -> Any:
         """Do some work while no other thread does: all of it, or nothing."""
         undo: Undo = deque()
         taken_back = together(undo)
@@ -231,11 +231,11 @@ class Compiled:
             finally:
                 self._runs_in = None
 
-    def _call(self, structure: Any, given: list[Any], undo: Undo) -> tuple[Any, bool]:
+    def _call(self, structure: object, given: list[Any], undo: Undo) -> tuple[Any, bool]:
         return self._called(self._entry(structure), structure, given, undo)
 
     def _called(
-        self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo
+        self, entry: _KnownCall, structure: object, given: list[Any], undo: Undo
     ) -> tuple[Any, bool]:
         entry.calls += 1
         if entry.view.fed:
@@ -273,7 +273,7 @@ class Compiled:
         finally:
             make(taken_back)
 
-    def _entry(self, structure: Any) -> _KnownCall:
+    def _entry(self, structure: object) -> _KnownCall:
         """Return the trace of some arguments and of the values that the function reads now."""
         arguments = structure, recorder().flows, get_default_dtype()
         self._calls += 1
@@ -353,7 +353,7 @@ class Compiled:
         return 0 if every is None else calls - calls % every + every
 
     def _traced(
-        self, witness: Witness, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo
+        self, witness: Witness, entry: _KnownCall, structure: object, given: list[Any], undo: Undo
     ) -> tuple[Trace, bool]:
         """Make a real call; return it, and whether it was recorded.
 
@@ -405,7 +405,11 @@ class Compiled:
 
     @staticmethod
     def _call_anew(
-        witness: Witness, structure: Any, given: list[Any], undo: Undo, fed: Sequence[FedPlace] = ()
+        witness: Witness,
+        structure: object,
+        given: list[Any],
+        undo: Undo,
+        fed: Sequence[FedPlace] = (),
     ) -> Trace:
         """Make a real call from the state at the beginning of the call."""
         take_back(undo)
@@ -463,7 +467,7 @@ class Compiled:
             elif then.key == before.key:
                 entry.view = now
 
-    def scan(self, *args: Any, length: int | None = None, **kwargs: Any) -> Any:
+    def scan(self, *args: object, length: int | None = None, **kwargs: object) -> Any:
         """Call the function once for each row of its array arguments, in one go.
 
         The results are those of many calls, with state carried from call to call: the program runs
@@ -509,7 +513,7 @@ class Compiled:
         return self._as_eagerly(stacked, args, kwargs, True) if self._is_derivative else stacked
 
     @staticmethod
-    def _as_eagerly(result: Any, args: Any, kwargs: Any, real: bool) -> Any:
+    def _as_eagerly(result: object, args: object, kwargs: object, real: bool) -> Any:
         """Return results in the kinds of eager calls: numbers for numbers, tensors for tensors."""
         plain = not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
         return mapped(_as_number if real else _as_own_number, result) if plain else result
@@ -627,12 +631,12 @@ def derivative_function(f: F) -> F:
     return f
 
 
-def _is_derivative(f: Any) -> bool:
+def _is_derivative(f: object) -> bool:
     f = getattr(f, "__func__", f)
     return isinstance(f, FunctionType) and f in _DERIVATIVES  # other callables may have no hash
 
 
-def _as_own_number(x: Any) -> Any:
+def _as_own_number(x: object) -> Any:
     """Convert as `_as_number` does a tensor that a program has just made."""
     if not isinstance(x, Node) or x.shape == ():
         return _as_number(x)
@@ -641,7 +645,7 @@ def _as_own_number(x: Any) -> Any:
     return x._array if alone else np.array(x._array)
 
 
-def _as_number(x: Any) -> Any:
+def _as_number(x: object) -> Any:
     if not isinstance(x, Node):
         return x
     array = np.array(restore(x))  # an engine may have kept its numbers
@@ -651,7 +655,7 @@ def _as_number(x: Any) -> Any:
 class _Steps(dict[Compiled, Compiled]):
     """The compiled methods of one instance, stored among its attributes: a copy makes its own."""
 
-    def __init__(self, owner: Any = None) -> None:
+    def __init__(self, owner: object = None) -> None:
         self.owner: Any = (lambda: None) if owner is None else weakref.ref(owner)
 
     def __reduce__(self) -> Any:

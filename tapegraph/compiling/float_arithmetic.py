@@ -57,7 +57,7 @@ class FloatArithmetic:
     def argument(self, position: int, value: float) -> int:
         return self._enter((_GIVEN, position), value, 1 << position)
 
-    def constant(self, value: Any) -> int:
+    def constant(self, value: object) -> int:
         return self._enter((_CONSTANT, identity(value)), value, 0)
 
     def computed(self, name: str, one: int, other: int) -> int:
@@ -70,7 +70,7 @@ class FloatArithmetic:
             place = self._enter(instruction, value, bits)
         return place
 
-    def _enter(self, instruction: Instruction, value: Any, arguments: int) -> int:
+    def _enter(self, instruction: Instruction, value: object, arguments: int) -> int:
         place = self._places.setdefault(instruction, len(self.values))
         if place == len(self.values):
             self.values.append(value)
@@ -114,7 +114,7 @@ class FloatProgram:
         self._given = [(i, of[1]) for i, of in enumerate(made_by) if of[0] == _GIVEN]
         self._steps = [(_ARITHMETIC[name], a, b) for name, a, b in made_by[len(read) :]]
 
-    def __call__(self, given: Sequence[Any]) -> list[Any]:
+    def __call__(self, given: Sequence[object]) -> list[Any]:
         """Return an array for each result, or raise NotReal for a complex number."""
         values = self._read.copy()
         for place, position in self._given:

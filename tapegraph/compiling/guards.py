@@ -158,7 +158,7 @@ class View(NamedTuple):
         return "the values that it reads are in another order"
 
 
-def look(function: Any, known: Known = NOTHING_KNOWN, fed: frozenset[str] = frozenset()) -> View:
+def look(function: object, known: Known = NOTHING_KNOWN, fed: frozenset[str] = frozenset()) -> View:
     """Walk over the values that a function reads.
 
     :param function: A function, a bound method, a partial, or an object with ``__call__``.
@@ -274,10 +274,10 @@ class _Walk:
                     self._entries(dict.get, sys.modules, [module], [module])
                 seen.add(module)
 
-    def _see(self, name: str, what: Any) -> None:
+    def _see(self, name: str, what: object) -> None:
         self.seen.append((name or "the function", what))
 
-    def _is_new(self, owner: Any, depth: int = 0) -> bool:
+    def _is_new(self, owner: object, depth: int = 0) -> bool:
         """Return whether an owner is new, or was reached only from further down."""
         if self._visited.get(id(owner), (None, _DEPTH))[1] <= depth:
             return False
@@ -291,8 +291,8 @@ class _Walk:
     def _entries(
         self,
         read: Read,
-        owner: Any,
-        keys: Iterable[Any],
+        owner: object,
+        keys: Iterable[object],
         names: Iterable[str],
         put: Callable[[Any], Callable[[Any], Any]] | None = None,
     ) -> None:
@@ -303,14 +303,14 @@ class _Walk:
             elif (value := self._check(read, owner, key)) is not _NOTHING:
                 self.value(value, name)
 
-    def _check(self, read: Read, owner: Any, key: Any) -> Any:
+    def _check(self, read: Read, owner: object, key: object) -> Any:
         columns = self._reads.setdefault(read, ([], [], []))
         value = read(owner, key, _NOTHING)
         for column, what in zip(columns, (owner, key, value), strict=True):
             column.append(what)
         return value
 
-    def _check_call(self, get: Callable[[Any], Any], owner: Any) -> Any:
+    def _check_call(self, get: Callable[[Any], Any], owner: object) -> Any:
         owners, values = self._calls.setdefault(get, ([], []))
         owners.append(owner)
         values.append(get(owner))
@@ -324,7 +324,7 @@ class _Walk:
         owners += (entries, _END)  # where one holds less, the next may not make up for it
         values += (*entries, *_END)
 
-    def _may_feed(self, name: str, value: Any) -> bool:
+    def _may_feed(self, name: str, value: object) -> bool:
         return name in self._may_be_fed and type(value) is float
 
     def _feed(self, name: str, read: Callable[[], Any], put: Callable[[Any], Any]) -> None:
@@ -337,7 +337,7 @@ class _Walk:
         kind = type(value)
         if issubclass(kind, _DICTS):
             # By Python's class: a subclass may have its own code.
-            base: Any = next(k for k in (OrderedDict, *_DICTS) if issubclass(kind, k))
+            base = next(k for k in (OrderedDict, *_DICTS) if issubclass(kind, k))
             keys, values = base.keys(value), base.values(value)
             some = _some(keys)
             self._see(f"the keys of {name}", tuple(map(_as_key, some)))
@@ -351,7 +351,7 @@ class _Walk:
         else:
             self._elements(value, value, _some(range(len(value))), name, depth)
 
-    def _members(self, members: Iterable[Any], name: str, depth: int) -> None:
+    def _members(self, members: Iterable[object], name: str, depth: int) -> None:
         """Look at objects that are keys, or in a set; others count by being there."""
         for member in members:
             if type(member) not in _ATOMS:
@@ -371,7 +371,7 @@ class _Walk:
         if not issubclass(kind, tuple):  # which cannot change
             self._check_all(values, fed)
 
-    def _object(self, value: Any, name: str) -> None:
+    def _object(self, value: object, name: str) -> None:
         kind = type(value)
         if issubclass(kind, ModuleType):
             if self._is_users_module(value):
@@ -388,7 +388,7 @@ class _Walk:
             if top(kind.__module__) not in _LIBRARIES:
                 self._attributes_of(value, name)
 
-    def _attributes_of(self, value: Any, name: str) -> None:
+    def _attributes_of(self, value: object, name: str) -> None:
         """Look at an object's class, and at its own or its class's attributes that count."""
         prefix = f"{name}." if name else ""
         kind, own, names = type(value), _own(value), self._known.attributes
@@ -414,7 +414,7 @@ class _Walk:
                     if self._counts(n, found):
                         self.value(found, prefix + n)
 
-    def _counts(self, name: str, value: Any) -> bool:
+    def _counts(self, name: str, value: object) -> bool:
         """Return whether an attribute is data that counts: one that is only called is no number."""
         if name in self._known.reads:
             return True
@@ -478,7 +478,7 @@ class _Walk:
         if vars(function) or self._known.by_strings:
             self._attributes_of(function, name or function.__name__)
 
-    def _is_users_module(self, module: Any) -> bool:
+    def _is_users_module(self, module: object) -> bool:
         if not isinstance(module, ModuleType):
             return False
         return is_users(getattr(module, "__file__", None) or "", module.__name__, self._package)
@@ -533,9 +533,9 @@ def _content(cell: Any) -> Any:
         return _NOTHING
 
 
-def _own(value: Any) -> dict[str, Any] | None:
+def _own(value: object) -> dict[str, Any] | None:
     """Return an object's own attributes without running code of its class."""
-    read: Any = type(value).__getattribute__
+    read = type(value).__getattribute__
     if isinstance(read, FunctionType):
         read = object.__getattribute__
     try:
@@ -545,20 +545,20 @@ def _own(value: Any) -> dict[str, Any] | None:
     return own if isinstance(own, dict) else None
 
 
-def _defined_as(held: Any) -> str | None:
+def _defined_as(held: object) -> str | None:
     held = getattr(held, "fget", None) or getattr(held, "__func__", None) or held
     return held.__code__.co_name if isinstance(held, FunctionType) else None
 
 
-def _are_floats(*marks: Any) -> bool:
+def _are_floats(*marks: object) -> bool:
     return all(type(mark) is tuple and mark[:1] == (float,) for mark in marks)
 
 
-def _as_key(value: Any) -> Any:
+def _as_key(value: object) -> Any:
     return identity(value) if type(value) in _ATOMS else Same(value)
 
 
-def _text(mark: Any) -> str:
+def _text(mark: object) -> str:
     if mark is _NOTHING:
         return "not there"
     if mark is FED:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dis
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from threading import get_ident
 from types import CodeType, FrameType
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tapegraph.errors import BETWEEN, LIBRARY, ORIGINS, USER
 from tapegraph.recording.changes import Undo
+from tapegraph.typed import Fun
 
 # A program that uses one of these may look an attribute up by a string.
 _BY_STRINGS = frozenset(
@@ -75,7 +76,7 @@ def names_of(code: CodeType) -> CodeNames:
     return names | _in_constants(code.co_consts)
 
 
-def _in_constants(constants: Iterable[Any]) -> CodeNames:
+def _in_constants(constants: Iterable[object]) -> CodeNames:
     names = CodeNames()
     for constant in constants:
         if isinstance(constant, CodeType):
@@ -174,7 +175,7 @@ class Witness:
     neither is free it notes nothing.
     """
 
-    def __init__(self, function: Callable[..., Any], undo: Undo) -> None:
+    def __init__(self, function: Fun, undo: Undo) -> None:
         self._function, self._undo = function, undo
         self._noted: dict[tuple[int, int], tuple[CodeType, Globals]] = {}
         self._profile: Any = None
@@ -183,7 +184,7 @@ class Witness:
     def noted(self) -> Iterable[tuple[CodeType, Globals]]:
         return self._noted.values()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         self._undo.appendleft(self._stop)  # an interrupt may come before the other
         self._start()
         try:
@@ -191,7 +192,7 @@ class Witness:
         finally:
             self._stop()
 
-    def note(self, frame: FrameType, event: str = "call", arg: Any = None) -> None:
+    def note(self, frame: FrameType, event: str = "call", arg: object = None) -> None:
         """Note the code of a frame that begins or goes on: a trace function without lines."""
         code = frame.f_code
         if ORIGINS[code.co_filename] != BETWEEN:
@@ -217,7 +218,7 @@ class Witness:
         if sys.getprofile() == self._profiled:
             sys.setprofile(self._profile)
 
-    def _profiled(self, frame: FrameType, event: str, arg: Any) -> None:
+    def _profiled(self, frame: FrameType, event: str, arg: object) -> None:
         if event == "call":
             self.note(frame)
         if self._profile is not None:

@@ -68,8 +68,8 @@ class Runner:
         values.clear()  # who else holds a parameter's array decides where it is written
         results = [next(arrays) for _ in results]
         changes = trace.gradients_stored([next(arrays) for _ in gradients])
-        leaves: list[Any] = []
-        numbers: list[Any] = []
+        leaves = []
+        numbers = []
         for leaf, new in zip(self._updated, arrays, strict=True):
             if isinstance(new, RowUpdate):
                 changes += new.of(leaf)

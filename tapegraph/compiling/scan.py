@@ -30,7 +30,7 @@ _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 class Each(Rows):
     """Python numbers, one for each call; `each` makes it."""
 
-    def __init__(self, values: list[Any]) -> None:
+    def __init__(self, values: Sequence[object]) -> None:
         self._values = values
 
     def __len__(self) -> int:
@@ -79,7 +79,12 @@ class Calls:
     """The arguments of many calls; ``rows`` are the arrays of which each call takes a row."""
 
     def __init__(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], length: int | None, *, recorded: bool
+        self,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+        length: int | None,
+        *,
+        recorded: bool,
     ) -> None:
         spread: list[Any] = []
         for argument in args:
@@ -122,7 +127,7 @@ class CallBlock:
         # Of each array and float, where its rows are; None where it is the same in every call.
         self._rows = [calls.rows.get(path) for path, _ in found]
 
-    def and_fed(self, numbers: Sequence[Any]) -> None:
+    def and_fed(self, numbers: Sequence[object]) -> None:
         self.given = [*self.given, *numbers]
         self._rows += [None] * len(numbers)
 
@@ -149,13 +154,13 @@ class CallBlock:
         return np.asarray(rows.block(self._start, self._start + runs), first.dtype)
 
 
-def _given(rows: Rows, place: int, first: Any) -> Any:
+def _given(rows: Rows, place: int, first: object) -> Any:
     if isinstance(first, np.ndarray):
         return np.asarray(rows.block(place, place + 1)[0], first.dtype)
     return rows.row(place)
 
 
-def _leaf(path: str, value: Any, recorded: bool) -> Any:
+def _leaf(path: str, value: object, recorded: bool) -> Any:
     """Return the rows of an array; anything else is the same in every call."""
     if isinstance(value, Rows):
         return value
@@ -223,7 +228,7 @@ class Results:
         self._columns: list[Any] = []  # an array, or a list of the calls' results
         self._tensors: list[bool] = []
 
-    def add(self, result: Any, calls: int | None = None) -> None:
+    def add(self, result: object, calls: int | None = None) -> None:
         found = list(pytree.leaves(result, "the result"))
         paths = [path for path, _ in found]
         if not self.count:
@@ -241,7 +246,7 @@ class Results:
         found = zip(self._columns, self._tensors, strict=True)
         return pytree.replaced(self._form, (_finished(*column) for column in found))
 
-    def _column(self, leaf: Any, rows: bool) -> Any:
+    def _column(self, leaf: object, rows: bool) -> Any:
         if isinstance(leaf, Node) and not self._recorded:
             shape = leaf._array.shape[1:] if rows else leaf._array.shape
             return np.empty((self._calls, *shape), leaf._array.dtype)
@@ -249,7 +254,7 @@ class Results:
             return np.empty((self._calls, *np.shape(leaf)), np.asarray(leaf).dtype)
         return []
 
-    def _put(self, place: int, path: str, leaf: Any, calls: int | None) -> None:
+    def _put(self, place: int, path: str, leaf: object, calls: int | None) -> None:
         column, count = self._columns[place], calls or 1
         if isinstance(leaf, TENSORS) != self._tensors[place]:
             self._refuse(f"{kind_of(leaf)} for {path}", "the same kind")
@@ -257,7 +262,7 @@ class Results:
             if not isinstance(leaf, (*TENSORS, Value)) and column and column[0] != leaf:
                 self._refuse(f"{leaf!r} for {path}", repr(column[0]))
             if isinstance(leaf, TENSORS):  # its present numbers: it may be state
-                held: Any = leaf
+                held = leaf
                 leaf = reshape(held, (1, *held.shape))
             column.extend([leaf] * count)
             return

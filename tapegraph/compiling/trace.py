@@ -39,7 +39,7 @@ from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import ScalarState
 from tapegraph.tensors.run_float import RunFloat
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Fun
 
 # Of a gradient: a run computes it.
 COMPUTED = object()
@@ -80,7 +80,7 @@ class Trace:
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: Fun,
         arguments: ArgSpec,
         given: list[Any],
         undo: Undo,
@@ -119,7 +119,7 @@ class Trace:
         self._start = capture.start
         self._given = [ref(leaf) for leaf in capture.inputs]
 
-    def _take_results(self, capture: Capture, out: Any) -> list[Any]:
+    def _take_results(self, capture: Capture, out: object) -> list[Any]:
         tensors: list[Any] = []
         numbers: list[int] = []
         found: list[tuple[str, Any]] = []
@@ -395,7 +395,7 @@ def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
     return (*(column[slot] for column in columns), attrs)
 
 
-def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: Any) -> Any:
+def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: object) -> Any:
     """Return a part of a result, and a mark for a tensor or number of the program."""
     if type(out) is RunFloat:
         if out.source is capture.numbers:
@@ -447,7 +447,7 @@ def _same(before: list[Any], after: list[Any]) -> bool:
     return list(map(_bits, before)) == list(map(_bits, after))
 
 
-def _bits(value: Any) -> Any:
+def _bits(value: object) -> Any:
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tobytes()
     return identity(value)

@@ -57,7 +57,7 @@ def gradients(
         if hasattr(type(y), "__tapegraph_apply__"):
             fix = "A Value is differentiated by its own backward(), a Dual by tg.grad or tg.jvp."
         raise TypeError(message("gradients", f"{kind_of(y)} for 'y'", "a Tensor", fix))
-    targets: list[Any] = [xs] if isinstance(xs, Node) else list(xs)
+    targets = [xs] if isinstance(xs, Node) else list(xs)
     for i, x in enumerate(targets):
         if not isinstance(x, Node):
             raise TypeError(message("gradients", f"{kind_of(x)} for xs[{i}]", "a Tensor"))
@@ -163,7 +163,7 @@ class Region:
             by = dict(zip(self.wanted, differentiate(self._history, seeds), strict=True))
         return [dense_copy(by[x]) if x in by else np.zeros(x.shape, x.dtype) for x in self._targets]
 
-    def of_examples(self, seed: Any, *, record: bool) -> list[Any]:
+    def of_examples(self, seed: object, *, record: bool) -> list[Any]:
         """Return the gradients of the one result for a seed of many examples (`tg.vmap`)."""
         if self._history is None or not self.wanted:
             return self._by_target([])

@@ -11,7 +11,6 @@ A zero tangent or local derivative times a number that is not finite must be zer
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,14 +31,15 @@ from tapegraph.recording.numpy_functions import innermost, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
+from tapegraph.typed import Fun
 
-Rule = Callable[..., Any]
+Rule = Fun
 
 
 def per_input(*rules: Rule) -> Rule:
     """Make a row of one rule per input, ``rule(t, y, *inputs, **attrs)``; the row adds them."""
 
-    def row(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
+    def row(tangents: tuple[object, ...], y: object, *inputs: object, **attrs: object) -> Any:
         total = None
         for rule, t in zip(rules, tangents, strict=False):
             if t is not None:
@@ -78,13 +78,13 @@ def div_strong(t: Any, divisor: Any) -> Any:
     return out if looks_finite(out) else over(t, divisor)
 
 
-def looks_finite(x: Any) -> bool:
+def looks_finite(x: object) -> bool:
     """Return True if a value is finite; in a captured step always True (values are unknown)."""
     x = innermost(x)
     return recorder().records(x) or bool(np.isfinite(numbers(x)).all())
 
 
-def _softmax(t: Any, y: Any, x: Any, *, axis: int) -> Any:
+def _softmax(t: object, y: object, x: object, *, axis: int) -> Any:
     weighted = mul_strong(t, y)
     return weighted - mul_strong(reduce.sum(weighted, axis=axis, keepdims=True), y)
 
@@ -130,7 +130,7 @@ def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
     return elementwise.real(diagonal(inner, 0, -2, -1)), matmul(vectors, turned)
 
 
-def _known(terms: Any, undefined: Any, t: Any) -> Any:
+def _known(terms: Any, undefined: Any, t: object) -> Any:
     """Put NaN for undefined terms, unless their matrix stays constant."""
     moved = (numbers(t) != 0).any(axis=(-2, -1))[..., None, None]
     return elementwise.where(undefined & moved, math.nan, terms)

@@ -11,19 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
 from tapegraph.ops.elementwise import complex_of, from_parts
 from tapegraph.ops.linalg import aligned, terms_of
 from tapegraph.recording.op import ALL, Op, OpKind
+from tapegraph.typed import Array, DuckArray, Fun
 
 Absorbs: TypeAlias = "tuple[bool, bool]"
 BOTH = (True, True)
 
 
-def times(a: Any, b: Any, absorbs: Absorbs = BOTH) -> Any:
+def times(a: Array, b: Array, absorbs: Absorbs = BOTH) -> Array:
     """Multiply number by number; complex arrays by parts, each with its own zeros."""
     if (
         isinstance(a, np.ndarray)
@@ -35,7 +36,7 @@ def times(a: Any, b: Any, absorbs: Absorbs = BOTH) -> Any:
     return first * second
 
 
-def factors(a: Any, b: Any, absorbs: Absorbs) -> tuple[Any, Any]:
+def factors(a: Array, b: Array, absorbs: Absorbs) -> tuple[Array, Array]:
     """Return the factors with 0 for a number that a zero absorbs."""
     return (
         _tamed(a, np.isfinite, b != 0, 0.0) if absorbs[1] else a,
@@ -43,21 +44,21 @@ def factors(a: Any, b: Any, absorbs: Absorbs) -> tuple[Any, Any]:
     )
 
 
-def over(a: Any, b: Any, absorbs: Absorbs = BOTH) -> Any:
+def over(a: Array, b: Array, absorbs: Absorbs = BOTH) -> Array:
     first = _tamed(a, np.isfinite, np.logical_not(np.isinf(b)), 0.0) if absorbs[1] else a
     return first / divisor(a, b, absorbs)
 
 
-def divisor(a: Any, b: Any, absorbs: Absorbs) -> Any:
+def divisor(a: Array, b: Array, absorbs: Absorbs) -> Array:
     """Return the divisor, with inf where a zero absorbs its reciprocal."""
     return _tamed(b, _divides, a != 0, math.inf) if absorbs[0] else b
 
 
-def _divides(x: Any) -> Any:
+def _divides(x: Array) -> Array:
     return abs(x) > 0  # no NaN is
 
 
-def _tamed(x: Any, is_tame: Callable[[Any], Any], counts: Any, instead: float) -> Any:
+def _tamed(x: Array, is_tame: Callable[[Array], Array], counts: Array, instead: float) -> Array:
     """Replace entries that are not tame by a neutral number."""
     tame = is_tame(x)
     if _everywhere(tame):
@@ -66,19 +67,22 @@ def _tamed(x: Any, is_tame: Callable[[Any], Any], counts: Any, instead: float) -
     return x if _everywhere(keep) else np.where(keep, x, instead)
 
 
-def _everywhere(places: Any) -> bool:
+def _everywhere(places: Array) -> bool:
     # In a capture they are a Tensor: another run may have others.
     return isinstance(places, (np.ndarray, np.generic)) and bool(places.all())
 
 
 def strong_matmul(
-    a: Any, b: Any, absorbs: Absorbs = BOTH, product: Callable[[Any, Any], Any] = np.matmul
-) -> Any:
+    a: Array,
+    b: Array,
+    absorbs: Absorbs = BOTH,
+    product: Fun = np.matmul,
+) -> Array:
     """Multiply matrices; for factors that are not finite, count the inf, -inf and NaN products."""
     if "c" in (a.dtype.kind, b.dtype.kind):
         return _by_parts(partial(strong_matmul, product=product), a, b, absorbs)
 
-    def count(of_a: Any, of_b: Any) -> Any:
+    def count(of_a: Array, of_b: Array) -> Array:
         return product(np.where(of_a, 1.0, 0.0), np.where(of_b, 1.0, 0.0))
 
     nan = count(np.isnan(a), b != 0) + count(a != 0, np.isnan(b))
@@ -99,7 +103,9 @@ def strong_matmul(
     return np.where((nan > 0) | ((plus > 0) & (minus > 0)), math.nan, total)
 
 
-def strong_contract(spec: str, operands: Sequence[Any], place: int, absorbs: Absorbs = BOTH) -> Any:
+def strong_contract(
+    spec: str, operands: Sequence[Array], place: int, absorbs: Absorbs = BOTH
+) -> Array:
     """Contract by an explicit spec, element by element."""
     terms, output = terms_of(spec)
     labels = output + "".join(sorted(set("".join(terms)) - set(output)))
@@ -110,7 +116,7 @@ def strong_contract(spec: str, operands: Sequence[Any], place: int, absorbs: Abs
     return total.sum(axis=tuple(range(len(output), len(labels))))
 
 
-def _by_parts(product: Callable[..., Any], a: Any, b: Any, absorbs: Absorbs) -> Any:
+def _by_parts(product: Fun, a: Array, b: Array, absorbs: Absorbs) -> Array:
     """Multiply complex numbers by their parts, each with strong zeros."""
     (a, ai), (b, bi) = ((x.real, x.imag if x.dtype.kind == "c" else None) for x in (a, b))
     real, imag = product(a, b, absorbs), []
@@ -120,14 +126,14 @@ def _by_parts(product: Callable[..., Any], a: Any, b: Any, absorbs: Absorbs) -> 
         imag.append(product(a, bi, absorbs))
         if ai is not None:
             real = real - product(ai, bi, absorbs)
-    join = complex_of if isinstance(real, np.ndarray) else from_parts
+    join: Fun = complex_of if isinstance(real, np.ndarray) else from_parts
     return join(real, sum(imag[1:], imag[0]))
 
 
-def _forward(plain: np.ufunc, strong: Callable[..., Any]) -> Callable[..., Any]:
+def _forward(plain: np.ufunc, strong: Fun) -> Fun:
     """Return a product with strong zeros that looks at the plain one first."""
 
-    def run(a: Any, b: Any, *, absorbs: Absorbs) -> Any:
+    def run(a: DuckArray, b: DuckArray, *, absorbs: Absorbs) -> DuckArray:
         out = plain(a, b)
         if isinstance(out, (np.ndarray, np.generic)) and np.isfinite(out).all():
             return out

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
 
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear
 from tapegraph.recording.op import OPS
+from tapegraph.typed import Fun
 
 # The result and the operands, as bits.
 Y, A, B, C = 1, 2, 4, 8
@@ -67,11 +66,11 @@ READS: dict[str, tuple[int, ...]] = {
 _TYPE = ("dtype", "ndim", "shape", "size")
 
 
-def _read_by(slope: Callable[..., Any] | Divisor | Linear | None) -> int:
+def _read_by(slope: Fun | Divisor | Linear | None) -> int:
     """Return what a slope reads: the arguments of which its code uses more than the type."""
     if slope is None:
         return NOTHING
-    code: Any = (slope.of if isinstance(slope, (Divisor, Linear)) else slope).__code__
+    code = (slope.of if isinstance(slope, (Divisor, Linear)) else slope).__code__
     names = code.co_varnames[isinstance(slope, Linear) : code.co_argcount]
     found = NOTHING
     for instruction, after in pairwise(dis.get_instructions(code)):

@@ -32,29 +32,30 @@ from tapegraph.ops.elementwise import (
 )
 from tapegraph.ops.special import BESSEL_I, BESSEL_J, bessel, bessel_i_of, bessel_j_of, of_scipy
 from tapegraph.recording.record import is_complex
+from tapegraph.typed import Array, Fun
 
 
 class Divisor(NamedTuple):
     """A function whose result divides the cotangent, as in ``g / x`` for ``log``."""
 
-    of: Callable[..., Any]
+    of: Fun
 
 
 class Linear(NamedTuple):
     """A function ``of(g, y, *inputs, **attrs)`` that passes on, negates or selects ``g``."""
 
-    of: Callable[..., Any]
+    of: Fun
 
 
-Slope: TypeAlias = "Callable[..., Any] | Divisor | Linear | None"
+Slope: TypeAlias = "Fun | Divisor | Linear | None"
 Slopes: TypeAlias = dict[str, tuple[Slope, ...]]
 
 
 def rule_of(
     slope: Slope,
-    times: Callable[[Any, Any], Any] = operator.mul,
-    over: Callable[[Any, Any], Any] = operator.truediv,
-) -> Callable[..., Any]:
+    times: Callable[[Array, Array], Array] = operator.mul,
+    over: Callable[[Array, Array], Array] = operator.truediv,
+) -> Fun:
     """Return the rule by which a slope maps a cotangent or tangent, with these products."""
     if isinstance(slope, Linear):
         return slope.of
@@ -73,16 +74,16 @@ _NUMBERS = (int, float)
 _ARRAYS = (np.ndarray, np.generic, *_NUMBERS)
 
 
-def either(of_arrays: Callable[..., Any], recording: Callable[..., Any]) -> Callable[..., Any]:
+def either(of_arrays: Fun, recording: Fun) -> Fun:
     """Combine two implementations of a function that NumPy lacks: for arrays, and for the rest."""
 
-    def run(*args: Any) -> Any:
+    def run(*args: Array) -> Array:
         return (of_arrays if isinstance(args[-1], _ARRAYS) else recording)(*args)
 
     return run
 
 
-def converted(x: Any, dtype: Any) -> Any:
+def converted(x: Array, dtype: Any) -> Array:
     """Return an operand in the result's dtype, as NumPy computes with it."""
     return np.asarray(x, dtype) if isinstance(x, _NUMBERS) else x.astype(dtype, copy=False)
 
@@ -90,7 +91,7 @@ def converted(x: Any, dtype: Any) -> Any:
 _logistic = either(logistic, sigmoid)
 
 
-def _pow_base(y: Any, a: Any, b: Any) -> Any:
+def _pow_base(y: Array, a: Array, b: Array) -> Array:
     # b * a**(b-1) is 0 * inf at 0**0; the power is constant there.
     if isinstance(b, (int, float)):
         return b * a ** (b - 1) if b else 0.0
@@ -99,27 +100,27 @@ def _pow_base(y: Any, a: Any, b: Any) -> Any:
     return b * np.where((b == 0) & ~np.isfinite(power), 0.0, power)
 
 
-def _pow_exponent(y: Any, a: Any, b: Any) -> Any:
+def _pow_exponent(y: Array, a: Array, b: Array) -> Array:
     a = converted(a, y.dtype)
     if is_complex(y):
         return np.where(a == 0, 0.0, y * np.log(np.where(a == 0, 1.0, a)))
     return np.where(a <= 0, 0.0, y * np.log(np.where(a > 0, a, 1.0)))  # NaN stays NaN
 
 
-def _cbrt(y: Any, x: Any) -> Any:
+def _cbrt(y: Array, x: Array) -> Array:
     # At 0, where y has an infinite slope, 0 * inf would hide the growth.
     return np.where(x == 0, x + 0.0, 3.0 * y * y)
 
 
-def _abs(y: Any, x: Any) -> Any:
+def _abs(y: Array, x: Array) -> Array:
     return np.conj(x) / np.where(y == 0, 1.0, y) if is_complex(x) else np.sign(x)
 
 
-def _arcsinh(y: Any, x: Any) -> Any:
+def _arcsinh(y: Array, x: Array) -> Array:
     return np.sqrt(x * x + 1.0) if is_complex(x) else np.hypot(x, 1.0)
 
 
-def _gelu(y: Any, x: Any) -> Any:
+def _gelu(y: Array, x: Array) -> Array:
     # So that x^3 is finite where it is multiplied by zero.
     x = np.minimum(np.maximum(x, -GELU_FLAT), GELU_FLAT)
     square = x * x
@@ -128,59 +129,59 @@ def _gelu(y: Any, x: Any) -> Any:
     return steep * (1.0 - bend * bend) + 0.5 * (1.0 + bend)
 
 
-def _silu(y: Any, x: Any) -> Any:
+def _silu(y: Array, x: Array) -> Array:
     s = _logistic(x)
     return s + y * (1.0 - s)
 
 
-def _sinc(y: Any, x: Any) -> Any:
+def _sinc(y: Array, x: Array) -> Array:
     near = np.abs(x) < SINC_NEAR
     far = np.where(near, 1.0, x)
     return np.where(near, sinc_slope_series(x), (np.cos(math.pi * far) - y) / far)
 
 
-def _arctan2(across: Any, a: Any, b: Any) -> Any:
+def _arctan2(across: Array, a: Array, b: Array) -> Array:
     r = np.hypot(a, b)
     return np.where(np.isinf(r), 0.0, across / r) / r
 
 
-def _hypot(y: Any, leg: Any) -> Any:
+def _hypot(y: Array, leg: Array) -> Array:
     return leg / np.where(y == 0, 1.0, y)
 
 
-def _share(a: Any, b: Any) -> Any:
+def _share(a: Array, b: Array) -> Array:
     same = (a == b) & np.isinf(a)  # inf - inf
     return _logistic(np.where(same, 0.0, a - b))
 
 
-def _chosen(g: Any, mine: Any, other: Any) -> Any:
+def _chosen(g: Array, mine: Array, other: Array) -> Array:
     """Return 1 for the chosen operand, 0 for the other, and half for a tie."""
     return np.where(mine, g, np.where(other, 0.0, 0.5 * g))
 
 
-def _larger(g: Any, above: Any, below: Any) -> Any:
+def _larger(g: Array, above: Array, below: Array) -> Array:
     return _chosen(g, above > below, above < below)
 
 
-def _not_nan(g: Any, over: Any, under: Any, mine: Any, other: Any) -> Any:
+def _not_nan(g: Array, over: Array, under: Array, mine: Array, other: Array) -> Array:
     """Return 1 for the operand chosen because the other is NaN."""
     mine_is_nan, other_is_nan = np.isnan(mine), np.isnan(other)
     return _chosen(g, over | (~mine_is_nan & other_is_nan), under | (mine_is_nan & ~other_is_nan))
 
 
-def _beyond(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
+def _beyond(x: Array, low: Array, high: Array) -> tuple[Array, Array]:
     """Return where the lower bound replaces a number, and where the upper one does."""
     under = (x < low) | np.isnan(low)
     over = (np.where(under, low, x) > high) | np.isnan(high)
     return under & ~over, over
 
 
-def _within(g: Any, x: Any, low: Any, high: Any) -> Any:
+def _within(g: Array, x: Array, low: Array, high: Array) -> Array:
     under, over = _beyond(x, low, high)
     return np.where(under | over, 0.0, g)
 
 
-def _quotient(y: Any, a: Any, b: Any) -> Any:
+def _quotient(y: Array, a: Array, b: Array) -> Array:
     """``-floor(a / b)``; rounding ``a / b`` first could make it one too many."""
     return np.where(np.isinf(b) & np.isfinite(a), y != a, np.rint((y - a) / b))
 
@@ -194,32 +195,32 @@ _bessel_i = either(bessel_i_of, partial(bessel, BESSEL_I))
 _bessel_j = either(bessel_j_of, partial(bessel, BESSEL_J))
 
 
-def _beta(y: Any, a: Any, b: Any) -> Any:
+def _beta(y: Array, a: Array, b: Array) -> Array:
     """Return the derivative of ``log |beta(a, b)|`` with respect to ``a``."""
     return _polygamma(0, converted(a, y.dtype)) - _polygamma(0, a + b)
 
 
-def _log_ndtr(y: Any, x: Any) -> Any:
+def _log_ndtr(y: Array, x: Array) -> Array:
     # The density over the distribution; each of them underflows far below zero.
     return (_ROOT_HALF / _HALF_ROOT_PI) / _erfcx(x * -_ROOT_HALF)
 
 
-def _by_factor(logarithm: Any, y: Any, x: Any, inner: Any, shift: float) -> Any:
+def _by_factor(logarithm: Fun, y: Array, x: Array, inner: Array, shift: float) -> Array:
     inner = converted(inner, y.dtype)
     flat = (x == 0) & (inner + shift <= 0)
     return np.where(flat, 0.0, logarithm(np.where(flat, 1.0, inner)))
 
 
-def _by_inner(x: Any, inner: Any) -> Any:
+def _by_inner(x: Array, inner: Array) -> Array:
     flat = (x == 0) & ((inner == 0) | np.isnan(inner))
     return x / np.where(flat, 1.0, inner)
 
 
-def _of_bessel_i(y: Any, x: Any, *, n: int) -> Any:
+def _of_bessel_i(y: Array, x: Array, *, n: int) -> Array:
     return _bessel_i(1, x) if n == 0 else 0.5 * (_bessel_i(n - 1, x) + _bessel_i(n + 1, x))
 
 
-def _of_bessel_j(y: Any, x: Any, *, n: int) -> Any:
+def _of_bessel_j(y: Array, x: Array, *, n: int) -> Array:
     return -_bessel_j(1, x) if n == 0 else 0.5 * (_bessel_j(n - 1, x) - _bessel_j(n + 1, x))
 
 

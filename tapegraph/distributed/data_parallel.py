@@ -298,7 +298,7 @@ def _signature(name: str, leaf: Leaf) -> str:
     return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
 
-def _gradient_put(p: Leaf, grad: Cotangent) -> Change:
+def _gradient_put(p: Leaf, grad: Any) -> Change:
     if isinstance(p, Value):
         return partial(setattr, p, GRAD, float(grad))
     return partial(put_gradient, p, grad)
@@ -397,7 +397,7 @@ class OnWorkers(Compiled):
         self._averages = True
         self._shared = _Shared(self._workers)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         inside = recorder().capture is not None or DIFFERENTIATING.value()
         if inside and AVERAGING.value() is not self._shared:
             received = f"a call of {self.__name__} inside another program"
@@ -427,6 +427,6 @@ class OnWorkers(Compiled):
         return trace, is_recorded
 
 
-def under_strategy(step: Compiled, strategy: Any) -> Compiled:
+def under_strategy(step: Compiled, strategy: object) -> Compiled:
     comm = communicator(_OP, strategy)
     return step if comm.size == 1 else OnWorkers(step._given, *step._options, comm)

@@ -41,10 +41,10 @@ class Communicator(Protocol):
     def size(self) -> int:
         """The number of ranks."""
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any, /) -> Any:
+    def Allreduce(self, sendbuf: object, recvbuf: object, /) -> Any:
         """Add up an array of every rank, and give each the sum."""
 
-    def Bcast(self, buf: Any, /, root: int = 0) -> Any:
+    def Bcast(self, buf: object, /, root: int = 0) -> Any:
         """Broadcast the array of one rank to all."""
 
 
@@ -65,7 +65,7 @@ def communicator(op: str, comm: Any) -> Communicator:
         received = f"{kind_of(comm)} without {', '.join(missing)}"
         expected = "a communicator such as MPI.COMM_WORLD, or a strategy of tf.distribute"
         raise TypeError(message(op, received, expected))
-    return comm  # type: ignore[no-any-return]
+    return comm
 
 
 class _EndOfJob:

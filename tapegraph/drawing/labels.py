@@ -7,7 +7,7 @@ import os.path
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tapegraph.drawing.folding import MIXED, Folding, Part
 from tapegraph.drawing.sketch import Vertex
@@ -221,7 +221,7 @@ def _attributes(vertex: Vertex) -> str:
     return ", ".join(f"{k}={v}" for k, v in told.items() if len(repr(v)) <= _LONGEST)
 
 
-def _number(value: Any) -> str:
+def _number(value: object) -> str:
     """Return a number or a short list of numbers with three digits; ``""`` for None."""
     if value is None:
         return ""

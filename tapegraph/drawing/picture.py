@@ -29,7 +29,7 @@ class Drawing:
     :ivar boxes: The number of boxes after folding.
     """
 
-    def __init__(self, what: Any, names: Any, boxes: int) -> None:
+    def __init__(self, what: object, names: object, boxes: int) -> None:
         self._folding, self._scene = lay_out(sketch(what, names), boxes)
         self.title = self._scene.title
         self.size = (round(self._scene.width), round(self._scene.height))
@@ -108,7 +108,7 @@ class Drawing:
             expected = "a path that ends in .svg, .png, .dot or .txt"
             raise ValueError(message("save", repr(name), expected))
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"image/svg+xml": self.svg(), "text/plain": str(self)}
 
     def __str__(self) -> str:

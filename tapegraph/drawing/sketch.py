@@ -106,7 +106,7 @@ def sketch(what: Any, names: Any) -> Sketch:
     return _of_recording(linearize(roots), known, _title(roots, known))
 
 
-def _names(names: Any) -> dict[int, str]:
+def _names(names: object) -> dict[int, str]:
     """Return the names of tensors and Values, by id."""
     if names is None:
         return {}
@@ -118,7 +118,7 @@ def _names(names: Any) -> dict[int, str]:
     raise TypeError(message("draw", f"{kind_of(names)} for 'names'", expected))
 
 
-def _text(known: Mapping[int, str], node: Any) -> str:
+def _text(known: Mapping[int, str], node: object) -> str:
     """Return a tensor's or Value's name: the one passed to draw, or its own."""
     node = tape_entry(node) if isinstance(node, Node) else node
     return known.get(id(node)) or getattr(node, "name", None) or getattr(node, "label", "") or ""
@@ -128,7 +128,7 @@ def _title(roots: Sequence[Any], known: Mapping[int, str]) -> str:
     return ", ".join(_text(known, root) or f"result of {root.op}" for root in roots[:3])
 
 
-def _small(value: Any) -> Any:
+def _small(value: object) -> Any:
     """Return a number, or a short array of at most one axis; None for any other."""
     if isinstance(value, (bool, int, float, complex)):
         return value
@@ -187,7 +187,7 @@ def _of_program(program: Program) -> Sketch:
     return Sketch(vertices, "a program")
 
 
-def _function(node: Any) -> str:
+def _function(node: object) -> str:
     """Return the name of the user's function that recorded a node; ``""`` for module code."""
     code = getattr(node, "_code", None)
     whole = getattr(code, "co_qualname", getattr(code, "co_name", ""))  # Python 3.10 has the latter

@@ -25,13 +25,13 @@ from tapegraph.typed import Array, Backend, Forward
 _VARIABLE = "TAPEGRAPH_BACKEND"
 
 
-def _checked(name: Any, source: str) -> Backend:
+def _checked(name: object, source: str) -> Backend:
     if name not in registry.choices():
         raise _unknown(name, source, registry.choices())
     return cast(Backend, str(name))
 
 
-def _unknown(name: Any, source: str, choices: Sequence[str]) -> ValueError:
+def _unknown(name: object, source: str, choices: Sequence[str]) -> ValueError:
     expected = f"one of {', '.join(map(repr, choices))}"
     if source.isupper():  # a variable
         return wrong_value(source, name, expected)
@@ -169,7 +169,7 @@ class Executor(NamedTuple):
     threshold: int = THRESHOLD
 
 
-def _checked_kernels(name: Any, threshold: Any, source: str) -> Executor:
+def _checked_kernels(name: object, threshold: object, source: str) -> Executor:
     if name not in _KERNELS:
         raise _unknown(name, source, _KERNELS)
     if type(threshold) is not int or threshold < 0:
@@ -235,7 +235,7 @@ class use_forward(scopes.Scope[Any]):
         super().__init__(_kernels_inside, _checked_kernels(name, threshold, "use_forward"))
 
 
-def _by_choice(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
+def _by_choice(op: Op, arrays: tuple[object, ...], attrs: Attrs) -> Array | None:
     """Return an operation's result by the chosen kernels, or None if NumPy is to compute."""
     name, threshold = executor()
     if name == NUMPY or op.saves or recorder().capture is not None:

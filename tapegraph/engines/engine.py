@@ -13,7 +13,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.subprogram import SubProgram
-from tapegraph.typed import Array, Xla
+from tapegraph.typed import Array, Fun, Xla
 
 
 class EngineDeclined(Exception):
@@ -96,7 +96,7 @@ class WholeProgram(Protocol):
     def note(self) -> str:
         """A note on its variants, appended to the engine's name."""
 
-    def run(self, values: list[Any], changes: Any = None) -> Any:
+    def run(self, values: list[Any], changes: object = None) -> Any:
         """Return the outputs and the new values of changed state: two lists.
 
         Nobody overwrites these arrays later. A program that keeps state takes a function
@@ -125,7 +125,7 @@ class Round(ABC):
     """An inner program, lent to one loop."""
 
     @abstractmethod
-    def __call__(self, arrays: Sequence[Any]) -> list[Any]:
+    def __call__(self, arrays: Sequence[object]) -> list[Any]:
         """Run one round on arrays, and return its outputs."""
 
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
@@ -154,12 +154,12 @@ class Inner(ABC):
     """An inner program, prepared to run round after round. Cotangents are those inside a sweep."""
 
     @abstractmethod
-    def forward(self, inputs: Sequence[Any]) -> AbstractContextManager[Round]:
+    def forward(self, inputs: Sequence[object]) -> AbstractContextManager[Round]:
         """Lend the function from input arrays, like the examples, to output arrays."""
 
     @abstractmethod
     def pullback(
-        self, kind: Reverse, inputs: Sequence[Any], seeds: Sequence[Any]
+        self, kind: Reverse, inputs: Sequence[object], seeds: Sequence[object]
     ) -> AbstractContextManager[Round]:
         """Lend the function from inputs, kept results and a cotangent per seed to gradients."""
 
@@ -188,15 +188,15 @@ class Engine(ABC):
         """Return gradients for a history's targets, given a cotangent per result, or decline."""
         return self.run(history.recording, seeds)
 
-    def recorded(self, recording: Recording, seeds: Sequence[Any]) -> list[Any]:
+    def recorded(self, recording: Recording, seeds: Sequence[object]) -> list[Any]:
         """Return the wanted gradients as recorded Tensors, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} records no gradients")
 
-    def tangent_rule(self, op: Op) -> Callable[..., Any]:
+    def tangent_rule(self, op: Op) -> Fun:
         """Return an operation's tangent rule, from its gradient rule, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} records no tangents")
 
-    def forward(self, op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
+    def forward(self, op: Op, arrays: tuple[object, ...], attrs: Attrs) -> Array | None:
         """Return an operation's result by the engine's kernels, or None if NumPy is to compute."""
         return None
 
@@ -240,7 +240,7 @@ class Engine(ABC):
         """Raise EngineDeclined, at little cost, for a program that `whole` does not support."""
         raise EngineDeclined(f"{self.title} runs no whole programs")
 
-    def workers(self, op: str, strategy: Any) -> Any:
+    def workers(self, op: str, strategy: object) -> Any:
         """Return the processes of the library's strategy as a communicator."""
         raise TypeError(f"{op}: {self.title} has no strategies")
 

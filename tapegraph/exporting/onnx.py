@@ -102,7 +102,7 @@ class OnnxGraph:
     def _new(self, stem: str) -> str:
         return next(n for i in self._numbers if (n := f"{stem}_{i}") not in self._taken)
 
-    def ints(self, values: Iterable[Any]) -> Wire:
+    def ints(self, values: Iterable[object]) -> Wire:
         """Return integers as a vector; the model computes each `Length` among them."""
         values = list(values)
         if not any(isinstance(n, Length) for n in values):
@@ -150,12 +150,12 @@ class Wire:
     __le__, __ge__, equal = map(_formula, ("LessOrEqual", "GreaterOrEqual", "Equal"))
     __neg__, __invert__ = map(_formula, ("Neg", "Not"))
 
-    def node(self, kind: str, *others: Any, **attrs: Any) -> Wire:
+    def node(self, kind: str, *others: object, **attrs: Any) -> Wire:
         """Add a node whose first input is this value."""
         wires = (x if isinstance(x, Wire) else self.like(x) for x in others)
         return self.graph.node(kind, self, *wires, **attrs)
 
-    def like(self, value: Any) -> Wire:
+    def like(self, value: object) -> Wire:
         """Return a number, or a `Length`, in this dtype."""
         return self.graph.number(value, self.dtype)
 
@@ -169,7 +169,7 @@ class Wire:
         attrs = {"keepdims": int(keepdims), "noop_with_empty_axes": 1}
         return self.node(kind, self.graph.ints(axes), **attrs)
 
-    def reshaped(self, shape: tuple[Any, ...], *, exactly: bool = False) -> Wire:
+    def reshaped(self, shape: tuple[object, ...], *, exactly: bool = False) -> Wire:
         """Reshape it; with ``exactly`` the model checks each length."""
         if not exactly and 0 not in shape and sum(isinstance(n, Length) for n in shape) == 1:
             shape = tuple(-1 if isinstance(n, Length) else n for n in shape)
@@ -344,7 +344,7 @@ def _argsort(out: Wire, x: Wire, *, axis: int) -> Wire:
     return first.node("GatherElements", order(behind), axis=axis)
 
 
-def _roll(out: Wire, x: Wire, *, shift: tuple[Any, ...], axis: tuple[int, ...]) -> Wire:
+def _roll(out: Wire, x: Wire, *, shift: tuple[object, ...], axis: tuple[int, ...]) -> Wire:
     ints = out.graph.ints
     for distance, along in zip(shift, axis, strict=True):
         cut = -ints([distance]).node("Mod", ints([out.shape[along]]))
@@ -477,7 +477,7 @@ def export(f: Fun, path: str, arguments: Arguments, params: Pytree) -> None:
             raise ValueError(message("export", received, "one name each", fix))
     graph, program = OnnxGraph(onnx, taken), recorded.program
 
-    def typed(name: str, dtype: Any, shape: tuple[Any, ...]) -> Any:
+    def typed(name: str, dtype: object, shape: tuple[object, ...]) -> Any:
         lengths = [{(1, 0): "batch"}.get(n) if isinstance(n, Length) else n for n in shape]
         return onnx.helper.make_tensor_value_info(name, graph.type_of(dtype), lengths)
 
@@ -486,7 +486,7 @@ def export(f: Fun, path: str, arguments: Arguments, params: Pytree) -> None:
         inputs.append(typed(name, x.dtype, (Length(1, 0), *x.shape[1:]) if free else x.shape))
         if free and graph.batch is None:
             graph.batch = Wire(graph, name, x.dtype).node("Shape", end=1).reshaped(())
-    leaves: dict[Any, Wire] = {
+    leaves = {
         slot: _constant(graph, recorded, slot, parameters.get(slot))
         for slot in program.fed
         if program.ops[slot] is not INPUT
@@ -537,10 +537,10 @@ class _Emission(Interpreter):
     def derivatives(self, slot: int) -> dict[int, Wire]:
         return {slot: self.operation(slot)}
 
-    def constant(self, number: Any, dtype: Any) -> Wire:
+    def constant(self, number: object, dtype: object) -> Wire:
         return self._graph.constant(number, dtype)
 
-    def cast(self, value: Any, dtype: Any) -> Any:
+    def cast(self, value: Any, dtype: DType) -> Any:
         return value.to(dtype)
 
 

@@ -281,7 +281,7 @@ class Arguments(NamedTuple):
     batched: list[bool]
 
 
-def arguments_of(op: str, f: Fun, examples: Sequence[Any], batch: bool) -> Arguments:
+def arguments_of(op: str, f: Fun, examples: Sequence[object], batch: bool) -> Arguments:
     """Return the arguments that examples stand for; the first of them sets the batch size."""
     if not examples:
         fix = "Pass one per argument: tg.export(f, path, x)."

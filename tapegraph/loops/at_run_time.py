@@ -6,7 +6,7 @@ them, as recorded operations. Its derivatives are such entries too. It runs nati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import Context
 from typing import Any, NamedTuple
 
@@ -21,22 +21,23 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import RECORDING, Scope
+from tapegraph.typed import Fun
 
 
 class Anew(NamedTuple):
     """A function of tensors that gives a list of them: ``rule(*of, *tensors)``."""
 
-    rule: Callable[..., Sequence[Any]]
+    rule: Fun
     of: tuple[Any, ...]
 
-    def __call__(self, *tensors: Any) -> Sequence[Any]:
+    def __call__(self, *tensors: object) -> Sequence[Any]:
         """Return the results."""
         return self.rule(*self.of, *tensors)
 
 
-def at_run_time(of: Anew, *inputs: Any) -> Sequence[Any]:
+def at_run_time(of: Anew, *inputs: object) -> Sequence[Any]:
     """Record that something is computed in every run."""
-    return apply(AT_RUN_TIME, inputs, {"of": of})  # type: ignore[no-any-return]
+    return apply(AT_RUN_TIME, inputs, {"of": of})
 
 
 def pulled(of: Anew, needs: Sequence[bool], g: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -52,18 +53,20 @@ def pulled(of: Anew, needs: Sequence[bool], g: Sequence[Any], inputs: Sequence[A
     return grads
 
 
-def _pulled(of: Any, wanted: Sequence[int], seeded: Sequence[int], *tensors: Any) -> Sequence[Any]:
+def _pulled(
+    of: Anew, wanted: Sequence[int], seeded: Sequence[int], *tensors: object
+) -> Sequence[Any]:
     inputs, seeds = tensors[: -len(seeded)], tensors[-len(seeded) :]
     return cotangents(of, inputs, dict(zip(seeded, seeds, strict=True)), wanted)
 
 
-def _moved(of: Any, moving: Sequence[int], *tensors: Any) -> Sequence[Any]:
+def _moved(of: Anew, moving: Sequence[int], *tensors: object) -> Sequence[Any]:
     inputs, given = tensors[: -len(moving)], tensors[-len(moving) :]
     outs, found = tangents(of, inputs, dict(zip(moving, given, strict=True)))
     return [zeros(x) if t is None else t for x, t in zip(outs, found, strict=True)]
 
 
-def _of_examples(of: Any, batched: Sequence[bool], size: int, *tensors: Any) -> Sequence[Any]:
+def _of_examples(of: Anew, batched: Sequence[bool], size: int, *tensors: Any) -> Sequence[Any]:
     """Compute one example after another: each may record another program."""
     each = [
         of(*(x[i] if b else x for x, b in zip(tensors, batched, strict=True))) for i in range(size)
@@ -71,7 +74,7 @@ def _of_examples(of: Any, batched: Sequence[bool], size: int, *tensors: Any) -> 
     return [stack(outs) for outs in zip(*each, strict=True)]
 
 
-def _forward(*inputs: Any, of: Anew) -> tuple[Any, ...]:
+def _forward(*inputs: object, of: Anew) -> tuple[Any, ...]:
     def run() -> tuple[Any, ...]:
         with use_backend("native"), Scope(RECORDING, True):
             leaves = [as_leaf(np.asarray(x)) for x in inputs]
@@ -83,17 +86,19 @@ def _forward(*inputs: Any, of: Anew) -> tuple[Any, ...]:
     return Context().run(quietly, run)  # outside of every capture
 
 
-def _vjp(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, of: Anew) -> list[Any]:
+def _vjp(needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: Any, of: Anew) -> list[Any]:
     given = [None if x is None else as_leaf(np.asarray(x)) for x in g]
     grads = Context().run(pulled, of, needs, given, [as_leaf(np.asarray(x)) for x in inputs])
     return [None if x is None else x._array for x in grads]
 
 
-def _recorded(needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, of: Anew) -> list[Any]:
+def _recorded(
+    needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: Any, of: Anew
+) -> list[Any]:
     return pulled(of, needs, g, inputs)
 
 
-def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, of: Anew) -> Sequence[Any]:
+def _jvp(moving: Sequence[object], y: object, *inputs: Any, of: Anew) -> Sequence[Any]:
     places = tuple(i for i, t in enumerate(moving) if t is not None)
     given = (t for t in moving if t is not None)
     return at_run_time(Anew(_moved, (of, places)), *inputs, *given)

@@ -35,7 +35,7 @@ from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp
-from tapegraph.typed import Array, DType
+from tapegraph.typed import Array, DType, Fun
 
 
 class Draw(NamedTuple):
@@ -79,14 +79,14 @@ class Body(Capture):
         self.draws_on = False
         self._op = op
 
-    def apply(self, name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+    def apply(self, name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Run an operation of which some operands are values of outer levels."""
         given = tuple(self.inside(name, x) for x in inputs)
         operands = tuple(promote_runtime_floats(x, given) if is_float(x) else x for x in given)
         call = ELEMENTWISE.get(name)
         return call(*operands) if call else apply(operation(name), operands, dict(attrs))
 
-    def inside(self, op: str, x: Any) -> Any:
+    def inside(self, op: str, x: object) -> Any:
         """Return a value as it is in the body: one of an outer level as a leaf."""
         if isinstance(x, Value):
             fix = "Pass value.data, or write the loop in Python."
@@ -109,7 +109,7 @@ class Body(Capture):
         """Return whether a value belongs to an outer level."""
         return type(x) in (Dual, Batched) and x.tag < self.level
 
-    def records(self, *values: Any) -> bool:
+    def records(self, *values: object) -> bool:
         return super().records(*values) or any(map(self.is_outer, values))
 
     def read(self, value: Any, conversion: str, fix: str) -> None:
@@ -135,7 +135,7 @@ class Body(Capture):
             self.stream = self.input(read())
         return self.stream
 
-    def _is_argument(self, data: Any) -> bool:
+    def _is_argument(self, data: object) -> bool:
         """Return False: a copy, as `tg.tensor` of a carry, is a read."""
         return False
 
@@ -144,32 +144,32 @@ class Body(Capture):
     def _refuse(self, what: str, fix: str) -> NoReturn:
         raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
 
-    def assign(self, leaf: Any, value: Any) -> None:
+    def assign(self, leaf: object, value: object) -> None:
         self._refuse("a new value for a tensor", "Make it a part of the carry, and return it.")
 
     def before_write(self, leaf: Node) -> None:
         self.assign(leaf, None)
 
-    def add_gradients(self, history: Any, grads: Any, seed: Any) -> None:
+    def add_gradients(self, history: object, grads: object, seed: object) -> None:
         self._refuse("backward()", "Use tg.grad(f), or call backward() on the result.")
 
-    def gradient(self, leaf: Any) -> Any:
+    def gradient(self, leaf: object) -> Any:
         self._refuse(
             "a read of .grad",
             "Read it outside: a body may close over values.",
         )
 
-    def set_gradient(self, leaf: Any, value: Any) -> None:
+    def set_gradient(self, leaf: object, value: object) -> None:
         self._refuse("a new gradient", "Write it outside.")
 
-    def zero_gradient(self, leaf: Any) -> None:
+    def zero_gradient(self, leaf: object) -> None:
         self._refuse("zero_grad()", "Call it outside.")
 
-    def set_requires_grad(self, leaf: Any, wanted: bool) -> None:
+    def set_requires_grad(self, leaf: object, wanted: bool) -> None:
         """Raise: a body cannot make a tensor a parameter."""
         self._refuse("requires_grad_()", "Call it outside.")
 
-    def step(self, optimizer: Any) -> None:
+    def step(self, optimizer: object) -> None:
         fix = "Compile the step, and write step.scan(...) for many steps of training."
         self._refuse("a step of an optimizer", fix)
 
@@ -179,18 +179,18 @@ def operation(name: str) -> Op:
 
 
 def traced(
-    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
+    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> Traced:
     """Run a function once on leaves, and return its computation as an inner program."""
     recorder().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     # In a context that is dropped: an interrupt leaves no scope in force.
     found, tape, inputs = quietly(_traced, op, f, arguments, given)
     expire(leaked(0, inputs, tape), f"{op} of {getattr(f, '__name__', 'a function')}")
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def _traced(
-    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Example]
+    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> tuple[Traced, Tape, list[Any]]:
     body = Body(op)
     with body, Scope(RECORDING, True), random.unrepeated():
@@ -218,7 +218,7 @@ def _traced(
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
 
 
-def drawing_on(f: Callable[..., Any], position: Any, *args: Any) -> tuple[Any, Any]:
+def drawing_on(f: Fun, position: object, *args: object) -> tuple[Any, Any]:
     """Call a function, in a body, whose draws begin at a position; return where they end too."""
     body = recorder().body
     body.stream = position
@@ -226,7 +226,7 @@ def drawing_on(f: Callable[..., Any], position: Any, *args: Any) -> tuple[Any, A
     return out, body.stream
 
 
-def loop_operand(op: str, x: Any, path: str, dtype: DType | None = None) -> Any:
+def loop_operand(op: str, x: object, path: str, dtype: DType | None = None) -> Any:
     """Return a loop's operand as a tensor or a value of some level, a float in a dtype."""
     kind = get_default_dtype() if dtype is None else dtype
     value = recorder().number(x, kind)
@@ -236,7 +236,7 @@ def loop_operand(op: str, x: Any, path: str, dtype: DType | None = None) -> Any:
 class FurtherArguments:
     """Further arguments of a function; ``numbers``, its floats, arrays and tensors, are inputs."""
 
-    def __init__(self, op: str, args: tuple[Any, ...]) -> None:
+    def __init__(self, op: str, args: tuple[object, ...]) -> None:
         self._args = args
         self.held = [x for _, x in leaves(args)]
         self._places = [
@@ -244,13 +244,13 @@ class FurtherArguments:
         ]
         self.numbers = [loop_operand(op, self.held[i], "args") for i in self._places]
 
-    def having(self, numbers: Sequence[Any]) -> tuple[Any, ...]:
+    def having(self, numbers: Sequence[object]) -> tuple[Any, ...]:
         parts = exchanged(self.held, self._places, numbers)
-        return replaced(self._args, iter(parts))  # type: ignore[no-any-return]
+        return replaced(self._args, iter(parts))
 
 
 def traced_without_draws(
-    op: str, f: Callable[..., Any], arguments: Callable[[list[Any]], Any], given: Sequence[Any]
+    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[object]
 ) -> Traced:
     """Return a function as `traced` does, with a gradient for each input; draws raise."""
     found = traced(op, f, arguments, [Example(example(x), True) for x in given])
@@ -288,7 +288,7 @@ class Replay(Interpreter):
         super().__init__(body.recording)
         self._body = body
 
-    def __call__(self, *inputs: Any) -> list[Any]:
+    def __call__(self, *inputs: object) -> list[Any]:
         given = dict(zip(self._body.inputs, inputs, strict=True))
         numbers = {slot: self.recording.values[slot] for slot in self.program.scalars}
         self.run(given | numbers)
@@ -311,7 +311,7 @@ class Replay(Interpreter):
         y, *seed = backward
         targets = [program.inputs[i][1] for i in program.gradients_of(backward)]
 
-        def f(*points: Any) -> Any:
+        def f(*points: object) -> Any:
             return self._again(dict(zip(targets, points, strict=True)), y)
 
         points = [self.values[i] for i in targets]

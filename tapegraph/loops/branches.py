@@ -14,7 +14,7 @@ operand that it does not read is zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -47,13 +47,13 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.subprogram import SubProgram
-from tapegraph.typed import Operand, Pytree
+from tapegraph.typed import Fun, Operand, Pytree
 
 
 def cond(
     pred: Operand,
-    true_fn: Callable[..., Any],
-    false_fn: Callable[..., Any],
+    true_fn: Fun,
+    false_fn: Fun,
     *operands: Pytree,
 ) -> Pytree:
     """Run one of two functions: ``true_fn(*operands)`` if ``pred`` is true, else ``false_fn``.
@@ -83,7 +83,7 @@ def cond(
     return _chosen("cond", "pred", chosen, (false_fn, true_fn), operands)
 
 
-def switch(index: Operand, branches: Sequence[Callable[..., Any]], *operands: Pytree) -> Pytree:
+def switch(index: Operand, branches: Sequence[Fun], *operands: Pytree) -> Pytree:
     """Run one of several functions, ``branches[index]``, on the operands.
 
     :param index: An integer without axes; one out of range counts as the nearest, as in JAX.
@@ -109,7 +109,7 @@ def switch(index: Operand, branches: Sequence[Callable[..., Any]], *operands: Py
 
 
 def _chosen(
-    op: str, argument: str, index: Any, functions: Sequence[Callable[..., Any]], operands: Any
+    op: str, argument: str, index: Any, functions: Sequence[Fun], operands: tuple[object, ...]
 ) -> Any:
     if index.shape:
         received = f"{argument} of shape {index.shape}"
@@ -150,7 +150,7 @@ def _chosen(
 Branch = tuple[SubProgram, list[Any]]
 
 
-def _run(index: Any, branches: Sequence[Branch]) -> list[Any]:
+def _run(index: object, branches: Sequence[Branch]) -> list[Any]:
     """Record a choice between programs with their inputs."""
     places: dict[int, int] = {}
     operands: list[Any] = []
@@ -165,12 +165,12 @@ def _run(index: Any, branches: Sequence[Branch]) -> list[Any]:
     return list(apply(COND, (index, *operands), attrs))
 
 
-def _run_derived(index: Any, founds: Sequence[Traced], inputs: Sequence[list[Any]]) -> list[Any]:
+def _run_derived(index: object, founds: Sequence[Traced], inputs: Sequence[list[Any]]) -> list[Any]:
     pairs = zip(founds, inputs, strict=True)
     return _run(index, [(f.body, [*(as_leaf(x._array) for x in f.consts), *xs]) for f, xs in pairs])
 
 
-def traced_inputs(op: str, f: Callable[..., Any], inputs: Sequence[Any]) -> Traced:
+def traced_inputs(op: str, f: Fun, inputs: Sequence[object]) -> Traced:
     """Return a function of some tensors as a body; a gradient flows from each of them."""
     return traced(op, f, list, [Example(example(x), True) for x in inputs])
 
@@ -184,7 +184,7 @@ def _taken(
 
 
 def _forward(
-    index: Any, *operands: Any, branches: Sequence[SubProgram], reads: Sequence[Sequence[int]]
+    index: object, *operands: object, branches: Sequence[SubProgram], reads: Sequence[Sequence[int]]
 ) -> tuple[Any, ...]:
     body, _, inputs = _taken(branches, reads, np.asarray(index), operands)
 
@@ -216,7 +216,7 @@ def _vjp(
         for slot, x in zip(body.outputs, g, strict=True)
         if x is not None and program.needs[slot]
     }
-    grads: list[Any] = [None] + [
+    grads = [None] + [
         np.zeros(x.shape, x.dtype) if need and x.dtype.kind in "fc" else None
         for x, need in zip(operands, needs[1:], strict=True)
     ]
@@ -243,9 +243,9 @@ def _vjp(
 
 def _recorded(
     needs: Sequence[bool],
-    g: Sequence[Any],
-    y: Any,
-    index: Any,
+    g: Sequence[object],
+    y: object,
+    index: object,
     *operands: Any,
     branches: Sequence[SubProgram],
     reads: Sequence[Sequence[int]],
@@ -261,7 +261,7 @@ def _recorded(
         key = ("transposed", tuple(places), tuple(wanted), seeded)
         founds.append(body.make(key, _transposed, body, places, wanted, seeded, inputs))
         lists.append(inputs)
-    grads: list[Any] = [None] * (1 + len(operands))
+    grads = [None] * (1 + len(operands))
     for i, grad in zip(wanted, _run_derived(index, founds, lists), strict=True):
         grads[1 + i] = grad
     return grads
@@ -272,11 +272,11 @@ def _transposed(
     places: Sequence[int],
     wanted: Sequence[int],
     seeded: Sequence[int],
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
 ) -> Traced:
     by = [i for i, at in enumerate(places) if at in wanted]
 
-    def backward(*leaves: Any) -> tuple[Any, ...]:
+    def backward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         own = take(len(places))
         seeds = dict(zip(seeded, take(len(seeded)), strict=True))
@@ -290,10 +290,10 @@ def _transposed(
 
 
 def _jvp(
-    moving: Sequence[Any],
-    y: Any,
-    index: Any,
-    *operands: Any,
+    moving: Sequence[object],
+    y: object,
+    index: object,
+    *operands: object,
     branches: Sequence[SubProgram],
     reads: Sequence[Sequence[int]],
 ) -> tuple[Any, ...]:
@@ -313,7 +313,7 @@ def _jvp(
 
     _, _, have = derived(())
     moved = tuple(sorted(have))
-    result: list[Any] = [None] * len(branches[0].outputs)
+    result = [None] * len(branches[0].outputs)
     if moved:
         founds, lists, _ = derived(moved)
         for i, tangent in zip(moved, _run_derived(index, founds, lists), strict=True):
@@ -322,12 +322,12 @@ def _jvp(
 
 
 def _moved(
-    body: SubProgram, of: Sequence[int], forced: Sequence[int], inputs: Sequence[Any]
+    body: SubProgram, of: Sequence[int], forced: Sequence[int], inputs: Sequence[object]
 ) -> tuple[Traced, set[int]]:
     """Return the tangents of some outputs as a body, and which outputs have one."""
     have: set[int] = set()
 
-    def forward(*leaves: Any) -> tuple[Any, ...]:
+    def forward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         own = take(len(body.inputs))
         outs, found = tangents(Replay(body), own, dict(zip(of, take(len(of)), strict=True)))
@@ -363,8 +363,10 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     return tuple(results)
 
 
-def _batched(body: SubProgram, flags: Sequence[bool], size: int, inputs: Sequence[Any]) -> Traced:
-    def forward(*leaves: Any) -> tuple[Any, ...]:
+def _batched(
+    body: SubProgram, flags: Sequence[bool], size: int, inputs: Sequence[object]
+) -> Traced:
+    def forward(*leaves: object) -> tuple[Any, ...]:
         return tuple(examples(Replay(body), leaves, flags, size)[0])
 
     return traced_inputs("cond", forward, inputs)

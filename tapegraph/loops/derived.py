@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,11 +20,15 @@ from tapegraph.tensors.dual import dual_of, parts
 from tapegraph.tensors.examples import Level, at_level, entered
 from tapegraph.transforms.levels import next_tag
 
-OfTensors = Callable[..., Sequence[Any]]
+
+class OfTensors(Protocol):
+    """A function of tensors that gives several."""
+
+    def __call__(self, /, *tensors: Any) -> Sequence[Any]: ...
 
 
 def cotangents(
-    run: OfTensors, inputs: Sequence[Any], seeds: Mapping[int, Any], wanted: Sequence[int]
+    run: OfTensors, inputs: Sequence[object], seeds: Mapping[int, object], wanted: Sequence[int]
 ) -> list[Any]:
     """Return the cotangents of wanted leaf inputs, given those of some outputs, as in a sweep."""
     start = next_seq()
@@ -40,7 +44,7 @@ def cotangents(
 
 
 def tangents(
-    run: OfTensors, inputs: Sequence[Any], moving: Mapping[int, Any]
+    run: OfTensors, inputs: Sequence[object], moving: Mapping[int, object]
 ) -> tuple[list[Any], list[Any]]:
     """Return the outputs and their tangents, given those of some inputs; None is zero."""
     tag = next_tag()
@@ -50,7 +54,7 @@ def tangents(
 
 
 def examples(
-    run: OfTensors, inputs: Sequence[Any], batched: Sequence[bool], size: int
+    run: OfTensors, inputs: Sequence[object], batched: Sequence[bool], size: int
 ) -> tuple[list[Any], list[bool]]:
     """Return the outputs of all examples, along the first axis, and which of them differ."""
     level = Level(next_tag(), size, "error")
@@ -61,7 +65,7 @@ def examples(
         return [at_level(x, level).inner for x in outs], differ
 
 
-def taker(values: Sequence[Any]) -> Callable[[int], list[Any]]:
+def taker(values: Sequence[object]) -> Callable[[int], list[Any]]:
     """Return a function that takes the next values, as many as it is asked for."""
     left = iter(values)
     return lambda count: list(islice(left, count))

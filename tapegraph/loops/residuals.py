@@ -21,13 +21,13 @@ def with_residuals(body: SubProgram, consts: int) -> SubProgram:
         kept = _kept(body, consts)
         return _with_outputs(body, (*body.outputs, *kept)) if kept else body
 
-    return body.make(("with residuals", consts), extended)  # type: ignore[no-any-return]
+    return body.make(("with residuals", consts), extended)
 
 
 def without_residuals(body: SubProgram, residuals: int) -> SubProgram:
     """Return a body without those outputs, so many, which a native backward alone reads."""
     outputs = body.outputs[: len(body.outputs) - residuals]
-    return body.make(("without residuals", residuals), _with_outputs, body, outputs)  # type: ignore[no-any-return]
+    return body.make(("without residuals", residuals), _with_outputs, body, outputs)
 
 
 def _with_outputs(body: SubProgram, outputs: tuple[int, ...]) -> SubProgram:

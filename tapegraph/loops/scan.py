@@ -67,10 +67,10 @@ def scan(
     every = _every(checkpoint, n)
     given = [x for _, x in rows]
 
-    def arguments(carry: Any, parts: list[Any]) -> tuple[Any, Any]:
+    def arguments(carry: object, parts: list[Any]) -> tuple[Any, Any]:
         return carry, replaced_present(xs, parts)
 
-    def body(carry: Any, x: Any) -> Any:
+    def body(carry: object, x: object) -> Any:
         out = f(carry, x)
         if not (isinstance(out, tuple) and len(out) == 2):
             received = f"a function that returns {_returned(out)}"
@@ -141,7 +141,7 @@ def _length(rows: list[tuple[str, Any]], length: int | None) -> int:
     return n
 
 
-def _every(checkpoint: Any, n: int) -> int:
+def _every(checkpoint: object, n: int) -> int:
     if checkpoint is None:
         return 1
     if checkpoint == "sqrt":
@@ -152,11 +152,11 @@ def _every(checkpoint: Any, n: int) -> int:
     raise ValueError(message("scan", f"checkpoint={checkpoint!r}", expected))
 
 
-def _returned(out: Any) -> str:
+def _returned(out: object) -> str:
     return f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
 
 
-def replaced_present(form: Any, content: Sequence[Any]) -> Any:
+def replaced_present(form: object, content: Sequence[object]) -> Any:
     """Return a structure with other content, and None where it held None."""
     found = iter(content)
     parts = (None if x is None else next(found) for _, x in leaves(form))
@@ -169,7 +169,7 @@ def replaced_present(form: Any, content: Sequence[Any]) -> Any:
 def traced_loop(
     op: str,
     f: Callable[..., tuple[Any, Any]],
-    init: Any,
+    init: object,
     arguments: Callable[[Any, list[Any]], tuple[Any, ...]],
     rows: Sequence[Example],
 ) -> tuple[list[Any], Traced]:

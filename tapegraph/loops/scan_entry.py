@@ -24,7 +24,7 @@ Its derivatives are scans of the body's derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
@@ -44,6 +44,7 @@ from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.subprogram import SubProgram
+from tapegraph.typed import Fun
 
 # How many bytes the carries of a block take, and how many rounds it has whatever they take.
 _BLOCK, _FEWEST = 1 << 18, 16
@@ -82,7 +83,9 @@ def run_scan(
     return [*outs[:end], *outs[kept:]]
 
 
-def by_role(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], list[Any], list[Any]]:
+def by_role(
+    inputs: Sequence[object], carries: int, xs: int
+) -> tuple[list[Any], list[Any], list[Any]]:
     first = len(inputs) - carries - xs
     return (
         list(inputs[:first]),
@@ -95,7 +98,7 @@ def by_role(inputs: Sequence[Any], carries: int, xs: int) -> tuple[list[Any], li
 Lists = tuple[list[Any], list[Any], list[Any]]
 
 
-def traced_round(f: Callable[..., Any], lists: Lists) -> Traced:
+def traced_round(f: Fun, lists: Lists) -> Traced:
     """Return a function of all inputs of a round as a body; a gradient flows from each of them."""
     consts, carries, xs = lists
     given = [*map(example, (*consts, *carries)), *(row(example(x)) for x in xs)]
@@ -127,7 +130,7 @@ def _inner(body: SubProgram) -> Inner:
 
 
 def _forward(
-    *inputs: Any,
+    *inputs: object,
     body: SubProgram,
     carries: int,
     xs: int,
@@ -323,7 +326,7 @@ def scan_vjp(
                 totals[by_const.index(i)] = totals[by_const.index(i)] + x
         stacks = [np.empty_like(arrays[i], order="C") for i in by_row]
         none = {i: np.zeros_like(carry[i]) for i, _ in early}
-        grads: dict[int, Any] = {}
+        grads = {}
         if every == 1 and not early and not read and length:
             done = in_blocks(pull, back, totals, stacks)
             if done is not None:
@@ -367,7 +370,7 @@ def scan_vjp(
         return found
 
     of_carry, of_rows, of_consts = quietly(run)
-    grads: list[Any] = [
+    grads = [
         np.zeros(x.shape, x.dtype) if need and x.dtype.kind in "fc" else None
         for x, need in zip(arrays, needs, strict=True)
     ]
@@ -416,7 +419,7 @@ def recorded_scan_vjp(
     count, reverse = len(found.body.outputs), not attrs["reverse"]
     outs = run_derived(found, lists, {**attrs, "reverse": reverse, "keeps": False})[:count]
     places = [*(first + i for i in ends), *of_const, *(i for i in wanted if i >= second)]
-    grads: list[Any] = [
+    grads = [
         zeros(x) if need and x.dtype.kind in "fc" else None
         for x, need in zip(inputs, needs, strict=True)
     ]
@@ -450,7 +453,7 @@ def _transposed(
     of_const = [i for i in wanted if i < first]
     of_row = [i for i in wanted if i >= first]
 
-    def backward(*leaves: Any) -> tuple[Any, ...]:
+    def backward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         consts, back, totals = take(first), take(len(ends)), take(len(of_const))
         inputs = [*consts, *take(len(body.inputs) - first)]
@@ -494,7 +497,7 @@ def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any
             break
         of_carry = wider
     take = taker(run_derived(found, lists, attrs))
-    result: list[Any] = [None] * (end + carries * attrs["keeps"])
+    result = [None] * (end + carries * attrs["keeps"])
     take(carries)
     for i, tangent in zip(of_carry, take(len(of_carry)), strict=True):
         result[i] = tangent
@@ -521,7 +524,7 @@ def _moved(
     """Return a round with tangents as a body, and which outputs have one."""
     have: list[int] = []
 
-    def forward(*leaves: Any) -> tuple[Any, ...]:
+    def forward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         inputs = take(first)
         moving = dict(zip(of_const, take(len(of_const)), strict=True))
@@ -579,7 +582,7 @@ def _batched(
 ) -> tuple[Traced, list[bool]]:
     after: list[bool] = []
 
-    def forward(*leaves: Any) -> tuple[Any, ...]:
+    def forward(*leaves: object) -> tuple[Any, ...]:
         outs, differ = examples(Replay(body), leaves, flags, size)
         after.extend(differ[:carries])
         one = [not (flags[first + i] or differ[i]) for i in range(carries)]

@@ -87,7 +87,7 @@ def while_loop(
             )
             return last
 
-    def test(*inputs: Any) -> Any:
+    def test(*inputs: object) -> Any:
         found = tensor_like("while_loop", cond(replaced_present(init, inputs)), "the condition")
         if found.shape:
             received = f"a condition of shape {found.shape}"
@@ -112,16 +112,16 @@ ByRole = tuple[list[Any], list[Any], list[Any]]
 
 def _run(cond: SubProgram, body: SubProgram, lists: ByRole, max_steps: int | None) -> Sequence[Any]:
     attrs = {"cond": cond, "body": body, "carries": len(lists[2]), "max_steps": max_steps}
-    return apply(WHILE_LOOP, (*lists[0], *lists[1], *lists[2]), attrs)  # type: ignore[no-any-return]
+    return apply(WHILE_LOOP, (*lists[0], *lists[1], *lists[2]), attrs)
 
 
-def _by_role(inputs: Sequence[Any], cond: SubProgram, carries: int) -> ByRole:
+def _by_role(inputs: Sequence[object], cond: SubProgram, carries: int) -> ByRole:
     first, last = len(cond.inputs) - carries, len(inputs) - carries
     return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
 
 
 def _forward(
-    *inputs: Any, cond: SubProgram, body: SubProgram, carries: int, max_steps: int | None
+    *inputs: object, cond: SubProgram, body: SubProgram, carries: int, max_steps: int | None
 ) -> tuple[Any, ...]:
     arrays = list(map(np.asarray, inputs))
     last, count = _rounds(arrays, cond, body, carries, max_steps)
@@ -153,14 +153,14 @@ def _rounds(
                 count += 1
         return now, count
 
-    return quietly(run)  # type: ignore[no-any-return]
+    return quietly(run)
 
 
 def _vjp(
     needs: Sequence[bool],
-    g: Sequence[Any],
-    y: Any,
-    *inputs: Any,
+    g: Sequence[object],
+    y: object,
+    *inputs: object,
     cond: SubProgram,
     body: SubProgram,
     carries: int,
@@ -201,9 +201,9 @@ def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
 
 def _recorded(
     needs: Sequence[bool],
-    g: Sequence[Any],
+    g: Sequence[object],
     y: Sequence[Any],
-    *inputs: Any,
+    *inputs: object,
     cond: SubProgram,
     body: SubProgram,
     carries: int,
@@ -246,10 +246,10 @@ def _made(found: Traced) -> list[Any]:
     return [as_leaf(x._array) for x in found.consts]
 
 
-def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[Any]) -> Traced:
+def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[object]) -> Traced:
     """Return a round that leaves the carry unchanged once the condition is false."""
 
-    def step(*leaves: Any) -> tuple[Any, ...]:
+    def step(*leaves: object) -> tuple[Any, ...]:
         of_cond, of_body, now = _by_role(leaves, cond, carries)
         (active,) = Replay(cond)(*of_cond, *now)
         new = Replay(body)(*of_body, *now)
@@ -259,9 +259,9 @@ def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[A
 
 
 def _jvp(
-    moving: Sequence[Any],
-    y: Any,
-    *inputs: Any,
+    moving: Sequence[object],
+    y: object,
+    *inputs: object,
     cond: SubProgram,
     body: SubProgram,
     carries: int,
@@ -283,7 +283,7 @@ def _jvp(
             break
         of_carry = wider
 
-    def test(*leaves: Any) -> Any:
+    def test(*leaves: object) -> Any:
         return Replay(cond)(*leaves[: len(cond.inputs)])[0]
 
     condition = cond.make(
@@ -295,7 +295,7 @@ def _jvp(
         [*first, *after],
     )
     outs = _run(condition.body, step.body, lists, max_steps)
-    result: list[Any] = [None] * (carries + 1)
+    result = [None] * (carries + 1)
     for i, tangent in zip(of_carry, outs[carries:-1], strict=True):
         result[i] = tangent
     return tuple(result)
@@ -306,12 +306,12 @@ def _moved(
     consts: int,
     of_const: Sequence[int],
     of_carry: Sequence[int],
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
 ) -> tuple[Traced, list[int]]:
     """Return a round with tangents as a body, and which carries have one after it."""
     have: list[int] = []
 
-    def step(*leaves: Any) -> tuple[Any, ...]:
+    def step(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
         own = take(consts)
         moving = dict(zip(of_const, take(len(of_const)), strict=True))
@@ -363,22 +363,22 @@ def _batched(
     body: SubProgram,
     flags: tuple[tuple[bool, ...], tuple[bool, ...], tuple[bool, ...]],
     size: int,
-    inputs: Sequence[Any],
+    inputs: Sequence[object],
 ) -> tuple[Traced, Traced, bool, list[bool]]:
     """Return the condition and the round of all examples, with a count of rounds for each."""
     a, b, c = flags
     apart: list[bool] = []
     after: list[bool] = []
 
-    def active(of_cond: Sequence[Any], now: Sequence[Any]) -> Any:
+    def active(of_cond: Sequence[object], now: Sequence[object]) -> Any:
         (found,), (differs,) = examples(Replay(cond), [*of_cond, *now], (*a, *c), size)
         apart.append(differs)
         return found
 
-    def test(*leaves: Any) -> Any:
+    def test(*leaves: object) -> Any:
         return np.any(active(leaves[: len(a)], leaves[len(a) : -1]))
 
-    def step(*leaves: Any) -> tuple[Any, ...]:
+    def step(*leaves: object) -> tuple[Any, ...]:
         of_cond, of_body, now = _by_role(leaves[:-1], cond, len(c))
         goes_on = active(of_cond, now)
         outs, differ = examples(Replay(body), [*of_body, *now], (*b, *c), size)

@@ -32,7 +32,18 @@ from tapegraph.recording.record import (
     unary,
 )
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import AnyKind, Array, ArrayLike, DuckArray, Fun, Kind, Operand, Shape, Tensor
+from tapegraph.typed import (
+    AnyKind,
+    Array,
+    ArrayLike,
+    DType,
+    DuckArray,
+    Fun,
+    Kind,
+    Operand,
+    Shape,
+    Tensor,
+)
 
 __all__ = [
     "abs",
@@ -700,7 +711,7 @@ def _check_broadcast(op: str, *operands: DuckArray) -> None:
         raise ValueError(message(op, f"shapes {received}", expected, fix)) from None
 
 
-def limits_of(dtype: np.dtype[Any]) -> tuple[float, float]:
+def limits_of(dtype: DType) -> tuple[float, float]:
     """Return the lower and the upper bound of a dtype's numbers."""
     if dtype.kind in "fc":
         return -math.inf, math.inf
@@ -739,8 +750,8 @@ def clip(
             received = f"both {name}= and {other}="
             raise TypeError(message("clip", received, "one of them", f"Leave {other}= away."))
     x = operand("clip", a, "a")
-    low: Any = min if a_min is None else a_min
-    high: Any = max if a_max is None else a_max
+    low = min if a_min is None else a_min
+    high = max if a_max is None else a_max
     low = None if low is None else operand("clip", low, "a_min")
     high = None if high is None else operand("clip", high, "a_max")
     if low is None and high is None:
@@ -1042,7 +1053,7 @@ def full_like(
 
 
 def _filled(
-    op: str, a: DuckArray, value: int, dtype: Any, shape: Any, argument: str = "a"
+    op: str, a: DuckArray, value: int, dtype: object, shape: object, argument: str = "a"
 ) -> DuckArray:
     like = tensor_like(op, a, argument)
     lengths = like.shape if shape is None else int_tuple(op, "shape", shape)

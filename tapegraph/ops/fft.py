@@ -299,7 +299,7 @@ def fftconvolve(
     return out[tuple(middle)]
 
 
-def _convolved(op: str, a: DuckArray, b: DuckArray, axes: Any) -> list[int]:
+def _convolved(op: str, a: DuckArray, b: DuckArray, axes: object) -> list[int]:
     """Return the axes along which neither array is a single element; others must broadcast."""
     received = f"shapes {a.shape} and {b.shape}"
     if a.ndim != b.ndim or not (a.size and b.size):
@@ -318,7 +318,9 @@ def _fast_length(n: int) -> int:
     return min(odd << max(0, math.ceil(n / odd) - 1).bit_length() for odd in powers)
 
 
-def __ua_function__(method: Any, args: tuple[DuckArray, ...], kwargs: dict[str, Any]) -> DuckArray:
+def __ua_function__(
+    method: Any, args: tuple[DuckArray, ...], kwargs: dict[str, object]
+) -> DuckArray:
     """Run a `scipy.fft` function on tensors in ``scipy.fft.set_backend(tg.fft)``, or leave it."""
     name = method.__name__
     given = inspect.signature(method).bind(*args, **kwargs).arguments
@@ -334,7 +336,9 @@ def __ua_function__(method: Any, args: tuple[DuckArray, ...], kwargs: dict[str, 
     return globals()[name](x, **options)
 
 
-def _several(op: str, kind: Op, a: DuckArray, s: DuckArray, axes: Any, norm: Any) -> DuckArray:
+def _several(
+    op: str, kind: Op, a: DuckArray, s: DuckArray, axes: object, norm: object
+) -> DuckArray:
     x = tensor_like(op, a, "a")
     scaled, along = _norm(op, norm), _axes(op, x, s, axes)
     x = _fitted(op, x, s, along)
@@ -343,7 +347,7 @@ def _several(op: str, kind: Op, a: DuckArray, s: DuckArray, axes: Any, norm: Any
     return apply(kind, (x,), {"axes": along, "norm": scaled})
 
 
-def _norm(op: str, norm: Any) -> str:
+def _norm(op: str, norm: object) -> str:
     if norm is None:
         return "backward"
     if norm not in SWAPPED:
@@ -351,7 +355,7 @@ def _norm(op: str, norm: Any) -> str:
     return norm
 
 
-def _axes(op: str, x: DuckArray, s: DuckArray, axes: Any) -> tuple[int, ...]:
+def _axes(op: str, x: DuckArray, s: DuckArray, axes: object) -> tuple[int, ...]:
     if axes is None:
         count = x.ndim if s is None else len(int_tuple(op, "s", s))
         chosen: Any = range(-count, 0)
@@ -362,7 +366,7 @@ def _axes(op: str, x: DuckArray, s: DuckArray, axes: Any) -> tuple[int, ...]:
     return tuple(one_axis(op, axis, x.ndim) for axis in chosen)
 
 
-def _some_axes(op: str, x: DuckArray, s: DuckArray, axes: Any) -> tuple[int, ...]:
+def _some_axes(op: str, x: DuckArray, s: DuckArray, axes: object) -> tuple[int, ...]:
     """Return the axes of a real transform: at least one, each once."""
     along = _axes(op, x, s, axes)
     if not along or len(set(along)) != len(along):
@@ -389,7 +393,7 @@ def _fitted(op: str, x: DuckArray, s: DuckArray, axes: tuple[int, ...]) -> DuckA
     return x
 
 
-def _shifted(op: str, x: DuckArray, axes: Any, distance: Any) -> DuckArray:
+def _shifted(op: str, x: DuckArray, axes: object, distance: Any) -> DuckArray:
     array = tensor_like(op, x)
     along = ordered_axes(op, "axes", range(array.ndim) if axes is None else axes, array.ndim)
     if not along:

@@ -186,7 +186,7 @@ def dsplit(ary: Kind | ArrayLike, indices_or_sections: Shape) -> list[Kind]:
     return _cut("dsplit", _with_axes("dsplit", ary, 3), indices_or_sections, 2, even=True)
 
 
-def _with_axes(name: str, ary: Any, least: int, argument: str = "ary") -> DuckArray:
+def _with_axes(name: str, ary: object, least: int, argument: str = "ary") -> DuckArray:
     x = tensor_like(name, ary, argument)
     if x.ndim < least:
         raise ValueError(message(name, f"shape {x.shape}", f"at least {least} axes"))
@@ -194,7 +194,7 @@ def _with_axes(name: str, ary: Any, least: int, argument: str = "ary") -> DuckAr
 
 
 def _cut(
-    name: str, ary: Any, indices_or_sections: Any, axis: SupportsIndex, *, even: bool
+    name: str, ary: object, indices_or_sections: Any, axis: SupportsIndex, *, even: bool
 ) -> list[DuckArray]:
     x = tensor_like(name, ary, "ary")
     along = one_axis(name, axis, x.ndim)
@@ -256,7 +256,7 @@ def pad(
     return x
 
 
-def _widths(pad_width: Any, ndim: int) -> Array:
+def _widths(pad_width: object, ndim: int) -> Array:
     """Return the border's width as one pair of integers an axis."""
     if isinstance(pad_width, dict):
         by_axis = {one_axis("pad", a, ndim): width for a, width in pad_width.items()}
@@ -938,7 +938,7 @@ def choose(
     elif mode == "clip":
         chosen = np.minimum(np.maximum(chosen, 0), len(options) - 1)
     number = in_range("choose", "choice", chosen, len(options), ValueError)
-    spread: Any = broadcast_arrays(number, *options)
+    spread = broadcast_arrays(number, *options)
     grid = np.ogrid[tuple(slice(n) for n in spread[0].shape)]
     return getitem(stack(spread[1:]), (numbers(spread[0]), *grid))
 
@@ -1181,7 +1181,7 @@ def in_range(
 
 @without_gradient(np.argsort)
 def _order(
-    a: DuckArray, axis: SupportsIndex | None = -1, kind: Any = None, stable: Any = None
+    a: DuckArray, axis: SupportsIndex | None = -1, kind: object = None, stable: object = None
 ) -> DuckArray:
     x, along = _along("argsort", a, "a", axis)
     return apply(ARGSORT, (x,), {"axis": along})
@@ -1189,7 +1189,7 @@ def _order(
 
 @without_gradient(np.argpartition)
 def _partial_order(
-    a: DuckArray, kth: Shape, axis: SupportsIndex | None = -1, kind: Any = None
+    a: DuckArray, kth: Shape, axis: SupportsIndex | None = -1, kind: object = None
 ) -> DuckArray:
     x, along = _along("argpartition", a, "a", axis)
     places = int_tuple("argpartition", "kth", kth)

@@ -660,14 +660,12 @@ def equal_pairs(values: Array) -> Array:
 
 
 def zeros_among(values: Array) -> Array:
-    zeros: Array = values <= _rounding(values)
-    return zeros
+    return values <= _rounding(values)
 
 
 def _rounding(values: Array) -> Array:
     largest = np.max(np.abs(values), axis=-1, keepdims=True, initial=0.0)
-    bound: Array = largest * (np.finfo(values.dtype).eps * values.shape[-1])
-    return bound
+    return largest * (np.finfo(values.dtype).eps * values.shape[-1])
 
 
 def _det(x: Array) -> DuckArray:
@@ -1089,7 +1087,7 @@ def matrix_norm(
 
 
 def _vector_norm(
-    name: str, x: DuckArray, axes: tuple[int, ...], ord: Any, keepdims: bool
+    name: str, x: DuckArray, axes: tuple[int, ...], ord: object, keepdims: bool
 ) -> DuckArray:
     if isinstance(ord, str):
         raise ValueError(message(name, f"ord={ord!r} for vectors", "a number"))
@@ -1106,7 +1104,7 @@ def _vector_norm(
 
 
 def _matrix_norm(
-    name: str, x: DuckArray, axes: tuple[int, ...], ord: Any, keepdims: bool
+    name: str, x: DuckArray, axes: tuple[int, ...], ord: object, keepdims: bool
 ) -> DuckArray:
     rows, columns = (one_axis(name, i, x.ndim) for i in axes)
     if rows == columns:
@@ -1154,13 +1152,13 @@ def _one_triangle(op: str, x: DuckArray, *, lower: bool) -> DuckArray:
     return where(below if lower else below.T, x, mirrored)
 
 
-def _is_lower(op: str, UPLO: Any) -> bool:
+def _is_lower(op: str, UPLO: object) -> bool:
     if UPLO in ("L", "U", "l", "u"):
         return UPLO in "Ll"
     raise ValueError(message(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
 
 
-def _decomposed(op: Op, x: DuckArray, expected: str, *others: Any, **attrs: Any) -> DuckArray:
+def _decomposed(op: Op, x: DuckArray, expected: str, *others: object, **attrs: object) -> DuckArray:
     try:
         return apply(op, (x, *others), attrs)
     except np.linalg.LinAlgError as error:

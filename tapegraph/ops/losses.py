@@ -22,7 +22,7 @@ from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.typed import ArrayLike, DuckArray, Fun, Kind
+from tapegraph.typed import ArrayLike, DType, DuckArray, Fun, Kind
 
 __all__ = ["binary_crossentropy", "mse_loss", "one_hot", "smooth_l1", "softmax_crossentropy"]
 
@@ -114,7 +114,7 @@ def softmax_crossentropy(
     return sum(losses) / sum(np.where(kept, *np.array([1, 0], scores.dtype)))
 
 
-def _as_constant(name: str, targets: DuckArray, dtype: np.dtype[Any]) -> DuckArray:
+def _as_constant(name: str, targets: DuckArray, dtype: DType) -> DuckArray:
     """Return targets in a dtype, unless a gradient flows to them: then NumPy's rules hold."""
     if targets.dtype == dtype or targets.requires_grad:
         return targets

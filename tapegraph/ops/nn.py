@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -68,7 +67,7 @@ def padded_shape(shape: tuple[int, ...], pad: Pair) -> tuple[int, ...]:
     return (n, c, h + 2 * pad[0], w + 2 * pad[1])
 
 
-def cropped(x: Array, pad: Pair) -> Array:
+def cropped(x: DuckArray, pad: Pair) -> DuckArray:
     """Remove the padding."""
     ph, pw = pad
     return x[:, :, ph : x.shape[2] - ph, pw : x.shape[3] - pw]
@@ -81,8 +80,7 @@ def images_last(x: Array) -> Array:
 
 def images_first(x: Array) -> Array:
     """View ``(c, h, w, n)`` as ``(n, c, h, w)``."""
-    view: Array = x.transpose(3, 0, 1, 2)
-    return view
+    return x.transpose(3, 0, 1, 2)
 
 
 def overlap_add(parts: Array, shape: tuple[int, ...], stride: Pair, dilation: Pair) -> Array:
@@ -392,7 +390,7 @@ def avg_pool2d(
     return _pool("avg_pool2d", AVG_POOL2D, x, ksize, stride, pad)
 
 
-def _pool(name: str, op: Op, x: DuckArray, ksize: Any, stride: Any, pad: Any) -> DuckArray:
+def _pool(name: str, op: Op, x: DuckArray, ksize: object, stride: object, pad: object) -> DuckArray:
     x = tensor_like(name, x)
     size = pair(name, "ksize", ksize, 1)
     step = size if stride is None else pair(name, "stride", stride, 1)

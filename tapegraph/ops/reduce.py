@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal, SupportsIndex, overload
+from typing import Any, Literal, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +44,7 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
-from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, Fun, Kind, Operand
+from tapegraph.typed import Array, ArrayLike, Axes, DType, DuckArray, Fun, Kind, Operand
 
 __all__ = [
     "average",
@@ -74,6 +74,8 @@ __all__ = [
     "trapezoid",
     "var",
 ]
+
+T = TypeVar("T")
 
 # ndarray.sum would warn at a line of NumPy's. (NumPy's types know no keepdims that varies.)
 add_up: Any = np.add.reduce
@@ -228,7 +230,7 @@ def _start(op: str, initial: DuckArray, result: DuckArray) -> DuckArray:
 # Axes
 
 
-def _operand(op: str, a: DuckArray, axis: Any) -> tuple[Any, tuple[int, ...]]:
+def _operand(op: str, a: DuckArray, axis: object) -> tuple[Any, tuple[int, ...]]:
     x = tensor_like(op, a, "a")
     return x, some_axes(op, axis, x.ndim)
 
@@ -244,7 +246,7 @@ def merged(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
     return x if len(axes) == 1 else reshape(x, (*x.shape[:rest], math.prod(x.shape[rest:])))
 
 
-def kept_shape(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def kept_shape(shape: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T | int, ...]:
     return tuple(1 if a in axes else n for a, n in enumerate(shape))
 
 
@@ -296,7 +298,7 @@ def min(
 def _extreme(
     op: Op,
     a: DuckArray,
-    axis: Any,
+    axis: object,
     keepdims: bool,
     initial: DuckArray = None,
     where: DuckArray = None,
@@ -359,7 +361,7 @@ def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 
 def _present_extreme(
-    op: Op, worst: float, name: str, a: DuckArray, axis: Any, keepdims: bool
+    op: Op, worst: float, name: str, a: DuckArray, axis: object, keepdims: bool
 ) -> DuckArray:
     x, axes = _operand(name, a, axis)
     if x.dtype.kind != "f":
@@ -556,7 +558,7 @@ def _lost(name: str, ddof: float, correction: float | None) -> float:
 def _variance(
     name: str,
     a: DuckArray,
-    axis: Any,
+    axis: object,
     lost: float,
     keepdims: bool,
     dtype: Any,
@@ -646,7 +648,7 @@ def nanstd(a: Kind | ArrayLike, axis: Axes = None, ddof: float = 0, keepdims: bo
 
 
 def _present(
-    name: str, a: DuckArray, axis: Any, keepdims: bool
+    name: str, a: DuckArray, axis: object, keepdims: bool
 ) -> tuple[DuckArray, DuckArray, DuckArray]:
     """Return the sum and count of elements that are not NaN, and where NaN is."""
     x, axes = _operand(name, a, axis)
@@ -657,7 +659,9 @@ def _present(
     return total, count.astype(kind), missing
 
 
-def _present_variance(name: str, a: DuckArray, axis: Any, ddof: Any, keepdims: bool) -> DuckArray:
+def _present_variance(
+    name: str, a: DuckArray, axis: object, ddof: object, keepdims: bool
+) -> DuckArray:
     x, axes = _operand(name, a, axis)
     total, count, missing = _present(name, x, axes, keepdims=True)
     deviation = choose_by(missing, 0.0, sub(x, div(total, np.maximum(count, 1))))
@@ -721,7 +725,7 @@ def average(
     return (middle, mul(scale, np.ones(middle.shape, scale.dtype))) if returned else middle
 
 
-def _aligned(w: DuckArray, shape: tuple[int, ...], axis: Any) -> DuckArray:
+def _aligned(w: DuckArray, shape: tuple[int, ...], axis: object) -> DuckArray:
     """Give weights the axes of the array that they weigh."""
     if w.shape == shape:
         return w
@@ -822,7 +826,7 @@ def percentile(
 
 
 def _quantile(
-    name: str, a: DuckArray, q: DuckArray, whole: int, axis: Any, keepdims: bool
+    name: str, a: DuckArray, q: DuckArray, whole: int, axis: object, keepdims: bool
 ) -> DuckArray:
     x, axes = _operand(name, a, axis)
     if is_complex(x, q):
@@ -855,7 +859,7 @@ def _quantile(
 
 
 @np.errstate(invalid="ignore")
-def _between(low: DuckArray, high: DuckArray, share: Array, dtype: np.dtype[Any]) -> DuckArray:
+def _between(low: DuckArray, high: DuckArray, share: Array, dtype: DType) -> DuckArray:
     """Interpolate from the nearer number, as NumPy does; equal infinities stay as they are."""
     rise = sub(high, low)
     up = add(low, mul(rise, share.astype(dtype)))
@@ -965,7 +969,7 @@ def _record_without_gradient(function: Fun, axes_of: Callable[[str, Any, int], A
 
     op = Op(name, function, kind=OpKind.REDUCTION, differentiable=())
 
-    def record(a: DuckArray, axis: Any = None, keepdims: bool = False) -> DuckArray:
+    def record(a: DuckArray, axis: object = None, keepdims: bool = False) -> DuckArray:
         attrs = {"axis": axes_of(name, axis, a.ndim), "keepdims": bool(keepdims)}
         return apply(op, (a,), attrs)
 

@@ -55,7 +55,7 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
         factor = np.where(np.isfinite(norm), factor, np.nan)
         if not isinstance(factor, Tensor):
             if factor == 1.0:
-                return as_leaf(np.asarray(norm))  # type: ignore[no-any-return]
+                return as_leaf(np.asarray(norm))
             if not np.isfinite(norm):
                 _warn_of(found, norm)
                 found = [(p, g.dense() if isinstance(g, RowSparse) else g) for p, g in found]
@@ -106,7 +106,7 @@ def _gradients(leaves: list[Leaf]) -> list[tuple[Leaf, Any]]:
     return [(p, g) for p, g in pairs if g is not None and g.shape.count(0) == 0]
 
 
-def _elements(g: Any) -> Any:
+def _elements(g: object) -> Any:
     """Return the elements that may differ from zero."""
     return g.values if isinstance(g, RowSparse) else g
 
@@ -135,7 +135,7 @@ def _norm(gradients: list[Any]) -> Any:
     return np.where(np.isfinite(peak), scale * np.sqrt(total), peak)
 
 
-def _warn_of(found: list[tuple[Leaf, Any]], norm: Any) -> None:
+def _warn_of(found: list[tuple[Leaf, Any]], norm: object) -> None:
     """Warn, before any change, of gradients whose norm is not a number to divide by."""
     for place, (p, g) in enumerate(found):
         if not np.isfinite(_elements(g)).all():

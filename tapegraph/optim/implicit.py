@@ -38,7 +38,7 @@ from tapegraph.transforms.jacobian import jacobian
 from tapegraph.transforms.levels import like_input
 from tapegraph.transforms.reverse import vjp
 from tapegraph.transforms.stop_gradient import stop_gradient
-from tapegraph.typed import Array, Pytree
+from tapegraph.typed import Array, Fun, Pytree
 
 # Up to so many unknowns the linear equation of the derivative is solved with its matrix.
 DENSE = 500
@@ -47,12 +47,12 @@ FIXED_POINT = "fixed_point"
 
 
 def root(
-    f: Callable[..., Any],
+    f: Fun,
     x0: Pytree,
     *args: Pytree,
     method: str = "hybr",
     tol: float | None = None,
-    **options: Any,
+    **options: object,
 ) -> Pytree:
     """Return the solution of ``f(x, *args) = 0`` by `scipy.optimize.root`, with derivatives.
 
@@ -82,9 +82,7 @@ def root(
     return _solution("root", f, x0, args, {"solver": method, "tol": tol, **options})
 
 
-def fixed_point(
-    f: Callable[..., Any], x0: Pytree, *args: Pytree, tol: float = 1e-10, **options: Any
-) -> Pytree:
+def fixed_point(f: Fun, x0: Pytree, *args: Pytree, tol: float = 1e-10, **options: object) -> Pytree:
     """Return the ``x`` with ``x = f(x, *args)`` by `scipy.optimize.fixed_point`, with derivatives.
 
     Derivatives are those of `root` for ``x - f(x, *args)``.
@@ -103,7 +101,7 @@ def fixed_point(
     """
     check_callable("fixed_point", f)
 
-    def difference(x: Any, *args: Any) -> list[Any]:
+    def difference(x: object, *args: object) -> list[Any]:
         pairs = zip(leaves(x), leaves(f(x, *args)), strict=True)
         return [a - b for (_, a), (_, b) in pairs]
 
@@ -111,7 +109,7 @@ def fixed_point(
     return _solution("fixed_point", difference, x0, args, given)
 
 
-def _solution(op: str, f: Callable[..., Any], x0: Any, args: Any, options: dict[str, Any]) -> Any:
+def _solution(op: str, f: Fun, x0: object, args: object, options: dict[str, object]) -> Any:
     scipy_module("optimize", op, '"scipy>=1.13"')
     given = Given(op, f, x0, args)
     sizes = [int(np.prod(s)) for s, _ in given.body.types(given.body.outputs)]
@@ -126,7 +124,7 @@ def _solution(op: str, f: Callable[..., Any], x0: Any, args: Any, options: dict[
 class Given:
     """A function of unknowns and further ``numbers``, as an inner program."""
 
-    def __init__(self, op: str, f: Callable[..., Any], x0: Any, args: Any) -> None:
+    def __init__(self, op: str, f: Fun, x0: object, args: Any) -> None:
         check_callable(op, f)
         self._x0 = x0
         self.start = [_unknown(op, x, path) for path, x in leaves(x0, "x0")]
@@ -136,13 +134,13 @@ class Given:
         self._args, self.numbers = arguments.held, arguments.numbers
         count = len(self.start)
 
-        def called(inputs: list[Any]) -> tuple[Any, ...]:
+        def called(inputs: Sequence[object]) -> tuple[Any, ...]:
             return replaced(x0, iter(inputs[:count])), *arguments.having(inputs[count:])
 
         found = traced_without_draws(op, f, called, [*self.start, *self.numbers])
         self.body, self.consts = found.body, found.consts
 
-    def like_input(self, solved: Sequence[Any]) -> Any:
+    def like_input(self, solved: Sequence[object]) -> Any:
         """Return the solution in the structure and kind of the initial unknowns."""
         held = [x for _, x in leaves(self._x0)]
         if not any(hasattr(x, "requires_grad") for x in (*held, *self._args)):
@@ -155,7 +153,7 @@ def stationary(given: Given, x: Sequence[Any]) -> Any:
     """Return a point ``x`` where the gradient of a function is zero, with its derivatives."""
     body, first, count = given.body, len(given.consts), len(given.start)
 
-    def gradient(*inputs: Any) -> Any:
+    def gradient(*inputs: object) -> Any:
         _, pullback = vjp(
             lambda *x: Replay(body)(*inputs[:first], *x, *inputs[first + count :])[0],
             *inputs[first : first + count],
@@ -170,7 +168,7 @@ def stationary(given: Given, x: Sequence[Any]) -> Any:
     return given.like_input(equation(*consts, *given.numbers))
 
 
-def _unknown(op: str, x: Any, path: str) -> Any:
+def _unknown(op: str, x: object, path: str) -> Any:
     found = stop_gradient(loop_operand(op, x, path))
     if found.dtype.kind == "c":
         fix = "Solve for real and imaginary parts, x[0] + 1j * x[1]."
@@ -190,8 +188,8 @@ class Equation:
         op: str,
         body: SubProgram,
         consts: int,
-        start: Sequence[Any],
-        options: dict[str, Any],
+        start: Sequence[Array],
+        options: dict[str, object],
     ) -> None:
         self._op = op
         self._body, self._consts = body, consts
@@ -206,16 +204,16 @@ class Equation:
         self._shapes = [x.shape for x in start]
         self._size = sum(x.size for x in start)
 
-    def __call__(self, *theta: Any) -> Any:
+    def __call__(self, *theta: object) -> Any:
         """Return the unknowns for the equation's other inputs."""
         solved = custom_vjp(self._solved)
         solved.defvjp(lambda *theta: ((x := solved(*theta)), (x, theta)), self._pulled_back)
         return solved(*theta)
 
-    def _solved(self, *theta: Any) -> Any:
+    def _solved(self, *theta: object) -> Any:
         return tuple(apply(SOLVER, (*self._start, *map(stop_gradient, theta)), self._attrs))
 
-    def _residual(self, vector: Any, theta: Sequence[Any]) -> Any:
+    def _residual(self, vector: object, theta: Sequence[object]) -> Any:
         x = cut(vector, self._shapes)
         return in_one(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
 
@@ -230,7 +228,7 @@ class Equation:
             u = self._without_matrix(x, g, theta)
         floats = [i for i, part in enumerate(theta) if part.dtype.kind == "f"]
 
-        def moved(*parts: Any) -> Any:
+        def moved(*parts: Array) -> Any:
             return self._residual(x, exchanged(theta, floats, parts))
 
         found: tuple[Any, ...] = ()
@@ -239,10 +237,10 @@ class Equation:
             found = pullback(-u) if len(floats) > 1 else (pullback(-u),)
         return tuple(exchanged([None] * len(theta), floats, found))
 
-    def _without_matrix(self, x: Any, g: Any, theta: Sequence[Any]) -> Any:
+    def _without_matrix(self, x: Array, g: Array, theta: Sequence[Array]) -> Any:
         """Return ``u`` with ``J^T u = g``, itself the root of an equation."""
 
-        def transposed(u: Any, x: Any, g: Any, *theta: Any) -> Any:
+        def transposed(u: object, x: object, g: object, *theta: object) -> Any:
             _, pullback = vjp(lambda x: self._residual(x, theta), x)
             return pullback(u) - g
 
@@ -254,7 +252,7 @@ class Equation:
 
 
 def _forward(
-    *inputs: Any,
+    *inputs: Array,
     body: SubProgram,
     consts: int,
     unknowns: int,
@@ -283,7 +281,7 @@ def _forward(
         parts = zip(cut(vector, shapes), dtypes, strict=True)
         return [*theta[:consts], *(x.astype(dtype) for x, dtype in parts), *theta[consts:]]
 
-    def run(program: SubProgram, *arrays: Any) -> list[Array]:
+    def run(program: SubProgram, *arrays: object) -> list[Array]:
         with registry.engine(registry.NATIVE).inner(program).forward(arrays) as step:
             return [np.array(x, np.float64) for x in step(arrays)]
 
@@ -304,7 +302,7 @@ def _forward(
 
 
 def _solver(
-    options: dict[str, Any],
+    options: dict[str, object],
     residual: Callable[[Array], Array],
     matrix: Callable[[Array], Array] | None,
     start: Array,
@@ -321,7 +319,7 @@ def _solver(
         found, info = linear.gmres(operator, -constant, rtol=1e-12, atol=0.0, maxiter=start.size)
         if info:
             _failed(residual(found), "GMRES, for a derivative, stopped before its tolerance")
-        return found  # type: ignore[no-any-return]
+        return found
     if name == FIXED_POINT:
         try:
             return np.asarray(
@@ -332,7 +330,7 @@ def _solver(
     found = scipy.root(residual, start, method=name, jac=matrix, tol=tol, options=options or None)
     if not found.success:
         _failed(found.fun, found.message)
-    return found.x  # type: ignore[no-any-return]
+    return found.x
 
 
 def _failed(residual: Array, why: str) -> None:
@@ -348,10 +346,10 @@ def _jacobian_body(
 ) -> Traced:
     """Return an equation's Jacobian with respect to its unknowns as an inner program."""
 
-    def matrix(*inputs: Any) -> Any:
+    def matrix(*inputs: object) -> Any:
         stop = consts + len(shapes)
 
-        def of_vector(vector: Any) -> Any:
+        def of_vector(vector: object) -> Any:
             x = cut(vector, shapes)
             return in_one(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
 
@@ -365,7 +363,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     return tuple(apply(SOLVER, tuple(call.xs), {**call.attrs, "batched": flags}))
 
 
-def _no_gradient(needs: Sequence[bool], *args: Any, **attrs: Any) -> list[Any]:
+def _no_gradient(needs: Sequence[bool], *args: object, **attrs: object) -> list[Any]:
     return [None] * len(needs)
 
 

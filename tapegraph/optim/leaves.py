@@ -83,7 +83,7 @@ def fresh(array: Any, taken: set[int]) -> Array:
 
 def slot(array: Any) -> Tensor:
     """Make a constant that holds a part of an optimizer's state."""
-    return as_leaf(own(array))  # type: ignore[no-any-return]
+    return as_leaf(own(array))
 
 
 def real_and_imaginary(z: Any) -> Any:

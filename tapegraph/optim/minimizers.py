@@ -21,7 +21,7 @@ from tapegraph.transforms.jacobian import hessian, hvp
 from tapegraph.transforms.levels import NUMBER_TYPES
 from tapegraph.transforms.reverse import value_and_grad
 from tapegraph.transforms.stop_gradient import stop_gradient
-from tapegraph.typed import Array, Pytree
+from tapegraph.typed import Array, Fun, Pytree
 
 # SciPy's methods by their further inputs; the others take value and gradient.
 _VALUE_ALONE = {"nelder-mead", "powell", "cobyla", "cobyqa"}
@@ -36,19 +36,19 @@ _UNRESTRICTED = {
 
 
 def minimize(
-    f: Callable[..., Any],
+    f: Fun,
     x0: Pytree,
-    method: str | Callable[..., Any] | None = "L-BFGS-B",
+    method: str | Fun | None = "L-BFGS-B",
     *,
-    args: tuple[Any, ...] = (),
+    args: tuple[object, ...] = (),
     hess: bool = False,
-    bounds: Any = None,
-    constraints: Any = (),
+    bounds: object = None,
+    constraints: object = (),
     tol: float | None = None,
-    callback: Callable[..., Any] | None = None,
+    callback: Fun | None = None,
     options: Mapping[str, Any] | None = None,
     implicit: bool = False,
-    **more_options: Any,
+    **more_options: object,
 ) -> Any:
     """Minimise a scalar-valued function by `scipy.optimize.minimize`.
 
@@ -132,7 +132,7 @@ def minimize(
 
 
 def _differentiable(
-    f: Callable[..., Any], x0: Any, args: Any, bounds: Any, constraints: Any, **options: Any
+    f: Fun, x0: Any, args: object, bounds: object, constraints: object, **options: Any
 ) -> Any:
     """Minimise a traced function, and give the solution its derivatives."""
     if bounds is not None or constraints:
@@ -147,7 +147,7 @@ def _differentiable(
     first = [stop_gradient(x) for x in given.consts]
     last = [stop_gradient(x) for x in given.numbers]
 
-    def objective(x: Any) -> Any:
+    def objective(x: object) -> Any:
         unknowns = (tensor_like("minimize", part) for _, part in leaves(x))
         return Replay(given.body)(*first, *unknowns, *last)[0]
 
@@ -162,7 +162,7 @@ def _differentiable(
     return found
 
 
-def _check_derivatives(hess: Any, options: Mapping[str, Any]) -> None:
+def _check_derivatives(hess: object, options: Mapping[str, object]) -> None:
     """Raise for derivatives written by hand: the tape supplies them."""
     fix = "Leave it out; with derivatives by hand call scipy.optimize.minimize."
     for argument in ("jac", "hessp"):
@@ -175,7 +175,7 @@ def _check_derivatives(hess: Any, options: Mapping[str, Any]) -> None:
         raise TypeError(message("minimize", f"{kind_of(hess)} for 'hess'", expected, fix))
 
 
-def _check_used(method: str, **restrictions: Any) -> None:
+def _check_used(method: str, **restrictions: object) -> None:
     """Raise for bounds and constraints that the method would ignore."""
     for argument, given in restrictions.items():
         empty = isinstance(given, (tuple, list)) and not given
@@ -188,7 +188,7 @@ def _check_used(method: str, **restrictions: Any) -> None:
 class _Objective:
     """A function of a structure, and its derivatives, as functions of a vector."""
 
-    def __init__(self, f: Callable[..., Any], layout: Layout, args: tuple[Any, ...]) -> None:
+    def __init__(self, f: Fun, layout: Layout, args: tuple[object, ...]) -> None:
         self._f: Callable[[Any], Any] = lambda structure: f(structure, *args)
         self._layout = layout
 
@@ -224,7 +224,7 @@ def _ending() -> AbstractContextManager[Any]:
     return nullcontext() if DIFFERENTIATING.value() else no_grad()
 
 
-def _start(leaf: Any, path: str) -> Any:
+def _start(leaf: object, path: str) -> Any:
     x = lifted("minimize", leaf, path)
     if x.dtype.kind == "c":
         fix = "Minimise over real and imaginary parts, x[0] + 1j * x[1]."
@@ -233,14 +233,14 @@ def _start(leaf: Any, path: str) -> Any:
     return float(array) if isinstance(leaf, NUMBER_TYPES) else array
 
 
-def _with_structure(callback: Callable[..., Any], layout: Layout) -> Callable[..., Any]:
+def _with_structure(callback: Fun, layout: Layout) -> Fun:
     """Return a callback of vectors with the signature that SciPy inspects."""
 
     def of_result(intermediate_result: Any) -> Any:
         x = layout.structure(intermediate_result.x)
         return callback(intermediate_result=type(intermediate_result)(intermediate_result, x=x))
 
-    def of_vector(x: Array, *state: Any) -> Any:
+    def of_vector(x: Array, *state: object) -> Any:
         return callback(layout.structure(x), *state)
 
     try:

@@ -146,11 +146,13 @@ class Optimizer:
 
     # The rule
 
-    def init(self, p: Any) -> dict[str, Any]:
+    def init(self, p: Array) -> dict[str, Array]:
         """Return the slots of a parameter before its first step: arrays by name; none here."""
         return {}
 
-    def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
+    def update(
+        self, p: Array, g: Array, state: dict[str, Array], lr: float
+    ) -> tuple[Array, dict[str, Array]]:
         """Return the new parameter and its new slots.
 
         :param p, g: The parameter and its gradient, with L2 weight decay already in it.
@@ -174,7 +176,7 @@ class Optimizer:
         """Return the entry of ``state_dict()`` for a parameter's number of steps."""
         return {}
 
-    def count_of(self, held: Mapping[str, Any], steps: int) -> int:
+    def count_of(self, held: Mapping[str, object], steps: int) -> int:
         """Return a parameter's number of steps from `counted`'s result, or by default ``steps``."""
         return steps
 
@@ -245,7 +247,7 @@ class Optimizer:
         }
         return {**held, "state": state}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, object]) -> None:
         """Continue from the ``state_dict()`` of another run.
 
         A schedule stays, and continues from the number of steps. An error changes nothing.
@@ -340,10 +342,10 @@ class Optimizer:
     def _changes(self, group: Group, lr: float, missed: list[int]) -> Iterable[Change]:
         """Return the step's changes in a group, all computed; note who misses it."""
         taken: set[int] = set()
-        known: dict[Any, dict[str, Array]] = {}
+        known = {}
         changes: list[Change] = []
-        changed: list[Any] = []
-        arrays: list[Any] = []
+        changed = []
+        arrays = []
         for name, p in zip(group.names, group.params, strict=True):
             g = gradient_of(p, rows=self.by_rows and not group.weight_decay)
             if g is None:
@@ -386,7 +388,7 @@ class Optimizer:
     def record_step(self, capture: Capture) -> None:
         """Take the step on tensors, so that the captured program holds it."""
         capture.steps[id(self)] += 1
-        rates: dict[Any, Any] = {}
+        rates = {}
         changes: list[tuple[Tensor, Any]] = []
         missed: list[int] = []
         numbers = _RecordedNumbers(self, capture)
@@ -400,7 +402,7 @@ class Optimizer:
                     if g is None:
                         missed.append(self._places[name])
                         continue
-                    tensor: Any = p
+                    tensor = p
                     key = group, real_dtype(tensor.dtype)
                     if key not in rates:
                         rates[key] = self._recorded_rate(capture, *key)
@@ -450,8 +452,8 @@ class Optimizer:
                 scalars.assign_all(row, tensor)
 
     def _updated_by_parts(
-        self, p: Any, g: Any, state: dict[str, Any], lr: Any
-    ) -> tuple[Any, dict[str, Any]]:
+        self, p: Array, g: Array, state: dict[str, Array], lr: float
+    ) -> tuple[Array, dict[str, Array]]:
         """Run the rule on real and imaginary parts as separate elements, as PyTorch does."""
         own = [key for key, slot in state.items() if slot.dtype.kind == "c"]
         given = state | {key: real_and_imaginary(state[key]) for key in own}
@@ -640,7 +642,7 @@ def changes_to(
     checked = [None if new is None else rate(op, new) for new in rates]
     arrays = list(_arrays(op, optimizer, state, owned))
     counts = [optimizer.count_of(state[name], int(steps)) for name in optimizer.state]
-    owners: list[Any] = [optimizer, *optimizer.groups]
+    owners = [optimizer, *optimizer.groups]
     changes = new_numbers(optimizer._steps, np.array(int(steps)))
     changes += new_numbers(optimizer._missed, int(steps) - np.array(counts, np.int64))
     for owner, now, new in zip(owners, held, checked, strict=True):
@@ -675,7 +677,7 @@ def _arrays(
                 yield leaf, array
 
 
-def _check_names(op: str, what: str, given: Any, wanted: Iterable[str]) -> None:
+def _check_names(op: str, what: str, given: object, wanted: Iterable[str]) -> None:
     if not isinstance(given, Mapping):
         raise TypeError(message(op, f"{kind_of(given)} for the {what}", "a dict by name"))
     missing = ", ".join(repr(name) for name in wanted if name not in given)

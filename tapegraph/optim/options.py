@@ -44,9 +44,9 @@ class Option(Generic[T]):
         if self._name not in instance.__dict__:
             text = f"{self._name} is not set. Set options before super().__init__(params, lr)."
             raise AttributeError(sentence(owner.__name__, text))
-        return instance.__dict__[self._name]  # type: ignore[no-any-return]
+        return instance.__dict__[self._name]
 
-    def __set__(self, instance: object, value: Any) -> None:
+    def __set__(self, instance: object, value: object) -> None:
         kind = type(instance).__name__
         if self._name in instance.__dict__:
             text = (
@@ -69,14 +69,14 @@ def number(kind: str, name: str, value: Any, below: float = np.inf) -> float:
 fraction = partial(number, below=1.0)
 
 
-def fractions(kind: str, name: str, value: Any) -> tuple[float, float]:
+def fractions(kind: str, name: str, value: object) -> tuple[float, float]:
     """Return two numbers of at least 0 and less than 1, such as Adam's betas, or raise."""
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise TypeError(message(kind, f"{kind_of(value)} for {name!r}", "a tuple of 2 numbers"))
     return fraction(kind, f"{name}[0]", value[0]), fraction(kind, f"{name}[1]", value[1])
 
 
-def flag(kind: str, name: str, value: Any) -> bool:
+def flag(kind: str, name: str, value: object) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(message(kind, f"{kind_of(value)} for {name!r}", "True or False"))
     return bool(value)
@@ -168,12 +168,12 @@ def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     ]
 
 
-def checked_params(op: str, params: Any) -> list[Leaf]:
+def checked_params(op: str, params: object) -> list[Leaf]:
     """Return parameters as a list, each of them a leaf and there once, or raise."""
     return _named(op, params)[1]
 
 
-def _named(op: str, params: Any) -> tuple[list[str] | None, list[Leaf]]:
+def _named(op: str, params: object) -> tuple[list[str] | None, list[Leaf]]:
     """Return parameters and their names in a dict or model, None for those of a plain list."""
     expected = "a list of parameters, or a model that holds some"
     if isinstance(params, (Node, Value)):
@@ -204,7 +204,7 @@ def _check_distinct(op: str, params: list[Leaf]) -> None:
         raise ValueError(sentence(op, f"a parameter is listed more than once. {fix}"))
 
 
-def _check_group(kind: str, group: Any) -> None:
+def _check_group(kind: str, group: object) -> None:
     if not isinstance(group, Mapping):
         fix = 'Write {"params": [w]} for each group.'
         raise TypeError(message(kind, f"{kind_of(group)} among groups", "groups alone", fix))

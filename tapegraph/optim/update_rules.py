@@ -28,6 +28,7 @@ from tapegraph.recording.node import Node, next_seq
 from tapegraph.recording.watchers import is_watched
 from tapegraph.scalars.state import DATA
 from tapegraph.tensors.value import Value
+from tapegraph.typed import Array
 
 
 class SGD(Optimizer):
@@ -76,13 +77,15 @@ class SGD(Optimizer):
         """Whether this rule runs without momentum, which moves every row."""
         return not self.momentum and type(self).update is SGD.update
 
-    def init(self, p: Any) -> dict[str, Any]:
+    def init(self, p: Array) -> dict[str, Array]:
         if not self.momentum:
             return {}
         slots = {"momentum": np.zeros_like(p)}
         return slots | {"step": np.zeros(())} if self.dampening else slots  # the first has none
 
-    def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
+    def update(
+        self, p: Array, g: Array, state: dict[str, Array], lr: float
+    ) -> tuple[Array, dict[str, Array]]:
         if not self.momentum:
             return p - lr * g, state
         m = self.momentum * state["momentum"] + (1.0 - self.dampening) * g
@@ -167,7 +170,7 @@ class Adam(Optimizer):
         self.betas, self.eps, self.amsgrad = betas, eps, amsgrad
         super().__init__(params, lr, weight_decay)
 
-    def init(self, p: Any) -> dict[str, Any]:
+    def init(self, p: Array) -> dict[str, Array]:
         names = ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
         return {name: np.zeros_like(p) for name in names}
 
@@ -187,7 +190,9 @@ class Adam(Optimizer):
                 return round(math.log(power) / math.log(beta))
         return steps
 
-    def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
+    def update(
+        self, p: Array, g: Array, state: dict[str, Array], lr: float
+    ) -> tuple[Array, dict[str, Array]]:
         beta1, beta2 = self.betas
         mean = beta1 * state["mean"] + (1.0 - beta1) * g
         square = beta2 * state["square"] + (1.0 - beta2) * (g * g)
@@ -272,11 +277,13 @@ class RMSprop(Optimizer):
         self.alpha, self.eps, self.momentum, self.centered = alpha, eps, momentum, centered
         super().__init__(params, lr, weight_decay)
 
-    def init(self, p: Any) -> dict[str, Any]:
+    def init(self, p: Array) -> dict[str, Array]:
         used = {"square": True, "mean": self.centered, "momentum": self.momentum}
         return {name: np.zeros_like(p) for name, is_used in used.items() if is_used}
 
-    def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
+    def update(
+        self, p: Array, g: Array, state: dict[str, Array], lr: float
+    ) -> tuple[Array, dict[str, Array]]:
         alpha = self.alpha
         slots = {"square": alpha * state["square"] + (1.0 - alpha) * (g * g)}
         variance = slots["square"]
@@ -334,11 +341,13 @@ class Adagrad(Optimizer):
         """Whether this rule runs, in which a gradient of zero changes nothing."""
         return type(self).update is Adagrad.update
 
-    def init(self, p: Any) -> dict[str, Any]:
+    def init(self, p: Array) -> dict[str, Array]:
         slots = {"square": np.full_like(p, self.initial_accumulator_value)}
         return slots | {"step": np.zeros(())} if self.lr_decay else slots
 
-    def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
+    def update(
+        self, p: Array, g: Array, state: dict[str, Array], lr: Any
+    ) -> tuple[Array, dict[str, Array]]:
         slots = {"square": state["square"] + g * g}
         if self.lr_decay:
             slots["step"] = state["step"] + 1.0
@@ -384,10 +393,12 @@ class Lion(Optimizer):
         self.betas = betas
         super().__init__(params, lr, weight_decay)
 
-    def init(self, p: Any) -> dict[str, Any]:
+    def init(self, p: Array) -> dict[str, Array]:
         return {"mean": np.zeros_like(p)}
 
-    def update(self, p: Any, g: Any, state: dict[str, Any], lr: Any) -> tuple[Any, dict[str, Any]]:
+    def update(
+        self, p: Array, g: Array, state: dict[str, Array], lr: float
+    ) -> tuple[Array, dict[str, Array]]:
         beta1, beta2 = self.betas
         mean = state["mean"]
         step = np.sign(beta1 * mean + (1.0 - beta1) * g)

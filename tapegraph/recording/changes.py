@@ -42,7 +42,7 @@ def take_back(undo: Undo) -> None:
     undo.clear()
 
 
-def new_numbers(leaf: Node, array: Any) -> list[Change]:
+def new_numbers(leaf: Node, array: object) -> list[Change]:
     return [partial(set_array, leaf, array), partial(set_changed, leaf, next_seq())]
 
 

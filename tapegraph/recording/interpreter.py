@@ -7,6 +7,7 @@ from typing import Any
 
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Recording
+from tapegraph.typed import DType
 
 
 class Interpreter:
@@ -24,16 +25,16 @@ class Interpreter:
         self.recording = recording
         self.program = recording.program
 
-    def run(self, leaves: Mapping[int, Any], end: int | None = None) -> None:
+    def run(self, leaves: Mapping[int, object], end: int | None = None) -> None:
         """Compute all slots, or those before an end."""
         for _ in self.walk(leaves, end):
             pass
 
-    def walk(self, leaves: Mapping[int, Any], end: int | None = None) -> Iterator[int]:
+    def walk(self, leaves: Mapping[int, object], end: int | None = None) -> Iterator[int]:
         """Compute slot after slot from the leaves, and yield each with its value."""
         program = self.program
         self.values = self.no_values()
-        derivatives: dict[tuple[int, ...], Mapping[int, Any]] = {}
+        derivatives = {}
         for slot, op in enumerate(program.ops[:end]):
             inputs = program.inputs[slot]
             if not inputs:
@@ -71,8 +72,8 @@ class Interpreter:
             operands.append(values[i] if dtype is None else self.cast(values[i], dtype))
         return operands
 
-    def constant(self, number: Any, dtype: Any) -> Any:
+    def constant(self, number: float, dtype: DType) -> Any:
         raise NotImplementedError
 
-    def cast(self, value: Any, dtype: Any) -> Any:
+    def cast(self, value: Any, dtype: DType) -> Any:
         raise NotImplementedError

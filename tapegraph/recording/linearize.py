@@ -58,8 +58,8 @@ class History:
         ys = [y._entry or y for y in ys]
         found = list(dict.fromkeys(ys))
         seen = set(found)
-        entries: list[Any] = []
-        leaves: list[Any] = []
+        entries: list[Node] = []
+        leaves: list[Node] = []
         numbers = 0
         for node in found:  # grows while it is walked: breadth first, no recursion
             inputs = node._inputs
@@ -79,15 +79,15 @@ class History:
         self.targets = targets
         self.entries = entries
         self.ends = ends
-        self.flows: set[Any] | None = None
+        self.flows: set[Node] | None = None
         self._since = since
         self.length = len(found) + numbers
         self._recording: Recording | None = None
         self.kept = False
         reached = {} if targets is None else dict.fromkeys(filter(seen.__contains__, targets))
-        self.wanted: list[Any] = list(reached)
+        self.wanted = list(reached)
         self.leaves = leaves
-        self.outside: list[Any] = []
+        self.outside: list[Node] = []
         oldest = entries[-1]._seq if entries else 0
         changed = set()
         for leaf in leaves:
@@ -205,7 +205,7 @@ def linearize(
         slot_of[id(node)] = len(rows)
         x = node if node._array is None else node._array
         rows.append((op, tuple(slots), node._attrs, x.shape, x.dtype, flows, x, node))
-    columns: list[Any] = [*map(list, zip(*rows, strict=True))] or [[] for _ in range(8)]
+    columns = [*map(list, zip(*rows, strict=True))] or [[] for _ in range(8)]
     ops, inputs, attrs, shapes, dtypes, needs, values, recorded = columns
     outputs = tuple(slot_of[id(root)] for root in roots)
     changes = tuple(Update(slot_of[id(leaf)], slot_of[id(value)]) for leaf, value in updates)

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tapegraph.environment import STRICT, switched
 from tapegraph.errors import (
@@ -144,14 +144,14 @@ def _is_public(part: str) -> bool:
     return not part.startswith("_") and part not in ("python", "src")  # as in TensorFlow and Keras
 
 
-def not_joined(op: str, argument: str, value: Any) -> TypeError:
+def not_joined(op: str, argument: str, value: object) -> TypeError:
     """Return the error of a list that holds tensors in place of an array."""
     received = f"{argument!r}, a {type(value).__name__} of tensors that need a gradient"
     fix = "Join them first: np.stack(tensors)."
     return TypeError(message(op, received, "one array or tensor", fix))
 
 
-def not_detached(op: str, argument: str, value: Any) -> TypeError:
+def not_detached(op: str, argument: str, value: object) -> TypeError:
     """Return the error of a tensor that needs a gradient in place of plain numbers."""
     received = f"{kind_of(value)} that needs a gradient for {argument!r}"
     fix = "Write tensor.detach() to go on without its gradient."
@@ -161,7 +161,7 @@ def not_detached(op: str, argument: str, value: Any) -> TypeError:
 def refused(name: str, fix: str) -> Callable[..., NoReturn]:
     """Return a method that raises in place of one of ndarray's in-place methods."""
 
-    def method(self: Any, *args: Any, **options: Any) -> NoReturn:
+    def method(self: object, *args: object, **options: object) -> NoReturn:
         kind = type(self).__name__
         text = f"elements of a {kind} cannot be assigned. {fix}"
         raise TypeError(sentence(f"{kind}.{name}", text))

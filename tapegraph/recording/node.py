@@ -14,7 +14,7 @@ from tapegraph.errors import ConcretizationError, kind_of, message, sentence
 from tapegraph.recording.lost_gradients import not_detached, not_joined
 from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Op
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 next_seq = itertools.count(1).__next__
 new = object.__new__
@@ -190,7 +190,7 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
     raise TypeError(message(op, f"{received} for {argument!r}", expected, fix))
 
 
-def as_array(data: Any, op: str, argument: str) -> Any:
+def as_array(data: object, op: str, argument: str) -> Any:
     """Return ``np.asarray(data)``, with the library's own errors."""
     try:
         return np.asarray(data)
@@ -205,7 +205,7 @@ def as_array(data: Any, op: str, argument: str) -> Any:
         raise _gives_no_numbers(data, op, argument, error) from error
 
 
-def _gives_no_numbers(data: Any, op: str, argument: str, error: Exception) -> TypeError:
+def _gives_no_numbers(data: object, op: str, argument: str, error: Exception) -> TypeError:
     """Return the error of another library's array that NumPy cannot read, in its own words."""
     own_words = str(error).partition("\n")[0]
     library = type(data).__module__.partition(".")[0]
@@ -230,7 +230,7 @@ def _holds_recorded(values: Any) -> bool:
     )
 
 
-def real_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def real_dtype(dtype: DType) -> DType:
     """Return the dtype of a complex number's parts, and a real one itself."""
     return np.empty(0, dtype).real.dtype
 

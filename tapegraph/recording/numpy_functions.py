@@ -18,8 +18,9 @@ import numpy as np
 from tapegraph.errors import message, sentence
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import recorder
+from tapegraph.typed import Fun
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 _POSITIONAL, _KEYWORD = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.KEYWORD_ONLY
 _BY_PLACE = (_POSITIONAL, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _BY_NAME = (_KEYWORD, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -36,11 +37,11 @@ _UFUNC_OPTIONS: dict[str, Any] = {
 _EMPTY = inspect.Parameter.empty
 
 # From NumPy's function or ufunc to the function that records it.
-COUNTERPARTS: dict[Any, Callable[..., Any]] = {}
+COUNTERPARTS: dict[Any, Fun] = {}
 # The same for calls with one argument, which need no adapting and take half the time.
-OF_ONE: dict[Any, Callable[..., Any]] = {}
+OF_ONE: dict[Any, Fun] = {}
 # The functions that record SciPy's ufuncs, by name: SciPy itself is not imported for them.
-SCIPY: dict[str, Callable[..., Any]] = {}
+SCIPY: dict[str, Fun] = {}
 # Functions that return only shapes and dtypes.
 DESCRIPTIONS: set[Any] = {
     np.shape,
@@ -96,7 +97,7 @@ PLAIN: set[Any] = DESCRIPTIONS | {
     np.digitize,
 }
 # Their recording functions in a compiled step, where there are any.
-WITHOUT_GRADIENT: dict[Any, Callable[..., Any]] = {}
+WITHOUT_GRADIENT: dict[Any, Fun] = {}
 # A ufunc's method and the NumPy function that it is.
 METHODS: dict[tuple[Any, str], Any] = {
     (np.add, "reduce"): np.sum,
@@ -167,9 +168,7 @@ _SUM_AT = "Write x = tg.add_at(x, indices, values), which adds up at repeated pl
 _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
 
 
-def implements(
-    *functions: Any, table: dict[Any, Callable[..., Any]] = COUNTERPARTS
-) -> Callable[[F], F]:
+def implements(*functions: object, table: dict[Any, Fun] = COUNTERPARTS) -> Callable[[F], F]:
     """Register the function that records NumPy's ``functions``.
 
     Parameters are matched by name, the first by position; an argument that the recording function
@@ -186,7 +185,7 @@ def implements(
     return register
 
 
-def without_gradient(*functions: Any) -> Callable[[F], F]:
+def without_gradient(*functions: object) -> Callable[[F], F]:
     """Register the function that records ``functions`` in a captured step."""
     return implements(*functions, table=WITHOUT_GRADIENT)
 
@@ -219,7 +218,9 @@ def array_ufunc(x: Any, called: Any, method: str, *inputs: Any, **options: Any) 
     raise TypeError(sentence(f"{name}.{method}", f"the method has no gradient. {fix}"))
 
 
-def array_function(x: Any, called: Any, types: Any, args: Any, options: dict[str, Any]) -> Any:
+def array_function(
+    x: object, called: Any, types: object, args: Any, options: dict[str, object]
+) -> Any:
     if not options and called in COUNTERPARTS and recorder().capture is None:  # the hot path
         if len(args) == 1 and called in OF_ONE:
             return OF_ONE[called](*args)
@@ -227,17 +228,17 @@ def array_function(x: Any, called: Any, types: Any, args: Any, options: dict[str
     return _run(called, f"{called.__module__}.{called.__name__}", args, options)
 
 
-def is_known(called: Any) -> bool:
+def is_known(called: object) -> bool:
     """Return whether a NumPy function or ufunc takes tensors."""
     return _recording(called) is not None or called in PLAIN
 
 
-def is_float(value: Any) -> bool:
+def is_float(value: object) -> bool:
     """Return whether a value is a float argument of a step (`tapegraph.compiling.inputs`)."""
     return hasattr(type(value), "__tapegraph_float__")
 
 
-def promote_runtime_floats(value: Any, others: Iterable[Any]) -> Any:
+def promote_runtime_floats(value: Any, others: Iterable[object]) -> Any:
     """Convert per-call floats to tensors of the dtype that a plain number would take."""
     if isinstance(value, (list, tuple)):
         kind = list if isinstance(value, list) else tuple  # a named one takes its fields apart
@@ -249,7 +250,7 @@ def promote_runtime_floats(value: Any, others: Iterable[Any]) -> Any:
     return value.__tapegraph_float__(np.result_type(*floats) if floats else np.dtype(np.float64))
 
 
-def wraps_arrays(value: Any) -> bool:
+def wraps_arrays(value: object) -> bool:
     """Return whether a value holds arrays and computes ufuncs itself, as xarray's do."""
     kind = type(value)
     if getattr(kind, "__array_ufunc__", None) is None or issubclass(kind, (np.ndarray, Node)):
@@ -268,7 +269,7 @@ def _name(called: Any) -> str:
     return name
 
 
-def _recording(called: Any) -> Callable[..., Any] | None:
+def _recording(called: object) -> Fun | None:
     """Return the function that records another; SciPy's ufuncs register at their first call."""
     found = COUNTERPARTS.get(called)
     if found is None and isinstance(called, np.ufunc) and called.__name__ in SCIPY:
@@ -277,7 +278,7 @@ def _recording(called: Any) -> Callable[..., Any] | None:
     return found
 
 
-def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, object]) -> Any:
     if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
         text = "out= does not take tensors. Leave it out; for a += b write a = a + b."
         raise TypeError(sentence(name, text))
@@ -301,13 +302,13 @@ def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, Any])
     return called(*map(_copied, args), **{k: _copied(v) for k, v in options.items()})
 
 
-def _needs_gradient(value: Any) -> bool:
+def _needs_gradient(value: object) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_needs_gradient, value))
     return bool(getattr(value, "requires_grad", False))
 
 
-def _copied(value: Any) -> Any:
+def _copied(value: object) -> Any:
     """Return a copy of what `detached` returns, so that nobody writes into a tensor."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_copied, value))
@@ -320,18 +321,18 @@ def _described(value: Any) -> Any:
     return value._array if isinstance(value, Node) else detached(value)
 
 
-def _tuple(value: Any) -> tuple[Any, ...]:
+def _tuple(value: object) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def detached(value: Any) -> Any:
+def detached(value: object) -> Any:
     """Return a tensor's array, also in lists and tuples; raise if a captured program has it."""
     fix = "Write np.where for a choice by numbers; shapes cannot depend on them."
     recorder().read(value, "a plain array", fix)
     return peek(value)
 
 
-def under(value: Any) -> Any:
+def under(value: object) -> Any:
     """Return the tensor under all levels of forward mode, and anything else unchanged."""
     while hasattr(value, "primal"):
         value = value.primal
@@ -354,7 +355,7 @@ def numbers(value: Any) -> Any:
     return detached(value)
 
 
-def array_of(value: Any) -> Any:
+def array_of(value: object) -> Any:
     """Return the same as `numbers`, and anything else as an array."""
     return numbers(value) if recorder().records(value) else np.asarray(detached(value))
 
@@ -368,7 +369,7 @@ def is_batched(value: Any) -> bool:
     return hasattr(type(value), "__tapegraph_batched__")
 
 
-def peek(value: Any) -> Any:
+def peek(value: object) -> Any:
     """Return a tensor's array only to check input; a compiled step does not repeat the check."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(peek, value))
@@ -389,7 +390,7 @@ class _Taken(NamedTuple):
 
 
 @functools.cache
-def _taken(called: Any, recording: Callable[..., Any]) -> _Taken | None:
+def _taken(called: Any, recording: Fun) -> _Taken | None:
     """Compare the arguments of two functions; None if ours takes any call."""
     try:
         ufunc = isinstance(called, np.ufunc)
@@ -412,11 +413,11 @@ def _is_one_place(theirs: inspect.Parameter, ours: inspect.Parameter) -> bool:
     return by_place and (theirs.name == ours.name or theirs.kind is _POSITIONAL)
 
 
-def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
+def _adapted(called: object, recording: Fun) -> Fun:
     """Return ``recording`` with NumPy's own signature, which is read at the first call."""
 
     @functools.wraps(recording)
-    def adapted(*args: Any, **options: Any) -> Any:
+    def adapted(*args: object, **options: object) -> Any:
         if len(args) <= 1 and not options:
             return recording(*args)
         taken = _taken(called, recording)
@@ -441,7 +442,7 @@ def _adapted(called: Any, recording: Callable[..., Any]) -> Callable[..., Any]:
     return adapted
 
 
-def _not_taken(called: Any, recording: Any, name: str, value: Any) -> TypeError:
+def _not_taken(called: Any, recording: Any, name: str, value: object) -> TypeError:
     title = _name(called) if isinstance(called, np.ufunc) else f"numpy.{called.__name__}"
     expected = f"the arguments of tg.{recording.__name__}"
     fix = f"Leave {name}= at its default."
@@ -459,7 +460,7 @@ def _ufunc_signature(called: np.ufunc) -> inspect.Signature:
     return inspect.Signature([*arrays, inspect.Parameter("out", _KEYWORD, default=None), *options])
 
 
-def _is_default(value: Any, default: Any) -> bool:
+def _is_default(value: object, default: object) -> bool:
     """Return whether an argument is NumPy's default, or None, which means it."""
     if value is None or value is default:
         return True

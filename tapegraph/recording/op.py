@@ -46,7 +46,7 @@ class OpKind(Enum):
     OPAQUE = auto()  # in another way
 
 
-def _no_forward(*arrays: Any, **attrs: Any) -> Any:
+def _no_forward(*arrays: object, **attrs: object) -> Any:
     raise NotImplementedError("a leaf has no forward")
 
 

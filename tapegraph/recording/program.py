@@ -20,7 +20,7 @@ from tapegraph.escapes import escaped
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT, PART, SCALAR, Attrs, Op
 from tapegraph.recording.values import value_of
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 Key = tuple[Any, ...]
 
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     inputs: tuple[int, ...]
     attrs: Attrs
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: DType
     requires_grad: bool
     name: str | None
     where: str
@@ -98,7 +98,7 @@ class Program:
     inputs: list[tuple[int, ...]]
     attrs: list[dict[str, Any]]
     shapes: list[tuple[int, ...]]
-    dtypes: list[np.dtype[Any]]
+    dtypes: list[DType]
     needs: list[bool]
     leaves: list[int]
     outputs: tuple[int, ...]
@@ -167,7 +167,7 @@ class _Origin:
 
     __slots__ = ("_code", "_lasti", "name")
 
-    def __init__(self, node: Any) -> None:
+    def __init__(self, node: Node) -> None:
         self.name = node.name
         self._code = getattr(node, "_code", None)
         self._lasti = getattr(node, "_lasti", 0)
@@ -191,7 +191,7 @@ class Recording:
     def saved(self, slot: int) -> Any:
         return self.nodes[slot]._saved
 
-    def converted(self, slot: int) -> tuple[np.dtype[Any] | None, ...]:
+    def converted(self, slot: int) -> tuple[DType | None, ...]:
         """Return the dtype to which NumPy converts each input of an entry, or None."""
         program = self.program
         kinds = [
@@ -309,6 +309,6 @@ def identity(value: Any) -> Any:
     return kind, repr(value) if kind is complex else value
 
 
-def scalar_bits(scalars: list[float]) -> Any:
+def scalar_bits(scalars: list[float]) -> Array:
     """Return scalars as int64 bit patterns: NaN equals itself, and -0.0 is not 0.0."""
     return np.array(scalars, dtype=np.float64).view(np.int64)

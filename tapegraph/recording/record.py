@@ -22,9 +22,9 @@ from tapegraph.recording.op import ALL, KEEPS_ALL, NO_ATTRS, PART, Op, OpKind, O
 from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.watchers import OTHERS, computed
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType, Fun
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 _ndarray = np.ndarray
 # Bound once: each lookup saved here is paid by every recorded operation.
 _recorder = RECORDER.get
@@ -32,7 +32,7 @@ _wraps_arrays = numpy_functions.wraps_arrays
 _SCALARS = (float, int, bool)
 _PLAIN = frozenset({*_SCALARS, _ndarray, np.float64})
 # The recording functions of element-wise operations, by the operation's name.
-ELEMENTWISE: dict[str, Callable[..., Any]] = {}
+ELEMENTWISE: dict[str, Fun] = {}
 
 
 def operand(op: str, value: Any, argument: str) -> Any:
@@ -48,7 +48,7 @@ def operand(op: str, value: Any, argument: str) -> Any:
     return as_leaf(numeric(value, op, argument))
 
 
-def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
+def tensor_like(op: str, value: object, argument: str = "x") -> Any:
     """Return a recorded or foreign object unchanged, and anything else as a constant tensor."""
     cls = nodes.tensor_class
     if type(value) is cls:
@@ -63,7 +63,7 @@ def tensor_like(op: str, value: Any, argument: str = "x") -> Any:
     return value if type(value) is cls else as_leaf(np.asarray(value))
 
 
-def is_weak(value: Any) -> bool:
+def is_weak(value: object) -> bool:
     """Return whether a value is a Python number, which takes the precision of other operands."""
     return isinstance(value, (int, float, complex)) and not isinstance(value, np.generic)
 
@@ -84,7 +84,7 @@ def beside(op: str, value: Any, argument: str, other: Any) -> Any:
     return as_leaf(np.array(value, np.result_type(value, 0 if like is None else like)))
 
 
-def is_complex(*values: Any) -> bool:
+def is_complex(*values: object) -> bool:
     """Return whether a tensor, array or number among them is complex."""
     return any(
         getattr(getattr(value, "dtype", None), "kind", None) == "c" or type(value) is complex
@@ -98,20 +98,20 @@ def real_only(op: str) -> TypeError:
     return TypeError(message(op, "complex numbers", "real numbers", fix))
 
 
-def keep_parts(op: str, what: str, given: np.dtype[Any], wanted: np.dtype[Any]) -> None:
+def keep_parts(op: str, what: str, given: DType, wanted: DType) -> None:
     """Raise if complex numbers stand where real ones are wanted: a part would be lost."""
     if given.kind == "c" and wanted.kind != "c":
         received = f"{what} of dtype {given} for {wanted}, which would drop the imaginary part"
         raise TypeError(message(op, received, "real numbers", "Take its .real."))
 
 
-def as_dtype(op: str, array: Array, dtype: np.dtype[Any]) -> Array:
+def as_dtype(op: str, array: Array, dtype: DType) -> Array:
     """Return an array in another dtype, without dropping an imaginary part."""
     keep_parts(op, "data", array.dtype, dtype)
     return array.astype(dtype, copy=False)
 
 
-def foreign(values: tuple[Any, ...]) -> Any:
+def foreign(values: tuple[object, ...]) -> Any:
     """Return the handler of the first value that brings its own arithmetic, or None.
 
     `Value` and `Dual` define ``__tapegraph_apply__(name, inputs, attrs)``. The deepest dual level
@@ -137,7 +137,7 @@ def unary(
     """Make the recording function of an element-wise operation of one array, from a docstring."""
     op = Op(name, _wide(forward), kind=OpKind.ELEMENTWISE, takes_complex=takes_complex)
 
-    def decorate(stub: Any) -> Any:
+    def decorate(stub: object) -> Any:
         def record(x: Any, /) -> Any:
             cls = nodes.tensor_class
             if type(x) is not cls:
@@ -192,9 +192,9 @@ def binary(
 ) -> Callable[[F], F]:
     """Make the recording function of an element-wise operation of two broadcast arrays."""
     op = Op(name, forward, kind=OpKind.ELEMENTWISE, takes_complex=takes_complex, reads=(ALL, ALL))
-    called: Any = forward if ufunc is None else ufunc
+    called = forward if ufunc is None else ufunc
 
-    def decorate(stub: Any) -> Any:
+    def decorate(stub: object) -> Any:
         def record(x1: Any, x2: Any, /) -> Any:
             cls = nodes.tensor_class
             if type(x1) is cls:
@@ -314,7 +314,7 @@ def outputs_of(node: Any) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:
+def _registered(name: str, forward: Any, record: Any, stub: object) -> Any:
     # Not `functools.wraps`, whose ``__wrapped__`` would lead to the stub.
     for attribute in functools.WRAPPER_ASSIGNMENTS:
         setattr(record, attribute, getattr(stub, attribute))
@@ -324,7 +324,7 @@ def _registered(name: str, forward: Any, record: Any, stub: Any) -> Any:
     return record
 
 
-def _widened(name: str, a: Any, b: Any) -> tuple[Any, Any] | None:
+def _widened(name: str, a: object, b: object) -> tuple[Any, Any] | None:
     """Return operands with a Python integer beyond 64 bits as a float, or None without one."""
     if not any(type(v) is int and not -(2**63) <= v < 2**63 for v in (a, b)):
         return None

@@ -149,11 +149,11 @@ class Recorder:
 
     # Membership in a captured program: nothing here
 
-    def records(self, *values: Any) -> bool:
+    def records(self, *values: object) -> bool:
         """Return whether a value, or one in lists and tuples, belongs to a program."""
         return False
 
-    def read(self, value: Any, conversion: str, fix: str) -> None:
+    def read(self, value: object, conversion: str, fix: str) -> None:
         """Let values become plain numbers; a program refuses."""
 
     def read_plain(self, op: str, what: str, fix: str) -> None:
@@ -162,24 +162,24 @@ class Recorder:
     def outside(self, op: str, fix: str) -> None:
         """Allow an effect that cannot be part of a program."""
 
-    def fixed(self, op: str, value: Any, argument: str, fix: str = "") -> None:
+    def fixed(self, op: str, value: object, argument: str, fix: str = "") -> None:
         """Raise for a per-run float where only a constant can be used."""
 
-    def number(self, value: Any, dtype: Any) -> Any:
+    def number(self, value: object, dtype: object) -> Any:
         """Return a per-run float as a tensor, and anything else unchanged."""
         return value
 
-    def met(self, args: Any, options: Any) -> Any:
+    def met(self, args: object, options: object) -> Any:
         """Return arguments with per-run floats as tensors of the dtype that a number would take."""
         return args, options
 
     # Leaves
 
-    def numbers_of(self, data: Any) -> Any:
+    def numbers_of(self, data: object) -> Any:
         """Return the data of a new leaf: of a program's argument its numbers."""
         return data
 
-    def leaf(self, array: Array, data: Any) -> Any:
+    def leaf(self, array: Array, data: object) -> Any:
         return as_leaf(array)
 
     def parameter(self, leaf: Any, frame: FrameType) -> None:
@@ -200,12 +200,12 @@ class Recorder:
             leaf._op = CONSTANT
             leaf._requires_grad = False
 
-    def detach(self, x: Any) -> Any:
+    def detach(self, x: Node) -> Any:
         """Return a tensor as a constant without history."""
         return as_leaf(np.array(x._array))
 
     def draw(
-        self, op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]
+        self, op: str, draw: Callable[[], object], dtype: npt.DTypeLike, by: dict[str, float]
     ) -> Array:
         return np.asarray(draw(), dtype)
 
@@ -248,16 +248,16 @@ class Recorder:
     # Gradients
 
     def derivatives(
-        self, history: History, arrays: Sequence[Any], seed: Sequence[Any]
+        self, history: History, arrays: Sequence[Any], seed: Sequence[object]
     ) -> list[Any]:
         """Return gradients by what is wanted, given by an engine, as tensors."""
         return list(map(as_leaf, arrays))
 
-    def add_gradients(self, history: History, grads: Sequence[Any], seed: Any) -> None:
+    def add_gradients(self, history: History, grads: Sequence[object], seed: object) -> None:
         tape = current() if "asyncio" in _modules else self.tape
         stored.write(tape, history.wanted, grads)
 
-    def gradient(self, x: Any) -> Any:
+    def gradient(self, x: Node) -> Any:
         x = x._entry or x
         grad = stored.read(x)
         if grad is None and x._inputs and not x._retains:
@@ -288,16 +288,16 @@ class Recorder:
             x._check_fits(value)
         (x._entry or x)._grad = value
 
-    def replace_gradient(self, x: Any, grad: Any) -> None:
+    def replace_gradient(self, x: Node, grad: Any) -> None:
         x._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
 
-    def zero_gradient(self, x: Any) -> None:
+    def zero_gradient(self, x: Node) -> None:
         """Set a tensor's gradient to zero if there is one."""
         x = x._entry or x
         if getattr(x, "_grad", None) is not None:
             x._grad = stored.ZERO
 
-    def retain_gradient(self, x: Any) -> None:
+    def retain_gradient(self, x: Node) -> None:
         """Keep the gradient of a result at the next backward."""
         if not x._requires_grad:
             received = "a tensor that needs no gradient"

@@ -45,7 +45,7 @@ array_or_remote: Any = Node.__dict__["_array"].__get__
 _offloaded: weakref.WeakValueDictionary[int, Node] = weakref.WeakValueDictionary()
 
 
-def offloaded(leaves: list[Any], arrays: list[RemoteArray]) -> list[Change]:
+def offloaded(leaves: list[Node], arrays: list[RemoteArray]) -> list[Change]:
     """Return the changes that leave tensors' numbers with an engine."""
     return [
         partial(make, map(set_class, leaves, repeat(nodes.remote_class))),
@@ -53,7 +53,7 @@ def offloaded(leaves: list[Any], arrays: list[RemoteArray]) -> list[Change]:
     ]
 
 
-def new_numbers_away(leaves: list[Any], arrays: list[RemoteArray]) -> list[Change]:
+def new_numbers_away(leaves: list[Node], arrays: list[RemoteArray]) -> list[Change]:
     """Return changes like those of `all_new_numbers`, with the numbers left with an engine."""
     changed = partial(make, map(set_changed, leaves, repeat(nodes.next_seq())))
     return [*offloaded(leaves, arrays), changed]
@@ -75,7 +75,7 @@ def restore(node: Node) -> Array:
         now = node._held
         if now.__class__ is not RemoteArray:  # type(now) would be a call
             node.__class__ = nodes.tensor_class
-            return now  # type: ignore[no-any-return]
+            return now
         array = now.fetch()
         if node._held is now:
             node._held = array

@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
 
-from tapegraph.typed import Backend
+from tapegraph.typed import Backend, Fun
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 
 class Unbegun:
@@ -82,7 +82,7 @@ class Scope(Generic[T]):
 
 def _decorated(fn: F, scope: Scope[Any]) -> F:
     if inspect.isgeneratorfunction(fn):
-        wrap: Any = _generator
+        wrap = _generator
     elif inspect.isasyncgenfunction(fn):
         wrap = _async_generator
     elif inspect.iscoroutinefunction(fn):
@@ -92,26 +92,26 @@ def _decorated(fn: F, scope: Scope[Any]) -> F:
     return functools.wraps(fn)(wrap(fn, scope))  # type: ignore[return-value]
 
 
-def _function(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
-    def function(*args: Any, **kwargs: Any) -> Any:
+def _function(fn: Fun, scope: Scope[Any]) -> Fun:
+    def function(*args: object, **kwargs: object) -> Any:
         with scope:
             return fn(*args, **kwargs)
 
     return function
 
 
-def _coroutine(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
-    async def coroutine(*args: Any, **kwargs: Any) -> Any:
+def _coroutine(fn: Fun, scope: Scope[Any]) -> Fun:
+    async def coroutine(*args: object, **kwargs: object) -> Any:
         with scope:
             return await fn(*args, **kwargs)
 
     return coroutine
 
 
-def _generator(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
-    def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+def _generator(fn: Fun, scope: Scope[Any]) -> Fun:
+    def generator(*args: object, **kwargs: object) -> Generator[Any, Any, Any]:
         running = fn(*args, **kwargs)
-        resume: Callable[[Any], Any] = running.send
+        resume = running.send
         value: Any = None
         while True:
             try:
@@ -132,10 +132,10 @@ def _generator(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
     return generator
 
 
-def _async_generator(fn: Callable[..., Any], scope: Scope[Any]) -> Callable[..., Any]:
-    async def async_generator(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+def _async_generator(fn: Fun, scope: Scope[Any]) -> Fun:
+    async def async_generator(*args: object, **kwargs: object) -> AsyncGenerator[Any, Any]:
         running = fn(*args, **kwargs)
-        resume: Callable[[Any], Any] = running.asend
+        resume = running.asend
         value: Any = None
         while True:
             try:
@@ -173,7 +173,7 @@ BACKEND: Setting[Backend | None] = Setting("tapegraph_use_backend", default=None
 def no_grad() -> Scope[bool]: ...
 @overload
 def no_grad(fn: F) -> F: ...
-def no_grad(fn: Callable[..., Any] | None = None) -> Any:
+def no_grad(fn: Fun | None = None) -> Any:
     """Run code without recording, as a context manager or decorator.
 
     Results inside are constants, and ``w -= lr * w.grad`` changes a parameter itself.

@@ -47,7 +47,7 @@ def held(node: Node) -> Any:
     return read(node) if type(grad) is DeferredGradient else grad
 
 
-def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[Any]) -> None:
+def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[object]) -> None:
     """Add one backward's gradients, all checked; raise for a ``.grad`` that the user reshaped."""
     handed_out: set[int] = set()
     changes: list[Change] = []

@@ -7,7 +7,7 @@ and of outputs and no array: each value that the function read from outside is a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from tapegraph.interrupts import Lock
 from tapegraph.recording.op import INPUT, NO_ATTRS, OpKind
 from tapegraph.recording.program import Program, Recording, identity
+from tapegraph.typed import DType, Fun
 
 # The number of inner programs to remember, with their plans and graphs.
 MOST_KNOWN = 512
@@ -54,10 +55,10 @@ class SubProgram:
         known = self.recording
         return SubProgram(Recording(program, known.values, known.nodes), self.inputs)
 
-    def types(self, slots: Sequence[int]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    def types(self, slots: Sequence[int]) -> list[tuple[tuple[int, ...], DType]]:
         return [(self.program.shapes[slot], self.program.dtypes[slot]) for slot in slots]
 
-    def make(self, key: Any, maker: Callable[..., Any], *args: Any) -> Any:
+    def make(self, key: object, maker: Fun, *args: object) -> Any:
         """Return the object made before by this key, or make it."""
         if key not in self.made:
             self.made[key] = maker(*args)
@@ -82,11 +83,10 @@ _lock = Lock()
 def interned(found: SubProgram) -> SubProgram:
     """Return the first program that was equal to this one, with the objects made of it."""
     with _lock():
-        known: SubProgram = _remembered(_known, found, found)
-        return known
+        return _remembered(_known, found, found)
 
 
-def _remembered(known: OrderedDict[Any, Any], key: Any, value: Any) -> Any:
+def _remembered(known: OrderedDict[Any, Any], key: object, value: object) -> Any:
     found = known.setdefault(key, value)
     known.move_to_end(key)
     if len(known) > MOST_KNOWN:
@@ -118,7 +118,7 @@ def feed_changed_floats(recording: Recording) -> None:
         recording.values[slot] = np.array(recording.values[slot], found[slot])
 
 
-def _dtypes_of_floats(recording: Recording) -> dict[int, np.dtype[Any]]:
+def _dtypes_of_floats(recording: Recording) -> dict[int, DType]:
     """Return the slots of floats that may be fed, with the dtype of their readers."""
     program = recording.program
     dtypes: dict[int, Any] = {

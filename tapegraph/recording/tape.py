@@ -101,7 +101,7 @@ def current() -> Tape:
     recorder = RECORDER.get()
     if recorder.tape.task is not running_task():
         RECORDER.set(recorder.on(Tape()))
-    return RECORDER.get().tape  # type: ignore[no-any-return]
+    return RECORDER.get().tape
 
 
 def running_task() -> Any:

@@ -32,7 +32,7 @@ def value_of(x: Any) -> Array:
                     found[i] = None
                     pending.append(i)
         quietly(_compute, sorted(found, key=RECORDED_AT))
-    return x._array  # type: ignore[no-any-return]
+    return x._array
 
 
 def _compute(entries: list[Node]) -> None:
@@ -49,7 +49,7 @@ def _compute(entries: list[Node]) -> None:
             entry._array = np.asarray(out[0] if entry._op.saves else out)
 
 
-def handle_of(x: Any) -> Any:
+def handle_of(x: object) -> Any:
     """Return a tensor of an entry, which computes its numbers when read; others unchanged."""
     if type(x) is not Node:
         return x
@@ -71,7 +71,7 @@ def cleared(entry: Node) -> RuntimeError:
     )
 
 
-def stale(leaf: Any, reader: Node) -> RuntimeError:
+def stale(leaf: Node, reader: Node) -> RuntimeError:
     """Return the error of a leaf that was changed after an entry had read it."""
     label = f"{leaf.name!r}" if leaf.name else f"of shape {leaf.shape}"
     return RuntimeError(

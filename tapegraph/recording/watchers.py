@@ -51,13 +51,13 @@ class Watcher:
         *,
         start: float | None = None,
         seconds: float = 0.0,
-        results: Sequence[Any] = (),
+        results: Sequence[object] = (),
     ) -> None:
         """Receive the time since the last hook, or since ``start``, of a part, or raise AskReal."""
 
     # Numbers
 
-    def result(self, what: str, operands: Sequence[Any], result: Any) -> None:
+    def result(self, what: str, operands: Sequence[object], result: object) -> None:
         """Receive an operation's operands and its result, or its tangent or None."""
 
     def added(
@@ -88,7 +88,7 @@ Kernels = Callable[[Op, tuple[Any, ...], Attrs], Any]
 OTHERS: list[Kernels] = []
 
 
-def computed(op: Op, arrays: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
+def computed(op: Op, arrays: tuple[object, ...], attrs: Attrs = NO_ATTRS) -> Any:
     """Return an operation's result by the chosen kernels, and call the watchers."""
     watchers = WATCHING.value()
     if not watchers:
@@ -112,7 +112,7 @@ def computed(op: Op, arrays: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
     return out
 
 
-def _result(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Any:
+def _result(op: Op, arrays: tuple[object, ...], attrs: Attrs) -> Any:
     for compute in reversed(OTHERS):
         out = compute(op, arrays, attrs)
         if out is not None:
@@ -125,7 +125,7 @@ def recorded() -> None:
         watcher.passed(TAPE, "")
 
 
-def none_of_these(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> None:
+def none_of_these(op: Op, arrays: tuple[object, ...], attrs: Attrs) -> None:
     """Leave an operation to NumPy; as a kernel it routes forwards through `computed`."""
 
 

@@ -95,7 +95,7 @@ def save(
         raise type(error)(error.errno, refusal) from error
 
 
-def _is_text(x: Any) -> bool:
+def _is_text(x: object) -> bool:
     """Return whether a value is a string that UTF-8 can write."""
     return isinstance(x, str) and x == x.encode(errors="ignore").decode()
 
@@ -374,7 +374,7 @@ class _Flattened:
         return name
 
 
-def _is_leaf(x: Any) -> bool:
+def _is_leaf(x: object) -> bool:
     """Return whether a value was not computed from others."""
     if isinstance(x, Node):
         return is_leaf(x)
@@ -428,5 +428,5 @@ def _nodes(tree: Pytree, name: str | None = None) -> Iterator[tuple[str, Pytree]
             yield from _nodes(part, _join(name, key))
 
 
-def _join(name: str | None, key: Any) -> str:
+def _join(name: str | None, key: object) -> str:
     return str(key) if name is None else f"{name}.{key}"

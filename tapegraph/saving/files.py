@@ -117,7 +117,7 @@ def _give_to(file: int, user: int, group: int) -> None:
 @contextmanager
 def opened(path: str) -> Iterator[io.BufferedReader]:
     """Open a regular file for reading; raise for others without waiting."""
-    flags: Any = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(path, flags)
     try:
         mode = os.fstat(descriptor).st_mode
@@ -190,7 +190,7 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
             if array.dtype.name == "bfloat16":
                 array = array.view(np.uint16)
             # Little-endian, in C order: copied part by part if need be.
-            parts: Any = np.nditer(  # type: ignore[call-overload]
+            parts = np.nditer(  # type: ignore[call-overload]
                 [array],
                 flags=["external_loop", "buffered", "zerosize_ok"],
                 op_flags=[["readonly", "contig"]],
@@ -286,7 +286,7 @@ def _object(
     text: str, at: int, value: Callable[[str, int, str], tuple[Any, int]]
 ) -> tuple[dict[str, Any], int]:
     """Return a JSON object and the place where it ends; raise at the first repeated name."""
-    found: dict[str, Any] = {}
+    found = {}
     mark, at = _mark(text, at, "{")
     if text.startswith("}", at):
         mark, at = _mark(text, at, "}")
@@ -325,7 +325,7 @@ def _detail(text: str, at: int, name: str) -> tuple[Any, int]:
     return value, at + end
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a file's content, abridged, for a message."""
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
@@ -381,7 +381,7 @@ class _Archive(zipfile.ZipFile):
 
 
 class _Once(dict[str, Any]):
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         if name in self:
             raise ValueError(f"{_shown(name)} is there twice")
         super().__setitem__(name, value)

@@ -98,7 +98,7 @@ class Levels:
         operands = _folded(kinds, numbers.args, numbers.exports)
         depths = _depths(operands)
         self.depth = max(depths.values(), default=0)
-        groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        groups = defaultdict(list)
         for i, (kind, read) in operands.items():
             if kind not in _LEAVES:
                 groups[depths[i], kind, _width(kind, len(read))].append(i)
@@ -116,7 +116,7 @@ class Levels:
         for i in known:
             positions[i] = stop
             stop += 1
-        places: dict[tuple[Any, ...], slice] = {}
+        places = {}
         for weighed in (False, True):
             if weighed:
                 self._weighed = stop

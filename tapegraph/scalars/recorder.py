@@ -206,13 +206,13 @@ class NumberRecorder:
 
     # Objects and their numbers
 
-    def enter(self, x: Any, i: int) -> None:
+    def enter(self, x: object, i: int) -> None:
         """Map an object made inside to its number."""
         self._of[id(x)] = i
         self._inside.add(id(x))
         self._held.append(x)
 
-    def index(self, x: Any, name: str = DATA) -> int:
+    def index(self, x: object, name: str = DATA) -> int:
         """Return the present number of an object, or of its gradient."""
         table = self._of if name == DATA else self._of_grad
         if id(x) not in table:
@@ -239,7 +239,7 @@ class NumberRecorder:
         else:
             setattr(x, name, self._data[i])
 
-    def assign_all(self, objects: Sequence[Any], tensor: Any) -> None:
+    def assign_all(self, objects: Sequence[object], tensor: object) -> None:
         for position, x in enumerate(objects):
             self.assign(x, DATA, self.element(tensor, position))
 
@@ -303,7 +303,7 @@ class NumberRecorder:
         found = self.tensor([i for row in rows for i in row]).reshape(len(rows), *shape)
         return [found[k] for k in range(len(rows))]
 
-    def check_apart(self, nodes: Sequence[Any]) -> None:
+    def check_apart(self, nodes: Sequence[object]) -> None:
         """Raise for tensors that a program has as arrays, and that were updated by numbers."""
         for x in nodes:
             if (id(x), DATA) in self._written:
@@ -351,10 +351,10 @@ class NumberRecorder:
         segment = self._segments[k]
         first = self._segments[k - 1].stop if k else 0
         stops = [s.stop for s in self._segments]
-        inputs: dict[int, tuple[Any, int]] = {}  # the tensors read, and where each begins
+        inputs = {}  # the tensors read, and where each begins
         size = 0
 
-        def begin(node: Any, length: int) -> int:
+        def begin(node: object, length: int) -> int:
             nonlocal size
             if id(node) not in inputs:
                 inputs[id(node)] = node, size
@@ -395,7 +395,7 @@ def _places(tensor: Any) -> Array:
     return np.arange(tensor._array.size).reshape(tensor._array.shape)
 
 
-def _entry(op: Op, array: Array, inputs: tuple[Any, ...], **attrs: Any) -> Any:
+def _entry(op: Op, array: Array, inputs: tuple[object, ...], **attrs: object) -> Any:
     node = recorder().result(op, array, inputs, attrs)
     node._requires_grad = False
     return node
@@ -404,4 +404,4 @@ def _entry(op: Op, array: Array, inputs: tuple[Any, ...], **attrs: Any) -> Any:
 def recorder_of(capture: Any) -> NumberRecorder:
     if capture.numbers is None:
         capture.numbers = NumberRecorder(capture)
-    return capture.numbers  # type: ignore[no-any-return]
+    return capture.numbers

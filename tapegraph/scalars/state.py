@@ -77,11 +77,11 @@ def _grouped(items: list[Item]) -> list[Column]:
     return groups
 
 
-def slot_of(x: Any, name: str) -> str:
+def slot_of(x: object, name: str) -> str:
     """Return the place of an object's number: a tensor has only one."""
     return ARRAY if isinstance(x, Node) else name
 
 
-def number_of(x: Any, name: str) -> float:
+def number_of(x: object, name: str) -> float:
     """Return the present number of a `Value`, of its gradient, or of a tensor."""
-    return x._array.item() if isinstance(x, Node) else getattr(x, name)  # type: ignore[no-any-return]
+    return x._array.item() if isinstance(x, Node) else getattr(x, name)

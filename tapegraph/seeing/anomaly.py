@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any
 
@@ -94,7 +94,7 @@ class _Anomaly(Watcher):
             fix = "Take a smaller learning rate, or limit gradients by tg.clip_grad_norm."
             raise _error(f"{optimizer}.step", received, expected, fix)
 
-    def passed(self, *told: Any, results: Sequence[DuckArray] = (), **times: Any) -> None:
+    def passed(self, *told: object, results: Sequence[DuckArray] = (), **times: object) -> None:
         for result in results:
             kind = getattr(getattr(result, "dtype", None), "kind", "")
             if kind in "fc" and not is_finite(result):
@@ -208,7 +208,7 @@ def _names(operands: Sequence[DuckArray]) -> list[str]:
 def _origin(array: Array) -> str:
     """Name the tensor on the tape that holds an array, found by identity."""
     tape = current()
-    nodes: Iterable[Any] = (*tape.params, *tape.live())
+    nodes = (*tape.params, *tape.live())
     for node in nodes:
         if node._array is array:
             return f" ({node._op.name} {node.name!r})" if node.name else f" (a {node._op.name})"

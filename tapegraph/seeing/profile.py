@@ -178,7 +178,7 @@ class profile(Watched):
         return markup.heading("profile", self._summary()) + "".join(tables)
 
 
-def _event(name: str, start: float, seconds: float, thread: Any, first: float) -> dict[str, Any]:
+def _event(name: str, start: float, seconds: float, thread: object, first: float) -> dict[str, Any]:
     """Return one event of a trace, whose times are in microseconds after the first."""
     times = {"ts": (start - first) * 1e6, "dur": seconds * 1e6}
     return {"name": name, "ph": "X", **times, "pid": os.getpid(), "tid": thread}
@@ -260,7 +260,7 @@ class _Log(Watcher):
         *,
         start: float | None = None,
         seconds: float = 0.0,
-        results: Sequence[Any] = (),
+        results: Sequence[object] = (),
     ) -> None:
         now = perf_counter()
         if part == TAPE:

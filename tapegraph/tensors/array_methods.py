@@ -78,7 +78,7 @@ def _operator(function: Callable[[Any, Any], Any]) -> Operator:
 def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
     """Make the operator for operands in the other order."""
 
-    def reflect(self: Any, other: Any) -> Any:
+    def reflect(self: object, other: object) -> Any:
         return function(other, self)
 
     return cast("Reflected", reflect)
@@ -87,7 +87,7 @@ def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
 def _comparison(name: str, ufunc: np.ufunc) -> Callable[[Any, object], npt.NDArray[np.bool_]]:
     """Make a comparison by value: ndarray's, and in a captured step the ufunc's entry."""
 
-    def compare(self: Any, other: object) -> Any:
+    def compare(self: object, other: object) -> Any:
         if recorder().records(self, other):
             return numpy_functions.WITHOUT_GRADIENT[ufunc](self, other)
         return getattr(numpy_functions.detached(self), name)(numpy_functions.detached(other))
@@ -186,26 +186,26 @@ class ArrayMethods(OtherLibraries):
     # Of masks, which are tensors in a captured step
 
     def __and__(self, other: object) -> npt.NDArray[np.bool_]:
-        return _numpy.bitwise_and(self, other)  # type: ignore[no-any-return]
+        return _numpy.bitwise_and(self, other)
 
     def __or__(self, other: object) -> npt.NDArray[np.bool_]:
-        return _numpy.bitwise_or(self, other)  # type: ignore[no-any-return]
+        return _numpy.bitwise_or(self, other)
 
     def __xor__(self, other: object) -> npt.NDArray[np.bool_]:
-        return _numpy.bitwise_xor(self, other)  # type: ignore[no-any-return]
+        return _numpy.bitwise_xor(self, other)
 
     def __invert__(self) -> npt.NDArray[np.bool_]:
-        return _numpy.invert(self)  # type: ignore[no-any-return]
+        return _numpy.invert(self)
 
     __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
 
     # Of integers
 
     def __lshift__(self, other: object) -> npt.NDArray[np.integer]:
-        return _numpy.left_shift(self, other)  # type: ignore[no-any-return]
+        return _numpy.left_shift(self, other)
 
     def __rshift__(self, other: object) -> npt.NDArray[np.integer]:
-        return _numpy.right_shift(self, other)  # type: ignore[no-any-return]
+        return _numpy.right_shift(self, other)
 
     # In-place methods raise, and type checkers reject them
 
@@ -261,12 +261,12 @@ class ArrayMethods(OtherLibraries):
     @property
     def itemsize(self) -> int:
         """The bytes of an element."""
-        return self.dtype.itemsize  # type: ignore[attr-defined, no-any-return]
+        return self.dtype.itemsize  # type: ignore[attr-defined]
 
     @property
     def nbytes(self) -> int:
         """The bytes of all elements."""
-        return self.size * self.itemsize  # type: ignore[attr-defined, no-any-return]
+        return self.size * self.itemsize  # type: ignore[attr-defined]
 
     @overload
     def transpose(self, axes: Sequence[SupportsIndex] | None, /) -> Self: ...
@@ -390,11 +390,11 @@ class ArrayMethods(OtherLibraries):
 
     def argsort(self, axis: SupportsIndex | None = -1) -> npt.NDArray[np.intp]:
         """Return the order that would sort the array, as a plain array."""
-        return _numpy.argsort(self, axis)  # type: ignore[no-any-return]
+        return _numpy.argsort(self, axis)
 
     def nonzero(self) -> tuple[npt.NDArray[np.intp], ...]:
         """Return the indices of non-zero elements, as plain arrays."""
-        return numpy_functions.detached(self).nonzero()  # type: ignore[no-any-return]
+        return numpy_functions.detached(self).nonzero()
 
     @overload
     def searchsorted(

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from typing import Any, NoReturn
 
-import numpy as np
-
 from tapegraph.batching.rules import BatchedCall, batching_rule
 from tapegraph.errors import ConcretizationError, message, sentence, warn
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import operand
 from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.typed import DType
 
 
 class SlowBatchingWarning(RuntimeWarning):
@@ -31,12 +30,12 @@ class Batched(ArrayMethods):
     inner: Any
     tag: int
 
-    def __init__(self, inner: Any, tag: int) -> None:
+    def __init__(self, inner: object, tag: int) -> None:
         self.inner = inner
         self.tag = tag
 
     @staticmethod
-    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+    def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Run the operation ``name`` on all examples at once."""
         op = OPS.get(name) or DEFINED[name]
         operands = [x if type(x) is Batched else operand(name, x, "operand") for x in inputs]
@@ -66,17 +65,17 @@ class Batched(ArrayMethods):
     @property
     def shape(self) -> tuple[int, ...]:
         """Length along each axis."""
-        return self.inner.shape[1:]  # type: ignore[no-any-return]
+        return self.inner.shape[1:]
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The element type."""
-        return self.inner.dtype  # type: ignore[no-any-return]
+        return self.inner.dtype
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.inner.ndim - 1  # type: ignore[no-any-return]
+        return self.inner.ndim - 1
 
     @property
     def size(self) -> int:
@@ -86,7 +85,7 @@ class Batched(ArrayMethods):
     @property
     def requires_grad(self) -> bool:
         """Whether a gradient flows through the examples."""
-        return self.inner.requires_grad  # type: ignore[no-any-return]
+        return self.inner.requires_grad
 
     def detach(self) -> Batched:
         """Return the examples as constants, without derivative."""
@@ -102,7 +101,7 @@ class Batched(ArrayMethods):
 
     # Not possible for one example
 
-    def _one_number(self, *args: Any, **options: Any) -> NoReturn:
+    def _one_number(self, *args: object, **options: object) -> NoReturn:
         text = (
             f"the value differs between {self.inner.shape[0]} examples, so it has no plain number. "
             "Write tg.where(condition, a, b) for a choice, or return the tensor."
@@ -114,7 +113,7 @@ class Batched(ArrayMethods):
     item = numpy = tolist = _one_number
     data = property(_one_number)
 
-    def backward(self, seed: Any = None) -> NoReturn:
+    def backward(self, seed: object = None) -> NoReturn:
         """Raise: the gradient of one example is not a parameter's."""
         text = (
             "vmap does not support backward() of one example. Write tg.grad(f) inside vmap, or "
@@ -122,6 +121,6 @@ class Batched(ArrayMethods):
         )
         raise RuntimeError(sentence("backward", text))
 
-    def __setitem__(self, key: Any, value: Any) -> NoReturn:
+    def __setitem__(self, key: object, value: object) -> NoReturn:
         text = "elements of a tensor cannot be assigned. Use np.where or np.concatenate."
         raise TypeError(sentence("setitem", text))

@@ -152,7 +152,7 @@ def defop(
     )
 
     @functools.wraps(forward)
-    def record(*arrays: DuckArray, **attrs: Any) -> DuckArray:
+    def record(*arrays: DuckArray, **attrs: object) -> DuckArray:
         attrs = takes.matched(arrays, attrs)
         operands = _operands(title, arrays)
         if not takes_complex and is_complex(*operands):
@@ -284,7 +284,7 @@ def _real_numbers_alone(name: str, received: str) -> TypeError:
     return TypeError(message(name, received, "real numbers", fix))
 
 
-def _result(name: str, forward: Fun, takes_complex: bool, *arrays: Array, **attrs: Any) -> Array:
+def _result(name: str, forward: Fun, takes_complex: bool, *arrays: Array, **attrs: object) -> Array:
     """Run a user's forward, and return its result as an array with its own memory."""
     token = OPERATION.set(name)
     try:
@@ -315,7 +315,7 @@ def _gradients(
     g: Array,
     y: Array,
     *arrays: Array,
-    **attrs: Any,
+    **attrs: object,
 ) -> tuple[DuckArray, ...]:
     """Run a user's gradient rule in `backward`'s convention, and check the gradients."""
     arguments = _arguments(conjugated(g), y, *arrays)

@@ -6,7 +6,6 @@ that level, so nested derivatives never mix.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
@@ -25,7 +24,7 @@ from tapegraph.recording.watchers import WATCHING, unwatched
 from tapegraph.tensors.array_methods import ArrayMethods, formatted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array, Operand
+from tapegraph.typed import Array, DType, Fun, Operand
 
 
 class Dual(ArrayMethods):
@@ -65,7 +64,7 @@ class Dual(ArrayMethods):
                 raise ValueError(message("Dual", received, "parts of lower levels", fix))
 
     @staticmethod
-    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+    def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Run the operation ``name`` on the values, and its tangent rule on the tangents."""
         op, rule = _rule(name)
         operands = [_operand(name, x) for x in inputs]
@@ -97,7 +96,7 @@ class Dual(ArrayMethods):
         return self.primal.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The element type."""
         return self.primal.dtype
 
@@ -131,7 +130,7 @@ class Dual(ArrayMethods):
 
     def detach(self) -> Tensor:
         """Return the value as a constant, without derivative."""
-        return under(self).detach()  # type: ignore[no-any-return]
+        return under(self).detach()
 
     # Conversions
 
@@ -149,7 +148,7 @@ class Dual(ArrayMethods):
 
     if not TYPE_CHECKING:  # type checkers are to refuse these too
 
-        def __array__(self, dtype: Any = None, copy: bool | None = None) -> NoReturn:
+        def __array__(self, dtype: object = None, copy: bool | None = None) -> NoReturn:
             raise lost_gradients.to_array("Dual")
 
         def __float__(self) -> NoReturn:
@@ -162,12 +161,12 @@ class Dual(ArrayMethods):
             """Raise: plain numbers carry no derivative."""
             raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
-        def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        def __setitem__(self, key: object, value: object) -> NoReturn:
             text = "elements of a Dual cannot be assigned. Use np.where or np.concatenate."
             raise TypeError(sentence("setitem", text))
 
 
-def _dual(out: Any, tangent: Any, tag: int) -> Any:
+def _dual(out: object, tangent: object, tag: int) -> Any:
     """Return a result with its tangent, which broadcasts to it; None is zero."""
     return out if tangent is None else dual_of(out, _spread(tangent, out), tag)
 
@@ -183,10 +182,10 @@ def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
 
 def _tangent(
     op: Op,
-    rule: Callable[..., Any],
-    tangents: tuple[Any, ...],
-    out: Any,
-    primals: tuple[Any, ...],
+    rule: Fun,
+    tangents: tuple[object, ...],
+    out: object,
+    primals: tuple[object, ...],
     attrs: Attrs,
 ) -> Any:
     """Run a tangent rule without warnings: slopes may be infinite where a zero absorbs them."""
@@ -200,7 +199,7 @@ def _tangent(
     return tangent
 
 
-def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
+def _rule(name: str) -> tuple[Op, Fun]:
     """Return an operation and its tangent rule, from the table or the user's own."""
     op = OPS.get(name) or DEFINED[name]
     if op.differentiable == ():  # a comparison, of examples of `vmap` too
@@ -215,7 +214,7 @@ def _rule(name: str) -> tuple[Op, Callable[..., Any]]:
     return op, op.rules.jvp
 
 
-def _operand(op: str, x: Any) -> Any:
+def _operand(op: str, x: object) -> Any:
     if isinstance(x, Value):
         fix = "A Value is differentiated by its own backward()."
         raise TypeError(message(op, "a Value next to a Dual", "numbers or arrays", fix))
@@ -247,7 +246,7 @@ def lifted(op: str, x: Any, argument: str) -> Any:
     return x if x.dtype.kind in "fc" else x * 1.0
 
 
-def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
+def direction(op: str, x: object, argument: str, primal: Any) -> Any:
     """Return a tangent as `lifted` does, in its primal's dtype and shape."""
     t = lifted(op, x, argument)
     if t.shape != primal.shape:
@@ -259,12 +258,12 @@ def direction(op: str, x: Any, argument: str, primal: Any) -> Any:
     return t
 
 
-def _array_under(x: Any) -> Array:
+def _array_under(x: object) -> Array:
     """Return the array under all levels; raise if a captured program has it."""
     return np.asarray(detached(under(x)))
 
 
-def _text(part: Any) -> str:
+def _text(part: object) -> str:
     if type(part) is Dual:
         return repr(part)
     array = _array_under(part)

@@ -131,7 +131,7 @@ class ExamplesRecorder:
             raise RuntimeError(sentence(op, text))
 
 
-def of_each_example(x: Any) -> Any:
+def of_each_example(x: object) -> Any:
     """Return a value with the examples of every active call of `vmap`."""
     for level in recorder().levels:
         x = at_level(x, level)
@@ -152,7 +152,7 @@ def at_level(x: Any, level: Level) -> Any:
     return Batched(broadcast_to(x, shape), level.tag)
 
 
-def levels_of(*values: Any) -> list[Level]:
+def levels_of(*values: object) -> list[Level]:
     """Return the levels whose examples some of the values have, the innermost last."""
     tags: set[int] = set()
     left = list(values)

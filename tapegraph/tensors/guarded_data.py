@@ -21,7 +21,7 @@ class GuardedArray(np.ndarray[Any, Any]):
 
     _owner: Node | None
 
-    def __array_finalize__(self, source: Any) -> None:
+    def __array_finalize__(self, source: object) -> None:
         # Views of the view refer to the tensor; copies own their memory and are not guarded.
         view = self.base is not None and not self.flags.writeable
         self._owner = getattr(source, "_owner", None) if view else None
@@ -56,7 +56,7 @@ class GuardedArray(np.ndarray[Any, Any]):
             self.flags.writeable = False
             here.written(owner)
 
-    def fill(self, value: Any) -> None:
+    def fill(self, value: object) -> None:
         self[...] = value
 
     def sort(self, *args: Any, **kwargs: Any) -> None:
@@ -68,14 +68,14 @@ class GuardedArray(np.ndarray[Any, Any]):
         """Return an ordinary array with its own memory."""
         return np.array(self, order=order)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(self, **options: object) -> Any:
         """Export a copy: the consumer could write to the memory itself unnoticed."""
         return self.copy().__dlpack__(**options)
 
     def __copy__(self) -> Any:
         return self.copy()
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> Any:
         return self.copy()
 
     def __reduce__(self) -> Any:
@@ -93,10 +93,10 @@ def guarded(node: Node) -> Array:
     view = node._array.view(GuardedArray)
     view.flags.writeable = False
     view._owner = node
-    return view  # type: ignore[no-any-return]
+    return view
 
 
-def is_whole(node: Node, value: Any) -> bool:
+def is_whole(node: Node, value: object) -> bool:
     """Return whether an array is ``node.data`` itself, as ``node.data += 1`` stores it back."""
     array = node._array
     return (
@@ -111,7 +111,7 @@ def is_whole(node: Node, value: Any) -> bool:
 
 
 def _base(view: Array) -> Any:
-    base: Any = view
+    base = view
     while isinstance(base, GuardedArray) and base.base is not None:
         base = base.base
     return base

@@ -75,14 +75,14 @@ def collected(op: str, model: object) -> Parameters:
     return found
 
 
-def is_parameter(p: Any) -> bool:
+def is_parameter(p: object) -> bool:
     """Return whether a value is a leaf that gradients flow to."""
     if isinstance(p, Node):
         return p._requires_grad and is_leaf(p)
     return isinstance(p, Value) and not p.args
 
 
-def is_result(p: Any) -> bool:
+def is_result(p: object) -> bool:
     """Return whether a value was computed from a parameter."""
     if isinstance(p, Node):
         return p._requires_grad and not is_leaf(p)
@@ -113,14 +113,14 @@ def zero_grad(params: object = None) -> None:
         node.zero_grad()
 
 
-def listed(params: Any) -> Any:
+def listed(params: object) -> Any:
     """Return an iterator or view as a list, and anything else unchanged."""
     if isinstance(params, (Node, Value)) or parts_of(params) is not None:
         return params
     return list(params) if isinstance(params, Iterable) else params
 
 
-def direct(params: Any) -> list[Any] | None:
+def direct(params: object) -> list[Any] | None:
     """Return the tensors in a list or dict, or None for a model."""
     if isinstance(params, Mapping):
         members = list(params.values())

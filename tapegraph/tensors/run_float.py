@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from tapegraph.recording.record import ELEMENTWISE, apply
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import AskReal
 from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.typed import Fun
 
 _ARRAYS = (
     "Write tg.tensor(k) for an array of it, k * np.ones(shape) for np.full(shape, k), "
@@ -48,7 +48,7 @@ class RunFloat(ArrayMethods):
 
     @property
     def number(self) -> float:
-        return self.source.number(self.place)  # type: ignore[no-any-return]
+        return self.source.number(self.place)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -56,14 +56,14 @@ class RunFloat(ArrayMethods):
         return float
 
     @staticmethod
-    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+    def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Run an operation with the number as an array of the others' dtype."""
         given = tuple(map(_as_met, inputs))
         operands = tuple(numpy_functions.promote_runtime_floats(x, given) for x in given)
         call = ELEMENTWISE.get(name)
         return call(*operands) if call else apply(OPS[name], operands, dict(attrs))
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: object) -> Any:
         if self.is_outside:
             return getattr(ufunc, method)(*map(_as_met, inputs), **options)
         if not numpy_functions.is_known(ufunc):
@@ -118,7 +118,7 @@ class RunFloat(ArrayMethods):
     def __copy__(self) -> Any:
         return _as_met(self)
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> Any:
         return _as_met(self)
 
     def conjugate(self) -> Any:
@@ -178,15 +178,15 @@ def _complex(operands: tuple[Any, ...]) -> complex:
         raise ConcretizationError(message("**", received, "a power that is a float", fix))
     for x in floats:
         x.read("**")
-    return base**exponent  # type: ignore[no-any-return]
+    return base**exponent
 
 
-def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
+def _python(name: str, reflected: bool = False) -> Fun:
     """Make an operator's method: Python's arithmetic among numbers, else an operation."""
     method = f"__r{name}__" if reflected else f"__{name}__"
-    operation: Any = getattr(ArrayMethods, method)
+    operation = getattr(ArrayMethods, method)
 
-    def compute(self: RunFloat, *others: Any) -> Any:
+    def compute(self: RunFloat, *others: object) -> Any:
         operands = tuple(map(_as_met, (self, *others)[:: -1 if reflected else 1]))
         if self.is_outside:
             return getattr(operator, name)(*operands)
@@ -201,9 +201,9 @@ def _python(name: str, reflected: bool = False) -> Callable[..., Any]:
     return compute
 
 
-def _comparison(name: str) -> Callable[..., Any]:
+def _comparison(name: str) -> Fun:
     """Make a comparison's method, among numbers that may be read."""
-    operation: Any = getattr(ArrayMethods, name)
+    operation = getattr(ArrayMethods, name)
 
     def compare(self: RunFloat, other: Any) -> Any:
         other = _as_met(other)
@@ -220,10 +220,10 @@ def _comparison(name: str) -> Callable[..., Any]:
     return compare
 
 
-def _conversion(name: str, conversion: str, fix: str) -> Callable[..., Any]:
+def _conversion(name: str, conversion: str, fix: str) -> Fun:
     """Make the method of a conversion that would freeze the number."""
 
-    def convert(self: RunFloat, *args: Any) -> Any:
+    def convert(self: RunFloat, *args: object) -> Any:
         return getattr(self.read(conversion, fix), name)(*args)
 
     convert.__name__ = name

@@ -25,7 +25,7 @@ from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.tensors.array_methods import ArrayMethods, Operator, formatted
 from tapegraph.tensors.guarded_data import guarded, is_whole
-from tapegraph.typed import Array, ArrayLike
+from tapegraph.typed import Array, ArrayLike, DType
 
 _DATA = "Compute with the tensor itself; for w.data -= step write w.assign((w - step).detach())."
 _OUTSIDE = "Return the tensor, and read its number outside."
@@ -36,7 +36,7 @@ _NOT_MATH = "Call NumPy's or tapegraph's function in place of math's: tg.sin(x) 
 def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
     """Make the in-place form of an operator."""
 
-    def update(self: Tensor, other: Any) -> Any:
+    def update(self: Tensor, other: object) -> Any:
         return recorder().in_place(self, operation(self, other))
 
     return cast("Operator", update)
@@ -77,7 +77,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
         A result has one only after `retain_grad`; reading it before gives a warning.
         """
-        return recorder().gradient(self)  # type: ignore[no-any-return]
+        return recorder().gradient(self)
 
     @grad.setter
     def grad(self, value: ArrayLike | None) -> None:
@@ -91,22 +91,22 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def shape(self) -> tuple[int, ...]:
         """Length along each axis."""
-        return self._array.shape  # type: ignore[no-any-return]
+        return self._array.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
+    def dtype(self) -> DType:
         """The element type."""
-        return self._array.dtype  # type: ignore[no-any-return]
+        return self._array.dtype
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self._array.ndim  # type: ignore[no-any-return]
+        return self._array.ndim
 
     @property
     def size(self) -> int:
         """The number of elements."""
-        return self._array.size  # type: ignore[no-any-return]
+        return self._array.size
 
     @property
     def _computed(self) -> Any:
@@ -117,7 +117,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     @property
     def op(self) -> str:
         """The name of the operation that made it; ``"param"`` or ``"constant"`` for a leaf."""
-        return self._computed._op.name  # type: ignore[no-any-return]
+        return self._computed._op.name
 
     @property
     def inputs(self) -> tuple[Tensor | float, ...]:
@@ -139,9 +139,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """
         if not index and self._array.size != 1:
             raise self._not_one("item")
-        number: Any = self._array.item(*index)
+        number = self._array.item(*index)
         recorder().read(self, "item", _OUTSIDE)
-        return number  # type: ignore[no-any-return]
+        return number
 
     def _not_one(self, op: str, fix: str = "") -> ValueError:
         received = f"a tensor of shape {self.shape}"
@@ -159,7 +159,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     def detach(self) -> Tensor:
         """Return the value as a constant without history."""
-        return recorder().detach(self)  # type: ignore[no-any-return]
+        return recorder().detach(self)
 
     def assign(self, value: ArrayLike) -> None:
         """Set the value of a leaf; graphs recorded before can no longer be differentiated.
@@ -342,9 +342,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __copy__(self) -> Tensor:
         return self
 
-    def __deepcopy__(self, memo: Any) -> Tensor:
+    def __deepcopy__(self, memo: object) -> Tensor:
         make, arguments = self.__reduce__()
-        return make(*arguments)  # type: ignore[no-any-return]
+        return make(*arguments)
 
     # Under `no_grad` a parameter is updated in place; otherwise x += y is x = x + y.
     __iadd__ = _updating(elementwise.add)
@@ -356,7 +356,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     if not TYPE_CHECKING:  # type checkers are to refuse it too
 
-        def __setitem__(self, key: Any, value: Any) -> NoReturn:
+        def __setitem__(self, key: object, value: object) -> NoReturn:
             text = (
                 "elements of a tensor cannot be assigned. Use tg.where or tg.concat, or "
                 "tensor.data[...] = value on a leaf."
@@ -372,11 +372,11 @@ class RemoteTensor(Tensor, remote=True):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._array.shape if self._entry is None else self._entry.shape  # type: ignore[no-any-return]
+        return self._array.shape if self._entry is None else self._entry.shape
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        return self._array.dtype if self._entry is None else self._entry.dtype  # type: ignore[no-any-return]
+    def dtype(self) -> DType:
+        return self._array.dtype if self._entry is None else self._entry.dtype
 
     ndim, size = Node.ndim, Node.size
 
@@ -404,7 +404,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     data = here.number(data, get_default_dtype() if dtype is None else np.float64)
     array = numeric(here.numbers_of(data), "param", "data", widens=False)
     if dtype is not None:
-        wanted: np.dtype[Any] = np.dtype(dtype)
+        wanted: DType = np.dtype(dtype)
         if wanted.char not in "fdFD":
             expected = "float32, float64, complex64 or complex128"
             fix = "Other types have no gradient."
@@ -417,7 +417,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     leaf = here.leaf(array, data)
     leaf.name = name
     here.parameter(leaf, user_frame(sys._getframe(1)))
-    return leaf  # type: ignore[no-any-return]
+    return leaf
 
 
 def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
@@ -440,7 +440,7 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     else:
         cast = as_dtype("tensor", array, np.dtype(dtype))
         array = numeric(cast, "tensor", "data", widens=False)
-    return here.leaf(array, data)  # type: ignore[no-any-return]
+    return here.leaf(array, data)
 
 
 def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:

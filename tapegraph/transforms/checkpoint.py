@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -26,8 +26,9 @@ from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
 from tapegraph.tensors.tensor import Tensor
+from tapegraph.typed import Fun
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Fun)
 
 
 def checkpoint(f: F) -> F:
@@ -55,7 +56,7 @@ def checkpoint(f: F) -> F:
     check_callable("checkpoint", f)
 
     @functools.wraps(f)
-    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+    def checkpointed(*args: object, **kwargs: object) -> Any:
         given = [x for _, x in leaves((args, kwargs))]
         foreign = any(hasattr(type(x), "__tapegraph_apply__") for x in given)
         if foreign or not recorder().flows or recorder().capture is not None:
@@ -68,7 +69,7 @@ def checkpoint(f: F) -> F:
 class _Segment:
     """One call of a function that runs again in every backward."""
 
-    def __init__(self, f: Callable[..., Any], call: tuple[Any, Any]) -> None:
+    def __init__(self, f: Fun, call: tuple[object, object]) -> None:
         self._f = f
         self._call = call
         self._given = [x for _, x in leaves(call) if isinstance(x, Tensor)]
@@ -95,7 +96,7 @@ class _Segment:
         parts = dict(zip(map(id, outs), _unpacked(packed, outs), strict=True))
         return replaced(form, (parts.get(id(x), x) for x in results))
 
-    def gradients(self, needs: Sequence[bool], g: Any, y: Any, *, record: bool) -> list[Any]:
+    def gradients(self, needs: Sequence[bool], g: object, y: Any, *, record: bool) -> list[Any]:
         start = next_seq()
         with self._as_at_first():
             form, targets = self._run()
@@ -136,7 +137,7 @@ class _Segment:
             random.set_state(now)
 
 
-def _flowing(results: Sequence[Any]) -> list[Any]:
+def _flowing(results: Sequence[object]) -> list[Any]:
     return [x for x in results if isinstance(x, Tensor) and x._requires_grad]
 
 
@@ -159,12 +160,12 @@ def _unpacked(packed: Any, outs: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _vjp(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Segment) -> list[Any]:
+def _vjp(needs: list[bool], g: object, y: object, *inputs: object, saved: _Segment) -> list[Any]:
     found = saved.gradients(needs, np.asarray(g), y, record=False)
     return [None if grad is None else grad._array for grad in found]
 
 
-def _recorded(needs: list[bool], g: Any, y: Any, *inputs: Any, saved: _Segment) -> list[Any]:
+def _recorded(needs: list[bool], g: Any, y: Any, *inputs: object, saved: _Segment) -> list[Any]:
     return saved.gradients(needs, g, y._array, record=True)
 
 

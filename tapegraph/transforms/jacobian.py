@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -27,18 +27,18 @@ from tapegraph.transforms.levels import (
     result,
 )
 from tapegraph.transforms.reverse import Gradient, Pullback, check_holomorphic
-from tapegraph.typed import Pytree
+from tapegraph.typed import Fun, Pytree
 
 Mode = Literal["forward", "reverse"]
 
 
 def jacobian(
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int] = 0,
     mode: Mode | None = None,
     *,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Fun:
     """Return the Jacobian of a function, itself a function of the same arguments.
 
     :param f: Returns a number or tensor of any shape, or dicts, lists and tuples of them.
@@ -65,7 +65,7 @@ def jacobian(
     return derivative_of(f, derivative, "Return the Jacobian of {name}.")
 
 
-def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def jacfwd(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
     """Return `jacobian` by forward mode, a tangent per element of the arguments; JAX's name.
 
     :param f, argnums: As for `jacobian`.
@@ -77,7 +77,7 @@ def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
     return jacobian(f, argnums, "forward")
 
 
-def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def jacrev(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
     """Return `jacobian` by reverse mode, a cotangent per element of the result; JAX's name.
 
     :param f, argnums: As for `jacobian`.
@@ -91,15 +91,15 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
 
 def _jacobian(
     op: str,
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int],
     mode: Mode | None,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Fun:
     wanted = positions(op, argnums)
     several = type(argnums) if isinstance(argnums, (tuple, list)) else None
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: object, **kwargs: object) -> Any:
         check_positions(op, wanted, args)
         lifted = {i: TracedArgument(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
@@ -161,9 +161,7 @@ def _check_complex(
         raise ValueError(message(op, received, "the other mode", "tg.jacobian(f) chooses it."))
 
 
-def _forward(
-    run: Callable[..., Any], lifted: dict[int, TracedArgument]
-) -> tuple[Any, list[list[Any]]]:
+def _forward(run: Fun, lifted: dict[int, TracedArgument]) -> tuple[Any, list[list[Any]]]:
     """Return the results' structure, and their Jacobians for each leaf, from one batched run."""
     points = [leaf for argument in lifted.values() for _, leaf in leaves(argument.inside)]
     points = [_without_level(x) for x in points]
@@ -208,7 +206,7 @@ def _columns(tangents: Any, out: Any, point: Any) -> Any:
     return block if block.dtype == dtype else block.astype(dtype)
 
 
-def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+def hessian(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
     """Return the Hessian of a scalar-valued function, itself a function of the same arguments.
 
     The gradient is recorded once, and differentiated by a reverse pass per element; the native
@@ -230,11 +228,11 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
     gradient = Gradient("hessian", f, argnums)
     found = _jacobian("hessian", lambda *args, **kw: gradient(args, kw)[1], argnums, "reverse")
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: object, **kwargs: object) -> Any:
         blocks = found(*args, **kwargs)
         wanted = positions("hessian", argnums)
         chosen = [args[i] for i in wanted]
-        form: Any = type(argnums)(chosen) if isinstance(argnums, (tuple, list)) else chosen[0]
+        form = type(argnums)(chosen) if isinstance(argnums, (tuple, list)) else chosen[0]
         ndims = [len(x.shape) if hasattr(x, "shape") else np.ndim(x) for _, x in leaves(form)]
         flat = [block for _, block in leaves(blocks)]
         n = len(ndims)
@@ -256,7 +254,7 @@ def _mean(block: Any, other: Any, rows: int, columns: int) -> Any:
     return (block + other.transpose(axes)) / 2
 
 
-def hvp(f: Callable[..., Any], primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> Pytree:
+def hvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> Pytree:
     """Return the Hessian of a scalar-valued function times a vector.
 
     It costs one run of ``f`` on dual numbers and one reverse pass of their tangent: about three

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,10 @@ from tapegraph.transforms.levels import (
     result,
     stays,
 )
-from tapegraph.typed import Operand
+from tapegraph.typed import Fun, Operand
 
 
-def jvp(
-    f: Callable[..., Any], primals: Sequence[Operand], tangents: Sequence[Operand]
-) -> tuple[Any, Any]:
+def jvp(f: Fun, primals: Sequence[Operand], tangents: Sequence[Operand]) -> tuple[Any, Any]:
     """Return a function's value and its derivative along a direction, in one forward pass.
 
     The derivative is the Jacobian-vector product ``sum_i (df/dx_i) t_i``.
@@ -84,7 +82,7 @@ def check_pairs(op: str, primals: Any, tangents: Any) -> None:
         raise ValueError(message(op, received, "one tangent per primal"))
 
 
-def value_and_tangent(op: str, out: Any, tag: int) -> tuple[Any, Any]:
+def value_and_tangent(op: str, out: object, tag: int) -> tuple[Any, Any]:
     """Return value and tangent of a function's result, zero if it is a constant."""
     value, tangent = parts(result(op, out, tag), tag)
     if tangent is None:
@@ -93,7 +91,7 @@ def value_and_tangent(op: str, out: Any, tag: int) -> tuple[Any, Any]:
     return value, tangent
 
 
-def _as_given(results: tuple[Any, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
+def _as_given(results: tuple[object, ...], given: tuple[object, ...]) -> tuple[Any, ...]:
     """Return results as floats or ndarrays if the inputs are, unless history would be lost."""
     results = tuple(map(flowing, results))
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(map(stays, results)):

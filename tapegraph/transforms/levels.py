@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from tapegraph.tensors.dual import Dual, dual_of, lifted
 from tapegraph.tensors.examples import of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
+from tapegraph.typed import Fun
 
 # Tag 0 is the level of all duals that users make.
 next_tag = itertools.count(1).__next__
@@ -62,12 +63,12 @@ class TracedArgument:
         points = [self._point(lifted(op, leaf, name), leaf) for name, leaf in found]
         self.inside = replaced(value, iter(points))
 
-    def regrouped(self, results: Iterator[Any]) -> Any:
+    def regrouped(self, results: Iterator[object]) -> Any:
         if not isinstance(self.value, (dict, list, tuple)):
             return like_input(next(results), self.value)
         return replaced(self.value, (like_input(next(results), x) for x in self.given))
 
-    def _point(self, x: Any, given: Any, *, spread: bool = True) -> Any:
+    def _point(self, x: Any, given: object, *, spread: bool = True) -> Any:
         body = recorder().body
         if body is not None and body.is_outer(x):  # a constant there
             x = body.inside("a derivative", x)
@@ -96,7 +97,7 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
     return found
 
 
-def check_positions(op: str, wanted: Sequence[int], args: Sequence[Any]) -> None:
+def check_positions(op: str, wanted: Sequence[int], args: Sequence[object]) -> None:
     for position in wanted:
         if not -len(args) <= position < len(args):
             raise no_argument(op, position, args)
@@ -108,7 +109,7 @@ def no_argument(op: str, position: int, args: Sequence[Any]) -> ValueError:
     return ValueError(message(op, received, "an argument at that position"))
 
 
-def result(op: str, out: Any, level: int) -> Any:
+def result(op: str, out: object, level: int) -> Any:
     """Return a function's result as a Tensor or Dual; raise for others, and for an ended level."""
     if type(out) is Tensor:
         return out
@@ -177,10 +178,8 @@ class recording:
             raise_cause(error)
 
 
-def derivative_of(
-    f: Callable[..., Any], derivative: Callable[..., Any], doc: str, by: str = ""
-) -> Callable[..., Any]:
+def derivative_of(f: Fun, derivative: Fun, doc: str, by: str = "") -> Fun:
     """Name a derivative after its function, with its own docstring."""
-    named: Callable[..., Any] = functools.wraps(f)(derivative)
+    named: Fun = functools.wraps(f)(derivative)
     named.__doc__ = doc.format(name=getattr(f, "__name__", repr(f)), by=by)
     return derivative_function(named)

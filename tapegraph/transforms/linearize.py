@@ -11,10 +11,10 @@ from tapegraph.errors import check_callable
 from tapegraph.pytree import leaves, mapped, replaced
 from tapegraph.transforms.levels import like_input
 from tapegraph.transforms.reverse import vjp
-from tapegraph.typed import Pytree
+from tapegraph.typed import Fun, Pytree
 
 
-def linearize(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[..., Pytree]]:
+def linearize(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[..., Pytree]]:
     """Return a function's value, and the linear map that takes a direction to its derivative.
 
     ``f`` runs once; each direction then costs one pass over the recording. The map is the transpose

@@ -35,7 +35,7 @@ from tapegraph.transforms.levels import (
     result,
     stays,
 )
-from tapegraph.typed import Array, Derivative, P, Pytree
+from tapegraph.typed import Array, Derivative, Fun, P, Pytree
 
 # How many numbers the largest cotangents of a block of rows may hold: two megabytes, of float64.
 BLOCK = 1 << 18
@@ -88,7 +88,7 @@ class Pullback:
             return None
         return self._region.arrays()
 
-    def __call__(self, seed: Any = None) -> list[Any]:
+    def __call__(self, seed: object = None) -> list[Any]:
         """Return the cotangent of each leaf, zeros if the result does not depend on it."""
         return summed([self.found(seed)], self._targets)
 
@@ -175,7 +175,7 @@ class Pullback:
         ]
 
     @staticmethod
-    def _dual(primal: Any, tangent: Any, target: Any, tag: int) -> Any:
+    def _dual(primal: Any, tangent: object, target: Any, tag: int) -> Any:
         if tangent is None:
             return primal
         if primal is None:
@@ -198,7 +198,7 @@ class JointPullback:
         if self._pull is not None:
             self._pull.keep()
 
-    def __call__(self, cotangents: Sequence[Any]) -> list[Any]:
+    def __call__(self, cotangents: Sequence[object]) -> list[Any]:
         if self._pull is None:
             return summed([], self._targets)
         return self._pull(self._in_one(cotangents))
@@ -219,7 +219,7 @@ def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
 
 def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
     """Return the sum of gradients for each leaf, zeros if there is none."""
-    grads: list[Any] = [None] * len(targets)
+    grads = [None] * len(targets)
     for more in found:
         grads = list(map(added, grads, more))
     return [
@@ -228,7 +228,7 @@ def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
     ]
 
 
-def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
+def vjp(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
     """Return a function's value and its pullback, which maps cotangents back to the arguments.
 
     The pullback gives vector-Jacobian products ``sum_i g_i (df_i/dx)``, one reverse pass each.
@@ -281,21 +281,21 @@ def vjp(f: Callable[..., Any], *primals: Pytree) -> tuple[Pytree, Callable[[Pytr
 def grad(f: Callable[Concatenate[Any, P], Any], argnums: Literal[0] = 0) -> Derivative[P]: ...
 @overload
 def grad(
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
-) -> Callable[..., Any]: ...
+) -> Fun: ...
 def grad(
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Fun:
     """Return the gradient of a scalar-valued function, as a function of the same arguments.
 
     Each call is one run of ``f`` and one reverse pass. Derivatives of any order are made by
@@ -329,7 +329,7 @@ def grad(
     chosen = argnums if argnum is None else argnum
     found = Gradient("grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: object, **kwargs: object) -> Any:
         (_, aux), gradient = found(args, kwargs)
         return (gradient, aux) if has_aux else gradient
 
@@ -337,13 +337,13 @@ def grad(
 
 
 def value_and_grad(
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Fun:
     """Return a function that returns a scalar-valued function's value and gradient.
 
     :param f, argnums, has_aux, argnum, holomorphic: As for `grad`.
@@ -358,7 +358,7 @@ def value_and_grad(
     chosen = argnums if argnum is None else argnum
     found = Gradient("value_and_grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
 
-    def derivative(*args: Any, **kwargs: Any) -> Any:
+    def derivative(*args: object, **kwargs: object) -> Any:
         (value, aux), gradient = found(args, kwargs)
         return ((value, aux) if has_aux else value), gradient
 
@@ -366,12 +366,12 @@ def value_and_grad(
 
 
 def elementwise_grad(
-    f: Callable[..., Any],
+    f: Fun,
     argnums: int | Sequence[int] = 0,
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
-) -> Callable[..., Any]:
+) -> Fun:
     """Return the gradient of the sum of a function's results.
 
     If ``f`` is element-wise, that is its derivative at each element.
@@ -397,7 +397,7 @@ class Gradient:
     def __init__(
         self,
         op: str,
-        f: Callable[..., Any],
+        f: Fun,
         argnums: Any,
         *,
         has_aux: bool = False,
@@ -417,7 +417,7 @@ class Gradient:
     def __call__(self, args: Any, kwargs: Any) -> tuple[tuple[Any, Any], Any]:
         """Return the value with the auxiliary result, and the gradient."""
         op, inputs = self._op, list(args)
-        targets: list[Any] = []
+        targets = []
         lifted: dict[int, TracedArgument] = {}
         for i, name in self._names.items():
             if i >= len(args):
@@ -474,7 +474,7 @@ class Gradient:
         return 0.0
 
 
-def _ended(x: Any, targets: Sequence[Any], like: Any) -> Any:
+def _ended(x: object, targets: Sequence[object], like: object) -> Any:
     """Return part of an auxiliary result without this level."""
     if not isinstance(x, (Tensor, Dual, Batched)):
         return x

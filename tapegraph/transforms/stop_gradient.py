@@ -23,7 +23,7 @@ def stop_gradient(x: Pytree) -> Pytree:
     return mapped(_stopped, x)
 
 
-def _stopped(x: Any) -> Any:
+def _stopped(x: object) -> Any:
     if isinstance(x, Batched):
         return Batched(_stopped(x.inner), x.tag)
     if isinstance(x, Dual):

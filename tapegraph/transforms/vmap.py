@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,18 +18,19 @@ from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.examples import Level, entered
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import derivative_of, like_input, next_tag
+from tapegraph.typed import Fun, Pytree
 
 Randomness = Literal["error", "different", "same"]
 
 
 def vmap(
-    f: Callable[..., Any],
-    in_axes: Any = 0,
-    out_axes: Any = 0,
+    f: Fun,
+    in_axes: Pytree = 0,
+    out_axes: Pytree = 0,
     *,
     randomness: Randomness = "error",
     chunk_size: int | None = None,
-) -> Callable[..., Any]:
+) -> Fun:
     """Return a function that runs ``f`` on many examples at once, and stacks the results.
 
     Examples share values that ``f`` closes over, and gradients flow to them. Shapes inside are
@@ -63,7 +64,7 @@ def vmap(
     if chunk_size is not None and chunk_size < 1:
         raise ValueError(message("vmap", f"chunk_size={chunk_size}", "1 or more"))
 
-    def batched(*args: Any, **kwargs: Any) -> Any:
+    def batched(*args: object, **kwargs: object) -> Any:
         given = _Arguments(args, kwargs, in_axes)
         step = given.size if chunk_size is None else chunk_size
         starts = range(0, given.size, max(step, 1)) or [0]
@@ -76,7 +77,9 @@ def vmap(
 class _Arguments:
     """The arguments of a call: examples along the first axis, and values shared by all."""
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any) -> None:
+    def __init__(
+        self, args: tuple[object, ...], kwargs: dict[str, object], in_axes: object
+    ) -> None:
         self.form = (args, kwargs)
         axes = [*_axes(in_axes, args, "in_axes", "args"), *_axes(0, kwargs, "in_axes", "kwargs")]
         self.values: list[Any] = []
@@ -106,7 +109,7 @@ class _Arguments:
     def inside(self, start: int, step: int, level: Level) -> tuple[Any, Any]:
         """Return the arguments of the examples from one on, in their original form."""
         whole = start == 0 and step >= self.size
-        return replaced(  # type: ignore[no-any-return]
+        return replaced(
             self.form,
             (
                 x if not along else Batched(x if whole else x[start : start + step], level.tag)
@@ -142,7 +145,7 @@ def _place(axis: int, ndim: int, path: str, lengths: tuple[int, ...]) -> int:
     return axis % ndim
 
 
-def _run(f: Callable[..., Any], given: _Arguments, start: int, step: int, randomness: str) -> Any:
+def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> Any:
     """Return the results of some examples, those of each leaf along the first axis."""
     size = min(step, given.size - start)
     level = Level(next_tag(), size, randomness)
@@ -174,7 +177,7 @@ class _Result:
         return shape.broadcast_to(x, (self.size, *x.shape)) if self.alike else x
 
 
-def _together(parts: list[Any], out_axes: Any, like: Any) -> Any:
+def _together(parts: list[Any], out_axes: object, like: object) -> Any:
     """Return the results of all chunks in one, with the examples along ``out_axes``."""
     chunks = zip(*([x for _, x in leaves(part)] for part in parts), strict=True)
     axes = _axes(out_axes, parts[0], "out_axes", "the result")

@@ -253,7 +253,7 @@ def test_help_says_it_too():
     # TensorFlow's own functions have no types, a picture is of many things, and of two functions of
     # NumPy's an option decides whether they give one tensor or more.
     known = {"tg.no_grad", "tg.compile", "tg.load", "tg.function", "tg.draw"}
-    known |= {"tg.gradient", "tg.linspace", "tg.vmap"}
+    known |= {"tg.gradient", "tg.linspace"}
     assert vague.keys() == known, vague
 
 

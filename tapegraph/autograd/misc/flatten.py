@@ -28,7 +28,7 @@ def flatten(value: Pytree) -> tuple[Any, Fun]:
     parts = [part for _, part in leaves(value, keys=sorted)]
     flat = np.concatenate([np.ravel(part) for part in parts]) if parts else np.array([])
 
-    def unflatten(vector: Any) -> Pytree:
+    def unflatten(vector: object) -> Pytree:
         """Return the tree of a vector's numbers."""
         return replaced(value, map(number, cut(vector, map(np.shape, parts))), sorted)
 

@@ -20,7 +20,11 @@ def unflatten_optimizer(optimize: Fun) -> Fun:
 
     @functools.wraps(optimize)
     def of_structures(
-        grad: Gradient, x0: Pytree, callback: Callback | None = None, *args: Pytree, **kwargs: Any
+        grad: Gradient,
+        x0: Pytree,
+        callback: Callback | None = None,
+        *args: Pytree,
+        **kwargs: object,
     ) -> Any:
         x, unflatten = flatten(x0)
 

@@ -236,7 +236,7 @@ class ByIndex:
     def __getitem__(self, key: Any) -> DuckArray:
         if not holds_tensor(key):
             return self._joining[key]
-        parts: list[Any] = []
+        parts = []
         start = 0
         places: list[Any] = []
         for item in key if isinstance(key, tuple) else (key,):

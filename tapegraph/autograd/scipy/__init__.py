@@ -49,7 +49,7 @@ def formula_of(module: str) -> Callable[[F], F]:
 
     def decorate(formula: F) -> F:
         @functools.wraps(formula)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Any:
             if any(map(holds_tensor, args)) or holds_tensor(kwargs):
                 with np.errstate(all="ignore"):
                     return formula(*args, **kwargs)
@@ -67,7 +67,7 @@ def primitive_of(module: str, name: str, **slopes: Fun) -> Fun:
         respect to ``x0``, ``x1``, ...
     """
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         return of_scipy(module, name)(*args, **kwargs)
 
     distribution = module.removeprefix("stats.")  # whose functions have names like others'
@@ -82,7 +82,7 @@ def primitive_of(module: str, name: str, **slopes: Fun) -> Fun:
 
 
 def _vjp(argnum: int, slope: Fun) -> Fun:
-    def maker(ans: DuckArray, *args: Any) -> Fun:
+    def maker(ans: DuckArray, *args: object) -> Fun:
         return unbroadcast_f(args[argnum], lambda g: g * slope(ans, *args))
 
     return maker

@@ -16,7 +16,7 @@ odeint = primitive_of("integrate", "odeint")
 
 
 def _vjps(
-    argnums: Sequence[int], ans: DuckArray, args: tuple[Any, ...], kwargs: dict[str, Any]
+    argnums: Sequence[int], ans: DuckArray, args: tuple[Any, ...], kwargs: dict[str, object]
 ) -> Callable[[Any], list[Any]]:
     """Return the cotangents of ``odeint(func, y0, t, args)`` by Pontryagin's adjoint method.
 
@@ -51,7 +51,7 @@ def _vjps(
 def _adjoint(func: Fun, unflatten: Fun) -> Fun:
     """Return the right-hand side of the adjoint equation."""
 
-    def slope(state: DuckArray, s: DuckArray, parameters: Any) -> DuckArray:
+    def slope(state: DuckArray, s: DuckArray, parameters: object) -> DuckArray:
         y, w, _, _ = unflatten(state)
         pull, dy = make_vjp(lambda v: _vector(func(v[0], v[1], *v[2])), (y, s, parameters))
         return flatten((dy, *pull(-w)))[0]

@@ -56,10 +56,10 @@ defjvp(expm, lambda g, ans, a: _along(a, g))
 def solve_triangular(
     a: DuckArray,
     b: DuckArray,
-    trans: Any = 0,
+    trans: object = 0,
     lower: bool = False,
     unit_diagonal: bool = False,
-    **_: Any,
+    **_: object,
 ) -> DuckArray:
     """Solve ``a x = b`` for a triangular ``a``, whose other triangle is not read."""
     a = np.tril(a) if lower else np.triu(a)
@@ -71,7 +71,7 @@ def solve_triangular(
 
 
 @_in_linalg
-def solve_banded(l_and_u: tuple[int, int], ab: DuckArray, b: DuckArray, **_: Any) -> DuckArray:
+def solve_banded(l_and_u: tuple[int, int], ab: DuckArray, b: DuckArray, **_: object) -> DuckArray:
     """Solve ``a x = b`` for a banded ``a`` whose diagonals are the rows of ``ab``."""
     lower, upper = l_and_u
     n = np.shape(ab)[-1]

@@ -55,12 +55,12 @@ def distribution(name: str, formulas: dict[str, Fun]) -> ModuleType:
 class LocationAndScale(Protocol):
     """The module of a distribution whose only parameters are location and scale."""
 
-    def logpdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
-    def pdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
-    def logcdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
-    def cdf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
-    def logsf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
-    def sf(self, x: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any: ...  # noqa: D102
+    def logpdf(self, x: object, loc: object = 0.0, scale: object = 1.0) -> Any: ...  # noqa: D102
+    def pdf(self, x: object, loc: object = 0.0, scale: object = 1.0) -> Any: ...  # noqa: D102
+    def logcdf(self, x: object, loc: object = 0.0, scale: object = 1.0) -> Any: ...  # noqa: D102
+    def cdf(self, x: object, loc: object = 0.0, scale: object = 1.0) -> Any: ...  # noqa: D102
+    def logsf(self, x: object, loc: object = 0.0, scale: object = 1.0) -> Any: ...  # noqa: D102
+    def sf(self, x: object, loc: object = 0.0, scale: object = 1.0) -> Any: ...  # noqa: D102
 
 
 def scaled(name: str, *shapes: str, **formulas: Fun) -> Any:
@@ -76,7 +76,7 @@ def scaled(name: str, *shapes: str, **formulas: Fun) -> Any:
     signature = inspect.Signature([*needed, *optional])
 
     def at_z(formula: Fun) -> Fun:
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: object, **kwargs: object) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             x, *parameters, loc, scale = map(array_of, bound.arguments.values())
@@ -124,7 +124,7 @@ def array_of(x: DuckArray) -> DuckArray:
     return x if isinstance(x, TENSORS) else np.asarray(x)
 
 
-def checked(module: str, *args: Any, **options: Any) -> DuckArray:
+def checked(module: str, *args: object, **options: object) -> DuckArray:
     """Return SciPy's `logpdf`, for its shape and for the ValueErrors that it raises."""
     try:
         return of_scipy(f"stats.{module}", "logpdf")(*(mapped(peek, x) for x in args), **options)
@@ -275,7 +275,7 @@ def _on_the_support(z: DuckArray, cov: DuckArray) -> tuple[Any, int, Any]:
     return squares, int(kept.sum()), np.log(values[kept]).sum()
 
 
-def _checked_normal(x: DuckArray, mean: DuckArray, cov: DuckArray, **options: Any) -> DuckArray:
+def _checked_normal(x: DuckArray, mean: DuckArray, cov: DuckArray, **options: object) -> DuckArray:
     """Return SciPy's value; raise for what SciPy refuses, and for covariances without symmetry."""
     value = checked("multivariate_normal", 0.0 if x is None else x, mean, cov, **options)
     plain = np.asarray(mapped(peek, cov))
