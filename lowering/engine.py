@@ -87,9 +87,9 @@ class TensorFlow(Engine):
             return forward(op, arrays, attrs)
 
     def check_whole(self, program: Program) -> None:
-        from tapegraph.lowering.translate import check_lowers
-
         check_installed()
+        from tapegraph.lowering.translate import check_lowers  # with all rows, which take a while
+
         check_lowers(program, whole=True)
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Step:
