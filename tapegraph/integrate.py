@@ -78,7 +78,7 @@ def odeint(
         in place of a backward through the steps. It keeps only the states at ``t``, with the
         solver's error.
     :param max_steps: For ``"dopri5"``: the maximum number of steps from one time to the next,
-        10,000 by default. Second derivatives need it, and take the time of that many steps.
+        10,000 by default. In TensorFlow second derivatives need it, and take as many steps.
     :returns: The states at ``t``, in the structure of ``y0``, along a first axis of length n.
     :raises RuntimeError: It did not reach a time within ``max_steps``; in a compiled step and under
         `vmap` the result is NaN.

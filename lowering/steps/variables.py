@@ -54,7 +54,8 @@ class StateVariable:
 
     def fetch(self) -> Array:
         """Return the numbers as an array that nobody else holds."""
-        array = np.array(self.variable.read_value())
+        with tensorflow().init_scope():  # a graph that is being traced may need the numbers
+            array = np.array(self.variable.read_value())
         node = self._node()
         if node is not None:
             self._remember(node, array)

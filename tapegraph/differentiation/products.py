@@ -60,10 +60,7 @@ def _divides(x: Array) -> Array:
 
 def _tamed(x: Array, is_tame: Callable[[Array], Array], counts: Array, instead: float) -> Array:
     """Replace entries that are not tame by a neutral number."""
-    tame = is_tame(x)
-    if _everywhere(tame):
-        return x
-    keep = np.logical_or(counts, tame)
+    keep = np.logical_or(counts, is_tame(x))
     return x if _everywhere(keep) else np.where(keep, x, instead)
 
 

@@ -43,6 +43,25 @@ def test_tensorflow_differentiates_it_inside_a_function_of_its_own():
         np.testing.assert_allclose(got, grad.numpy(), rtol=1e-9)
 
 
+def test_it_takes_numbers_that_a_compiled_step_keeps_in_tensorflow():
+    w, f = model()
+    optimizer = tg.SGD([w], lr=0.1)
+
+    @tg.compile
+    def step(x):
+        loss = tg.sum(f(x) ** 2)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    with tg.use_backend("tensorflow"):
+        for _ in range(4):
+            step(X)
+    data = tf.data.Dataset.from_tensor_slices(X).batch(6).map(tg.function(f))
+    np.testing.assert_allclose(next(data.as_numpy_iterator()), np.tanh(X @ w.numpy()), rtol=1e-12)
+
+
 def test_it_serves_in_a_keras_layer():
     keras = pytest.importorskip("keras")
     if keras.backend.backend() != "tensorflow":
