@@ -21,6 +21,7 @@ COMPLEX = {name for name, row in LOWERINGS.items() if row.complex is not None}
 # What runs natively: NumPy's vectors and TensorFlow's differ by a phase, and some have no node.
 NATIVE = {
     *("convolve", "cumprod", "eig", "eigh", "erf", "erfc", "lstsq", "pinv", "qr", "svd"),
+    *("div_strong", "mul_strong"),  # products of gradients that are differentiated in a step
 }
 
 
