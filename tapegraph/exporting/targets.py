@@ -6,11 +6,13 @@ import importlib
 import os
 from typing import Any
 
-from tapegraph.errors import check_callable, path_of
+from tapegraph.errors import check_callable, message, path_of
 from tapegraph.exporting.recorded import arguments_of
 from tapegraph.typed import ArrayLike, Fun, Pytree
 
 _FORM = "Write tg.export(f, path, x), with an example for each argument of f."
+_OTHER_FORMATS = (".h5", ".hdf5", ".keras", ".pb", ".tflite")
+_CONVERT = "Keras reads the folder by keras.layers.TFSMLayer, and LiteRT's converter takes it."
 
 
 def export(
@@ -39,7 +41,7 @@ def export(
         long.
     :raises ValueError: The function differs with the size of the batch (the message names the
         line), draws random numbers, or changes state; names repeat, or are invalid in the format;
-        or an ONNX file would exceed 2 GB.
+        an ONNX file would exceed 2 GB; or the path ends in another format's suffix.
     :raises TypeError: An argument or a result is of the wrong kind.
     :raises tapegraph.lowering.NotLowered: An operation has no node in TensorFlow.
     :raises tapegraph.lowering.Unavailable: TensorFlow is not installed.
@@ -69,6 +71,9 @@ def export(
     # By a string: the core knows no engine, and `import tapegraph` loads none.
     check_callable("export", f, fix=_FORM)
     where = path_of("export", path, _FORM)
+    if where.lower().endswith(_OTHER_FORMATS):
+        expected = "the folder of a SavedModel, or a file that ends in .onnx"
+        raise ValueError(message("export", f"the path {where}", expected, _CONVERT))
     name = "exporting.onnx" if where.lower().endswith(".onnx") else "lowering.export"
     target = importlib.import_module(f"tapegraph.{name}")
     target.export(f, where, arguments_of("export", f, examples, batch), params)

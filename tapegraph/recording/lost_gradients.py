@@ -37,14 +37,14 @@ _FIXES = {
     "numpy.testing": "Compare plain numbers: x.numpy().",
     "numpy.vectorize": "Write the function with NumPy's functions, which take whole tensors.",
     "scipy": "Register it with tg.defop, or give it plain numbers: x.numpy().",
-    "scipy.integrate": "Write the method's steps in NumPy, which records them, or register the "
-    "solution with tg.defop; for plain numbers write x.numpy().",
+    "scipy.integrate": "Call tg.integrate.odeint, or write the method's steps in NumPy, which "
+    "records them; for plain numbers write x.numpy().",
     "scipy.interpolate": "Write np.interp, or use that a spline is linear in its values, "
     "CubicSpline(places, np.eye(n))(x) @ values; for plain numbers write x.numpy().",
     "scipy.linalg": "Call np.linalg's functions (np.linalg.solve, np.linalg.cholesky), which "
     "record, or register SciPy's with tg.defop; for plain numbers write x.numpy().",
-    "scipy.optimize": "Call tg.optim.minimize, or give SciPy numbers: lambda p: f(p).item(), with "
-    "tg.grad(f) for its jac=.",
+    "scipy.optimize": "Call tg.optim.minimize, or for an equation tg.optim.root; or give SciPy "
+    "numbers: lambda p: f(p).item(), with tg.grad(f) for its jac=.",
     "scipy.signal": "Call np.convolve or np.fft's functions, which record; for plain numbers "
     "write x.numpy().",
     "scipy.sparse": "Register the product or solution with tg.defop, or write a dense array; for "

@@ -477,3 +477,10 @@ def test_a_lowering_that_gives_other_numbers_is_found_out(tmp_path, operations):
     ):
         tg.export(lambda x: double(x @ W), tmp_path, X)
     assert not (tmp_path / "saved_model.pb").exists()
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.H5", "model.tflite"])
+def test_a_suffix_of_another_format_is_an_error(name, tmp_path):
+    with pytest.raises(ValueError, match=r"export: received the path .*model.*ends in \.onnx"):
+        tg.export(lambda x: 2.0 * x, tmp_path / name, np.ones(3))
+    assert list(tmp_path.iterdir()) == []

@@ -234,6 +234,14 @@ def test_ignored_rows_alone_have_no_mean():
         assert np.isnan(tg.softmax_crossentropy(logits, [7, 7, 7], ignore_index=7).item())
 
 
+def test_a_query_that_sees_nothing_in_attention_is_given_zeros():
+    seen = np.array([[False, False, False], [True, False, False], [True, True, True]])
+    rows = tg.param(RNG.normal(size=(3, 4)))
+    found = tg.scaled_dot_product_attention(rows, rows, rows, seen)
+    np.testing.assert_array_equal(found.data[0], np.zeros(4))
+    np.testing.assert_allclose(found.data[1], rows.data[0], rtol=1e-12)
+
+
 def test_labels_and_masks_of_a_compiled_step_are_its_arguments():
     weights = tg.param(LOGITS[0])
 

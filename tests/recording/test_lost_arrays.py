@@ -40,7 +40,7 @@ CALLERS = {
     "vectorize": (lambda: np.vectorize(abs)(W), ["numpy.vec" * (sys.version_info >= (3, 11))]),
     "integrate": (
         of_scipy("integrate", "solve_ivp", lambda f: f(lambda t, y: -W[:1] * y, (0, 1), [1.0])),
-        ["scipy.integrate.solve_ivp: ", "steps in NumPy", "tg.defop"],
+        ["scipy.integrate.solve_ivp: ", "steps in NumPy", "tg.integrate.odeint"],
     ),
     "cholesky": (
         of_scipy("linalg", "cho_solve", lambda f: f((np.eye(3), True), W)),

@@ -25,7 +25,7 @@ def test_the_site_builds_and_has_every_name(tmp_path):
     with open(tmp_path / "objects.inv", "rb") as stored:
         inventory = InventoryFile.load(stored, "", lambda folder, page: page)
     found = {name for kind in inventory if kind.startswith("py:") for name in inventory[kind]}
-    public = {f"tapegraph.{name}" for name in tg.__all__}
+    public = {f"tapegraph.{name}" for name in tg.__all__ if name != "array_api"}  # NumPy's names
     for module in ("special", "testing", "lowering"):
         public |= {f"tapegraph.{module}.{name}" for name in attrgetter(module)(tg).__all__}
     assert public - found == set()
