@@ -277,7 +277,7 @@ reveal_type(ag.jacobian(anp.tanh)(array))  # NDArray[Any]
 reveal_type(ag.hessian(bowl)(array))  # NDArray[Any]
 reveal_type(ag.checkpoint(bowl))  # def (x: NDArray[float64], scale: float =) -> NDArray[Any]
 reveal_type(halved)  # def (x: NDArray[float64]) -> NDArray[float64]
-reveal_type(norm.logpdf)  # def (x: Any, loc: Any =, scale: Any =) -> Any
+reveal_type(norm.logpdf)  # def (x: object, loc: object =, scale: object =) -> Any
 
 
 @tg.no_grad()

@@ -39,7 +39,6 @@ ANY = {
     "tg.linspace": "a tensor, or with ``retstep`` its distance too",
     "tg.load": "what the file holds",
     "tg.draw": "a tensor or Values, a tape, a program, a recording or a compiled step",
-    "tg.Drawing": "what `tg.draw` has made of them, which makes it",
     "tg.function": "a `tf.function`, which has no types",
     "x.tolist": "a list as deep as the tensor has axes, which its type does not tell",
     "dual.tolist": "the same",
