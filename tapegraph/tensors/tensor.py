@@ -253,9 +253,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
     ) -> Any:
         """Export a copy of a constant; a tensor that needs a gradient raises."""
         array: Any = np.asarray(self)
-        return array.__dlpack__(
-            stream=stream, max_version=max_version, dl_device=dl_device, copy=copy
-        )
+        options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
+        given = {name: x for name, x in options.items() if x is not None}  # NumPy 2.0 knows none
+        return array.__dlpack__(stream=stream, **given)
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
         return np.empty(0).__dlpack_device__()
