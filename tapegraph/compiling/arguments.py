@@ -124,7 +124,8 @@ def flattened(
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         parts = [flattened(v, f"{path}[{i}]", found, marked) for i, v in enumerate(value)]
         return (kind, tuple(parts))
-    if isinstance(value, np.dtype) or _is_dtype(value):
+    is_class = isinstance(value, type) and (value in _DTYPES or issubclass(value, np.generic))
+    if is_class or isinstance(value, np.dtype):
         return Static(kind, value)
     ours = isinstance(value, np.ndarray) or hasattr(kind, "__tapegraph_apply__")
     if isinstance(value, (memoryview, array)) or (hasattr(value, "__array__") and not ours):
@@ -134,10 +135,6 @@ def flattened(
     expected = "arrays, numbers, strings, None, and dicts, lists and tuples of them"
     fix = "Reach other objects through the function's closure or self."
     raise TypeError(message("compile", f"{kind_of(value)} for {path}", expected, fix))
-
-
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, type) and (value in _DTYPES or issubclass(value, np.generic))
 
 
 class _Parameter(Same):

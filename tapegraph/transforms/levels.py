@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.compiling.compiled import derivative_function
+from tapegraph.compiling.compiled import DERIVATIVES
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, replaced
@@ -97,12 +97,6 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
     return found
 
 
-def check_positions(op: str, wanted: Sequence[int], args: Sequence[object]) -> None:
-    for position in wanted:
-        if not -len(args) <= position < len(args):
-            raise no_argument(op, position, args)
-
-
 def no_argument(op: str, position: int, args: Sequence[Any]) -> ValueError:
     """Return the error of a position without an argument."""
     received = f"argnum {position} and {len(args)} positional arguments"
@@ -182,4 +176,5 @@ def derivative_of(f: Fun, derivative: Fun, doc: str, by: str = "") -> Fun:
     """Name a derivative after its function, with its own docstring."""
     named: Fun = functools.wraps(f)(derivative)
     named.__doc__ = doc.format(name=getattr(f, "__name__", repr(f)), by=by)
-    return derivative_function(named)
+    DERIVATIVES.add(named)
+    return named

@@ -1942,7 +1942,7 @@ FAULTS = (
     Fault(
         "compile",
         "arithmetic-of-floats-is-frozen",
-        "tapegraph/compiling/float_arithmetic.py:FloatProgram.__call__",
+        "tapegraph/compiling/inputs.py:FloatProgram.__call__",
         "            values[place] = given[position]",
         "            pass",
         HAZARDS,
@@ -2079,7 +2079,7 @@ FAULTS = (
         "compile",
         "a-compiled-derivative-gives-tensors-for-arrays",
         "tapegraph/compiling/compiled.py:Compiled._as_eagerly",
-        "return mapped(_as_number if real else _as_own_number, result) if plain else result",
+        "return mapped(_as_number, result) if plain else result",
         "return result",
         "tests/compiling/test_jacobians.py -k 'numbers or scipy'",
     ),
@@ -2619,7 +2619,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-from-outside-not-compared",
-        "tapegraph/compiling/trace.py:Trace._differs_in_numbers",
+        "tapegraph/compiling/trace.py:Trace.differs_from",
         "        if self.numbers != other.numbers:\n",
         "        if self.numbers is None:\n",
         f"{VALUES} -k differ",
@@ -2796,7 +2796,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-complex-number-is-taken-for-a-float",
-        "tapegraph/compiling/float_arithmetic.py:_power",
+        "tapegraph/compiling/inputs.py:_power",
         "    if type(power) is complex:",
         "    if False:",
         f"{FED} -k root",

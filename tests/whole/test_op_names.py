@@ -74,7 +74,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     ),
     **{
         f"tapegraph/{name}.py": (None, "Python's own operators, of which some are called alike")
-        for name in ("compiling/float_arithmetic", "tensors/run_float")
+        for name in ("compiling/inputs", "tensors/run_float")
     },
     "fallback/plan/tracer.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
