@@ -16,8 +16,7 @@ from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.scan import each
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.custom_rules import custom_jvp, custom_vjp
-from tapegraph.differentiation.backward import backward
-from tapegraph.differentiation.gradients import gradients
+from tapegraph.differentiation.gradients import backward, gradients
 from tapegraph.engines.backend import (
     get_backend,
     get_forward,
@@ -76,9 +75,8 @@ from tapegraph.tensors.value import Value, vsum
 from tapegraph.transforms.checkpoint import checkpoint
 from tapegraph.transforms.jacobian import hessian, hvp, jacfwd, jacobian, jacrev
 from tapegraph.transforms.jvp import jvp
-from tapegraph.transforms.linearize import linearize
-from tapegraph.transforms.reverse import elementwise_grad, grad, value_and_grad, vjp
-from tapegraph.transforms.stop_gradient import stop_gradient
+from tapegraph.transforms.levels import stop_gradient
+from tapegraph.transforms.reverse import elementwise_grad, grad, linearize, value_and_grad, vjp
 from tapegraph.transforms.vmap import vmap
 from tapegraph.tree import ravel_pytree
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tapegraph import markup
 from tapegraph.arrays.buffers import own
-from tapegraph.differentiation.backward import backward
+from tapegraph.differentiation.gradients import backward
 from tapegraph.errors import message, sentence, user_frame
 from tapegraph.ops import elementwise, linalg
 from tapegraph.recording import lost_gradients, stored

@@ -18,7 +18,7 @@ from tapegraph.arrays.buffers import own
 from tapegraph.compiling.compiled import DERIVATIVES
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.ops.shape import alias
-from tapegraph.pytree import leaves, replaced
+from tapegraph.pytree import leaves, mapped, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
@@ -28,7 +28,7 @@ from tapegraph.tensors.dual import Dual, dual_of, lifted
 from tapegraph.tensors.examples import of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Fun
+from tapegraph.typed import Fun, Pytree
 
 # Tag 0 is the level of all duals that users make.
 next_tag = itertools.count(1).__next__
@@ -145,6 +145,26 @@ def like_input(x: Any, given: Any) -> Any:
 
 def _number_of(x: Any) -> float | complex:
     return complex(x) if x.dtype.kind == "c" else float(x)
+
+
+def stop_gradient(x: Pytree) -> Pytree:
+    """Return the same numbers as constants, through which no derivative of any order or mode flows.
+
+    :param x: A tensor, array or number, or dicts, lists and tuples of them.
+    :returns: The same structure, with arrays and numbers unchanged.
+
+    >>> tg.grad(lambda x: x * tg.stop_gradient(x))(3.0)
+    3.0
+    """
+    return mapped(_stopped, x)
+
+
+def _stopped(x: object) -> Any:
+    if isinstance(x, Batched):
+        return Batched(_stopped(x.inner), x.tag)
+    if isinstance(x, Dual):
+        return _stopped(x.primal)
+    return x.detach() if isinstance(x, Tensor) else x
 
 
 class recording:
