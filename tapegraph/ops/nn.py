@@ -21,14 +21,7 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, DuckArray, Kind, Shape
 
-__all__ = [
-    "avg_pool2d",
-    "conv1d",
-    "conv2d",
-    "conv_transpose2d",
-    "layer_norm",
-    "max_pool2d",
-]
+__all__ = ["avg_pool2d", "conv1d", "conv2d", "conv_transpose2d", "layer_norm", "max_pool2d"]
 
 Pair = tuple[int, int]
 
