@@ -44,57 +44,14 @@ OF_ONE: dict[Any, Fun] = {}
 SCIPY: dict[str, Fun] = {}
 # Functions that return only shapes and dtypes.
 DESCRIPTIONS: set[Any] = {
-    np.shape,
-    np.ndim,
-    np.size,
-    np.result_type,
-    np.array_repr,
-    np.array_str,
-    np.array2string,
-    np.iscomplexobj,
-    np.isrealobj,
-    np.can_cast,
-    np.min_scalar_type,
+    *(np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.min_scalar_type),
+    *(np.array_repr, np.array_str, np.array2string, np.iscomplexobj, np.isrealobj),
 }
-# Functions without a gradient: they take and return plain arrays.
+# Functions without a gradient: they take and return plain arrays. `without_gradient` adds those
+# that a compiled step records.
 PLAIN: set[Any] = DESCRIPTIONS | {
-    np.isnan,
-    np.isinf,
-    np.isfinite,
-    np.signbit,
-    np.equal,
-    np.not_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
-    np.logical_and,
-    np.logical_or,
-    np.logical_not,
-    np.logical_xor,
-    np.bitwise_and,
-    np.bitwise_or,
-    np.bitwise_xor,
-    np.invert,
-    np.left_shift,
-    np.right_shift,
-    np.array_equal,
-    np.allclose,
-    np.isclose,
-    np.all,
-    np.any,
-    np.argmax,
-    np.argmin,
-    np.nanargmax,
-    np.nanargmin,
-    np.argsort,
-    np.argpartition,
-    np.argwhere,
-    np.nonzero,
-    np.flatnonzero,
-    np.count_nonzero,
-    np.searchsorted,
-    np.digitize,
+    *(np.left_shift, np.right_shift, np.nanargmax, np.nanargmin, np.digitize),
+    *(np.nonzero, np.flatnonzero, np.argwhere),
 }
 # Their recording functions in a compiled step, where there are any.
 WITHOUT_GRADIENT: dict[Any, Fun] = {}
@@ -187,6 +144,7 @@ def implements(*functions: object, table: dict[Any, Fun] = COUNTERPARTS) -> Call
 
 def without_gradient(*functions: object) -> Callable[[F], F]:
     """Register the function that records ``functions`` in a captured step."""
+    PLAIN.update(functions)
     return implements(*functions, table=WITHOUT_GRADIENT)
 
 

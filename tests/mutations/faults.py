@@ -3276,7 +3276,7 @@ FAULTS = (
     Fault(
         "seeing",
         "control-characters-of-names-in-text",
-        "tapegraph/escapes.py:escaped",
+        "tapegraph/errors.py:escaped",
         "repr(c)[1:-1]",
         "c",
         "tests/seeing/test_escapes.py",
