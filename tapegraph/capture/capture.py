@@ -229,8 +229,11 @@ class Capture(Recorder):
         if isinstance(value, (list, tuple)):
             for part in value:
                 self.read(part, conversion, fix)
-        elif self.depends(value) and not (self._lets_read(value) or in_handler(self.frame)):
-            raise ConcretizationError(message(conversion, _origin(value), "tensors", fix))
+        elif self.depends(value):
+            if self.asks_a_schedule and self.is_state(value) and id(value) not in self.started:
+                self.schedules_read_state = True  # every run calls a schedule again
+            elif not in_handler(self.frame):
+                raise ConcretizationError(message(conversion, _origin(value), "tensors", fix))
 
     def read_plain(self, op: str, what: str, fix: str) -> None:
         if not in_handler(self.frame):
@@ -257,13 +260,6 @@ class Capture(Recorder):
         given = (*args, *options.values())
         found = {key: promote_runtime_floats(x, given) for key, x in options.items()}
         return tuple(promote_runtime_floats(x, given) for x in args), found
-
-    def _lets_read(self, x: Node) -> bool:
-        """Return whether a number may become a plain one: every run calls a schedule again."""
-        if not (self.asks_a_schedule and self.is_state(x)) or id(x) in self.started:
-            return False
-        self.schedules_read_state = True
-        return True
 
     # Leaves
 

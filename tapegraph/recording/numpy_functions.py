@@ -237,7 +237,8 @@ def _recording(called: object) -> Fun | None:
 
 
 def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, object]) -> Any:
-    if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
+    out = options.get("out")
+    if any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
         text = "out= does not take tensors. Leave it out; for a += b write a = a + b."
         raise TypeError(sentence(name, text))
     args, options = recorder().met(args, options)
@@ -277,10 +278,6 @@ def _described(value: Any) -> Any:
     if is_batched(value):
         return np.broadcast_to(np.zeros((), value.dtype), value.shape)
     return value._array if isinstance(value, Node) else detached(value)
-
-
-def _tuple(value: object) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def detached(value: object) -> Any:
@@ -371,7 +368,7 @@ def _is_one_place(theirs: inspect.Parameter, ours: inspect.Parameter) -> bool:
     return by_place and (theirs.name == ours.name or theirs.kind is _POSITIONAL)
 
 
-def _adapted(called: object, recording: Fun) -> Fun:
+def _adapted(called: Any, recording: Fun) -> Fun:
     """Return ``recording`` with NumPy's own signature, which is read at the first call."""
 
     @functools.wraps(recording)
@@ -394,17 +391,14 @@ def _adapted(called: object, recording: Fun) -> Fun:
                 if value is not parameter.default:
                     named[ours] = value
             elif not _is_default(value, parameter.default):
-                raise _not_taken(called, recording, name, value)
+                ufunc = isinstance(called, np.ufunc)
+                title = _name(called) if ufunc else f"numpy.{called.__name__}"
+                received, fix = f"{name}={value!r} with a tensor", f"Leave {name}= at its default."
+                expected = f"the arguments of tg.{recording.__name__}"
+                raise TypeError(message(title, received, expected, fix))
         return recording(*positional, **named)
 
     return adapted
-
-
-def _not_taken(called: Any, recording: Any, name: str, value: object) -> TypeError:
-    title = _name(called) if isinstance(called, np.ufunc) else f"numpy.{called.__name__}"
-    expected = f"the arguments of tg.{recording.__name__}"
-    fix = f"Leave {name}= at its default."
-    return TypeError(message(title, f"{name}={value!r} with a tensor", expected, fix))
 
 
 def _ufunc_signature(called: np.ufunc) -> inspect.Signature:

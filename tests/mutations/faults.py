@@ -81,7 +81,7 @@ FAULTS = (
     Fault(
         "forward",
         "softmax-always-on-the-last-axis",
-        "tapegraph/ops/reduce.py:softmax_of",
+        "tapegraph/ops/reduce.py:_softmax",
         "shifted /= shifted.sum(axis=axis, keepdims=True)",
         "shifted /= shifted.sum(axis=-1, keepdims=True)",
         f"{OPS} -k softmax]",
