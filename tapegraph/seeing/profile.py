@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from tapegraph import markup
 from tapegraph.engines import registry
-from tapegraph.errors import user_line
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped, user_line
 from tapegraph.recording.watchers import (
     COMPILING,
     ENGINE,
