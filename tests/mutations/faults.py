@@ -3306,14 +3306,6 @@ FAULTS = (
         "tests/tensors/test_notebooks.py",
     ),
     Fault(
-        "pictures",
-        "parity-hides-a-difference",
-        "tapegraph/commands/machine.py:_compared",
-        'return Compared(name, "both", float("nan"), False, str(error))',
-        'return Compared(name, "both", float("nan"), True, str(error))',
-        "tests/commands/test_command_line.py",
-    ),
-    Fault(
         "forward",
         "infinite-loss-of-no-weight",
         "tapegraph/ops/losses.py:_weighed",
