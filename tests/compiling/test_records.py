@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import re
 import sys
 import threading
 import tracemalloc
@@ -357,8 +358,20 @@ def test_without_the_extension_plans_are_lines_of_python(calls, monkeypatch):
     want = trained(calls)
     monkeypatch.setattr(records, "_extension", None)
     monkeypatch.setattr(records, "missing", "No module named '_records'")
-    assert records.off() == "the C extension is not installed (No module named '_records')"
+    assert records.off() == "the C extension is not used (No module named '_records')"
     alike(trained(calls), want)
+
+
+def test_an_extension_of_another_source_is_not_used(run_python):
+    done = run_python(
+        """
+        import sys, zlib
+        zlib.crc32 = lambda data: 2 * 7  # as if _records.c had changed since
+        from tapegraph.__main__ import main
+        sys.exit(main(["info"]))
+        """
+    )
+    assert re.search("records .*_records.c has changed: run `python setup", done.stdout), done
 
 
 def test_the_variable_is_a_switch(monkeypatch):
