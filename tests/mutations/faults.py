@@ -2711,7 +2711,7 @@ FAULTS = (
         "tapegraph/compiling/ran.py:_in_constants",
         "            names |= names_of(constant)",
         "            pass",
-        "tests/compiling/test_hazards.py -k raises_and_leaves",
+        "tests/compiling/test_ran.py -k inner",
     ),
     Fault(
         "guards",
