@@ -79,8 +79,9 @@ try:
     _extension: Any = importlib.import_module("tapegraph.fallback.plan._records")
     Mismatch: type[Exception] = _extension.Mismatch
     missing = ""
-    _source = Path(__file__).with_name("_records.c")  # of a checkout
-    if _source.exists() and zlib.crc32(_source.read_bytes()) >> 1 != getattr(_extension, "source", -1):
+    _source = Path(__file__).with_name("_records.c")  # in a checkout
+    _built_from = getattr(_extension, "source", -1)
+    if _source.exists() and zlib.crc32(_source.read_bytes()) >> 1 != _built_from:
         raise ImportError("_records.c has changed: run `python setup.py build_ext --inplace`")
 except ImportError as error:
     _extension, missing = None, str(error)
