@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
@@ -79,17 +80,9 @@ class NativeInner(Inner):
     def _region(self, kind: Reverse) -> Program:
         """Return the program whose outputs are the slots with a cotangent."""
         program = self._program
-        return Program(
-            program.ops,
-            program.inputs,
-            program.attrs,
-            program.shapes,
-            program.dtypes,
-            between(program, kind.seeded, kind.wanted),
-            program.leaves,
-            kind.seeded,
-            list(kind.wanted),
-        )
+        flows = between(program, kind.seeded, kind.wanted)
+        wanted = list(kind.wanted)
+        return replace(program, needs=flows, outputs=kind.seeded, wanted=wanted, updates=())
 
 
 class _PlanRound(Round):

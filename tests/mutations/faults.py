@@ -2272,7 +2272,7 @@ FAULTS = (
     Fault(
         "compile",
         "rounds-write-into-arrays-that-others-hold",
-        "fallback/plan/many.py:run_many",
+        "fallback/plan/__init__.py:Plan.run_many",
         "kept = list(map(np.array, kept))",
         "kept = list(kept)",
         f"{RECORDS} -k scan_of_steps",
@@ -2305,8 +2305,8 @@ FAULTS = (
         "compile",
         "a-backward-in-a-plan-stops-at-its-targets",
         "fallback/plan/compiler.py:Backward.__init__",
-        "flows = between(program, (self.y,), wanted & set(range(end)), inputs)",
-        "flows = [slot in wanted for slot in range(end)]",
+        "flows = between(program, (self.y,), self.targets, inputs)",
+        "flows = [slot in ends for slot in range(len(inputs))]",
         "tests/compiling/test_jacobians.py -k second_look",
     ),
     Fault(
@@ -2320,7 +2320,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-plan-looks-behind-what-drops-a-nan",
-        "fallback/plan/looks.py:keeps_nan",
+        "fallback/plan/looks.py:looked_at",
         "op.name not in _DROP_NAN",
         "True",
         "tests/compiling/test_jacobians.py -k drops_a_nan",
