@@ -28,10 +28,8 @@ INSTALL = 'Install it with: pip install "tensorflow>=2.18".'
 NOT_INSTALLED = f"TensorFlow is not installed. {INSTALL}"
 
 
-# TensorFlow has no types that a checker reads: these say in annotations which things are meant.
+# A tensor of a graph or an eager one: TensorFlow has no types that a checker reads.
 GraphTensor: TypeAlias = Any
-GraphDType: TypeAlias = Any
-GraphOperand: TypeAlias = Any
 
 
 class Unavailable(EngineDeclined, RuntimeError):

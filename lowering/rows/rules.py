@@ -74,7 +74,6 @@ GAPS: dict[str, str] = {
 }
 
 
-_NO_ROW = "has no lowering"
 # Entries outside the table.
 _OF_ENTRIES = {
     "at_run_time": "is a derivative of a while_loop without max_steps, which each run records anew"
@@ -91,8 +90,9 @@ class MetNaN(NotLowered):
     grads: list[Any]
 
 
-def without_row(op: Op) -> NotLowered:
-    return NotLowered(f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, _NO_ROW)}")
+def gap_of(op: Op) -> str:
+    """Return the sentence about an operation that has no lowering."""
+    return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, 'has no lowering')}"
 
 
 # Entries whose inner programs are lowered with them.
@@ -108,7 +108,7 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
         if op.name in LOOPS:
             loops = True
         elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
-            return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, _NO_ROW)}"
+            return gap_of(op)
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):
             inner = body.program
