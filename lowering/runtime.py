@@ -49,7 +49,6 @@ _reason: str | None = None
 _found = False
 _refusal: type[Unavailable] = Unavailable
 _LEVEL, _FATAL_ONLY = "TF_CPP_MIN_LOG_LEVEL", "3"
-_level_set = False
 
 
 def tensorflow() -> Any:
@@ -151,23 +150,16 @@ def _imported() -> Any:
 
     The level is read during the import. A process that dies of the import says why with level 0.
     """
-    global _level_set
-    if "tensorflow" not in sys.modules:
-        _level_set = not any(name.startswith("TF_CPP_") for name in os.environ)
-    if _level_set:
+    quiet = "tensorflow" not in sys.modules and not any(
+        name.startswith("TF_CPP_") for name in os.environ
+    )
+    if quiet:
         os.environ[_LEVEL] = _FATAL_ONLY
     try:
         return importlib.import_module("tensorflow")
     finally:
-        _restore_level()
-
-
-def _restore_level() -> None:
-    """Take the log level back, unless another thread has set one since."""
-    global _level_set
-    if _level_set and os.environ.get(_LEVEL) == _FATAL_ONLY:
-        del os.environ[_LEVEL]
-    _level_set = False
+        if quiet and os.environ.get(_LEVEL) == _FATAL_ONLY:  # another thread may have set one
+            del os.environ[_LEVEL]
 
 
 def _too_old(version: str) -> str:
@@ -189,7 +181,6 @@ def _has(module: object, name: str) -> bool:
 def _after_fork() -> None:
     """Turn a forked child of a process that has used TensorFlow native: its threads are gone."""
     global _reason, _refusal
-    _restore_level()  # it may be imported at this moment
     if "tensorflow" in sys.modules:
         _reason = "this process was forked from one that had used TensorFlow"
         _refusal = Forked

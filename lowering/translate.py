@@ -18,6 +18,7 @@ from tapegraph.lowering.rows.rules import (
     DRAWN,
     GUARDS,
     LOWERINGS,
+    NO_ROW,
     MetNaN,
     NotLowered,
     Result,
@@ -25,7 +26,6 @@ from tapegraph.lowering.rows.rules import (
     Rule,
     cast_to,
     gap_among,
-    gap_of,
     graph_constant,
     known,
     reduced,
@@ -56,7 +56,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
         gap = None if whole else gap_among([op], [program.attrs[slot]])
         inner = subprograms(program.attrs[slot])
         if gap or not (inner or op.name == DRAWN):  # a rule of a user's that runs in Python
-            raise NotLowered(gap or gap_of(op))
+            raise NotLowered(gap or f"{op.name} {NO_ROW}")
         for body in inner:
             check_lowers(body.program, whole=whole)
 
@@ -69,7 +69,7 @@ def row_of(op: Op, *, whole: bool = False) -> Row:
     if op.rules is not None:
         row = None if op.rules.lowering is None else Row(op.rules.lowering)
     if row is None:
-        raise NotLowered(gap_of(op))
+        raise NotLowered(gap_among([op], [{}]) or f"{op.name} {NO_ROW}")
     return row
 
 

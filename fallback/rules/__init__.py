@@ -95,7 +95,5 @@ def _rule(slope: Slope, inputs: int) -> Rule:
     return rule_of(slope)
 
 
-VJPS.update(rules_of_families(__name__, "VJPS", ("elementwise", *COMPOSED)))
-RECORDED.update(
-    rules_of_families(__name__, "RECORDED", ("elementwise", "reduce", "index", "linalg", "nn"))
-)
+for _name, _table in (("VJPS", VJPS), ("RECORDED", RECORDED)):
+    _table.update(rules_of_families(__name__, _name, ("elementwise", *COMPOSED)))

@@ -268,31 +268,21 @@ def _svd(g: Cotangent, y: Array, x: Array) -> Array:
 def _pinv(g: Cotangent, y: Array, a: Array, *, rcond: float) -> Array:
     yt, gt = adjoint(y), adjoint(g)
     outside_rows = gt - np.matmul(a, np.matmul(y, gt))
-    outside_columns = gt - np.matmul(np.matmul(gt, y), a)
+    outside_columns = gt - np.matmul(gt, np.matmul(y, a))
     return (
         np.matmul(outside_rows, np.matmul(y, yt))
-        + np.matmul(np.matmul(yt, y), outside_columns)
-        - np.matmul(np.matmul(yt, g), yt)
+        + np.matmul(yt, np.matmul(y, outside_columns))
+        - np.matmul(yt, np.matmul(g, yt))
     )
 
 
 def _lstsq(
     needs: list[bool], g: Cotangent, y: Array, a: Array, b: Array, *, rcond: float
 ) -> Gradients:
-    """Return both gradients, of arrays and on Tensors; cotangents are conjugates."""
     inverse = np.linalg.pinv(a, rcond)
-    back = np.matmul(flipped(inverse), g)
-    if not needs[0]:
-        return None, back
-    rising = conjugated(g)
-    outside = rising - np.matmul(inverse, np.matmul(a, rising))
-    missed = b - np.matmul(a, y)
-    by_a = (
-        np.matmul(missed, adjoint(np.matmul(inverse, np.matmul(adjoint(inverse), rising))))
-        + np.matmul(np.matmul(adjoint(inverse), y), adjoint(outside))
-        - np.matmul(np.matmul(adjoint(inverse), rising), adjoint(y))
-    )
-    return conjugated(by_a), back
+    by_inverse = np.matmul(g, b.swapaxes(-1, -2)) if needs[0] else None
+    by_a = None if by_inverse is None else _rising(_pinv)(by_inverse, inverse, a, rcond=rcond)
+    return by_a, np.matmul(flipped(inverse), g)
 
 
 def _norm(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,12 +18,12 @@ from tapegraph.lowering.rows.rules import (
     finfo,
     ints,
     is_large,
+    keeping_zeros,
     number_like,
     own_gradient,
     permuted,
     raw,
     reduced,
-    repeated_to,
     reshaped,
     selected,
     shape_of,
@@ -92,28 +94,20 @@ def _products_of_others(x: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
     return permuted(others, sorted(range(len(order)), key=order.__getitem__))
 
 
-def _softmax(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
-    if axis == len(out.shape) - 1:
-        return raw.Softmax(logits=x)
+def _softmax(out: Result, x: GraphTensor, *, axis: int, times: Fun = operator.mul) -> GraphTensor:
+    """Emit the operation with a product ``times`` of a factor and a cotangent."""
 
-    # Plain nodes: Softmax takes the last axis alone, and two transposes take longer.
     def compute(x: GraphTensor) -> GraphTensor:
+        if axis == len(out.shape) - 1:
+            return raw.Softmax(logits=x)
+        # Plain nodes: Softmax takes the last axis alone, and two transposes take longer.
         odds = raw.Exp(x=x - reduced("Max", x, [axis], keepdims=True))
         return odds / reduced("Sum", odds, [axis], keepdims=True)
 
     def gradient(g: GraphTensor, y: GraphTensor, x: GraphTensor) -> list[GraphTensor]:
-        return [(g - reduced("Sum", g * y, [axis], keepdims=True)) * y]
+        return [times(y, g - reduced("Sum", times(y, g), [axis], keepdims=True))]
 
     return with_gradient(compute, gradient, x)
-
-
-def _softmax_keeping_zeros(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
-    def gradient(g: GraphTensor, y: GraphTensor, x: GraphTensor) -> list[GraphTensor]:
-        weighted = raw.MulNoNan(x=y, y=g)
-        total = repeated_to(reduced("Sum", weighted, [axis], keepdims=True), shape_of(y))
-        return [weighted - raw.MulNoNan(x=y, y=total)]
-
-    return with_gradient(lambda x: _softmax(out, x, axis=axis), gradient, x)
 
 
 def _cumsum(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
@@ -228,7 +222,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "any": _over_axes("Any"),
     "sum": Row(_over_axes("Sum"), xla=True, complex=True),
     "mean": Row(_over_axes("Mean"), xla=True, complex=True),
-    "softmax": Row(_softmax, xla=True, strong_zero=_softmax_keeping_zeros),
+    "softmax": Row(_softmax, xla=True, strong_zero=partial(_softmax, times=keeping_zeros)),
     "max": _by_slope("Max", _chosen),
     "min": _by_slope("Min", _chosen),
     "prod": Row(_by_slope("Prod", _others), complex=_over_axes("Prod")),

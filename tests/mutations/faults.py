@@ -1721,8 +1721,8 @@ FAULTS = (
         "compile",
         "scan-that-assigns-what-does-not-stand",
         "lowering/steps/step_graph.py:Writer.assign",
-        "tf.cond(stands, partial(self._assigned, new), lambda: tf.constant(False))",
-        "self._assigned(new)",
+        "tf.cond(stands, assigned, lambda: tf.constant(False))",
+        "assigned()",
         f"{SCAN} -k nan",
         tensorflow=True,
     ),
@@ -3065,15 +3065,6 @@ FAULTS = (
         "(grown + value.base if value.base else grown)",
         "grown",
         f"{ONNX} -k any_batch",
-    ),
-    Fault(
-        "export",
-        "a-graph-for-tensorboard-loses-its-inputs",
-        "lowering/steps/step.py:_renamed",
-        "        node.input[:] = [_input(text, names) for text in node.input]\n",
-        "        pass\n",
-        "tests/compiling/test_write.py",
-        tensorflow=True,
     ),
     # ------------------------------------------------------------------ seeing
     Fault(
