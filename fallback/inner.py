@@ -14,7 +14,6 @@ from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run
 from tapegraph.fallback.plan.ir import live
-from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.fallback.plan.tracer import Feed
 from tapegraph.fallback.sweep import StrongArrays
@@ -143,7 +142,7 @@ class ReverseCompiler(Compiler):
         seeds = [Feed(self.builder, seed, f"g{i}") for i, seed in enumerate(self._seeds)]
         self.run({**self.numbers, **feeds})
         found = _InnerSweep(self, self).gradients_of(seeds)
-        instrs = by_lifetime(live(self.builder.instrs, found), found)
+        instrs = live(self.builder.instrs, found)
         given = [*feeds.values(), *self._kept.values(), *seeds]
         return Source(self.builder, instrs, given, found, [])
 

@@ -20,7 +20,6 @@ from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.looks import check_for_nan, looked_at
-from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
@@ -62,7 +61,7 @@ class Compiler(Interpreter):
         outputs = [self.values[slot] for slot in program.outputs]
         updates = [self.values[update.slot] for update in program.updates]
         results = [*outputs, *updates]
-        instrs = by_lifetime(live(self.builder.instrs, results), results)
+        instrs = live(self.builder.instrs, results)
         return Source(self.builder, instrs, list(feeds.values()), outputs, updates)
 
     def operation(self, slot: int) -> Any:

@@ -158,14 +158,6 @@ def _scaled_hypot(a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 
 def _logaddexp(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-    if not is_large(a):
-        return _careful_logaddexp(a, b)
-    y = raw.Maximum(x=a, y=b) + raw.Log1p(x=raw.Exp(x=-raw.Abs(x=a - b)))
-    total = reduced("Sum", y)  # NaN after inf - inf
-    return unless(total == total, y, lambda: _careful_logaddexp(a, b))
-
-
-def _careful_logaddexp(a: GraphTensor, b: GraphTensor) -> GraphTensor:
     same = (a == b) & (raw.Abs(x=a) == math.inf)  # inf - inf
     gap = selected(same, 0.0, a - b)
     return raw.Maximum(x=a, y=b) + raw.Log1p(x=raw.Exp(x=-raw.Abs(x=gap)))

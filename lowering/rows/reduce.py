@@ -15,7 +15,6 @@ from tapegraph.lowering.rows.rules import (
     Rule,
     WithGradient,
     cast_to,
-    finfo,
     ints,
     is_large,
     keeping_zeros,
@@ -72,16 +71,7 @@ def _chosen(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...]) -> GraphTenso
 
 
 def _others(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
-    """Multiply all other elements along the axes; divide if no product leaves the range."""
-    if not is_large(x):
-        return _products_of_others(x, axis)
-    sizes = raw.Abs(x=x)
-    reach = 2.0 ** (-float(finfo(x).minexp) / math.prod(x.shape[a] for a in axis))
-    right = (reduced("Max", sizes) < reach) & (reduced("Min", sizes) > 1.0 / reach)
-    return unless(right, y / x, lambda: _products_of_others(x, axis))
-
-
-def _products_of_others(x: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
+    """Multiply all other elements along the axes."""
     order = last_order(len(x.shape), axis)
     moved = permuted(x, order)
     rest = len(order) - len(axis)
@@ -149,7 +139,7 @@ def _cumprod(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
     def lowered(x: GraphTensor) -> WithGradient:
         y = raw.Cumprod(x=x, axis=axis, exclusive=False, reverse=False)
 
-        def by_doubling(g: GraphTensor) -> GraphTensor:
+        def gradient(g: GraphTensor) -> GraphTensor:
             # h[k] = g[k] + x[k+1] h[k+1] by doubling; then dx[k] = h[k] y[k-1].
             h, reach = g, _shifted(x, 1, axis)
             length: Any = out.shape[axis]  # a `Size` compares with no number, and is refused
@@ -160,15 +150,6 @@ def _cumprod(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
                 step *= 2
             before = raw.Cumprod(x=x, axis=axis, exclusive=True, reverse=False)
             return raw.MulNoNan(x=before, y=h)
-
-        def gradient(g: GraphTensor) -> GraphTensor:
-            if not is_large(x):
-                return by_doubling(g)
-            sizes, limits = raw.Abs(x=y), finfo(x)
-            least, most = float(limits.tiny / limits.eps), float(limits.max * limits.eps)
-            right = (reduced("Min", sizes) > least) & (reduced("Sum", sizes) < most)
-            sums = _running_sum(g * y, axis, reverse=True)
-            return unless(right, sums / x, lambda: by_doubling(g))
 
         return y, gradient
 

@@ -2287,14 +2287,6 @@ FAULTS = (
     ),
     Fault(
         "compile",
-        "moved-up-before-it-is-ready",
-        "fallback/plan/memory.py:_Order._may_move",
-        "            if instr.may_raise or not ready:",
-        "            if instr.may_raise:",
-        "tests/compiling/test_plan.py",
-    ),
-    Fault(
-        "compile",
         "a-backward-in-a-plan-stops-at-its-targets",
         "fallback/plan/compiler.py:Backward.__init__",
         "flows = between(program, (self.y,), self.targets, inputs)",
@@ -2332,14 +2324,6 @@ FAULTS = (
         "np.eye(size, out.size, start, dtype)",
         "np.eye(size, out.size, 0, dtype)",
         "tests/differentiation/test_jacobian_rows.py -k blocks",
-    ),
-    Fault(
-        "compile",
-        "moved-up-at-any-cost",
-        "fallback/plan/memory.py:_Order._may_move",
-        "        return 2 * cost <= size",
-        "        return False",
-        "tests/compiling/test_plan.py -k die_earlier",
     ),
     # ------------------------------------------------------------------ locks
     Fault(
