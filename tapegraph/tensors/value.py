@@ -44,6 +44,16 @@ def _reflected(op: str, compute: Callable[..., Value]) -> Callable[[Value, Numbe
     return reflect
 
 
+def _operator(op: str) -> Callable[[Value, Value | Number], Value]:
+    """Make an operator for Values and numbers on its right."""
+
+    def operate(self: Value, other: Value | Number) -> Value:
+        right = other if isinstance(other, Value) else _constant(op, other)
+        return NotImplemented if right is None else _computed(op, self, right)
+
+    return operate
+
+
 def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Value, object], bool]:
     """Make a comparison by value, with Values and numbers."""
 
@@ -251,12 +261,6 @@ class Value:
         number = _constant("add", other)
         return NotImplemented if number is None else self + number
 
-    def __sub__(self, other: Value | Number) -> Value:
-        if isinstance(other, Value):
-            return _computed("sub", self, other)
-        number = _constant("sub", other)
-        return NotImplemented if number is None else self - number
-
     def __mul__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
@@ -273,17 +277,9 @@ class Value:
         number = _constant("mul", other)
         return NotImplemented if number is None else self * number
 
-    def __truediv__(self, other: Value | Number) -> Value:
-        if isinstance(other, Value):
-            return _computed("div", self, other)
-        number = _constant("div", other)
-        return NotImplemented if number is None else self / number
-
-    def __pow__(self, other: Value | Number) -> Value:
-        if isinstance(other, Value):
-            return _computed("pow", self, other)
-        number = _constant("pow", other)
-        return NotImplemented if number is None else self**number
+    __sub__ = _operator("sub")
+    __truediv__ = _operator("div")
+    __pow__ = _operator("pow")
 
     __radd__ = _reflected("add", __add__)
     __rsub__ = _reflected("sub", __sub__)
