@@ -116,7 +116,7 @@ Node._held = Node.__dict__["_array"]
 
 # The class of every recorded result, `Tensor`, which registers itself.
 tensor_class: type[Any] = Node
-# Its class while an engine keeps its numbers (`tapegraph.recording.remote`).
+# Its class while an engine keeps its numbers (`tapegraph.recording.values`).
 remote_class: type[Any] = Node
 
 

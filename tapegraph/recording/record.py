@@ -20,8 +20,8 @@ from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import ALL, KEEPS_ALL, NO_ATTRS, PART, Op, OpKind, Outputs
-from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDER
+from tapegraph.recording.values import restore
 from tapegraph.recording.watchers import OTHERS, computed
 from tapegraph.typed import Array, DType, Fun
 

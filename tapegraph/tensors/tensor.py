@@ -20,9 +20,8 @@ from tapegraph.recording.default_dtype import get_default_dtype, in_default
 from tapegraph.recording.node import Node, is_leaf, numeric
 from tapegraph.recording.op import PARAM, PART, Attrs
 from tapegraph.recording.record import as_dtype
-from tapegraph.recording.remote import put_array, restore
 from tapegraph.recording.scopes import recorder
-from tapegraph.recording.values import handle_of
+from tapegraph.recording.values import handle_of, put_array, restore
 from tapegraph.tensors.array_methods import ArrayMethods, Operator, formatted
 from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike, DType

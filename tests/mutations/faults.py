@@ -759,7 +759,7 @@ FAULTS = (
     Fault(
         "lowering",
         "operand-not-converted",
-        "tapegraph/recording/interpreter.py:Interpreter.converted",
+        "tapegraph/recording/program.py:Interpreter.converted",
         "operands.append(values[i] if dtype is None else self.cast(values[i], dtype))",
         "operands.append(values[i])",
         "tests/lowering/test_lowering.py -k operands_are",
@@ -2200,7 +2200,7 @@ FAULTS = (
     Fault(
         "compile",
         "what-is-fetched-replaces-what-came-meanwhile",
-        "tapegraph/recording/remote.py:restore",
+        "tapegraph/recording/values.py:restore",
         "        if node._held is now:\n            node._held = array\n",
         "        node._held = array\n",
         "tests/recording/test_remote.py",

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.remote import is_remote, offload
+from tapegraph.recording.values import is_remote, offload
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_everything_is_home_before_a_fork(run_python):
     done = run_python(
         """
         import os, numpy as np, tapegraph as tg
-        from tapegraph.recording.remote import offload
+        from tapegraph.recording.values import offload
         w, parent = tg.param([1.0]), os.getpid()
         offload(w, lambda: np.array([float(os.getpid() == parent)]))
         if os.fork() == 0:
