@@ -42,7 +42,7 @@ from tapegraph.recording.numpy_functions import (
     without_gradient,
 )
 from tapegraph.recording.op import Op, OpKind
-from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
+from tapegraph.recording.record import apply, floating, is_complex, real_only, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, DType, DuckArray, Fun, Kind, Operand
 
 __all__ = ["average", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "logsumexp"]
@@ -136,8 +136,7 @@ def mean(
     axes = some_axes("mean", axis, x.ndim)
     if where is None:
         return apply(MEAN, (x,), {"axis": axes, "keepdims": bool(keepdims)})
-    if x.dtype.kind not in "fc":
-        x = mul(x, 1.0)
+    x = floating("mean", x)
     total = sum(_among("mean", x, where, 0), axes, keepdims)
     return div(total, _how_many("mean", x, where, axes, keepdims))
 

@@ -64,6 +64,12 @@ def tensor_like(op: str, value: object, argument: str = "x") -> Any:
     return value if type(value) is cls else as_leaf(np.asarray(value))
 
 
+def floating(op: str, value: object, argument: str = "x") -> Any:
+    """Return a tensor; integers and bools become float64."""
+    x = tensor_like(op, value, argument)
+    return x if x.dtype.kind in "fc" else x * 1.0
+
+
 def is_weak(value: object) -> bool:
     """Return whether a value is a Python number, which takes the precision of other operands."""
     return isinstance(value, (int, float, complex)) and not isinstance(value, np.generic)
