@@ -193,7 +193,6 @@ def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @np.errstate(over="ignore")  # far below zero exp(-x) is infinite, and the result 0
 def logistic(x: Array) -> DuckArray:
-    """Return ``1 / (1 + exp(-x))``."""
     odds = np.exp(0.0 - x)
     odds += 1.0
     return 1.0 / odds
@@ -626,7 +625,6 @@ def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 
 def limits_of(dtype: DType) -> tuple[float, float]:
-    """Return the lower and the upper bound of a dtype's numbers."""
     if dtype.kind in "fc":
         return -math.inf, math.inf
     if dtype.kind == "b":
@@ -1053,7 +1051,6 @@ def imag(val: Operand) -> Tensor:
 
 
 def complex_of(x1: Array, x2: Array) -> DuckArray:
-    """Return the complex numbers of real and imaginary parts."""
     shape = np.broadcast_shapes(np.shape(x1), np.shape(x2))
     out = np.empty(shape, np.result_type(x1, x2, np.complex64))
     out.real, out.imag = x1, x2

@@ -512,7 +512,6 @@ def _explicit(subscripts: str, ndims: list[int], tensors: list[DuckArray]) -> tu
 
 
 def _diagonals(x: DuckArray, term: str, subscripts: str) -> tuple[Any, str]:
-    """Take the diagonal over axes of the same label."""
     for label in dict.fromkeys(term):
         while term.count(label) > 1:
             i = term.index(label)

@@ -60,7 +60,6 @@ def padded_shape(shape: tuple[int, ...], pad: Pair) -> tuple[int, ...]:
 
 
 def cropped(x: DuckArray, pad: Pair) -> DuckArray:
-    """Remove the padding."""
     ph, pw = pad
     return x[:, :, ph : x.shape[2] - ph, pw : x.shape[3] - pw]
 
@@ -71,7 +70,6 @@ def images_last(x: Array) -> Array:
 
 
 def images_first(x: Array) -> Array:
-    """View ``(c, h, w, n)`` as ``(n, c, h, w)``."""
     return x.transpose(3, 0, 1, 2)
 
 

@@ -551,7 +551,6 @@ def _variance(
 
 
 def squared(x: DuckArray) -> DuckArray:
-    """Return the square of each element's magnitude."""
     if x.dtype.kind != "c":
         return mul(x, x)
     a, b = real(x), imag(x)

@@ -137,7 +137,6 @@ class Program:
         return self._key
 
     def forget_key(self) -> None:
-        """Drop the key: columns have changed."""
         self._key = None
 
     def readers(self) -> list[set[int]]:
@@ -284,7 +283,6 @@ class Interpreter:
         self.program = recording.program
 
     def run(self, leaves: Mapping[int, object], end: int | None = None) -> None:
-        """Compute all slots, or those before an end."""
         for _ in self.walk(leaves, end):
             pass
 
@@ -317,7 +315,6 @@ class Interpreter:
         raise NotImplementedError
 
     def operands(self, slot: int) -> list[Any]:
-        """Return the inputs of an entry."""
         return [self.values[i] for i in self.program.inputs[slot]]
 
     def converted(self, slot: int, values: Any) -> list[Any]:
@@ -362,7 +359,6 @@ def between(
 
 
 def touches_complex(program: Program, slot: int) -> bool:
-    """Return whether an operation has complex inputs or results."""
     dtypes = (program.dtypes[i] for i in (slot, *program.inputs[slot]))
     return any(field[1][1] == "c" for dtype in dtypes for field in dtype.descr)
 

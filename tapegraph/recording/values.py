@@ -129,12 +129,10 @@ def new_numbers_away(leaves: list[Node], arrays: list[RemoteArray]) -> list[Chan
 
 
 def offload(node: Node, fetch: Fetch, *, comes_back: bool = True) -> None:
-    """Leave a leaf's numbers with a function that fetches them, or that raises."""
     make(together(offloaded([node], [RemoteArray(fetch, node if comes_back else None)])))
 
 
 def is_remote(node: Node) -> bool:
-    """Return whether an engine keeps a tensor's numbers."""
     return type(node) is nodes.remote_class and type(array_or_remote(node)) is RemoteArray
 
 
@@ -151,7 +149,6 @@ def restore(node: Node) -> Array:
 
 
 def put_array(node: Node, array: Array) -> None:
-    """Give a tensor that may be remote an array."""
     node._held = array
     restore(node)
 

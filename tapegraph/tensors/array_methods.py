@@ -76,8 +76,6 @@ def _operator(function: Callable[[Any, Any], Any]) -> Operator:
 
 
 def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
-    """Make the operator for operands in the other order."""
-
     def reflect(self: object, other: object) -> Any:
         return function(other, self)
 

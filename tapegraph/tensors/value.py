@@ -35,8 +35,6 @@ _entered = RECORDING.entered.get
 
 
 def _reflected(op: str, compute: Callable[..., Value]) -> Callable[[Value, Number], Value]:
-    """Make an operator for operands in the other order."""
-
     def reflect(self: Value, other: Number) -> Value:
         number = _constant(op, other)
         return NotImplemented if number is None else compute(number, self)
@@ -512,7 +510,6 @@ def _computed(op: str, a: Value, b: Value | None = None) -> Value:
 
 
 def _many(op: str, args: tuple[Value, ...], data: float) -> Value:
-    """Return a sum, or a leaf."""
     out = _new(Value)
     out._a = out._b = out._mark = None
     out._many = args

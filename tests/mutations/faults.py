@@ -1071,7 +1071,7 @@ FAULTS = (
     Fault(
         "staleness",
         "results-may-be-written-to",
-        "tapegraph/tensors/guarded_data.py:_check_writable",
+        "tapegraph/tensors/guarded_data.py:GuardedArray.__setitem__",
         "if not is_leaf(owner):",
         "if False:",
         "tests/recording/test_staleness.py",

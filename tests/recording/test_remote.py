@@ -157,10 +157,10 @@ def test_one_that_is_dropped_is_gone():
     held = []
     offload(leaf, lambda: held.append(1))
     attribute = operator.attrgetter("_offloaded")
-    from tapegraph.recording import remote
+    from tapegraph.recording import values
 
     key = id(leaf)
-    assert attribute(remote)[key] is leaf
+    assert attribute(values)[key] is leaf
     del leaf
     gc.collect()
-    assert key not in attribute(remote) and not held
+    assert key not in attribute(values) and not held
