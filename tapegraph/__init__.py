@@ -104,19 +104,20 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Adagrad", "Adam", "AdamW", "ConcretizationError", "Drawing", "Dual", "Lion"]
-__all__ += ["LostGradientWarning", "Optimizer", "RMSprop", "SGD", "SlowBatchingWarning", "Tensor"]
-__all__ += ["TraceMismatchError", "Value", "amax", "amin", "anomaly", "array_api", "backward"]
-__all__ += ["checkpoint", "clip_grad_norm", "clip_grad_value", "compile", "compile_disabled"]
-__all__ += ["cond", "custom_jvp", "custom_vjp", "data", "defop", "distributed", "draw", "each"]
-__all__ += ["elementwise_grad", "explain", "export", "fft", "fori_loop", "function", "get_backend"]
-__all__ += ["get_default_dtype", "get_forward", "grad", "gradients", "hessian", "hvp", "integrate"]
-__all__ += ["jacfwd", "jacobian", "jacrev", "jvp", "last_backward", "linearize", "load"]
-__all__ += ["log_softmax", "no_grad", "optim", "param", "parameters", "profile", "random"]
-__all__ += ["ravel_pytree", "save", "scan", "set_backend", "set_default_dtype", "set_forward"]
-__all__ += ["softplus", "special", "stop_gradient", "switch", "tape", "tape_reset", "tensor"]
-__all__ += ["testing", "tree", "use_backend", "use_forward", "value_and_grad", "vjp", "vmap"]
-__all__ += ["vsum", "while_loop", "zero_grad"]
+__all__ = [
+    "Adagrad", "Adam", "AdamW", "ConcretizationError", "Drawing", "Dual", "Lion",
+    "LostGradientWarning", "Optimizer", "RMSprop", "SGD", "SlowBatchingWarning", "Tensor",
+    "TraceMismatchError", "Value", "amax", "amin", "anomaly", "array_api", "backward", "checkpoint",
+    "clip_grad_norm", "clip_grad_value", "compile", "compile_disabled", "cond", "custom_jvp",
+    "custom_vjp", "data", "defop", "distributed", "draw", "each", "elementwise_grad", "explain",
+    "export", "fft", "fori_loop", "function", "get_backend", "get_default_dtype", "get_forward",
+    "grad", "gradients", "hessian", "hvp", "integrate", "jacfwd", "jacobian", "jacrev", "jvp",
+    "last_backward", "linearize", "load", "log_softmax", "no_grad", "optim", "param", "parameters",
+    "profile", "random", "ravel_pytree", "save", "scan", "set_backend", "set_default_dtype",
+    "set_forward", "softplus", "special", "stop_gradient", "switch", "tape", "tape_reset", "tensor",
+    "testing", "tree", "use_backend", "use_forward", "value_and_grad", "vjp", "vmap", "vsum",
+    "while_loop", "zero_grad",
+]  # fmt: skip
 __all__ += _elementwise.__all__
 __all__ += _samples.__all__
 __all__ += _index.__all__

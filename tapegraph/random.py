@@ -37,10 +37,12 @@ from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.scopes import Scope, Setting, recorder
 from tapegraph.typed import Array, DType, DuckArray, Shape
 
-__all__ = ["dropout_mask", "generator", "get_state", "glorot_normal", "glorot_uniform", "he_normal"]
-__all__ += ["he_uniform", "integers", "kaiming_normal", "kaiming_uniform", "lecun_normal"]
-__all__ += ["lecun_uniform", "normal", "orthogonal", "permutation", "seed", "set_state"]
-__all__ += ["truncated_normal", "uniform", "xavier_normal", "xavier_uniform"]
+__all__ = [
+    "dropout_mask", "generator", "get_state", "glorot_normal", "glorot_uniform", "he_normal",
+    "he_uniform", "integers", "kaiming_normal", "kaiming_uniform", "lecun_normal", "lecun_uniform",
+    "normal", "orthogonal", "permutation", "seed", "set_state", "truncated_normal", "uniform",
+    "xavier_normal", "xavier_uniform",
+]  # fmt: skip
 
 _LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
 _FLOAT64 = np.dtype(np.float64)

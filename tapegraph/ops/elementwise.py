@@ -45,16 +45,17 @@ from tapegraph.typed import (
     Tensor,
 )
 
-__all__ = ["abs", "absolute", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan"]
-__all__ += ["arctan2", "arctanh", "astype", "cbrt", "ceil", "clip", "conj", "conjugate", "copy"]
-__all__ += ["copysign", "cos", "cosh", "deg2rad", "degrees", "div", "divide", "empty_like", "exp"]
-__all__ += ["exp2", "expm1", "fabs", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod"]
-__all__ += ["full_like", "gelu", "heaviside", "hypot", "imag", "log", "log10", "log1p", "log2"]
-__all__ += ["logaddexp", "logaddexp2", "maximum", "minimum", "mod", "mul", "multiply", "nan_to_num"]
-__all__ += ["neg", "negative", "ones_like", "positive", "pow", "power", "rad2deg", "radians"]
-__all__ += ["real", "reciprocal", "relu", "remainder", "rint", "round", "sigmoid", "sign", "silu"]
-__all__ += ["sin", "sinc", "sinh", "sqrt", "square", "sub", "subtract", "tan", "tanh"]
-__all__ += ["true_divide", "trunc", "where", "zeros_like"]
+__all__ = [
+    "abs", "absolute", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "astype", "cbrt", "ceil", "clip", "conj", "conjugate", "copy", "copysign",
+    "cos", "cosh", "deg2rad", "degrees", "div", "divide", "empty_like", "exp", "exp2", "expm1",
+    "fabs", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "full_like", "gelu",
+    "heaviside", "hypot", "imag", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2",
+    "maximum", "minimum", "mod", "mul", "multiply", "nan_to_num", "neg", "negative", "ones_like",
+    "positive", "pow", "power", "rad2deg", "radians", "real", "reciprocal", "relu", "remainder",
+    "rint", "round", "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "sqrt", "square", "sub",
+    "subtract", "tan", "tanh", "true_divide", "trunc", "where", "zeros_like",
+]  # fmt: skip
 
 # tanh form of gelu: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))
 GELU_SCALE = math.sqrt(2.0 / math.pi)

@@ -52,10 +52,12 @@ from tapegraph.typed import (
     SupportsArray,
 )
 
-__all__ = ["add_at", "array_split", "choose", "compress", "delete", "diag", "diagflat", "dsplit"]
-__all__ += ["extract", "flip", "fliplr", "flipud", "gather", "hsplit", "insert", "pad", "partition"]
-__all__ += ["repeat", "roll", "rot90", "select", "sliding_window_view", "sort", "split", "take"]
-__all__ += ["take_along_axis", "tensor_slice", "topk", "tril", "triu", "unstack", "vsplit"]
+__all__ = [
+    "add_at", "array_split", "choose", "compress", "delete", "diag", "diagflat", "dsplit",
+    "extract", "flip", "fliplr", "flipud", "gather", "hsplit", "insert", "pad", "partition",
+    "repeat", "roll", "rot90", "select", "sliding_window_view", "sort", "split", "take",
+    "take_along_axis", "tensor_slice", "topk", "tril", "triu", "unstack", "vsplit",
+]  # fmt: skip
 
 
 def _along(op: str, value: DuckArray, argument: str, axis: SupportsIndex | None) -> tuple[Any, int]:

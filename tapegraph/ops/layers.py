@@ -21,8 +21,10 @@ from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import floating, tensor_like
 from tapegraph.typed import ArrayLike, DuckArray, Kind
 
-__all__ = ["batch_norm", "dropout", "elu", "group_norm", "leaky_relu", "rms_norm"]
-__all__ += ["scaled_dot_product_attention"]
+__all__ = [
+    "batch_norm", "dropout", "elu", "group_norm", "leaky_relu", "rms_norm",
+    "scaled_dot_product_attention",
+]  # fmt: skip
 
 
 def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:

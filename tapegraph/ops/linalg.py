@@ -40,11 +40,12 @@ from tapegraph.typed import (
 if TYPE_CHECKING:
     from tapegraph.typed import EighResult, EigResult, QRResult, SlogdetResult, SVDResult
 
-__all__ = ["batch_matmul", "cholesky", "convolve", "cross", "det", "diagonal", "dot", "eig", "eigh"]
-__all__ += ["eigvals", "eigvalsh", "einsum", "inner", "inv", "kron", "lstsq", "matmul"]
-__all__ += ["matrix_norm", "matrix_power", "matvec", "multi_dot", "norm", "outer", "pinv", "qr"]
-__all__ += ["slogdet", "solve", "svd", "svdvals", "tensordot", "trace", "vdot", "vecdot", "vecmat"]
-__all__ += ["vector_norm"]
+__all__ = [
+    "batch_matmul", "cholesky", "convolve", "cross", "det", "diagonal", "dot", "eig", "eigh",
+    "eigvals", "eigvalsh", "einsum", "inner", "inv", "kron", "lstsq", "matmul", "matrix_norm",
+    "matrix_power", "matvec", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd",
+    "svdvals", "tensordot", "trace", "vdot", "vecdot", "vecmat", "vector_norm",
+]  # fmt: skip
 
 
 def stacked_rows(x: Array) -> Array:

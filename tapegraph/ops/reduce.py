@@ -45,10 +45,11 @@ from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, floating, is_complex, real_only, tensor_like
 from tapegraph.typed import Array, ArrayLike, Axes, DType, DuckArray, Fun, Kind, Operand
 
-__all__ = ["average", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "logsumexp"]
-__all__ += ["max", "mean", "median", "min", "nanmax", "nanmean", "nanmin", "nanstd", "nansum"]
-__all__ += ["nanvar", "percentile", "prod", "ptp", "quantile", "softmax", "std", "sum", "trapezoid"]
-__all__ += ["var"]
+__all__ = [
+    "average", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "logsumexp", "max",
+    "mean", "median", "min", "nanmax", "nanmean", "nanmin", "nanstd", "nansum", "nanvar",
+    "percentile", "prod", "ptp", "quantile", "softmax", "std", "sum", "trapezoid", "var",
+]  # fmt: skip
 
 T = TypeVar("T")
 

@@ -30,10 +30,11 @@ from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, binary, tensor_like, unary
 from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, Fun, Kind
 
-__all__ = ["beta", "betaln", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gamma"]
-__all__ += ["gammaln", "gammasgn", "i0", "i1", "j0", "j1", "log_expit", "log_ndtr", "log_softmax"]
-__all__ += ["loggamma", "logit", "logsumexp", "ndtr", "polygamma", "psi", "softplus", "xlog1py"]
-__all__ += ["xlogy"]
+__all__ = [
+    "beta", "betaln", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gamma",
+    "gammaln", "gammasgn", "i0", "i1", "j0", "j1", "log_expit", "log_ndtr", "log_softmax",
+    "loggamma", "logit", "logsumexp", "ndtr", "polygamma", "psi", "softplus", "xlog1py", "xlogy",
+]  # fmt: skip
 
 
 def of_scipy(name: str) -> Fun:
