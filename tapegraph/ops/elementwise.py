@@ -884,9 +884,7 @@ ASTYPE = Op(
     "astype", lambda x, *, dtype: x.astype(dtype), kind=OpKind.ELEMENTWISE, takes_complex=True
 )
 ROUND_TO = Op(
-    "round_to",
-    lambda x, *, dtype: x.astype(dtype).astype(np.float32),
-    kind=OpKind.ELEMENTWISE,
+    "round_to", lambda x, *, dtype: x.astype(dtype).astype(np.float32), kind=OpKind.ELEMENTWISE
 )
 DETACH = Op("detach", np.copy, kind=OpKind.ELEMENTWISE, differentiable=(), takes_complex=True)
 ROUND = Op(
@@ -1116,11 +1114,7 @@ def round(a: Operand, decimals: int = 0) -> Tensor:
 
 
 WHERE = Op(
-    "where",
-    chosen,
-    kind=OpKind.ELEMENTWISE,
-    differentiable=(False, True, True),
-    takes_complex=True,
+    "where", chosen, kind=OpKind.ELEMENTWISE, differentiable=(False, True, True), takes_complex=True
 )
 
 
@@ -1177,24 +1171,12 @@ def _predicate(name: str, function: Fun) -> None:
     without_gradient(function)(record)
 
 
-_PREDICATES = (
-    np.equal,
-    np.not_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
-    np.logical_and,
-    np.logical_or,
-    np.logical_xor,
-    np.logical_not,
-    np.isnan,
-    np.isinf,
-    np.isfinite,
-    np.signbit,
-)
-for _function in _PREDICATES:
-    _predicate(_function.__name__, _function)
+for _name in (
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not"),
+    *("isnan", "isinf", "isfinite", "signbit"),
+):
+    _predicate(_name, getattr(np, _name))
 
 
 def _of_masks(bitwise: Fun, logical: Fun) -> None:

@@ -26,11 +26,7 @@ from tapegraph.typed import ArrayLike, DType, DuckArray, Fun, Kind
 
 __all__ = ["binary_crossentropy", "mse_loss", "one_hot", "smooth_l1", "softmax_crossentropy"]
 
-REDUCTIONS: dict[str, Fun] = {
-    "mean": mean,
-    "sum": sum,
-    "none": lambda losses: losses,
-}
+REDUCTIONS: dict[str, Fun] = {"mean": mean, "sum": sum, "none": lambda losses: losses}
 
 
 def softmax_crossentropy(

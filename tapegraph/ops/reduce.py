@@ -364,10 +364,7 @@ def prod(
 
 @implements(np.cumsum)
 def cumsum(
-    a: Kind | ArrayLike,
-    axis: SupportsIndex | None = None,
-    *,
-    dtype: npt.DTypeLike | None = None,
+    a: Kind | ArrayLike, axis: SupportsIndex | None = None, *, dtype: npt.DTypeLike | None = None
 ) -> Kind:
     """Partial sums along an axis, as `numpy.cumsum`.
 
@@ -379,10 +376,7 @@ def cumsum(
 
 @implements(np.cumprod)
 def cumprod(
-    a: Kind | ArrayLike,
-    axis: SupportsIndex | None = None,
-    *,
-    dtype: npt.DTypeLike | None = None,
+    a: Kind | ArrayLike, axis: SupportsIndex | None = None, *, dtype: npt.DTypeLike | None = None
 ) -> Kind:
     """Partial products along an axis, as `numpy.cumprod`; the gradient is exact beside zeros too.
 

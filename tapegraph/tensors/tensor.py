@@ -242,19 +242,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     # Conversions
 
-    def __dlpack__(
-        self,
-        *,
-        stream: None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[Any, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
+    def __dlpack__(self, **options: Any) -> Any:
         """Export a copy of a constant; a tensor that needs a gradient raises."""
-        array: Any = np.asarray(self)
-        options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
-        given = {name: x for name, x in options.items() if x is not None}  # NumPy 2.0 knows none
-        return array.__dlpack__(stream=stream, **given)
+        given = {name: x for name, x in options.items() if x is not None}  # NumPy 2.0 knows fewer
+        return np.asarray(self).__dlpack__(**given)
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
         return np.empty(0).__dlpack_device__()
