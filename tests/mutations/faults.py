@@ -631,7 +631,7 @@ FAULTS = (
     Fault(
         "transforms",
         "examples-draw-the-same-numbers",
-        "tapegraph/tensors/examples.py:ExamplesRecorder.draw",
+        "tapegraph/tensors/batched.py:ExamplesRecorder.draw",
         "lambda: [draw() for _ in range(level.size)]",
         "lambda: [draw()] * level.size",
         f"{VMAP} -k draw",
