@@ -424,23 +424,8 @@ class Value:
         if self._op != "leaf":
             fix = "Pickle its leaves, or value.data."
             raise TypeError(message("pickle", f"a result of {self._op}", "a leaf", fix))
+        _numbers().leaves("pickle", self)
         return Value, (self._data, self.label)
-
-    def __copy__(self) -> Value:
-        return _copied(self, _new(Value), {})
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Value:
-        copies = {id(self): _new(Value)}
-        found = [self]
-        for node in found:  # grows as it goes: a graph may be deeper than Python's stack
-            for arg in node.args:
-                if id(arg) not in memo and id(arg) not in copies:
-                    copies[id(arg)] = _new(Value)
-                    found.append(arg)
-        memo.update(copies)
-        for node in found:
-            _copied(node, copies[id(node)], memo)
-        return copies[id(self)]
 
     # -- tapegraph's functions ---------------------------------------------------------------
 
@@ -530,22 +515,6 @@ def _aside(out: Value) -> Value:
     return out
 
 
-def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
-    """Give a new node another's content, with operands exchanged for their copies."""
-    out._op, out._data, out._grad, out._mark = node._op, node._data, node._grad, None
-    out._a = out._b = None
-    if node.label:
-        out._label = node.label
-    _numbers().copied(out, node)
-    if node._a is None:
-        out._many = tuple([copies.get(id(v), v) for v in node._many])
-        return out
-    out._a, out._da = copies.get(id(node._a), node._a), node._da
-    if node._b is not None:
-        out._b, out._db = copies.get(id(node._b), node._b), node._db
-    return out
-
-
 def _as_float(x: object) -> float | None:
     if issubclass(type(x), float):  # and not a stand-in inside a step
         return float(x)  # type: ignore[arg-type]
@@ -596,9 +565,6 @@ class _Plain:
 
     def result(self, out: Value, op: str, args: tuple[Value, ...], data: float) -> None:
         """Record the result of an operation."""
-
-    def copied(self, out: Value, node: Value) -> None:
-        """Note a copy."""
 
     def backward(self, root: Value) -> None:
         """Add the gradients of a Value to those of its operands."""
@@ -654,9 +620,6 @@ class _Captured(_Plain):
     def result(self, out: Value, op: str, args: tuple[Value, ...], data: float) -> None:
         operands = tuple([self._recorder.index(x) for x in args])
         self._recorder.enter(out, self._recorder.computed(op, operands, data))
-
-    def copied(self, out: Value, node: Value) -> None:
-        self._recorder.enter(out, self._recorder.index(node))
 
     def backward(self, root: Value) -> None:
         self._recorder.backward(root, _in_order(root))
