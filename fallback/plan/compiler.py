@@ -23,9 +23,8 @@ from tapegraph.fallback.plan.looks import check_for_nan, looked_at
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
-from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import Outputs
-from tapegraph.recording.program import Program, Recording, between
+from tapegraph.recording.program import Interpreter, Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
 

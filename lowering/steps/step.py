@@ -22,7 +22,7 @@ from tapegraph.lowering.steps.variables import tables, variable_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
-from tapegraph.recording.remote import array_or_remote
+from tapegraph.recording.values import array_or_remote
 from tapegraph.typed import Array, Xla
 
 

@@ -39,8 +39,8 @@ from tapegraph.recording.changes import Undo, make, take_back, together
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
-from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.values import restore
 from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
 from tapegraph.typed import Fun, Xla
 

@@ -631,7 +631,7 @@ FAULTS = (
     Fault(
         "transforms",
         "examples-draw-the-same-numbers",
-        "tapegraph/tensors/examples.py:ExamplesRecorder.draw",
+        "tapegraph/tensors/batched.py:ExamplesRecorder.draw",
         "lambda: [draw() for _ in range(level.size)]",
         "lambda: [draw()] * level.size",
         f"{VMAP} -k draw",
@@ -759,7 +759,7 @@ FAULTS = (
     Fault(
         "lowering",
         "operand-not-converted",
-        "tapegraph/recording/interpreter.py:Interpreter.converted",
+        "tapegraph/recording/program.py:Interpreter.converted",
         "operands.append(values[i] if dtype is None else self.cast(values[i], dtype))",
         "operands.append(values[i])",
         "tests/lowering/test_lowering.py -k operands_are",
@@ -1071,7 +1071,7 @@ FAULTS = (
     Fault(
         "staleness",
         "results-may-be-written-to",
-        "tapegraph/tensors/guarded_data.py:_check_writable",
+        "tapegraph/tensors/guarded_data.py:GuardedArray.__setitem__",
         "if not is_leaf(owner):",
         "if False:",
         "tests/recording/test_staleness.py",
@@ -2192,7 +2192,7 @@ FAULTS = (
     Fault(
         "compile",
         "what-is-fetched-replaces-what-came-meanwhile",
-        "tapegraph/recording/remote.py:restore",
+        "tapegraph/recording/values.py:restore",
         "        if node._held is now:\n            node._held = array\n",
         "        node._held = array\n",
         "tests/recording/test_remote.py",
