@@ -9,13 +9,13 @@ import os
 import runpy
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tapegraph
-from tapegraph.commands import facts, functions, info, printed_table, say, styled
+from tapegraph.commands import HEADER, facts, function_rows, info, printed_table, say, styled
 from tapegraph.drawing.picture import draw
 from tapegraph.errors import BETWEEN, ORIGINS
 from tapegraph.escapes import escaped, escaped_lines
@@ -59,8 +59,7 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="import TensorFlow, which takes seconds: whether it runs, its devices, its cache",
     )
-    one = command("functions", _functions, "list the NumPy functions on tensors")
-    one.add_argument("--markdown", action="store_true", help="print the page docs/numpy.md")
+    command("functions", _functions, "list the NumPy functions on tensors")
     one = command("draw", _draw, "draw a function's result, or a compiled step")
     one.add_argument("target", metavar="FILE:FUNCTION", help="it takes no arguments")
     one.add_argument("--out", help="a path that ends in .svg, .png, .dot or .txt")
@@ -74,10 +73,11 @@ def _info(options: argparse.Namespace) -> None:
 
 
 def _functions(options: argparse.Namespace) -> None:
-    if options.markdown:
-        say(functions.page())
-    else:
-        _print_table(options, functions.HEADER, functions.function_rows())
+    rows = function_rows()
+    first, *rest = printed_table([HEADER, *rows]).splitlines()
+    bare = ((cell.replace("`", "") for cell in row) for row in rows)
+    data = [dict(zip(HEADER, row, strict=True)) for row in bare]
+    _print_either(options, data, "\n".join([styled(first, "bold"), *rest]))
 
 
 def _draw(options: argparse.Namespace) -> None:
@@ -149,14 +149,6 @@ def _users_code() -> Iterator[None]:
         while trace is not None and ORIGINS[trace.tb_frame.f_code.co_filename] == BETWEEN:
             trace = trace.tb_next
         raise _UsersError(error.with_traceback(trace)) from None
-
-
-def _print_table(
-    options: argparse.Namespace, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]
-) -> None:
-    data = [dict(zip(header, (c.replace("`", "") for c in row), strict=True)) for row in rows]
-    first, *rest = printed_table([header, *rows], markdown=False).splitlines()
-    _print_either(options, data, "\n".join([styled(first, "bold"), *rest]))
 
 
 def _print_either(options: argparse.Namespace, data: object, text: str) -> None:

@@ -1,9 +1,12 @@
-"""The list of NumPy functions that differentiate, for ``docs/numpy.md``."""
+"""Commands of ``python -m tapegraph``, and how they print."""
 
 from __future__ import annotations
 
 import dis
 import functools
+import os
+import platform
+import sys
 from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -11,66 +14,91 @@ from typing import Any
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.commands import printed_table
+from tapegraph.engines import registry
+from tapegraph.engines.backend import NUMPY, chosen_by, executor
+from tapegraph.engines.engine import EngineDeclined
+from tapegraph.fallback.plan.records import off
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Op
 from tapegraph.typed import Fun
 
-HEADER = ("NumPy", "tapegraph", "records", "engine")
-_PAGE = """\
+_STYLES = {"bold": "1", "bad": "31"}
+
+
+def styled(text: str, style: str) -> str:
+    """Return a text ``bold`` or ``bad`` where the terminal shows colours."""
+    wanted = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    shown = wanted and sys.stdout is not None and sys.stdout.isatty()
+    return f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if shown else text
+
+
+def say(text: str) -> None:
+    """Print a text, escaping characters that the encoding of stdout lacks."""
+    if sys.stdout is not None:  # as where it was closed
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        sys.stdout.write(f"{text.encode(encoding, 'backslashreplace').decode(encoding)}\n")
+
+
+def printed_table(rows: list[tuple[str, ...]], *, markdown: bool = False) -> str:
+    """Return rows, the first of them the header, as aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    if markdown:
+        rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]
+    lines = [" | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(f"| {line} |" if markdown else line.rstrip() for line in lines)
+
+
+def info(load: bool = False) -> list[str]:
+    """Return the lines of ``python -m tapegraph info``."""
+    found = facts(load).items()
+    return [f"{styled(f'{topic:<11}', 'bold')} {text}".rstrip() for topic, text in found]
+
+
+def facts(load: bool = False) -> dict[str, str]:
+    """Return versions, the engine in force and devices, by topic; ``load`` imports each engine."""
+    rows = {
+        "tapegraph": tg.__version__,
+        "python": f"{platform.python_version()} on {platform.machine()} {platform.system()}",
+        "numpy": np.__version__,
+    }
+    usable: dict[str, str] = {}
+    details = {"devices": "CPU (NumPy)"}
+    left: list[str] = []
+    for name in registry.rivals():
+        engine = registry.engine(name)
+        try:
+            if load:
+                engine.load()
+            rows[name] = engine.version() or "installed"
+            usable[name] = engine.title
+        except EngineDeclined as declined:
+            rows[name] = f"not used: {declined}"
+        else:
+            if engine.loaded():
+                details |= engine.details()
+            else:
+                rows[name] += ", not imported here"
+                left.append(engine.title)
+    if left:
+        details["devices"] += f"; those of {', '.join(left)} by `tapegraph info --load`"
+    chosen = tg.get_backend()
+    in_force = chosen if chosen in usable else registry.NATIVE
+    if chosen == registry.AUTO and usable:
+        in_force += f", and {' or '.join(usable.values())} to see the faster engine"
+    rows["backend"] = f"{chosen} ({chosen_by()}); engine in force: {in_force}"
+    rows["records"] = f"off: {why}" if (why := off()) else "compiled steps run small arrays in C"
+    kernels, threshold = executor()
+    rows["forward"] = kernels
+    if kernels != NUMPY:
+        rows["forward"] += f" for arrays of {threshold} elements and more"
+    return rows | details
+
+
 # Which NumPy functions differentiate
 
-Call NumPy's functions on tensors as on arrays: they run eagerly, are recorded, and differentiate.
-Here is every one that does, the operations that it may record, and the engine that runs its
-gradient: *both* is TensorFlow or native, as you choose; a tape that holds an operation without
-lowering runs *native*. Typed code should call `tg.*`, as NumPy's stubs know arrays alone.
-
-This page is written by `python -m tapegraph functions --markdown`, here with NumPy {version}.
-
-{functions}
-
-## Methods of ufuncs
-
-`outer` works for each differentiable ufunc of two arrays. These are the functions beside them:
-
-{methods}
-
-## Plain results
-
-These carry no gradient: on tensors they give plain arrays, indices and truth values.
-
-{plain}.
-
-## Native operations, and why
-
-{reasons}
-
-## Nothing is lost in silence
-
-Any other NumPy function of a tensor that needs a gradient raises a `TypeError` that names it; of
-constants it gives plain arrays. Compute without a gradient by `tensor.detach().numpy()`, or
-register a rule for it with `tg.defop`. Arrays made of tensors, `out=` and assignments to elements
-are errors that say what to write instead: see
-[what is recorded, and what is refused](recording.md)."""
-
-
-def page() -> str:
-    """Return the page "Which NumPy functions differentiate"."""
-    names = _names()
-    methods = [
-        (f"`{names[called][0]}.{method}`", f"`{names[function][0]}`")
-        for (called, method), function in numpy_functions.METHODS.items()
-        if function in numpy_functions.COUNTERPARTS
-    ]
-    plain = sorted(names[f][0] for f in numpy_functions.PLAIN if f in names)
-    return _PAGE.format(
-        version=".".join(np.__version__.split(".")[:2]),
-        functions=printed_table([HEADER, *function_rows()], markdown=True),
-        methods=printed_table([("method", "is"), *methods], markdown=True),
-        plain=", ".join(f"`{name}`" for name in plain),
-        reasons="\n".join(f"- `{op}` {why}." for op, why in sorted(GAPS.items())),
-    )
+# The head of `function_rows`.
+HEADER = ("NumPy", "tapegraph", "records", "engine")
 
 
 def function_rows() -> list[tuple[str, ...]]:
@@ -88,7 +116,7 @@ def function_rows() -> list[tuple[str, ...]]:
 
 def names_of_functions() -> dict[Fun, list[str]]:
     """Return the public names of each recorded NumPy function, its own first."""
-    names = _names()  # without the ufuncs of other libraries, registered by tg.defop
+    names = names_of_numpy()  # without the ufuncs of other libraries, registered by tg.defop
     return {f: names[f] for f in numpy_functions.COUNTERPARTS if f in names}
 
 
@@ -140,7 +168,7 @@ def _engine(operations: list[str]) -> str:
     return f"both; native with {', '.join(native)}"
 
 
-def _names() -> dict[Any, list[str]]:
+def names_of_numpy() -> dict[Any, list[str]]:
     """Return the public names of NumPy's functions, the function's own first."""
     names: dict[Any, list[str]] = {}
     for module, prefix in (
