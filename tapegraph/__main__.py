@@ -17,8 +17,7 @@ from typing import Any
 import tapegraph
 from tapegraph.commands import HEADER, facts, function_rows, info, printed_table, say, styled
 from tapegraph.drawing.picture import draw
-from tapegraph.errors import BETWEEN, ORIGINS
-from tapegraph.escapes import escaped, escaped_lines
+from tapegraph.errors import BETWEEN, ORIGINS, escaped, escaped_lines
 
 
 def main(arguments: list[str] | None = None) -> int:

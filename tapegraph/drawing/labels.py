@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tapegraph.drawing.folding import MIXED, Folding, Part
 from tapegraph.drawing.sketch import Vertex
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped
 
 # Of a line in a box and above the picture in characters, and of a box in lines; a monospaced
 # character, in parts of the font's size, as wide as the widest of the fonts that are asked for.

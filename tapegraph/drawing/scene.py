@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from tapegraph.drawing.folding import Part
 from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
-from tapegraph.errors import message
-from tapegraph.escapes import escaped_lines
+from tapegraph.errors import escaped_lines, message
 
 _LEAST = 44.0  # the width of a box, around which a frame is wide enough for its title
 _PAD_X, _PAD_Y = 10.0, 5.0  # inside a box

@@ -10,8 +10,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from tapegraph import markup
-from tapegraph.errors import user_line
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped, user_line
 from tapegraph.recording.watchers import (
     COMPILING,
     ENGINE,
