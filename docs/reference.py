@@ -93,9 +93,9 @@ _NUMPY = """\
 # Which NumPy functions differentiate
 
 Call NumPy's functions on tensors as on arrays: they run eagerly, are recorded, and differentiate.
-Here is every one that does, the operations that it may record, and the engine that runs its
-gradient: *both* is TensorFlow or native, as you choose; a tape that holds an operation without
-lowering runs *native*. Typed code should call `tg.*`, as NumPy's stubs know arrays alone.
+Here is every one that does, and the engine that runs its gradient: *both* is TensorFlow or native,
+as you choose; a tape that holds an operation without lowering runs *native*. Typed code should call
+`tg.*`, as NumPy's stubs know arrays alone.
 
 This page is written by `python docs/reference.py`, here with NumPy {version}.
 

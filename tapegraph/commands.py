@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import functools
 import os
 import platform
 import sys
@@ -98,19 +97,19 @@ def facts(load: bool = False) -> dict[str, str]:
 # Which NumPy functions differentiate
 
 # The head of `function_rows`.
-HEADER = ("NumPy", "tapegraph", "records", "engine")
+HEADER = ("NumPy", "tapegraph", "engine")
 
 
 def function_rows() -> list[tuple[str, ...]]:
-    """Return one row per recorded function: its names, ours, its operations and the engine."""
+    """Return one row per recorded function: its names, ours, and the engine of its gradient."""
     found = []
     for function, names in names_of_functions().items():
         recording = numpy_functions.COUNTERPARTS[function]
         ours = recording.__name__
         public = f"`tg.{ours}`" if callable(getattr(tg, ours, None)) else ""
-        operations = sorted(operations_of(recording))
-        quoted = ", ".join(f"`{name}`" for name in names)
-        found.append((quoted, public, ", ".join(operations), _engine(operations)))
+        native = sorted(native_operations(recording))
+        engine = f"native with {', '.join(native)}" if native else "both"
+        found.append((", ".join(f"`{name}`" for name in names), public, engine))
     return sorted(found, key=lambda row: row[0].replace("`", ""))
 
 
@@ -120,16 +119,15 @@ def names_of_functions() -> dict[Fun, list[str]]:
     return {f: names[f] for f in numpy_functions.COUNTERPARTS if f in names}
 
 
-@functools.cache
-def operations_of(recording: Fun) -> frozenset[str]:
-    """Return the names of the operations that a function's code refers to, at any depth."""
+def native_operations(recording: Fun) -> set[str]:
+    """Return the operations without lowering that a function's code refers to, at any depth."""
     found: set[str] = set()
     seen: set[int] = set()
     pending = [recording]
     while pending:
         value = pending.pop()
         if isinstance(value, Op):
-            found.add(value.name)
+            found |= {value.name} & GAPS.keys()
         elif isinstance(value, FunctionType) and id(value) not in seen:
             seen.add(id(value))
             if hasattr(value, "__wrapped__"):
@@ -137,7 +135,7 @@ def operations_of(recording: Fun) -> frozenset[str]:
             elif value.__module__.startswith("tapegraph.ops"):
                 pending.extend(cell.cell_contents for cell in value.__closure__ or ())
                 pending.extend(_referred(value.__code__, value.__globals__))
-    return frozenset(found)
+    return found
 
 
 def _referred(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
@@ -157,15 +155,6 @@ def _referred(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _referred(constant, names)
-
-
-def _engine(operations: list[str]) -> str:
-    native = [op for op in operations if op in GAPS]
-    if not native:
-        return "both" if operations else ""
-    if native == operations:
-        return "native"
-    return f"both; native with {', '.join(native)}"
 
 
 def names_of_numpy() -> dict[Any, list[str]]:
