@@ -8,6 +8,7 @@ recorded, so a later change of a leaf's ``data`` does not affect recorded gradie
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -464,10 +465,10 @@ def vsum(values: Iterable[Value | Number]) -> Value:
         kind = type(values).__name__
         raise TypeError(message("vsum", kind, "an iterable of Values", "Write vsum([a, b, c])."))
     operands = tuple([v if isinstance(v, Value) else _operand("sum", v) for v in values])
-    total = sum([v._data for v in operands])
     if not operands:
         return Value(0.0)
-    out = _many("sum", operands, total)
+    # Not by `sum`, which rounds otherwise from Python 3.12 on.
+    out = _many("sum", operands, functools.reduce(operator.add, [v._data for v in operands], 0.0))
     return _aside(out) if _entered() else out
 
 
