@@ -163,15 +163,11 @@ static struct {
 
 static void run(const Record *record, npy_intp const *outer, npy_intp axes, char *const *from)
 {
-    char *at[MOST];
-    memcpy(at, from, sizeof at); /* loops may change what they are given */
-    if (axes == 0) {
-        record->loop(at, record->sizes, record->steps, record->data);
-        return;
-    }
     for (npy_intp i = 0; i < outer[0]; i++) {
-        run(record, outer + 1 + record->count, axes - 1, at);
-        for (int k = 0; k < record->count; k++) at[k] += outer[1 + k];
+        char *at[MOST]; /* loops may change what they are given */
+        for (int k = 0; k < record->count; k++) at[k] = from[k] + i * outer[1 + k];
+        if (axes > 1) run(record, outer + 1 + record->count, axes - 1, at);
+        else record->loop(at, record->sizes, record->steps, record->data);
     }
 }
 
