@@ -31,11 +31,11 @@ _NUMPYS = {f for f in vars(np).values() if isinstance(f, np.ufunc)}
 # Of integers: those that cannot raise.
 _WHOLE = _EXACT - {np.divide, np.reciprocal}
 _REDUCED = {np.add, np.multiply, np.maximum, np.minimum}
-# Of more bytes NumPy's own call costs little beside its loops, but not beside ours: of rows of few
-# elements, on which they take half of the time and less.
+# Of more bytes NumPy's own call costs little beside its loops. On rows of few elements loops of our
+# own take half of the time or less, up to the largest arrays; there all else must be little work.
 _LARGE, _LARGEST, _MOST_OTHER = 1 << 15, 1 << 22, 1 << 12
 _SHORT, _FEW = {np.add, np.subtract, np.multiply, np.divide}, 512
-_FEW_SUMS = 64  # at once: from more on NumPy takes the operands the other way round, by their NaN
+_FEW_SUMS = 64  # side by side; of two NaN in more of them NumPy keeps the other one
 _LETTERS = set("?bhilqBHILQfdFD")
 # The records that an operation may take: more elements in a row are worth a line of Python.
 _MOST_AXES, _MOST_OPERANDS = 4, 4
