@@ -37,6 +37,11 @@ def leaves(value: object, path: str = "", keys: Keys = iter) -> Iterator[tuple[s
         yield path, value
 
 
+def is_tree(value: object) -> bool:
+    """Return whether a value has parts in a structure, and is no leaf."""
+    return isinstance(value, (dict, list, tuple))
+
+
 def named(op: str, model: object, held: tuple[type, ...]) -> list[tuple[str, Any]]:
     """Return a model's leaves of some classes, in order, each by its dotted path.
 
@@ -210,11 +215,11 @@ def differ_here(given: object, form: object) -> bool:
             return True
         # Two named tuples have the same names.
         return len({x._fields for x in (given, form) if hasattr(x, "_fields")}) == 2
-    return isinstance(given, (dict, list, tuple))
+    return is_tree(given)
 
 
 def _along(given: object, form: object, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(form, (dict, list, tuple)):
+    if is_tree(form):
         for part in pairs(given, form, path):
             yield from _along(*part)
     else:

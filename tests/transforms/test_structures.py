@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, namedtuple
+from functools import partial
 
 import numpy as np
 import pytest
@@ -38,6 +39,48 @@ def test_hvp_pairs_by_key(backend):
         assert list(found) == ["a", "b"]
         assert found["a"] == wanted["a"]
         np.testing.assert_array_equal(found["b"], wanted["b"])
+
+
+def moved(p, line):
+    """Return several structures; the slopes are those in `test_jvp_pairs_by_key`."""
+    found = {"cube": p["a"] ** 3, "product": [p["a"] * p["b"], (tg.sum(p["b"] ** 2), 7.0)]}
+    return found, Line(line.slope * p["a"], -line.height)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_jvp_pairs_by_key(compiled, backend):
+    run = tg.compile(lambda *given: tg.jvp(moved, *given)) if compiled else partial(tg.jvp, moved)
+    a, b, slope = 2.0, np.array([2.0, 3.0]), 5.0
+    da, db, dslope, dheight = 10.0, np.array([1.0, -1.0]), 3.0, 0.5
+    primals = ({"a": a, "b": b}, Line(slope, 4.0))
+    for tangent in ({"a": da, "b": db}, {"b": db, "a": da}):
+        for _ in range(3):
+            values, tangents = run(primals, (tangent, [dslope, dheight]))
+            assert list(values[0]) == list(tangents[0]) == ["cube", "product"]
+            assert values[0]["product"][1] == (13.0, 7.0)
+            assert values[1] == Line(10.0, -4.0)
+            assert tangents[0]["cube"] == 3 * a**2 * da
+            np.testing.assert_array_equal(tangents[0]["product"][0], da * b + a * db)
+            assert tangents[0]["product"][1] == (2 * (b @ db), 0.0)
+            assert tangents[1] == Line(dslope * a + slope * da, -dheight)
+    _, along = tg.linearize(moved, *primals)
+    both = zip(*map(tg.tree.leaves, (along(tangent, [dslope, dheight]), tangents)), strict=True)
+    assert all(np.array_equal(a, b) for a, b in both)
+
+
+def test_jvp_of_structures_within_other_levels():
+    """The energy's third derivative, of which only that by a, a, a (6) and a, b, b (2) stay."""
+    tangent = {"a": 2.0, "b": np.array([1.0, 0.5])}
+
+    def along(p):
+        return tg.jvp(energy, (p,), (tangent,))[1]
+
+    found = tg.grad(lambda p: tg.jvp(along, (p,), (tangent,))[1])(POINT)
+    assert found["a"] == 6.0 * 4.0 + 2.0 * 1.25
+    np.testing.assert_array_equal(found["b"], 2 * 2.0 * 2.0 * tangent["b"])
+    points = {"a": np.arange(3.0), "b": np.ones((3, 2))}
+    each = tg.vmap(along)(points)
+    np.testing.assert_array_equal(each, 2.0 * (3 * np.arange(3.0) ** 2 + 2) + 3.0 * np.arange(3.0))
 
 
 def test_cotangents_are_paired_by_key(backend):
@@ -160,6 +203,7 @@ CALLS = {
         "tangents[0]",
         "primals[0]",
     ),
+    "jvp": (lambda given: tg.jvp(same, (FORM,), (given,)), "tangents[0]", "primals[0]"),
     "vjp": (lambda given: tg.vjp(same, FORM)[1](given), "the cotangent", "the function's result"),
     "make_vjp": (
         lambda given: core.make_vjp(same, FORM)[0](given),
