@@ -108,7 +108,9 @@ class Compiler(Interpreter):
         forward = op.forward
         if self._looks and op.plain is not None:
             forward, attrs = op.plain, {}
-        out = self.builder.computed(forward, given, attrs, op.name, opaque, hints)
+        known = self.recording.values[slot] if opaque and not op.saves else None
+        known = known if isinstance(known, (np.ndarray, Outputs)) else None
+        out = self.builder.computed(forward, given, attrs, op.name, opaque, hints, known)
         if op.several:
             return tuple(map(self.builder.array, out))
         if op.saves:

@@ -43,6 +43,7 @@ from tapegraph.recording.numpy_functions import (
 )
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, floating, is_complex, real_only, tensor_like
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, ArrayLike, Axes, DType, DuckArray, Fun, Kind, Operand
 
 __all__ = [
@@ -554,6 +555,8 @@ def squared(x: DuckArray) -> DuckArray:
 
 def _root(variance: DuckArray) -> DuckArray:
     """Return the square root; its slope at 0, which is infinite, is taken as 0."""
+    if type(variance) is nodes.tensor_class and not recorder().capture and variance._array.all():
+        return sqrt(variance)
     return sqrt(choose_by(numbers(variance) == 0, 0.0, variance))
 
 
