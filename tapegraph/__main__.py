@@ -1,11 +1,10 @@
-"""The command line: installation, differentiable functions, engines compared, timings, pictures."""
+"""The command line: installation, differentiable functions, pictures."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
 import json
-import math
 import os
 import runpy
 import sys
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import tapegraph
-from tapegraph.commands import functions, machine, printed_table, say, styled
+from tapegraph.commands import facts, functions, info, printed_table, say, styled
 from tapegraph.drawing.picture import draw
-from tapegraph.errors import BETWEEN, ORIGINS
-from tapegraph.escapes import escaped, escaped_lines
+from tapegraph.errors import BETWEEN, ORIGINS, escaped, escaped_lines
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,10 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     one = command("functions", _functions, "list the NumPy functions on tensors")
     one.add_argument("--markdown", action="store_true", help="print the page docs/numpy.md")
-    one = command("parity", _parity, "compare the gradients of both engines, function by function")
-    one.add_argument("name", nargs="*", help="such as np.sin; by default all")
-    one = command("bench", _bench, "time a training step: eager, compiled, and in TensorFlow")
-    one.add_argument("--seconds", type=float, default=2.0, help="for each way (%(default)s)")
     one = command("draw", _draw, "draw a function's result, or a compiled step")
     one.add_argument("target", metavar="FILE:FUNCTION", help="it takes no arguments")
     one.add_argument("--out", help="a path that ends in .svg, .png, .dot or .txt")
@@ -75,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _info(options: argparse.Namespace) -> None:
-    _print_either(options, machine.facts(options.load), "\n".join(machine.info(options.load)))
+    _print_either(options, facts(options.load), "\n".join(info(options.load)))
 
 
 def _functions(options: argparse.Namespace) -> None:
@@ -83,32 +77,6 @@ def _functions(options: argparse.Namespace) -> None:
         say(functions.page())
     else:
         _print_table(options, functions.HEADER, functions.function_rows())
-
-
-def _parity(options: argparse.Namespace) -> bool:
-    compared, left_out = machine.compare(options.name)
-    wrong = [one for one in compared if not one.agrees]
-    if options.json:
-        say(json.dumps({"compared": [one._asdict() for one in compared], "left_out": left_out}))
-        return bool(wrong)
-    say(printed_table([machine.COMPARED, *(one.row() for one in compared)], markdown=False))
-    for one in wrong:
-        say(f"\n{one.function}: {one.message}")
-    say(f"\n{len(compared)} functions compared, {len(wrong)} differ.")
-    if left_out:
-        say(f"Not compared, for they take other arguments: {', '.join(left_out)}.")
-    return bool(wrong)
-
-
-def _bench(options: argparse.Namespace) -> None:
-    if not 0 < options.seconds < math.inf:
-        raise ValueError(f"received --seconds {options.seconds}; expected a positive number")
-    timed = machine.measure(options.seconds)
-    if options.json:
-        say(json.dumps({"workload": machine.WORKLOAD, "ways": [one._asdict() for one in timed]}))
-    else:
-        say(f"One step of {machine.WORKLOAD}.\n")
-        _print_table(options, machine.TIMED, [one.row(timed[0].seconds) for one in timed])
 
 
 def _draw(options: argparse.Namespace) -> None:

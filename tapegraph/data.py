@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tapegraph import pytree, random
+from tapegraph.arrays.axes import one_integer
 from tapegraph.errors import kind_of, message
 from tapegraph.recording.node import Node, as_array
 from tapegraph.typed import Array
@@ -151,7 +152,7 @@ def batches(
     [2 3]
     [4]
     """
-    size = _whole("size", size)
+    size = one_integer("batches", "size", size)
     if size < 1:
         raise ValueError(message("batches", f"size={size}", "1 or more"))
     trees = tuple(
@@ -206,19 +207,10 @@ def _permutation(rng: object) -> Callable[[int], Array]:
         return random.permutation
     if isinstance(rng, np.random.Generator):
         return rng.permutation
-    seed = _whole("rng", rng)
+    seed = one_integer("batches", "rng", rng, expected="an integer, a Generator or None")
     if seed < 0:
         raise ValueError(message("batches", f"rng={seed}", "0 or more"))
     return np.random.default_rng(seed).permutation
-
-
-def _whole(argument: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        expected = "an integer" if argument == "size" else "an integer, a Generator or None"
-        received = f"{kind_of(value)} for {argument!r}"
-        raise TypeError(message("batches", received, expected)) from None
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.escapes import escaped_lines
+from tapegraph.errors import escaped_lines
 
 # No output is longer than a screen.
 _MOST_LINES = 24

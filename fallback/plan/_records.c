@@ -517,7 +517,8 @@ PyMODINIT_FUNC PyInit__records(void)
     if (made == NULL) return NULL;
     Mismatch = PyErr_NewException("tapegraph.fallback.plan._records.Mismatch", NULL, NULL);
     if (Mismatch == NULL || PyModule_AddObjectRef(made, "Mismatch", Mismatch) < 0 ||
-        PyModule_AddObjectRef(made, "Table", (PyObject *)&TableType) < 0) {
+        PyModule_AddObjectRef(made, "Table", (PyObject *)&TableType) < 0 ||
+        PyModule_AddIntConstant(made, "source", SOURCE) < 0) {
         Py_DECREF(made);
         return NULL;
     }

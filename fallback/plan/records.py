@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import importlib
 import math
+import zlib
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,6 +79,10 @@ try:
     _extension: Any = importlib.import_module("tapegraph.fallback.plan._records")
     Mismatch: type[Exception] = _extension.Mismatch
     missing = ""
+    _source = Path(__file__).with_name("_records.c")  # in a checkout
+    _built_from = getattr(_extension, "source", -1)
+    if _source.exists() and zlib.crc32(_source.read_bytes()) >> 1 != _built_from:
+        raise ImportError("_records.c has changed: run `python setup.py build_ext --inplace`")
 except ImportError as error:
     _extension, missing = None, str(error)
 
@@ -88,7 +94,7 @@ def off() -> str:
     """Return why no plan has records; ``""`` if plans have them."""
     if switched(RECORDS) is False:
         return f"{RECORDS}=0"
-    return f"the C extension is not installed ({missing})" if _extension is None else ""
+    return f"the C extension is not used ({missing})" if _extension is None else ""
 
 
 def table(

@@ -38,7 +38,6 @@ from tapegraph.autograd.tracer import Rule, name_of, undefined
 from tapegraph.autograd.tracer import SparseObject as SparseObject
 from tapegraph.autograd.tracer import primitive_jvps as primitive_jvps
 from tapegraph.autograd.tracer import primitive_vjps as primitive_vjps
-from tapegraph.autograd.tracer import toposort as toposort
 from tapegraph.autograd.tracer import trace as trace
 from tapegraph.autograd.util import func as func
 from tapegraph.autograd.util import subval as subval

@@ -30,8 +30,7 @@ from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
 from tapegraph.environment import compiles, wrong_value
-from tapegraph.errors import add_note, kind_of, message, sentence, user_line, warn
-from tapegraph.escapes import escaped
+from tapegraph.errors import add_note, escaped, kind_of, message, sentence, user_line, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.numpy_warnings import are_mild
 from tapegraph.progress import counted, logger

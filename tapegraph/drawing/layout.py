@@ -7,9 +7,8 @@ keeps them apart.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, groupby, pairwise
 from typing import TypeAlias
 
@@ -248,63 +247,34 @@ def _sweeps(rows: list[list[_Cell]], most: int) -> int:
 
 
 def _order(rows: list[list[_Cell]]) -> None:
-    """Sort each rank by the middle of its neighbours, down and up, and keep the best order."""
-    best, fewest = [row[:] for row in rows], _crossings(rows)
+    """Sort each rank by the middle of its neighbours, down and up in turn."""
     for sweep in range(_sweeps(rows, _SWEEPS)):
-        if not fewest:
-            break
         down = sweep % 2 == 0
         for beside, row in pairwise(rows if down else rows[::-1]):
             place = {cell: (n + 0.5) / len(r) for r in (row, beside) for n, cell in enumerate(r)}
             row.sort(key=lambda cell: _middle(cell, cell.above if down else cell.below, place))
-        now = _crossings(rows)
-        if now < fewest:
-            best, fewest = [row[:] for row in rows], now
-    rows[:] = best
 
 
 def _middle(cell: _Cell, ends: list[_Cell], place: dict[_Cell, float]) -> float:
     return sum(place[end] for end in ends) / len(ends) if ends else place[cell]
 
 
-def _crossings(rows: list[list[_Cell]]) -> int:
-    """Count the crossings of edges between ranks."""
-    total = 0
-    for upper, lower in pairwise(rows):
-        place = {cell: n for n, cell in enumerate(lower)}
-        seen: list[int] = []  # sorted
-        for cell in upper:
-            ends = sorted(place[near] for near in cell.below)
-            total += sum(len(seen) - bisect_right(seen, end) for end in ends)
-            for end in ends:
-                insort(seen, end)
-    return total
-
-
 # The place on each rank
 
 
 def _place(rows: list[list[_Cell]]) -> None:
-    """Move each cell towards its neighbours, above and below in turn, and keep boxes apart."""
+    """Move each cell towards its neighbours, and keep boxes apart."""
     for row in rows:
         _settle(row, [0.0] * len(row), [1.0] * len(row))
-    for sweep in range(_sweeps(rows, 3 * _SWEEPS)):
-        down = sweep % 2 == 0
-        for row in rows if down else reversed(rows):
-            _draw(row, (lambda c: c.above or c.below) if down else (lambda c: c.below or c.above))
-    for sweep in range(_sweeps(rows, _SWEEPS)):
-        for row in rows if sweep % 2 else reversed(rows):
-            _draw(row, lambda c: c.above + c.below)
-
-
-def _draw(row: list[_Cell], near: Callable[[_Cell], list[_Cell]]) -> None:
-    wishes, weights = [], []
-    for cell in row:
-        pulls = [(n.x, _pull(n, cell)) for n in near(cell)]
-        total = sum(weight for _, weight in pulls)
-        wishes.append(sum(x * weight for x, weight in pulls) / total if total else cell.x)
-        weights.append(total or 0.1)
-    _settle(row, wishes, weights)
+    for sweep in range(_sweeps(rows, 4 * _SWEEPS)):
+        for row in reversed(rows) if sweep % 2 else rows:
+            wishes, weights = [], []
+            for cell in row:
+                pulls = [(near.x, _pull(near, cell)) for near in cell.above + cell.below]
+                total = sum(weight for _, weight in pulls)
+                wishes.append(sum(x * weight for x, weight in pulls) / total if total else cell.x)
+                weights.append(total or 0.1)
+            _settle(row, wishes, weights)
 
 
 def _pull(near: _Cell, cell: _Cell) -> float:

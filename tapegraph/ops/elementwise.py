@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import int_tuple
+from tapegraph.arrays.axes import check_broadcast, check_spreads, int_tuple
 from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
@@ -46,90 +46,16 @@ from tapegraph.typed import (
 )
 
 __all__ = [
-    "abs",
-    "absolute",
-    "add",
-    "angle",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "astype",
-    "cbrt",
-    "ceil",
-    "clip",
-    "conj",
-    "conjugate",
-    "copy",
-    "copysign",
-    "cos",
-    "cosh",
-    "deg2rad",
-    "degrees",
-    "div",
-    "divide",
-    "empty_like",
-    "exp",
-    "exp2",
-    "expm1",
-    "fabs",
-    "float_power",
-    "floor",
-    "floor_divide",
-    "fmax",
-    "fmin",
-    "fmod",
-    "full_like",
-    "gelu",
-    "heaviside",
-    "hypot",
-    "imag",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logaddexp",
-    "logaddexp2",
-    "maximum",
-    "minimum",
-    "mod",
-    "mul",
-    "multiply",
-    "nan_to_num",
-    "neg",
-    "negative",
-    "ones_like",
-    "positive",
-    "pow",
-    "power",
-    "rad2deg",
-    "radians",
-    "real",
-    "reciprocal",
-    "relu",
-    "remainder",
-    "rint",
-    "round",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "sinc",
-    "sinh",
-    "sqrt",
-    "square",
-    "sub",
-    "subtract",
-    "tan",
-    "tanh",
-    "true_divide",
-    "trunc",
-    "where",
-    "zeros_like",
-]
+    "abs", "absolute", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "astype", "cbrt", "ceil", "clip", "conj", "conjugate", "copy", "copysign",
+    "cos", "cosh", "deg2rad", "degrees", "div", "divide", "empty_like", "exp", "exp2", "expm1",
+    "fabs", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "full_like", "gelu",
+    "heaviside", "hypot", "imag", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2",
+    "maximum", "minimum", "mod", "mul", "multiply", "nan_to_num", "neg", "negative", "ones_like",
+    "positive", "pow", "power", "rad2deg", "radians", "real", "reciprocal", "relu", "remainder",
+    "rint", "round", "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "sqrt", "square", "sub",
+    "subtract", "tan", "tanh", "true_divide", "trunc", "where", "zeros_like",
+]  # fmt: skip
 
 # tanh form of gelu: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))
 GELU_SCALE = math.sqrt(2.0 / math.pi)
@@ -700,17 +626,6 @@ def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """
 
 
-def _check_broadcast(op: str, *operands: DuckArray) -> None:
-    shapes = [getattr(x, "shape", ()) for x in operands]
-    try:
-        np.broadcast_shapes(*shapes)
-    except ValueError:
-        received = " and ".join(map(str, shapes))
-        expected = "shapes that broadcast together (equal, or 1, axis by axis from the last)"
-        fix = "Reshape one of them."
-        raise ValueError(message(op, f"shapes {received}", expected, fix)) from None
-
-
 def limits_of(dtype: DType) -> tuple[float, float]:
     """Return the lower and the upper bound of a dtype's numbers."""
     if dtype.kind in "fc":
@@ -764,7 +679,7 @@ def clip(
     try:
         return apply(CLIP, (x, low, high))
     except ValueError:
-        _check_broadcast("clip", x, low, high)
+        check_broadcast("clip", *map(np.shape, (x, low, high)))
         raise
 
 
@@ -865,7 +780,7 @@ def _real_pair(op: str, x1: DuckArray, x2: DuckArray) -> tuple[DuckArray, DuckAr
     if is_complex(x1, x2):
         raise real_only(op)
     a, b = operand(op, x1, "x1"), operand(op, x2, "x2")
-    _check_broadcast(op, a, b)
+    check_broadcast(op, *map(np.shape, (a, b)))
     return a, b
 
 
@@ -981,22 +896,6 @@ ROUND = Op(
 )
 
 
-def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
-    if shape == over[len(over) - len(shape) :]:  # as most do, in a tenth of the time
-        return True
-    try:
-        return np.broadcast_shapes(shape, over) == over
-    except ValueError:
-        return False
-
-
-def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
-    """Raise if an argument's shape does not broadcast to another."""
-    if not spreads(shape, over):
-        expected = f"a shape that broadcasts to {over}"
-        raise ValueError(message(op, f"{argument!r} of shape {shape}", expected))
-
-
 @implements(np.zeros_like)
 def zeros_like(
     a: Operand, dtype: npt.DTypeLike | None = None, shape: Shape | None = None
@@ -1088,7 +987,12 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     """
     out = tensor_like("astype", x)
     if isinstance(dtype, str) and dtype == "bfloat16":
-        _add_bfloat16()
+        try:
+            importlib.import_module("ml_dtypes")  # from which NumPy knows the name
+        except ImportError:
+            received, fix = "bfloat16 in an environment without ml_dtypes", "pip install ml_dtypes"
+            text = message("astype", received, "ml_dtypes", f"Install it: {fix}.")
+            raise ImportError(text) from None
     try:
         wanted = np.dtype(dtype)
     except TypeError:
@@ -1105,15 +1009,6 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     if wanted.kind not in "fc" and not recorder().records(out):
         return as_leaf(watched("astype", detached(out).astype, wanted))
     return apply(ASTYPE, (out,), {"dtype": wanted.name})
-
-
-def _add_bfloat16() -> None:
-    """Let NumPy know the dtype by its name."""
-    try:
-        importlib.import_module("ml_dtypes")
-    except ImportError:
-        received, fix = "bfloat16 in an environment without ml_dtypes", "pip install ml_dtypes"
-        raise ImportError(message("astype", received, "ml_dtypes", f"Install it: {fix}.")) from None
 
 
 if hasattr(np, "astype"):  # NumPy 2.1

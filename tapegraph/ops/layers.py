@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.axes import one_axis
+from tapegraph.arrays.axes import one_axis, spreads
 from tapegraph.errors import message
 from tapegraph.ops import reduce
-from tapegraph.ops.elementwise import expm1, spreads, sqrt, square, where
+from tapegraph.ops.elementwise import expm1, sqrt, square, where
 from tapegraph.ops.linalg import matmul
 from tapegraph.ops.shape import reshape, swapaxes
 from tapegraph.recording.node import as_float
@@ -22,14 +22,9 @@ from tapegraph.recording.record import tensor_like
 from tapegraph.typed import ArrayLike, DuckArray, Kind
 
 __all__ = [
-    "batch_norm",
-    "dropout",
-    "elu",
-    "group_norm",
-    "leaky_relu",
-    "rms_norm",
+    "batch_norm", "dropout", "elu", "group_norm", "leaky_relu", "rms_norm",
     "scaled_dot_product_attention",
-]
+]  # fmt: skip
 
 
 def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:

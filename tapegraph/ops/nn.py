@@ -10,10 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tapegraph.arrays.axes import int_tuple, pair
+from tapegraph.arrays.axes import int_tuple, pair, spreads
 from tapegraph.errors import message
 from tapegraph.ops import index
-from tapegraph.ops.elementwise import spreads
 from tapegraph.ops.reduce import add_up
 from tapegraph.ops.shape import expand_dims, reshape, squeeze, swapaxes
 from tapegraph.recording.node import as_float
@@ -21,14 +20,7 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.typed import Array, ArrayLike, DuckArray, Kind, Shape
 
-__all__ = [
-    "avg_pool2d",
-    "conv1d",
-    "conv2d",
-    "conv_transpose2d",
-    "layer_norm",
-    "max_pool2d",
-]
+__all__ = ["avg_pool2d", "conv1d", "conv2d", "conv_transpose2d", "layer_norm", "max_pool2d"]
 
 Pair = tuple[int, int]
 

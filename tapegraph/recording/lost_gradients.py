@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -130,7 +129,9 @@ def _caller(frame: FrameType | None) -> str:
             if not function:  # Python 3.10
                 of_method = code.co_varnames[: code.co_argcount][:1] == ("self",)
                 function = type(frame.f_locals["self"]).__name__ if of_method else code.co_name
-            public = list(itertools.takewhile(_is_public, parts))
+            # Up to private modules, and the inner ones of TensorFlow and Keras.
+            inner = (n for n, p in enumerate(parts) if p[:1] == "_" or p in ("python", "src"))
+            public = parts[: next(inner, len(parts))]
             modules = [".".join(public[: n + 1]) for n in range(len(public))]
             homes = (m for m in modules if hasattr(sys.modules.get(m), function))
             home = next(homes, "")
@@ -138,10 +139,6 @@ def _caller(frame: FrameType | None) -> str:
                 package, name = parts[0], f"{home}.{function}" if home else modules[-1]
         frame = frame.f_back
     return name
-
-
-def _is_public(part: str) -> bool:
-    return not part.startswith("_") and part not in ("python", "src")  # as in TensorFlow and Keras
 
 
 def not_joined(op: str, argument: str, value: object) -> TypeError:

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph import markup
-from tapegraph.errors import line_of
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped, line_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT, PART, SCALAR, Attrs, Op
 from tapegraph.recording.values import value_of

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tapegraph.arrays.axes import check_broadcast
 from tapegraph.errors import kind_of, message, user_line
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import node as nodes
@@ -339,15 +340,7 @@ def _widened(name: str, a: object, b: object) -> tuple[Any, Any] | None:
 def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
     if isinstance(error, TypeError) and is_complex(x, y):
         return real_only(name)
-    if not isinstance(error, ValueError):
-        kind = OverflowError if isinstance(error, OverflowError) else TypeError
-        return kind(f"{name}: {error} (at {user_line()})")
-    try:
-        np.broadcast_shapes(np.shape(x), np.shape(y))
-    except ValueError:
-        pass
-    else:  # an integer to a negative power
-        return ValueError(f"{name}: {error} (at {user_line()})")
-    received = f"shapes {np.shape(x)} and {np.shape(y)}"
-    expected = "shapes that broadcast together (equal, or 1, axis by axis from the last)"
-    return ValueError(message(name, received, expected, "Reshape one of them."))
+    if isinstance(error, ValueError):  # else of an integer to a negative power
+        check_broadcast(name, np.shape(x), np.shape(y))
+    kind = next(kind for kind in (ValueError, OverflowError, TypeError) if isinstance(error, kind))
+    return kind(f"{name}: {error} (at {user_line()})")

@@ -9,8 +9,7 @@ from tapegraph.engines import auto, registry
 from tapegraph.engines.auto import COMPILED, advice, backend_in_force, capital, costs
 from tapegraph.engines.backend import get_backend
 from tapegraph.engines.choice import Choice
-from tapegraph.errors import kind_of, message
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped, kind_of, message
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.linearize import History, entry_name
 from tapegraph.recording.node import tape_entry

@@ -117,7 +117,7 @@ def _jacobian(
             form, rows = _forward(run, lifted)
         else:
             form = run({i: argument.inside for i, argument in lifted.items()})
-            outs = [result(op, part, level) for _, part in leaves(form)]
+            outs = [of_each_example(result(op, part, level)) for _, part in leaves(form)]
             for out in outs:
                 _check_complex(op, out, targets, mode, holomorphic)
             fewer = elements < sum(out.size for out in outs) and (holomorphic or not is_complex)
