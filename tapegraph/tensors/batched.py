@@ -13,7 +13,7 @@ from tapegraph.batching.rules import BatchedCall, batching_rule
 from tapegraph.errors import ConcretizationError, message, sentence, warn
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import operand
-from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods
 from tapegraph.typed import DType
 
 
@@ -106,6 +106,8 @@ class Batched(ArrayMethods):
             f"the value differs between {self.inner.shape[0]} examples, so it has no plain number. "
             "Write tg.where(condition, a, b) for a choice, or return the tensor."
         )
+        if self.dtype.kind in "iub":
+            text += f" {AS_INDEX}"
         raise ConcretizationError(sentence("vmap", text))
 
     __bool__ = __float__ = __int__ = __complex__ = __index__ = __array__ = _one_number
