@@ -138,6 +138,37 @@ AT_RANDOM = {
     "shuffle": "tg.random.permutation",
     "split": "the same functions again: draws take no key",
 }
+_BY_MINIMUM = "tg.optim.minimize(lambda x: np.sum(f(x) ** 2), x0)"
+_BY_ROOT = "tg.optim.root(f, x0)"
+_SOLUTION = "tg.integrate.odeint(f, y0, t), whose f takes y before t"
+# Names of SciPy, PyTorch, optax and JAX in the modules of these names.
+IN_MODULES = {
+    "random": AT_RANDOM,
+    "optim": {
+        "LBFGS": 'tg.optim.minimize(f, x0, method="L-BFGS-B")',
+        "adam": "tg.optim.Adam",
+        "adamw": "tg.optim.AdamW",
+        "clip_by_global_norm": "tg.optim.clip_grad_norm",
+        "clip_grad_norm_": "tg.optim.clip_grad_norm",
+        "clip_grad_value_": "tg.optim.clip_grad_value",
+        "curve_fit": "tg.optim.minimize(lambda p: np.sum((f(x, *p) - y) ** 2), p0)",
+        "fsolve": _BY_ROOT,
+        "least_squares": _BY_MINIMUM,
+        "leastsq": _BY_MINIMUM,
+        "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
+        "minimize_scalar": "tg.optim.minimize(f, x0)",
+        "newton": _BY_ROOT,
+        "root_scalar": _BY_ROOT,
+        "sgd": "tg.optim.SGD",
+    },
+    "integrate": {
+        "RK45": _SOLUTION,
+        "ode": _SOLUTION,
+        "odeint_adjoint": "tg.integrate.odeint(f, y0, t, adjoint=True)",
+        "solve_ivp": _SOLUTION,
+        "trapezoid": "np.trapezoid, which takes tensors",
+    },
+}
 
 
 class Elsewhere:
@@ -179,8 +210,9 @@ def _hint(where: str, name: str, ours: str) -> str:
     return message(where, received, f"an attribute of {where}", fix)
 
 
-def missing_at_random(name: str) -> AttributeError:
-    ours = AT_RANDOM.get(name)
+def missing_in(module: str, name: str) -> AttributeError:
+    """Return the error of a name that a module of the library lacks."""
+    where, ours = f"tapegraph.{module}", IN_MODULES[module].get(name)
     if ours is None:
-        return AttributeError(f"module 'tapegraph.random' has no attribute {name!r}")
-    return AttributeError(_hint("tapegraph.random", name, ours))
+        return AttributeError(f"module {where!r} has no attribute {name!r}")
+    return AttributeError(_hint(where, name, ours))

@@ -31,7 +31,7 @@ from tapegraph.arrays import axes
 from tapegraph.capture.streams import GENERATOR, drawn_from, packed, unpacked
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
-from tapegraph.other_names import missing_at_random
+from tapegraph.other_names import missing_in
 from tapegraph.recording.changes import Change, Undo
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.scopes import Scope, Setting, recorder
@@ -684,4 +684,4 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> NoReturn:
     """Raise for another library's name, and say what to write."""
-    raise missing_at_random(name)
+    raise missing_in("random", name)

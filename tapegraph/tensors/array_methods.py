@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 A = TypeVar("A", bound="ArrayMethods")
 
+# For a plain array NumPy asks an index for its numbers.
+AS_INDEX = "As an index of an array write tg.tensor(array)[i] or tg.take(array, i, axis)."
+
 
 class Method(Protocol[P]):
     """A method whose result has the class of its object."""

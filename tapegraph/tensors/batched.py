@@ -24,7 +24,7 @@ from tapegraph.recording.numpy_functions import is_batched
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import operand
 from tapegraph.recording.scopes import RECORDER, recorder
-from tapegraph.tensors.array_methods import ArrayMethods
+from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods
 from tapegraph.tensors.dual import Dual, dual_of
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.typed import Array, DType
@@ -119,6 +119,8 @@ class Batched(ArrayMethods):
             f"the value differs between {self.inner.shape[0]} examples, so it has no plain number. "
             "Write tg.where(condition, a, b) for a choice, or return the tensor."
         )
+        if self.dtype.kind in "iub":
+            text += f" {AS_INDEX}"
         raise ConcretizationError(sentence("vmap", text))
 
     __bool__ = __float__ = __int__ = __complex__ = __index__ = __array__ = _one_number

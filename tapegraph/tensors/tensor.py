@@ -22,7 +22,7 @@ from tapegraph.recording.op import PARAM, PART, Attrs
 from tapegraph.recording.record import as_dtype
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of, put_array, restore
-from tapegraph.tensors.array_methods import ArrayMethods, Operator, formatted
+from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods, Operator, formatted
 from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike, DType
 
@@ -254,7 +254,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad and not lost_gradients.is_compared():
             raise lost_gradients.to_array("Tensor")
-        recorder().read(self, "numpy.asarray", "Call NumPy's functions on the tensor itself.")
+        fix = "Call NumPy's functions on the tensor itself."
+        if self.dtype.kind in "iub":
+            fix = f"{fix} {AS_INDEX}"
+        recorder().read(self, "numpy.asarray", fix)
         return np.array(self._array, dtype=dtype)
 
     def __bool__(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.other_names import AT_RANDOM, AT_THE_TOP, ON_TENSORS, Elsewhere
+from tapegraph.other_names import AT_THE_TOP, IN_MODULES, ON_TENSORS, Elsewhere
 from tests.quick import in_one
 
 X = tg.param([[1.0, 2.0], [3.0, 4.0]], name="x")
@@ -116,18 +116,16 @@ def test_functions_stay_what_they_were():
     assert tg.amax is tg.max
 
 
-@in_one("name", AT_RANDOM)
-def test_a_name_of_random_functions_says_what_to_write(name):
-    with pytest.raises(AttributeError, match=re.escape(f"Did you mean {AT_RANDOM[name]}?")):
-        getattr(tg.random, name)
-
-
-def test_what_is_to_be_written_of_random_functions_exists():
-    for ours in AT_RANDOM.values():
-        for name in re.findall(r"\btg\.random\.(\w+)", ours):
-            assert name in tg.random.__all__
-    with pytest.raises(AttributeError, match=r"^module 'tapegraph\.random' has no .* 'nor'$"):
-        tg.random.nor  # noqa: B018
+@pytest.mark.parametrize("module", IN_MODULES)
+def test_a_name_in_a_module_says_what_to_write_there(module):
+    here = getattr(tg, module)
+    for name, ours in IN_MODULES[module].items():
+        with pytest.raises(AttributeError, match=re.escape(f"Did you mean {ours}?")):
+            getattr(here, name)
+        for written in re.findall(rf"\btg\.{module}\.(\w+)", ours):
+            assert written in here.__all__
+    with pytest.raises(AttributeError, match=rf"^module 'tapegraph\.{module}' has no .* 'nor'$"):
+        here.nor  # noqa: B018
 
 
 @pytest.mark.parametrize("name", ["random", "data", "optim", "optim.schedules", "special", "fft"])
