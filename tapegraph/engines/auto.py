@@ -28,6 +28,7 @@ from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.interrupts import Lock
 from tapegraph.recording.linearize import History
 from tapegraph.recording.program import Key
+from tapegraph.typed import Xla
 
 # How many structures are remembered; the least recently used are forgotten.
 STRUCTURES = 512
@@ -117,25 +118,28 @@ def _earned_at(way: Way) -> float:
     return choice.PROCESS.paid + way.price
 
 
-def way_of(engine: Engine, entries: int) -> Way:
-    costs = engine.costs
-
+def way_of(engine: Engine, entries: int, xla: Xla = "auto") -> Way:
     def compiling() -> float:
-        return (costs.compile + entries * costs.compile_entry) * pace()
+        return engine.compile_seconds(entries, xla) * pace()
 
     def loading() -> float:
         return 0.0 if engine.loaded() else engine.load_seconds() * pace()
 
-    return Way(engine.name, "", compiling, loading, costs.call)
+    return Way(engine.name, "", compiling, loading, engine.costs.call)
 
 
 _WORK = "def f(x, y=(1, 'a'), *z, **k):\n    return [x + y[0] for x in z if x is not k]\n" * 50
 _REFERENCE = 2.5e-3  # seconds that it took where importing TensorFlow took 3.0
 
 
-@cache
 def pace() -> float:
-    """Return how slow this machine is, as a factor for estimates: processor time, measured once."""
+    """Return how slow this machine is, as a factor for estimates, by all that was measured."""
+    return _pace() * choice.overrun()
+
+
+@cache
+def _pace() -> float:
+    """Return the factor before anything was compiled: processor time, measured once."""
     fine = time.get_clock_info("process_time").resolution < 1e-4
     now = time.process_time if fine else time.perf_counter
     times = []
@@ -155,7 +159,11 @@ def backend_in_force() -> str:
 
 
 def costs(
-    found: Choice | None, refused: Mapping[str, str], running: str, entries: int
+    found: Choice | None,
+    refused: Mapping[str, str],
+    running: str,
+    entries: int,
+    xla: Xla = "auto",
 ) -> list[str]:
     """Return the measured time of each engine, or why there is none."""
     ways = [] if found is None else [found.stands, *found.others]
@@ -170,7 +178,7 @@ def costs(
         if name in refused:
             told.append(f"{title} does not run it: {refused[name].rstrip('.')}.")
         elif name not in known:
-            price = way_of(registry.engine(name), entries).price
+            price = way_of(registry.engine(name), entries, xla).price
             told.append(f"{title} has not been measured: trying it costs about {price:.2g} s.")
     return told
 

@@ -255,6 +255,10 @@ class Engine(ABC):
         """Return the estimated time of the import with the packages installed here."""
         return self.costs.load
 
+    def compile_seconds(self, entries: int, xla: Xla) -> float:
+        """Return the estimated time of compiling a program of so many entries."""
+        return self.costs.compile + entries * self.costs.compile_entry
+
     def node_times(self) -> Callable[[], list[tuple[str, float, float, str]]] | None:
         """Start to profile graphs; return a function that stops and returns node times, or None.
 
