@@ -117,7 +117,8 @@ class Programs:
             self._rivals()
             refused = {name: failure.reason for name, failure in self._failed.items()}
         way, _, choice = self._ran or Decision(NATIVELY)
-        told = costs(choice, refused, way.engine, self._entries, self._xla)
+        found = [x for x in (choice, *self._choices.values()) if isinstance(x, Choice)]
+        told = costs(found, refused, way.engine, self._entries, self._xla)
         return " ".join([backend_in_force(), *told, advice(choice, refused)])
 
     def run(self, given: list[Any], undo: Undo) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 
 from tapegraph.engines import choice, registry
@@ -159,20 +159,25 @@ def backend_in_force() -> str:
 
 
 def costs(
-    found: Choice | None,
+    found: Iterable[Choice],
     refused: Mapping[str, str],
     running: str,
     entries: int,
     xla: Xla = "auto",
 ) -> list[str]:
-    """Return the measured time of each engine, or why there is none."""
-    ways = [] if found is None else [found.stands, *found.others]
-    measured = [way for way in ways if way.times]
+    """Return the measured time of each engine, or why there is none.
+
+    :param found: The choices that have measured; of two times the first one counts.
+    """
+    ways = (way for choice in found for way in (choice.stands, *choice.others) if way.times)
+    measured: dict[str, Way] = {}
+    for way in ways:
+        measured.setdefault(way.title, way)
     told = []
-    for way in sorted(measured, key=lambda way: way.engine != registry.NATIVE):
+    for way in sorted(measured.values(), key=lambda way: way.engine != registry.NATIVE):
         runs = "1 run" if len(way.times) == 1 else f"{len(way.times)} runs"
         told.append(f"{capital(way.title)} takes {milliseconds(way.run)}, by {runs}.")
-    known = {running, *(way.engine for way in measured)}
+    known = {running, *(way.engine for way in measured.values())}
     for name in registry.rivals():
         title = capital(registry.engine(name).title)
         if name in refused:

@@ -243,6 +243,17 @@ def test_compiling_is_foreseen_by_what_it_has_taken(clock, engine, monkeypatch):
     assert tried == pytest.approx([1.0 / 0.1, 4.0 / 0.1], abs=1)
 
 
+def test_what_was_measured_is_told_under_another_backend_too(clock, engine):
+    step, _ = descent()
+    with tg.use_backend("imagined"):
+        for _ in range(10):
+            step(X)
+    for backend in ("native", "imagined", "auto"):
+        with tg.use_backend(backend):
+            step(X)
+            assert "The imagined engine takes 10 ms, by 3 runs." in step.explain()
+
+
 @pytest.mark.parametrize(("xla", "price"), [(False, 1.0), ("auto", 1.0), (True, 1.0 + 2.5)])
 def test_a_step_that_xla_compiles_earns_that_too(clock, engine, xla, price):
     engine.imported = True
