@@ -6,12 +6,13 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from tapegraph import pytree, random
 from tapegraph.errors import kind_of, message
+from tapegraph.other_names import unexpected
 from tapegraph.recording.node import Node, as_array
 from tapegraph.typed import Array
 
@@ -130,7 +131,12 @@ class Batches:
 
 
 def batches(
-    *arrays: object, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
+    *arrays: object,
+    size: int,
+    shuffle: bool = False,
+    rng: Rng = None,
+    drop_last: bool = False,
+    **others: NoReturn,
 ) -> Batches:
     """Iterate over arrays in batches, as often as wanted.
 
@@ -151,6 +157,8 @@ def batches(
     [2 3]
     [4]
     """
+    if others:
+        raise unexpected("batches", others)
     size = _whole("size", size)
     if size < 1:
         raise ValueError(message("batches", f"size={size}", "1 or more"))
@@ -169,7 +177,12 @@ def batches(
 
 
 def epoch(
-    *arrays: object, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
+    *arrays: object,
+    size: int,
+    shuffle: bool = False,
+    rng: Rng = None,
+    drop_last: bool = False,
+    **others: NoReturn,
 ) -> Epoch:
     """Return one pass over arrays for ``step.scan``: ``step.scan(tg.data.epoch(x, y))``.
 
@@ -184,7 +197,8 @@ def epoch(
     >>> step.scan(tg.data.epoch(x, x, size=2))
     Tensor([ 1., 13., 41.])
     """
-    return batches(*arrays, size=size, shuffle=shuffle, rng=rng, drop_last=drop_last).epoch()
+    every = batches(*arrays, size=size, shuffle=shuffle, rng=rng, drop_last=drop_last, **others)
+    return every.epoch()
 
 
 def _array(path: str, data: Any) -> Array:

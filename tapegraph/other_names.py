@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NoReturn
 
-from tapegraph.errors import message
+from tapegraph.errors import message, sentence
 
 _NUMPYS = "x itself, whose array is NumPy's"
 _IN_PLACE = "x.assign(value) for a parameter, under tg.no_grad() also x -= step; or x = x + y"
@@ -174,6 +174,37 @@ AT_RANDOM = {
     "split": "the same functions again: draws take no key",
     "standard_normal": "tg.random.normal",
 }
+
+_BETAS = "betas=(beta_1, beta_2)"
+_CLIPPED = "before optimizer.step()"
+# Keywords of PyTorch, TensorFlow, Keras and JAX; functions that other code calls often name none.
+KEYWORDS = {
+    "beta_1": _BETAS,
+    "beta_2": _BETAS,
+    "clipnorm": f"tg.clip_grad_norm(params, limit) {_CLIPPED}",
+    "clipvalue": f"tg.clip_grad_value(params, limit) {_CLIPPED}",
+    "create_graph": "tg.gradients(y, xs, create_graph=True)",
+    "drop_remainder": "drop_last=",
+    "epsilon": "eps=",
+    "generator": "rng=",
+    "global_clipnorm": f"tg.clip_grad_norm(params, limit) {_CLIPPED}",
+    "gradient": "seed=",
+    "inputs": "tg.gradients(y, inputs)",
+    "jit_compile": "xla=",
+    "learning_rate": "lr=",
+    "retain_graph": "y.backward(), as often as you like: a recording lives as long as its results",
+    "rho": "alpha=",
+    "seed": "rng=",
+    "static_argnames": "the argument alone: numbers but floats, strings and None are static",
+    "static_argnums": "the argument alone: numbers but floats, strings and None are static",
+}
+
+
+def unexpected(op: str, names: Iterable[str]) -> TypeError:
+    """Return the error of keywords that a function does not take, by the first of them."""
+    name = next(iter(names))
+    hint = f" Did you mean {KEYWORDS[name]}?" if name in KEYWORDS else ""
+    return TypeError(sentence(op, f"unexpected keyword argument {name!r}.{hint}"))
 
 
 class Elsewhere:

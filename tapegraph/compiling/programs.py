@@ -78,6 +78,11 @@ class Programs:
         return [*self._trace.earlier, self]
 
     @property
+    def title(self) -> str:
+        """The engine that ran last, and its variant; ``""`` before."""
+        return "" if self._ran is None else self._ran.way.title
+
+    @property
     def ran(self) -> str:
         """The engine that ran last, its variant, and why the native one; ``""`` before."""
         if self._ran is None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tapegraph.differentiation import reads as reads  # declares the operations' reads
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, message, sentence
+from tapegraph.other_names import unexpected
 from tapegraph.recording.node import Node
 from tapegraph.recording.precision import warn_of_float64
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import ArrayLike, Tensor, Value
 
 
-def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
+def backward(y: Tensor | Value, seed: ArrayLike | None = None, **others: NoReturn) -> None:
     """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
 
     :param y: The output to differentiate, of any shape.
@@ -33,6 +36,8 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     >>> x.grad
     array([2., 4.])
     """
+    if others:
+        raise unexpected("backward", others)
     if not isinstance(y, Node):
         if hasattr(type(y), "__tapegraph_apply__") and hasattr(y, "backward"):
             if seed is not None:
