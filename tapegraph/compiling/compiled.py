@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import get_ident
 from types import FunctionType, MethodType
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, overload
 
 import numpy as np
 
@@ -33,6 +33,7 @@ from tapegraph.environment import compiles, wrong_value
 from tapegraph.errors import add_note, escaped, kind_of, message, sentence, user_line, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.numpy_warnings import are_mild
+from tapegraph.other_names import unexpected
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.changes import Undo, make, take_back, together
@@ -604,7 +605,11 @@ class Compiled:
         return markup.heading("compiled step", self.__name__) + markup.html_text(self.explain())
 
     def __repr__(self) -> str:
-        return escaped(f"<compiled {self.__name__}, {self.traces} traces>")
+        text = f"{self.traces} trace{'' if self.traces == 1 else 's'}"
+        programs = self._entries[-1].programs if self._entries else None
+        title = "" if programs is None else programs.title
+        ran = f", ran in {title}" if title else ""
+        return escaped(f"<compiled {self.__name__}, {text}{ran}>")
 
 
 class Latest(NamedTuple):
@@ -703,6 +708,7 @@ def compile(
     on_retrace: OnRetrace = "allow",
     xla: Xla | None = None,
     strategy: Any = None,
+    **others: NoReturn,
 ) -> Any:
     """Compile a function, such as a training step, to one program.
 
@@ -749,6 +755,8 @@ def compile(
     >>> [round(step(np.array([1.0, 1.0])).item(), 4) for _ in range(4)]
     [5.0, 3.2, 2.048, 1.3107]
     """
+    if others:
+        raise unexpected("compile", others)
     if fn is None:
         return functools.partial(
             compile,

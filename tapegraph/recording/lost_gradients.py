@@ -23,14 +23,18 @@ from tapegraph.recording.scopes import Setting
 
 # The alternative to a function that needs an array, by the longest known part of its name.
 _FIXES = {
-    "": "Join results by np.stack; write np.where for an assignment to elements of an array "
-    "(z[:2] = x); or x.numpy() for numbers without a gradient.",
+    "": "NumPy's functions take tensors as they are. Join results by np.stack; write np.where for "
+    "an assignment to elements of an array (z[:2] = x); or x.numpy() for numbers without a "
+    "gradient.",
     "jax": "Give JAX plain numbers, x.numpy(); its own functions differentiate JAX's arrays alone.",
     "keras": "tg.function(f) makes a function of TensorFlow's; for plain numbers write x.numpy().",
     "matplotlib": "Plot plain numbers: x.numpy(), and in a list of losses loss.item().",
     "numpy": "Join tensors first, {op}(np.stack(tensors)); or give it numbers, loss.item() or "
     "x.numpy().",
+    "numpy.fill_diagonal": "Write np.where(np.eye(n, dtype=bool), values, z).",
     "numpy.full": "Write np.broadcast_to(x, shape), or x.numpy() for numbers without a gradient.",
+    "numpy.lib": "Write np.concatenate((x, [1.0])) for np.r_[x, 1.0], np.column_stack((x, y)) for "
+    "np.c_[x, y], and np.arange for the places of np.mgrid.",
     "numpy.testing": "Compare plain numbers: x.numpy().",
     "numpy.vectorize": "Write the function with NumPy's functions, which take whole tensors.",
     "scipy": "Register it with tg.defop, or give it plain numbers: x.numpy().",
