@@ -31,6 +31,7 @@ from tests.lowering.forward import gradient
 from tests.quick import a_few_each, thinned
 
 pytestmark = [
+    pytest.mark.versions,
     pytest.mark.parity,
     pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"),
 ]

@@ -11,6 +11,8 @@ import tapegraph as tg
 
 optional("torch")
 
+pytestmark = pytest.mark.versions
+
 
 def agrees_with_pytorch(program: Program) -> None:
     from torch_programs import second_derivatives, weighted  # imports PyTorch, which takes seconds
