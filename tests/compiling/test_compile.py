@@ -15,6 +15,8 @@ import pytest
 
 import tapegraph as tg
 
+pytestmark = pytest.mark.versions
+
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(8, 16, 3))
 CLASSES = RNG.integers(0, 2, size=(8, 16))

@@ -16,6 +16,8 @@ from tests.optional import optional
 
 optional("tensorflow")
 
+pytestmark = pytest.mark.versions
+
 RNG = np.random.default_rng(0)
 
 
