@@ -1,16 +1,23 @@
-"""The one thing that pyproject.toml cannot say: where NumPy keeps the headers for the C extension.
+"""The C extension: NumPy keeps its headers where pyproject.toml cannot say.
 
-It is optional: without a compiler the package installs and runs without it.
+It is optional: without a compiler the package installs and runs without it. It holds a checksum of
+its source, for a checkout whose source may change afterwards.
 """
+
+import zlib
+from pathlib import Path
 
 import numpy as np
 from setuptools import Extension, setup
+
+SOURCE = "fallback/plan/_records.c"
 
 setup(
     ext_modules=[
         Extension(
             "tapegraph.fallback.plan._records",
-            ["fallback/plan/_records.c"],
+            [SOURCE],
+            define_macros=[("SOURCE", str(zlib.crc32(Path(SOURCE).read_bytes()) >> 1))],
             include_dirs=[np.get_include()],
             optional=True,
         )

@@ -732,6 +732,20 @@ def test_debuggers_coverage_and_profilers_go_on_working(under, monitored, monkey
     assert (sys.gettrace(), sys.getprofile()) == before
 
 
+def test_inner_functions_are_read_where_nothing_can_note_the_code_that_runs(monkeypatch):
+    """A trace function and a C profiler leave no hook, but where Python has monitoring."""
+    monkeypatch.setattr("tapegraph.compiling.ran._monitored", lambda: False)
+    step = tg.compile(lambda x: (lambda row: row * config["k"])(x))
+
+    def work():
+        for k in (2, 3):
+            monkeypatch.setitem(config, "k", k)
+            for x in X[:3]:
+                np.testing.assert_array_equal(step(x).data, x * k)
+
+    under_a_trace_function(lambda: under_cprofile(work))
+
+
 @pytest.mark.parametrize("monitored", [True, False], ids=["by monitoring", "before Python 3.12"])
 def test_the_code_of_other_threads_is_not_noted(monitored, monkeypatch):
     if not monitored:

@@ -1,32 +1,41 @@
-"""Records: they give NumPy's bits, stay inside their arrays, and no address outlives a call."""
+"""Records: they give NumPy's bits, stay inside their arrays, and no address outlives a call.
+
+Each run of a plan whose calls are records gives the bits of the same plan in Python alone, over the
+operation cases, random programs and random steps.
+"""
 
 from __future__ import annotations
 
 import gc
 import math
+import re
 import sys
 import threading
 import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from numpy.lib.array_utils import byte_bounds
-from programs import programs
 from same_bits import same_bits
 
 import tapegraph as tg
+from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture
+from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.engines.engine import RoundRows
 from tapegraph.fallback.plan import Plan, records, segments
+from tapegraph.numpy_warnings import quietly
 from tests.compiling.beside import agree, beside, standing, taken
-from tests.compiling.test_random_steps import beside_eager
+from tests.compiling.test_case_steps import STEPS, compare
+from tests.compiling.test_random_steps import check as check_programs
+from tests.compiling.test_random_steps import check_steps
 from tests.compiling.test_scan import rows_of
+from tests.quick import a_few_each, check_each, each_operation
 
 pytestmark = pytest.mark.skipif(
     bool(records.missing), reason="python setup.py build_ext --inplace has not run here"
 )
-FEW, MANY = 50, 1000
+PROGRAMS, RANDOM_STEPS = (20, 1000), (20, 500)  # few, and with --thorough
 FLOATS = (np.float32, np.float64)
 DTYPES = (*FLOATS, np.complex64, np.complex128, np.bool_, np.int64, np.int32, np.uint8)
 LAYOUTS = {
@@ -190,6 +199,29 @@ def test_records_that_give_other_bits_are_refused(monkeypatch):
     assert records.records_of(np.maximum, (x, x), {}, x) is not None
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("short", [1, 3, 16, 100])
+@pytest.mark.parametrize("ufunc", [np.add, np.subtract, np.multiply, np.divide])
+def test_short_rows_of_large_arrays_are_records(ufunc, short, dtype, rng):
+    x, row, column = (
+        rng.choice([-0.0, 1e-40, 3.0, 0.1, np.inf, np.nan], shape).astype(dtype)
+        for shape in ((10, 300, short), (10, 1, short), (300, 1))
+    )
+    done = [check(ufunc, *both) for both in ((x, row), (row, x), (x, column), (row, column))]
+    if ufunc in (np.add, np.multiply) and short == 16:
+        done.append(check(ufunc.reduce, x, axis=(1,), keepdims=True))
+    # One number to a row is a long row, to NumPy too.
+    assert short == 1 or (all(done) and records.records_of(ufunc, (x, row), {}, x + row).large)
+
+
+def test_one_line_of_short_rows_is_a_segment(inside):
+    step = tg.compile(lambda x, y: np.tanh(np.tanh(x) + y))
+    x, y = np.ones((3000, 4)), np.ones(4)
+    for _ in range(3):
+        same_bits(step(x, y).data, np.tanh(np.tanh(x) + y))
+    assert step.source().count(" records(") == 1
+
+
 def test_what_is_large_or_of_another_dtype_stays_a_line():
     for x in (np.ones(1 << 14), np.ones(3, np.float16), np.ones(3, object), np.ones(0)):
         assert records.records_of(np.add, (x, x), {}, x + x) is None
@@ -212,7 +244,9 @@ def reached(record, operand):
         steps += [(outer, record.steps[operand])]
         steps += list(zip(pairs, core[2 * operand : 2 * operand + 2], strict=True))
     else:
-        steps += [(record.sizes[0], record.steps[operand])]
+        count = len(record.places)
+        for axis, length in enumerate(record.sizes):
+            steps += [(length, record.steps[count * axis + operand])]
     ends = [(n - 1) * s for n, s in steps]
     return sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
 
@@ -249,25 +283,6 @@ def inside(monkeypatch):
     return seen
 
 
-def test_random_programs_as_records(inside, thorough):
-    count = MANY if thorough else FEW
-
-    @seed(7)
-    @settings(
-        max_examples=count,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(programs())
-    def try_one(program):
-        beside_eager(program, "native")
-
-    try_one()
-    assert len(inside) > 5 * count
-
-
 def test_an_operand_seen_transposed_is_not_written_over(inside):
     def make():
         p = tg.param(np.arange(9.0).reshape(3, 3))
@@ -283,6 +298,58 @@ def test_an_operand_seen_transposed_is_not_written_over(inside):
     x = np.random.default_rng(0).normal(size=(3, 3))
     beside(make, [(x,), (x,), (2 * x,), (x * x,)], "native")
     assert inside
+
+
+# ------------------------------------------------------------------ beside the same plan in Python
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Run each plan that has records in Python too, and compare; note each run."""
+    run, found = Plan.run, []
+
+    def twice(plan, values, changes=None):
+        got = run(plan, values, changes)
+        if plan.source != plan._plain:
+            names, long = dict(plan._names), plan._plain_is_long
+            in_python = plan._made(plan._plain, "<a plan in Python alone>", names, long)
+            want = quietly(in_python, *map(np.asarray, values, *plan._types))
+            for ours, theirs in zip(got, want, strict=True):
+                for one, two in zip(ours, theirs, strict=True):
+                    same_bits(dense(one), dense(two))
+            found.append(plan)
+        return got
+
+    monkeypatch.setattr(Plan, "run", twice)
+    return found
+
+
+def dense(x):
+    if isinstance(x, RowUpdate):
+        return x.rows.dense() * x.scale
+    return x.dense() if isinstance(x, RowSparse) else np.asarray(x)
+
+
+@each_operation(STEPS)
+@pytest.mark.usefixtures("ran")
+def test_operation_cases(op, thorough):
+    def check_case(case):
+        for dtype in (np.float64, np.float32) if thorough else (np.float64,):
+            compare(case, dtype, len(case.inputs), "native")
+
+    check_each(op, STEPS if thorough else a_few_each(STEPS, most=1), check_case)
+
+
+def test_random_programs_as_records(ran, inside, thorough):
+    count = PROGRAMS[thorough]
+    check_programs(count, 11, "native")
+    assert len(ran) > count and len(inside) > 5 * count
+
+
+def test_random_steps_as_records(ran, thorough):
+    count = RANDOM_STEPS[thorough]
+    check_steps(range(7000, 7000 + count), "native")
+    assert len(ran) > count
 
 
 # ------------------------------------------------------------------ whole steps
@@ -357,8 +424,20 @@ def test_without_the_extension_plans_are_lines_of_python(calls, monkeypatch):
     want = trained(calls)
     monkeypatch.setattr(records, "_extension", None)
     monkeypatch.setattr(records, "missing", "No module named '_records'")
-    assert records.off() == "the C extension is not installed (No module named '_records')"
+    assert records.off() == "the C extension is not used (No module named '_records')"
     alike(trained(calls), want)
+
+
+def test_an_extension_of_another_source_is_not_used(run_python):
+    done = run_python(
+        """
+        import sys, zlib
+        zlib.crc32 = lambda data: 2 * 7  # as if _records.c had changed since
+        from tapegraph.__main__ import main
+        sys.exit(main(["info"]))
+        """
+    )
+    assert re.search("records .*_records.c has changed: run `python setup", done.stdout), done
 
 
 def test_the_variable_is_a_switch(monkeypatch):

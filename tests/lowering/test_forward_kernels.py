@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.commands.machine import info
+from tapegraph.commands import info
 from tapegraph.recording import watchers
 from tests.cases import CASES
 
@@ -18,6 +18,8 @@ if importlib.util.find_spec("tensorflow") is None:
 from tapegraph.lowering import translate
 from tapegraph.lowering.rows.elementwise import LOWERINGS as ELEMENTWISE
 from tapegraph.recording.op import OPS
+
+pytestmark = pytest.mark.versions
 
 # What has attributes, or an operand that is no float, is left to NumPy.
 SERVED = {"matmul", "batch_matmul", "transpose"} | {
