@@ -32,9 +32,8 @@ from tapegraph.lowering.rows.rules import (
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops import rules_of_families
-from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import GRADIENT, PART, Attrs, Op, OpKind
-from tapegraph.recording.program import Program, Recording, touches_complex
+from tapegraph.recording.program import Interpreter, Program, Recording, touches_complex
 from tapegraph.recording.subprogram import SubProgram, subprograms
 from tapegraph.typed import Array, DType
 

@@ -23,9 +23,8 @@ from tapegraph.fallback.plan.looks import check_for_nan, looked_at
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
-from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import Outputs
-from tapegraph.recording.program import Program, Recording, between
+from tapegraph.recording.program import Interpreter, Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
 
@@ -109,7 +108,9 @@ class Compiler(Interpreter):
         forward = op.forward
         if self._looks and op.plain is not None:
             forward, attrs = op.plain, {}
-        out = self.builder.computed(forward, given, attrs, op.name, opaque, hints)
+        known = self.recording.values[slot] if opaque and not op.saves else None
+        known = known if isinstance(known, (np.ndarray, Outputs)) else None
+        out = self.builder.computed(forward, given, attrs, op.name, opaque, hints, known)
         if op.several:
             return tuple(map(self.builder.array, out))
         if op.saves:

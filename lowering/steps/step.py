@@ -22,7 +22,8 @@ from tapegraph.lowering.steps.variables import tables, variable_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
-from tapegraph.recording.remote import array_or_remote
+from tapegraph.recording.subprogram import entries_in
+from tapegraph.recording.values import array_or_remote
 from tapegraph.typed import Array, Xla
 
 
@@ -59,9 +60,8 @@ class Step:
         self._trace = partial(StepGraph, recording, variables, inputs)
         refused = xla.refusal(recording, option)
         self._note = f"; not with XLA: {refused}" if refused else ""
-        entries = xla.count(program)
-        price = xla.STEP + xla.STEP_ENTRY * entries
-        self.variants = {} if refused or option is True else {"XLA": price}
+        entries = entries_in(program)
+        self.variants = {} if refused or option is True else {"XLA": xla.seconds(entries)}
         what = f"compiling a step with XLA: {entries} entries"
         self.compile_seconds = 0.0  # with XLA, in its runs
         self.graphs = xla.Graphs(self._trace, what, self._pay, asked=option is True)
@@ -130,7 +130,7 @@ class Step:
             if tables(self._program):
                 raise NotLowered("every run of a loop would copy a table that changes by its rows")
             self._loop = Loop(
-                self._trace, xla.count(self._program), many, self._pay, asked=self.graphs.asked
+                self._trace, entries_in(self._program), many, self._pay, asked=self.graphs.asked
             )
         has_rows = [slot not in many.carried for slot in self.leaves[len(self._state) :]]
         fed = list(zip(self._pushed(values), has_rows, strict=True))

@@ -19,7 +19,7 @@ from tapegraph.lowering.translate import row_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program
-from tapegraph.recording.remote import RemoteArray, is_remote
+from tapegraph.recording.values import RemoteArray, is_remote
 from tapegraph.typed import Array
 
 _lock = Lock()

@@ -23,8 +23,8 @@ from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph
 from tapegraph.progress import announce
 from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.op import GRADIENT
-from tapegraph.recording.program import Program, Recording
-from tapegraph.recording.subprogram import subprograms
+from tapegraph.recording.program import Recording
+from tapegraph.recording.subprogram import entries_in, subprograms
 from tapegraph.typed import Xla
 
 # XLA never frees its programs, so a process compiles no more than this under "auto".
@@ -45,16 +45,15 @@ def refusal(recording: Recording, option: Xla) -> str:
         return ""
     if option is False:
         return "it was compiled with xla=False"
-    entries = count(program)
+    entries = entries_in(program)
     if entries > ENTRIES:
         return f"{entries} entries are more than {ENTRIES}"
     return _differing(recording)
 
 
-def count(program: Program) -> int:
-    """Return the number of a program's entries, with those of inner programs."""
-    inner = (body for attrs in program.attrs for body in subprograms(attrs))
-    return len(program) + sum(count(body.program) for body in inner)
+def seconds(entries: int) -> float:
+    """Return the estimated time of compiling a step, until one has been measured."""
+    return STEP + STEP_ENTRY * entries
 
 
 def _differing(recording: Recording) -> str:

@@ -10,8 +10,7 @@ from collections import deque
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from programs import programs
+from programs import each_program
 
 import tapegraph as tg
 from tapegraph.compiling.arguments import flattened
@@ -381,14 +380,7 @@ def test_a_function_of_the_users_own_may_keep_what_it_is_given():
 
 
 def test_random_programs_give_the_very_numbers_of_eager_ones(thorough):
-    @settings(
-        max_examples=100 if thorough else 12,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(programs())
+    @each_program(100 if thorough else 12, 0, shrink=True)
     def check(program):
         def make():
             params = [tg.param(a) for a in program.inputs]

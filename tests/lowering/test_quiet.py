@@ -11,6 +11,8 @@ import pytest
 
 from tapegraph.lowering.runtime import NEEDED
 
+pytestmark = pytest.mark.versions
+
 # Every program starts without the variable that the tests set for all others.
 START = """
 import os, sys, warnings

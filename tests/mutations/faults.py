@@ -631,7 +631,7 @@ FAULTS = (
     Fault(
         "transforms",
         "examples-draw-the-same-numbers",
-        "tapegraph/tensors/examples.py:ExamplesRecorder.draw",
+        "tapegraph/tensors/batched.py:ExamplesRecorder.draw",
         "lambda: [draw() for _ in range(level.size)]",
         "lambda: [draw()] * level.size",
         f"{VMAP} -k draw",
@@ -759,7 +759,7 @@ FAULTS = (
     Fault(
         "lowering",
         "operand-not-converted",
-        "tapegraph/recording/interpreter.py:Interpreter.converted",
+        "tapegraph/recording/program.py:Interpreter.converted",
         "operands.append(values[i] if dtype is None else self.cast(values[i], dtype))",
         "operands.append(values[i])",
         "tests/lowering/test_lowering.py -k operands_are",
@@ -1071,7 +1071,7 @@ FAULTS = (
     Fault(
         "staleness",
         "results-may-be-written-to",
-        "tapegraph/tensors/guarded_data.py:_check_writable",
+        "tapegraph/tensors/guarded_data.py:GuardedArray.__setitem__",
         "if not is_leaf(owner):",
         "if False:",
         "tests/recording/test_staleness.py",
@@ -1096,9 +1096,9 @@ FAULTS = (
     Fault(
         "checkpoints",
         "reads-a-pipe",
-        "tapegraph/saving/files.py:opened",
-        "if not stat.S_ISREG(mode):",
-        "if stat.S_ISDIR(mode):",
+        "tapegraph/saving/files.py:check_is_file",
+        "if stat.S_ISREG(found.st_mode):",
+        "if not stat.S_ISDIR(found.st_mode):",
         "tests/saving/test_malformed.py -k pipe",
     ),
     Fault(
@@ -2192,7 +2192,7 @@ FAULTS = (
     Fault(
         "compile",
         "what-is-fetched-replaces-what-came-meanwhile",
-        "tapegraph/recording/remote.py:restore",
+        "tapegraph/recording/values.py:restore",
         "        if node._held is now:\n            node._held = array\n",
         "        node._held = array\n",
         "tests/recording/test_remote.py",
@@ -3196,7 +3196,7 @@ FAULTS = (
         "pictures",
         "boxes-overlap",
         "tapegraph/drawing/layout.py:_settle",
-        "while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:",
+        "while blocks and blocks[-1][0] > mean:",
         "while False:",
         DRAW,
     ),
