@@ -73,7 +73,8 @@ def _signature(value: Any) -> str:
     if not callable(value) or (isinstance(value, type) and issubclass(value, Exception)):
         return ""
     parameters = inspect.signature(value).parameters.values()
-    bare = [p.replace(annotation=p.empty) for p in parameters if p.name != "self"]
+    hidden = ("self", "others")  # others are keywords of other libraries, which raise
+    bare = [p.replace(annotation=p.empty) for p in parameters if p.name not in hidden]
     return re.sub(r"<class '(.+?)'>", r"\1", str(inspect.Signature(bare)))
 
 

@@ -66,11 +66,17 @@ class TensorFlow(Engine):
         brought = (s for name, s in _BROUGHT.items() if name not in sys.modules and is_found(name))
         return self.costs.load + sum(brought)
 
+    def compile_seconds(self, entries: int, xla: Xla) -> float:
+        seconds = super().compile_seconds(entries, xla)
+        if xla is True:
+            from tapegraph.lowering.steps.xla import seconds as with_xla
+
+            seconds += with_xla(entries)
+        return seconds
+
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         from tapegraph.lowering.backward import graph_of
-        from tapegraph.lowering.translate import check_lowers
 
-        check_lowers(recording.program)
         with np.errstate(all="ignore"):
             graph, seconds = graph_of(recording)
         return graph.run(recording, seeds), seconds is None, seconds or 0.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NoReturn
 
-from tapegraph.errors import message
+from tapegraph.errors import message, sentence
 
 _NUMPYS = "x itself, whose array is NumPy's"
 _IN_PLACE = "x.assign(value) for a parameter, under tg.no_grad() also x -= step; or x = x + y"
@@ -41,6 +41,7 @@ ON_TENSORS = {
     "expand_as": "np.broadcast_to(x, y.shape)",
     "float": 'x.astype("float32")',
     "gather": "np.take_along_axis(x, indices, axis)",
+    "get_shape": "x.shape",
     "grad_fn": "x.op and x.inputs",
     "half": 'x.astype("float16"), which rounds: float32 holds the result',
     "index_select": "x.take(indices, axis)",
@@ -59,6 +60,7 @@ ON_TENSORS = {
     "tile": "np.tile(x, counts)",
     "tobytes": "x.numpy().tobytes()",
     "tofile": "x.numpy().tofile(file)",
+    "trainable": "x.requires_grad",
     "type": "x.astype(dtype)",
     "unbind": "list(x)",
     "unsqueeze": "np.expand_dims(x, axis), or x[:, None]",
@@ -83,13 +85,19 @@ AT_THE_TOP = {
     "DataLoader": "tg.data.batches(x, y, size=n, shuffle=True)",
     "GradientTape": "tg.grad(f), or result.backward()",
     "arange": f"np.arange; {_ARRAY}",
+    "boolean_mask": "x[mask]",
+    "cast": "x.astype(dtype)",
     "cat": "tg.concat",
     "chunk": "tg.split, which takes the number of parts",
     "clamp": "tg.clip",
+    "clip_by_global_norm": "tg.clip_grad_norm",
+    "clip_by_value": "tg.clip",
     "clip_grad_norm_": "tg.clip_grad_norm",
     "clip_grad_value_": "tg.clip_grad_value",
     "constant": "tg.tensor(array)",
+    "convert_to_tensor": _ARRAY,
     "cross_entropy": "tg.softmax_crossentropy(logits, labels)",
+    "custom_gradient": "tg.custom_vjp",
     "detect_anomaly": "tg.anomaly()",
     "draw_dot": "tg.draw(result)",
     "embedding": "tg.gather(table, indices), whose gradient is row-sparse",
@@ -98,31 +106,45 @@ AT_THE_TOP = {
     "flatten": "tg.ravel",
     "func": "tg.grad, tg.vjp, tg.jvp, tg.jacobian, tg.hessian",
     "full": f"np.full; {_ARRAY}",
+    "gather_nd": "x[i, j], with arrays of places",
+    "identity": "x, or x.copy()",
     "jit": "tg.compile",
+    "keras": _LAYERS,
     "lax": "NumPy's functions; tg.scan, tg.while_loop, tg.cond and the like for loops and branches",
+    "layers": _LAYERS,
     "linear": "x @ w + b, with w of shape (in, out)",
+    "losses": "functions such as tg.softmax_crossentropy",
     "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
     "manual_seed": "tg.random.seed",
+    "map_fn": "tg.vmap(f)(xs)",
     "masked_fill": "tg.where(mask, value, x)",
-    "nn": f"{_FUNCTIONS}, and tg.param for weights",
     "nll_loss": "tg.softmax_crossentropy(logits, classes)",
+    "nn": f"{_FUNCTIONS}, and tg.param for weights",
     "numel": "x.size",
     "ones": f"np.ones; {_ARRAY}",
+    "optimizers": "tg.SGD, tg.Adam and the like",
     "permute": "tg.transpose(x, axes)",
-    "profiler": "tg.profile()",
     "pmap": "tg.distributed, which averages gradients over processes",
+    "profiler": "tg.profile()",
     "rand": "tg.random.uniform",
     "randint": "tg.random.integers",
     "randn": "tg.random.normal",
     "randperm": "tg.random.permutation",
+    "recompute_grad": "tg.checkpoint(f)",
+    "reduce_logsumexp": "tg.logsumexp",
     "reduce_max": "tg.max",
     "reduce_mean": "tg.mean",
+    "reduce_min": "tg.min",
+    "reduce_prod": "tg.prod",
     "reduce_sum": "tg.sum",
     "remat": "tg.checkpoint(f)",
+    "saved_model": "tg.export(f, path, x)",
     "segment_sum": "tg.add_at(np.zeros(n), segments, x)",
+    "switch_case": "tg.switch",
     "tree_map": "tg.tree.map",
     "unsqueeze": "tg.expand_dims",
     "utils": "tg.clip_grad_norm, tg.data.batches",
+    "vectorized_map": "tg.vmap(f)(xs)",
     "view": "tg.reshape",
     "zeros": f"np.zeros; {_ARRAY}",
 }
@@ -138,6 +160,68 @@ AT_RANDOM = {
     "shuffle": "tg.random.permutation",
     "split": "the same functions again: draws take no key",
 }
+_BY_MINIMUM = "tg.optim.minimize(lambda x: np.sum(f(x) ** 2), x0)"
+_BY_ROOT = "tg.optim.root(f, x0)"
+_SOLUTION = "tg.integrate.odeint(f, y0, t), whose f takes y before t"
+# Names of SciPy, PyTorch, optax and JAX in the modules of these names.
+IN_MODULES = {
+    "random": AT_RANDOM,
+    "optim": {
+        "LBFGS": 'tg.optim.minimize(f, x0, method="L-BFGS-B")',
+        "adam": "tg.optim.Adam",
+        "adamw": "tg.optim.AdamW",
+        "clip_by_global_norm": "tg.optim.clip_grad_norm",
+        "clip_grad_norm_": "tg.optim.clip_grad_norm",
+        "clip_grad_value_": "tg.optim.clip_grad_value",
+        "curve_fit": "tg.optim.minimize(lambda p: np.sum((f(x, *p) - y) ** 2), p0)",
+        "fsolve": _BY_ROOT,
+        "least_squares": _BY_MINIMUM,
+        "leastsq": _BY_MINIMUM,
+        "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
+        "minimize_scalar": "tg.optim.minimize(f, x0)",
+        "newton": _BY_ROOT,
+        "root_scalar": _BY_ROOT,
+        "sgd": "tg.optim.SGD",
+    },
+    "integrate": {
+        "RK45": _SOLUTION,
+        "ode": _SOLUTION,
+        "odeint_adjoint": "tg.integrate.odeint(f, y0, t, adjoint=True)",
+        "solve_ivp": _SOLUTION,
+        "trapezoid": "np.trapezoid, which takes tensors",
+    },
+}
+
+_BETAS = "betas=(beta_1, beta_2)"
+_CLIPPED = "before optimizer.step()"
+# Keywords of PyTorch, TensorFlow, Keras and JAX; functions that other code calls often name none.
+KEYWORDS = {
+    "beta_1": _BETAS,
+    "beta_2": _BETAS,
+    "clipnorm": f"tg.clip_grad_norm(params, limit) {_CLIPPED}",
+    "clipvalue": f"tg.clip_grad_value(params, limit) {_CLIPPED}",
+    "create_graph": "tg.gradients(y, xs, create_graph=True)",
+    "drop_remainder": "drop_last=",
+    "epsilon": "eps=",
+    "generator": "rng=",
+    "global_clipnorm": f"tg.clip_grad_norm(params, limit) {_CLIPPED}",
+    "gradient": "seed=",
+    "inputs": "tg.gradients(y, inputs)",
+    "jit_compile": "xla=",
+    "learning_rate": "lr=",
+    "retain_graph": "y.backward(), as often as you like: a recording lives as long as its results",
+    "rho": "alpha=",
+    "seed": "rng=",
+    "static_argnames": "the argument alone: numbers but floats, strings and None are static",
+    "static_argnums": "the argument alone: numbers but floats, strings and None are static",
+}
+
+
+def unexpected(op: str, names: Iterable[str]) -> TypeError:
+    """Return the error of keywords that a function does not take, by the first of them."""
+    name = next(iter(names))
+    hint = f" Did you mean {KEYWORDS[name]}?" if name in KEYWORDS else ""
+    return TypeError(sentence(op, f"unexpected keyword argument {name!r}.{hint}"))
 
 
 class Elsewhere:
@@ -179,8 +263,9 @@ def _hint(where: str, name: str, ours: str) -> str:
     return message(where, received, f"an attribute of {where}", fix)
 
 
-def missing_at_random(name: str) -> AttributeError:
-    ours = AT_RANDOM.get(name)
+def missing_in(module: str, name: str) -> AttributeError:
+    """Return the error of a name that a module of the library lacks."""
+    where, ours = f"tapegraph.{module}", IN_MODULES[module].get(name)
     if ours is None:
-        return AttributeError(f"module 'tapegraph.random' has no attribute {name!r}")
-    return AttributeError(_hint("tapegraph.random", name, ours))
+        return AttributeError(f"module {where!r} has no attribute {name!r}")
+    return AttributeError(_hint(where, name, ours))

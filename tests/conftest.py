@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections import deque
 from pathlib import Path
 
 import hypothesis
@@ -18,6 +19,12 @@ from tapegraph.engines import auto, choice, fallback_policy
 from tapegraph.engines import backend as chosen_backend
 from tapegraph.recording import default_dtype, recorder, scopes
 
+# Below these folders every test hangs on a version: these try functions of NumPy's, SciPy's and
+# TensorFlow's, and how things are typed, exported, saved and installed. How the library
+# differentiates and compiles is Python of its own.
+VERSIONS = {"arrays", "commands", "data", "export", "hips", "ops", "random", "recording"}
+VERSIONS |= {"saving", "seeing", "tensors", "testing"}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -28,8 +35,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before ``-m`` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked for ``--thorough`` alone."""
+    """Mark what hangs on a version; leave out what is marked for ``--thorough`` alone."""
+    for item in items:
+        if item.path.parent.name in VERSIONS:
+            item.add_marker("versions")
     if not config.getoption("thorough"):
         now, later = [], []
         for item in items:
@@ -85,6 +96,7 @@ def sealed(monkeypatch):
     monkeypatch.setattr(default_dtype, "_default", np.dtype(np.float64))
     # A step is not to import TensorFlow because the tests before have run for long.
     monkeypatch.setattr(choice, "PROCESS", choice.Ledger())
+    monkeypatch.setattr(choice, "OVERRUNS", deque(maxlen=choice.OVERRUNS.maxlen))
     fresh = {
         scopes.RECORDER: recorder.Recorder(),
         scopes.RECORDING.entered: (),

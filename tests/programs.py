@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import tapegraph as tg
@@ -411,3 +412,20 @@ def programs(draw: Any, least: int = 3, most: int = 25) -> Program:
         fitting = [[family] * often for often, fits, family in FAMILIES if fits(b.values[x])]
         b.pick(itertools.chain(*fitting))(b, x)
     return Program(inputs, tuple(b.steps))
+
+
+def each_program(
+    count: int, number: int, *drawn: Any, shrink: bool = False
+) -> Callable[[Any], Any]:
+    """Run a test on ``count`` programs, of a number always the same; or on other draws.
+
+    :param shrink: Look for the smallest program that fails, which may take minutes.
+    """
+    suite = settings(
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    return lambda test: seed(number)(suite(given(*(drawn or (programs(),)))(test)))

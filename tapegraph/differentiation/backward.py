@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 from tapegraph.differentiation import reads as reads  # declares the operations' reads
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, line_number, message, place, sentence
+from tapegraph.other_names import unexpected
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import ArrayLike, Tensor, Value
 
 
-def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
+def backward(y: Tensor | Value, seed: ArrayLike | None = None, **others: NoReturn) -> None:
     """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
 
     :param y: The output to differentiate, of any shape.
@@ -36,6 +37,8 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None) -> None:
     >>> x.grad
     array([2., 4.])
     """
+    if others:
+        raise unexpected("backward", others)
     if not isinstance(y, Node):
         if hasattr(type(y), "__tapegraph_apply__") and hasattr(y, "backward"):
             if seed is not None:

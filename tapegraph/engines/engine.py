@@ -255,6 +255,10 @@ class Engine(ABC):
         """Return the estimated time of the import with the packages installed here."""
         return self.costs.load
 
+    def compile_seconds(self, entries: int, xla: Xla) -> float:
+        """Return the estimated time of compiling a program of so many entries."""
+        return self.costs.compile + entries * self.costs.compile_entry
+
     def is_transient(self, error: Exception) -> bool:
         """Return whether the program may run next time, although it raised this error."""
         return isinstance(error, MemoryError)

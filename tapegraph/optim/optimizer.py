@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from tapegraph.optim.options import (
     rate,
     rate_at,
 )
+from tapegraph.other_names import unexpected
 from tapegraph.recording.changes import (
     Change,
     all_new_numbers,
@@ -108,9 +109,16 @@ class Optimizer:
         if "update" in vars(cls) and "elementwise" not in vars(cls):
             cls.elementwise = False
 
-    def __init__(self, params: Params, lr: Rate, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self, params: Params, lr: Rate, weight_decay: float = 0.0, **others: NoReturn
+    ) -> None:
         self._kind = type(self).__name__
+        if others:
+            raise unexpected(self._kind, others)
         self._groups = tuple(grouped(self._kind, params, weight_decay))
+        if not self.params:
+            fix = "An iterator over parameters is empty once it has been read: pass a list."
+            raise ValueError(message(self._kind, "no parameters", "one or more", fix))
         self._lr = rate(self._kind, lr)
         # A tensor like the slots: a compiled step counts too.
         self._steps = slot(np.zeros((), np.int64))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -65,12 +65,13 @@ class SGD(Optimizer):
         dampening: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
+        **others: NoReturn,
     ) -> None:
         self.momentum, self.dampening, self.nesterov = momentum, dampening, nesterov
         if self.nesterov and (not self.momentum or self.dampening):
             received = f"nesterov with momentum={momentum} and dampening={dampening}"
             raise ValueError(message("SGD", received, "momentum above 0 and no dampening"))
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
     @property
     def by_rows(self) -> bool:
@@ -164,9 +165,10 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
+        **others: NoReturn,
     ) -> None:
         self.betas, self.eps, self.amsgrad = betas, eps, amsgrad
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
     def init(self, p: Array) -> Slots:
         names = ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
@@ -224,8 +226,9 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         amsgrad: bool = False,
+        **others: NoReturn,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **others)
 
 
 class RMSprop(Optimizer):
@@ -269,9 +272,10 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
+        **others: NoReturn,
     ) -> None:
         self.alpha, self.eps, self.momentum, self.centered = alpha, eps, momentum, centered
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
     def init(self, p: Array) -> Slots:
         used = {"square": True, "mean": self.centered, "momentum": self.momentum}
@@ -325,10 +329,11 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        **others: NoReturn,
     ) -> None:
         self.lr_decay, self.eps = lr_decay, eps
         self.initial_accumulator_value = initial_accumulator_value
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
     @property
     def by_rows(self) -> bool:
@@ -381,9 +386,10 @@ class Lion(Optimizer):
         lr: Rate = 1e-4,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
+        **others: NoReturn,
     ) -> None:
         self.betas = betas
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
     def init(self, p: Array) -> Slots:
         return {"mean": np.zeros_like(p)}

@@ -78,7 +78,7 @@ def explain(y: Tensor | Value | Any) -> str:
         f"{entry_name(entry._op, entry)} comes from {_count(len(history.wanted), 'parameter')}, "
         f"{', '.join(shown)}, by {_count(len(history.entries), 'operation')}: {listed}.",
         f"Its backward would run in {title}. {backend_in_force()} {reason}".strip(),
-        *costs(found, refused, engine, len(history)),
+        *costs([found] if found else [], refused, engine, len(history)),
         advice(found, refused),
         f"{capital(COMPILED)}.",
     ]

@@ -13,10 +13,9 @@ from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, Level, at_level, entered, of_each_example
 from tapegraph.tensors.dual import dual_of
-from tapegraph.tensors.examples import Level, at_level, entered, of_each_example
-from tapegraph.transforms.jvp import check_pairs, moved, value_and_tangent
+from tapegraph.transforms.jvp import along_tangent, check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
     TracedArgument,
     check_positions,
@@ -278,7 +277,7 @@ def hvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> Pytree
     inputs = []
     for i, (argument, tangent) in enumerate(zip(lifted, tangents, strict=True)):
         points = [point for _, point in leaves(argument.inside)]
-        inputs.append(moved("hvp", i, argument.value, points, tangent, tag))
+        inputs.append(along_tangent("hvp", i, argument.value, points, tangent, tag))
     with recording():
         value, tangent = value_and_tangent("hvp", f(*inputs), tag)
     if value.shape != ():

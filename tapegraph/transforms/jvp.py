@@ -63,7 +63,7 @@ def jvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> tuple[
     for i, (primal, tangent) in enumerate(zip(primals, tangents, strict=True)):
         held = list(leaves(primal, f"primals[{i}]"))
         points = [lifted("jvp", x, path) for path, x in held]
-        inputs.append(moved("jvp", i, primal, points, tangent, tag))
+        inputs.append(along_tangent("jvp", i, primal, points, tangent, tag))
         given += [x for _, x in (*held, *leaves(tangent))]
     with recording():
         out = f(*inputs)
@@ -72,7 +72,9 @@ def jvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> tuple[
     return value, tangent
 
 
-def moved(op: str, i: int, primal: Any, points: Sequence[Any], tangent: Any, tag: int) -> Any:
+def along_tangent(
+    op: str, i: int, primal: Any, points: Sequence[Any], tangent: Any, tag: int
+) -> Any:
     """Return argument ``i`` with duals for its leaves, of these points and the tangent's leaves."""
     path = f"tangents[{i}]"
     along: Any = [(path, tangent)]  # of an array a list will do

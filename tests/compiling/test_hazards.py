@@ -25,6 +25,8 @@ from tapegraph.optim import schedules
 from tests.compiling.beside import agree, beside, engine_of, run, standing, taken
 from tests.quick import thinned
 
+pytestmark = pytest.mark.versions
+
 RNG = np.random.default_rng(0)
 X = [(x,) for x in RNG.normal(size=(6, 3))]
 X32 = [(x.astype(np.float32),) for (x,) in X]

@@ -10,8 +10,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from programs import programs
+from programs import each_program
 
 import tapegraph as tg
 from tests.compiling.beside import agree, engine_of, standing, taken
@@ -43,15 +42,7 @@ def count(engine, thorough):
 def test_random_programs(engine, shard, count):
     compared = 0
 
-    @seed(100 + shard)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(programs())
+    @each_program(count, 100 + shard)
     def one(program):
         nonlocal compared
         make, calls = steps(program, 1 + len(program.steps) % len(program.inputs))

@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
-from programs import Program, programs
+from programs import Program, each_program
 
 import tapegraph as tg
 from tests.compiling.beside import beside, engine_of
@@ -78,15 +77,7 @@ def check(count: int, number: int, engine: str) -> None:
     """Draw programs, and hold each compiled step equal to the eager one."""
     tried = compared = elsewhere = 0
 
-    @seed(number)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(programs())
+    @each_program(count, number)
     def one(program):
         nonlocal tried, compared, elsewhere
         tried += 1

@@ -12,6 +12,8 @@ import pytest
 import tapegraph as tg
 from tapegraph.compiling import compiled
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.mark.parametrize("xla", [1, 0, "yes", "True", 0.5, np.True_, [], "native"])
 def test_other_values_are_refused_where_they_enter(xla):

@@ -33,6 +33,8 @@ from tapegraph.lowering import backward as graph
 from tapegraph.lowering.rows.rules import Row
 from tests.quick import thinned
 
+pytestmark = pytest.mark.versions
+
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
 )

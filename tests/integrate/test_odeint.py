@@ -157,6 +157,16 @@ def test_a_time_that_is_not_reached():
     [
         (lambda: tg.integrate.odeint(lambda y, t: y, 1.0, 2.0), ValueError, "one or more times"),
         (lambda: tg.integrate.odeint(lambda y, t: y, 1j, [0.0]), TypeError, "complex numbers"),
+        (
+            lambda: tg.integrate.odeint(rate, START, TIMES, args=(K,)),
+            TypeError,
+            r"argument 'args'\. Did you mean odeint\(f, y0, t, \*args\)\?",
+        ),
+        (
+            lambda: tg.integrate.odeint(rate, START, TIMES, K, hmax=1.0),
+            TypeError,
+            r"odeint: unexpected keyword argument 'hmax'\. \(at",
+        ),
         (lambda: tg.integrate.odeint(lambda y, t: y, [], [0.0]), ValueError, "without a number"),
         (lambda: tg.integrate.odeint(lambda y, t: [y], 1.0, [0.0, 1.0]), ValueError, "structure"),
         (

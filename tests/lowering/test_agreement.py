@@ -23,6 +23,8 @@ from tests.optional import optional
 
 optional("tensorflow")
 
+pytestmark = pytest.mark.versions
+
 ONE: dict[str, Callable[..., Any]] = {
     **{
         name: operation(name)

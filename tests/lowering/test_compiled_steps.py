@@ -11,10 +11,12 @@ import pytest
 import tapegraph as tg
 from tapegraph.lowering.steps import variables
 from tapegraph.lowering.steps.variables import tables
-from tapegraph.recording.remote import is_remote
+from tapegraph.recording.values import is_remote
 from tests.optional import optional
 
 optional("tensorflow")
+
+pytestmark = pytest.mark.versions
 
 RNG = np.random.default_rng(0)
 

@@ -16,6 +16,8 @@ from tests.quick import a_few_each, check_all
 
 optional("tensorflow")
 
+pytestmark = pytest.mark.versions
+
 COMPLEX = {name for name, row in LOWERINGS.items() if row.complex is not None}
 
 # What runs natively: NumPy's vectors and TensorFlow's differ by a phase, and some have no node.

@@ -17,6 +17,8 @@ from tests.optional import optional
 
 tf = optional("tensorflow")
 
+pytestmark = pytest.mark.versions
+
 
 @pytest.fixture(params=["private", "public"])
 def way(request, monkeypatch):

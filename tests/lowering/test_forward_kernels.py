@@ -19,6 +19,8 @@ from tapegraph.lowering import translate
 from tapegraph.lowering.rows.elementwise import LOWERINGS as ELEMENTWISE
 from tapegraph.recording.op import OPS
 
+pytestmark = pytest.mark.versions
+
 # What has attributes, or an operand that is no float, is left to NumPy.
 SERVED = {"matmul", "batch_matmul", "transpose"} | {
     name

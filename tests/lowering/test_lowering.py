@@ -15,6 +15,8 @@ from tapegraph.lowering.rows.rules import Row
 from tapegraph.recording.op import OPS, PART
 from tests.cases import OF_COMPLEX
 
+pytestmark = pytest.mark.versions
+
 needs_tensorflow = pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
 )

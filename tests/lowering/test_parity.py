@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 from discrepancies import DISCREPANCIES
-from hypothesis import HealthCheck, Phase, assume, given, seed, settings
-from programs import Program, programs
+from hypothesis import assume
+from programs import Program, each_program
 
 import tapegraph as tg
 from tapegraph import fallback
@@ -31,6 +31,7 @@ from tests.lowering.forward import gradient
 from tests.quick import a_few_each, thinned
 
 pytestmark = [
+    pytest.mark.versions,
     pytest.mark.parity,
     pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"),
 ]
@@ -275,15 +276,7 @@ def compare(number: int, count: int, check: Callable[[Program], None]) -> None:
     """Draw ``count`` programs that lower, always the same ones, and compare the engines."""
     compared = 0
 
-    @seed(number)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate, Phase.shrink],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(programs())
+    @each_program(count, number, shrink=True)
     def run(program: Program) -> None:
         nonlocal compared
         assume(not GAPS.keys() & {step.op for step in program.steps})

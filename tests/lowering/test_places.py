@@ -9,9 +9,10 @@ import pytest
 
 import tapegraph as tg
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
-)
+pytestmark = [
+    pytest.mark.versions,
+    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"),
+]
 rng = np.random.default_rng(5)
 CUBE = rng.normal(size=(5, 6, 7))
 KEYS = {

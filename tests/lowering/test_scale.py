@@ -10,9 +10,10 @@ import pytest
 
 import tapegraph as tg
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
-)
+pytestmark = [
+    pytest.mark.versions,
+    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"),
+]
 
 
 def chain(x: tg.Tensor, length: int) -> tg.Tensor:

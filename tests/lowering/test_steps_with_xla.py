@@ -21,6 +21,8 @@ from tests.optional import optional
 
 optional("tensorflow")
 
+pytestmark = pytest.mark.versions
+
 # The two real calls; the graph, whose first run is no measurement; XLA, alike.
 SETTLED = 2 + (TRIALS + 1) + (TRIALS + 1)
 

@@ -13,9 +13,10 @@ import textwrap
 import pytest
 from contract import OPERATIONS
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"
-)
+pytestmark = [
+    pytest.mark.versions,
+    pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow"),
+]
 
 # What every program below starts from: arrays of all layouts, by name.
 LAYOUTS = """

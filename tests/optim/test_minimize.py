@@ -14,6 +14,8 @@ from tapegraph.optim import minimizers
 
 optimize = optional("scipy.optimize")
 
+pytestmark = pytest.mark.versions
+
 START = np.array([1.3, 0.7, 0.8, 1.9, 1.2])
 
 

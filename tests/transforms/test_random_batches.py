@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
-from programs import Program, programs
+from programs import Program, each_program, programs
 
 import tapegraph as tg
 
@@ -133,15 +132,7 @@ def check(count: int, number: int, engine: str, *, compiled: bool) -> None:
     """Draw programs, and hold `vmap` equal to the loop."""
     tried = 0
 
-    @seed(number)
-    @settings(
-        max_examples=count,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(programs(most=12), st.integers(0, 10**6))
+    @each_program(count, number, programs(most=12), st.integers(0, 10**6))
     def one(program, drawn):
         nonlocal tried
         tried += 1

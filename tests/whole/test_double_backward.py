@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
 from optional import optional
-from programs import Program, programs
+from programs import Program, each_program, programs
 
 import tapegraph as tg
 
 optional("torch")
 
-
-def repeatable(examples: int):
-    return settings(
-        max_examples=examples,
-        derandomize=True,
-        deadline=None,
-        database=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+pytestmark = pytest.mark.versions
 
 
 def agrees_with_pytorch(program: Program) -> None:
@@ -41,16 +32,14 @@ def agrees_with_pytorch(program: Program) -> None:
             np.testing.assert_allclose(g, w, rtol=1e-8, atol=1e-8 * scale)
 
 
-@repeatable(40)
-@given(programs())
+@each_program(40, 0, shrink=True)
 def test_second_derivatives(program):
     with tg.use_backend("native"):
         agrees_with_pytorch(program)
 
 
 @pytest.mark.thorough
-@repeatable(2000)
-@given(programs())
+@each_program(2000, 1, shrink=True)
 def test_second_derivatives_of_thousands(program):
     with tg.use_backend("native"):
         agrees_with_pytorch(program)
@@ -59,8 +48,7 @@ def test_second_derivatives_of_thousands(program):
 # Where an operation has no node.
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine")
 @pytest.mark.thorough
-@repeatable(300)
-@given(programs(most=12))
+@each_program(300, 2, programs(most=12), shrink=True)
 def test_second_derivatives_in_tensorflow(program):
     pytest.importorskip("tensorflow")
     with tg.use_backend("tensorflow"):

@@ -10,7 +10,10 @@ import tapegraph as tg
 from tapegraph.lowering import GAPS
 
 # Some examples have operations without lowering; `assert_ran_on` checks that only those fall back.
-pytestmark = pytest.mark.filterwarnings("ignore:backward ran in the native engine:RuntimeWarning")
+pytestmark = [
+    pytest.mark.versions,
+    pytest.mark.filterwarnings("ignore:backward ran in the native engine:RuntimeWarning"),
+]
 
 PIXELS = np.arange(1.0, 17.0).reshape(1, 1, 4, 4)
 WORDS = [

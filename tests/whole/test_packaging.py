@@ -19,6 +19,8 @@ import pytest
 import tapegraph
 from tapegraph.lowering import runtime
 
+pytestmark = pytest.mark.versions
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = {
     "tapegraph": "tapegraph",
