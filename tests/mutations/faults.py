@@ -1095,14 +1095,6 @@ FAULTS = (
     ),
     Fault(
         "checkpoints",
-        "reads-a-pipe",
-        "tapegraph/saving/files.py:check_is_file",
-        "if stat.S_ISREG(found.st_mode):",
-        "if not stat.S_ISDIR(found.st_mode):",
-        "tests/saving/test_malformed.py -k pipe",
-    ),
-    Fault(
-        "checkpoints",
         "believes-the-size-of-a-member",
         "tapegraph/saving/files.py:_member",
         "    if info.file_size > factor * info.compress_size:\n",
@@ -3156,8 +3148,8 @@ FAULTS = (
         "pictures",
         "rounds-begin-anywhere",
         "tapegraph/drawing/folding.py:_find_repetition",
-        "start = min(starts, key=lambda n: _handed_on(read_by, n, n + period))",
-        "start = starts[-1]",
+        "start = min(range(begin, begin + length % period + 1), key=handed_on)",
+        "start = begin + length % period",
         DRAW,
     ),
     Fault(
