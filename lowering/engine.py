@@ -68,9 +68,7 @@ class TensorFlow(Engine):
 
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         from tapegraph.lowering.backward import graph_of
-        from tapegraph.lowering.translate import check_lowers
 
-        check_lowers(recording.program)
         with np.errstate(all="ignore"):
             graph, seconds = graph_of(recording)
         return graph.run(recording, seeds), seconds is None, seconds or 0.0

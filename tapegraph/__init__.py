@@ -131,20 +131,11 @@ __all__ += _shape.__all__
 
 # Names that not every program needs, and their modules.
 _LATER = {
-    "Drawing": "drawing.picture",
-    "anomaly": "seeing.anomaly",
-    "argsort": "numpy_names",
-    "array": "numpy_names",
-    "complex": "numpy_names",
-    "draw": "drawing.picture",
-    "explain": "seeing.explain",
-    "export": "exporting.targets",
-    "eye": "numpy_names",
-    "function": "exporting.targets",
-    "load": "saving.checkpoints",
-    "profile": "seeing.profile",
-    "save": "saving.checkpoints",
-    "to_numpy": "numpy_names",
+    **dict.fromkeys(("Drawing", "draw"), "drawing.picture"),
+    **dict.fromkeys(("argsort", "array", "complex", "eye", "to_numpy"), "numpy_names"),
+    **dict.fromkeys(("export", "function"), "exporting.targets"),
+    **dict.fromkeys(("load", "save"), "saving.checkpoints"),
+    **{name: f"seeing.{name}" for name in ("anomaly", "explain", "profile")},
 }
 
 

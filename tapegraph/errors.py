@@ -71,7 +71,6 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
 
 
 def line_of(code: CodeType, lasti: int) -> str:
-    """Return ``file:line`` of the instruction at an offset."""
     return place(code.co_filename, line_number(code, lasti))
 
 

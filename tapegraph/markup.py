@@ -42,7 +42,6 @@ def abridged(lines: str, most: int) -> list[str]:
 
 
 def array(values: Any, most: int) -> str:
-    """Return an array's numbers, abridged."""
     shown = np.array2string(values, separator=", ", threshold=200, edgeitems=3, precision=5)
     return html_text(shown, most)
 

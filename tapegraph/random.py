@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import axes
-from tapegraph.capture.streams import GENERATOR, packed, unpacked
+from tapegraph.capture.streams import GENERATOR, drawn_from, packed, unpacked
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.other_names import missing_in
@@ -242,10 +242,7 @@ def unrepeated() -> Scope[tuple[Repeated, ...]]:
 
 def peeked(draw: Callable[[], Any]) -> Any:
     """Return the result of a draw; the stream stays where it is."""
-    bits: np.random.BitGenerator = np.random.PCG64(0)
-    bits.state = _shared().bit_generator.state
-    with Scope(GENERATOR, np.random.Generator(bits)):
-        return draw()
+    return drawn_from(_shared().bit_generator.state, draw)[0]
 
 
 class Stretch:

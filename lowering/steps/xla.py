@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -83,11 +83,6 @@ class XlaFailed(Exception):
     """XLA does not compile or run a program; the graph does."""
 
 
-def _noting(written: list[bool], changes: Changes, outputs: list[Output]) -> Iterator[Any]:
-    """Return changes that also record that they were made."""
-    return chain(changes(outputs), map(written.append, (True,)))
-
-
 # Runs a graph: returns its outputs, or None for an invalid run, which changes nothing.
 Call: TypeAlias = Callable[[StepGraph, Changes], "list[Output] | None"]
 
@@ -128,17 +123,25 @@ class Graphs:
         self, call: Call, changes: Changes, *, with_xla: bool, recompiles: bool = False
     ) -> list[Output] | None:
         """Run one of them; return None for an invalid run, or raise XlaFailed, with no change."""
+        global _compiles
         if not (with_xla or self.asked):
             return call(self.graph, changes)
         compiles = recompiles or "with_xla" not in vars(self)
         written: list[bool] = []
         try:
-            noting = partial(_noting, written, changes)
+
+            def noting(outputs: list[Output]) -> Iterator[Any]:
+                """Return changes that also record that they were made."""
+                return chain(changes(outputs), map(written.append, (True,)))
+
             if not compiles:
                 return call(self.with_xla, noting)
             start = CLOCK.now()
             try:
-                self._claim()
+                with _lock():
+                    if _compiles >= LIMIT and not self.asked:
+                        raise XlaFailed(f"this process has compiled {LIMIT} programs with it")
+                    _compiles += 1
                 with announce(self._what):
                     return call(self.with_xla, noting)
             finally:
@@ -149,13 +152,6 @@ class Graphs:
             raise_interrupt(error)
             self._give_up(error)
         return call(self.graph, changes)
-
-    def _claim(self) -> None:
-        global _compiles
-        with _lock():
-            if _compiles >= LIMIT and not self.asked:
-                raise XlaFailed(f"this process has compiled {LIMIT} programs with it")
-            _compiles += 1
 
     def _give_up(self, error: Exception) -> None:
         """Run without XLA from now on; if the user chose XLA, warn, or raise in strict mode."""

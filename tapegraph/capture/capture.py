@@ -33,10 +33,9 @@ from tapegraph.recording.op import CLEARED, CONSTANT, GRADIENT, INPUT, OPS, PARA
 from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import apply, as_dtype, tensor_like
 from tapegraph.recording.recorder import Recorder
-from tapegraph.recording.remote import offload, restore
 from tapegraph.recording.scopes import RECORDER, RECORDING, no_grad, recorder
 from tapegraph.recording.tape import Tape, clear, current
-from tapegraph.recording.values import cleared, stale
+from tapegraph.recording.values import cleared, offload, restore, stale
 from tapegraph.typed import Array
 
 BY_VALUE = "Pass an int, a bool or a string, which count by value."

@@ -39,8 +39,8 @@ from tapegraph.recording.changes import Undo, make, take_back, together
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
-from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.values import restore
 from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
 from tapegraph.typed import Fun, Xla
 
@@ -61,6 +61,8 @@ _NOT_ONE_CALL = {
     "the asynchronous function": inspect.iscoroutinefunction,
     "the asynchronous generator function": inspect.isasyncgenfunction,
 }
+# Arguments that hold no tensor.
+_PLAIN = frozenset((np.ndarray, float, int, bool, complex, str, type(None)))
 # The functions that `tapegraph.grad` and the like return, which give plain numbers for such.
 _DERIVATIVES: weakref.WeakSet[Fun] = weakref.WeakSet()
 _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
@@ -512,9 +514,10 @@ class Compiled:
         return self._as_eagerly(stacked, args, kwargs, True) if self._is_derivative else stacked
 
     @staticmethod
-    def _as_eagerly(result: object, args: object, kwargs: object, real: bool) -> Any:
+    def _as_eagerly(result: object, args: Any, kwargs: object, real: bool) -> Any:
         """Return results in the kinds of eager calls: numbers for numbers, tensors for tensors."""
-        plain = not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
+        plain = not kwargs and _PLAIN.issuperset(map(type, args))
+        plain = plain or not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
         return mapped(_as_number if real else _as_own_number, result) if plain else result
 
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
@@ -637,9 +640,8 @@ def _is_derivative(f: object) -> bool:
 
 def _as_own_number(x: object) -> Any:
     """Convert as `_as_number` does a tensor that a program has just made."""
-    if not isinstance(x, Node) or x.shape == ():
+    if not isinstance(x, Node) or not restore(x).ndim:
         return _as_number(x)
-    restore(x)
     alone = x._array.base is None and x._array.flags.writeable and not is_shared(x)
     return x._array if alone else np.array(x._array)
 

@@ -17,9 +17,9 @@ from tapegraph.recording import stored
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, tape_entry
 from tapegraph.recording.program import Program, Recording
-from tapegraph.recording.remote import is_remote
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.tape import Tape
+from tapegraph.recording.values import is_remote
 from tapegraph.tensors.value import Value
 
 # The kinds of vertices: an operation, a result of several backwards, or a kind of leaf.

@@ -194,7 +194,6 @@ def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @np.errstate(over="ignore")  # far below zero exp(-x) is infinite, and the result 0
 def logistic(x: Array) -> DuckArray:
-    """Return ``1 / (1 + exp(-x))``."""
     odds = np.exp(0.0 - x)
     odds += 1.0
     return 1.0 / odds
@@ -627,7 +626,6 @@ def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 
 def limits_of(dtype: DType) -> tuple[float, float]:
-    """Return the lower and the upper bound of a dtype's numbers."""
     if dtype.kind in "fc":
         return -math.inf, math.inf
     if dtype.kind == "b":
@@ -886,9 +884,7 @@ ASTYPE = Op(
     "astype", lambda x, *, dtype: x.astype(dtype), kind=OpKind.ELEMENTWISE, takes_complex=True
 )
 ROUND_TO = Op(
-    "round_to",
-    lambda x, *, dtype: x.astype(dtype).astype(np.float32),
-    kind=OpKind.ELEMENTWISE,
+    "round_to", lambda x, *, dtype: x.astype(dtype).astype(np.float32), kind=OpKind.ELEMENTWISE
 )
 DETACH = Op("detach", np.copy, kind=OpKind.ELEMENTWISE, differentiable=(), takes_complex=True)
 ROUND = Op(
@@ -1054,7 +1050,6 @@ def imag(val: Operand) -> Tensor:
 
 
 def complex_of(x1: Array, x2: Array) -> DuckArray:
-    """Return the complex numbers of real and imaginary parts."""
     shape = np.broadcast_shapes(np.shape(x1), np.shape(x2))
     out = np.empty(shape, np.result_type(x1, x2, np.complex64))
     out.real, out.imag = x1, x2
@@ -1119,11 +1114,7 @@ def round(a: Operand, decimals: int = 0) -> Tensor:
 
 
 WHERE = Op(
-    "where",
-    chosen,
-    kind=OpKind.ELEMENTWISE,
-    differentiable=(False, True, True),
-    takes_complex=True,
+    "where", chosen, kind=OpKind.ELEMENTWISE, differentiable=(False, True, True), takes_complex=True
 )
 
 
@@ -1180,24 +1171,12 @@ def _predicate(name: str, function: Fun) -> None:
     without_gradient(function)(record)
 
 
-_PREDICATES = (
-    np.equal,
-    np.not_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
-    np.logical_and,
-    np.logical_or,
-    np.logical_xor,
-    np.logical_not,
-    np.isnan,
-    np.isinf,
-    np.isfinite,
-    np.signbit,
-)
-for _function in _PREDICATES:
-    _predicate(_function.__name__, _function)
+for _name in (
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not"),
+    *("isnan", "isinf", "isfinite", "signbit"),
+):
+    _predicate(_name, getattr(np, _name))
 
 
 def _of_masks(bitwise: Fun, logical: Fun) -> None:

@@ -244,10 +244,7 @@ def ifftshift(x: Kind | ArrayLike, axes: Axes = None) -> Kind:
 
 
 def fftconvolve(
-    in1: Kind | ArrayLike,
-    in2: Kind | ArrayLike,
-    mode: ConvolveMode = "full",
-    axes: Axes = None,
+    in1: Kind | ArrayLike, in2: Kind | ArrayLike, mode: ConvolveMode = "full", axes: Axes = None
 ) -> Kind:
     """Convolve along some axes, or all, by transforms, as `scipy.signal.fftconvolve`.
 

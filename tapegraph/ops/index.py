@@ -1068,7 +1068,6 @@ def _triangle(name: str, m: DuckArray, k: int, *, lower: bool) -> DuckArray:
 
 
 def _zero_like(x: DuckArray) -> DuckArray:
-    """Return a zero of an array's dtype, also integer or bool."""
     return as_leaf(np.zeros((), x.dtype))
 
 

@@ -18,7 +18,7 @@ from tapegraph.ops.linalg import matmul
 from tapegraph.ops.shape import reshape, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.numpy_functions import numbers
-from tapegraph.recording.record import tensor_like
+from tapegraph.recording.record import floating, tensor_like
 from tapegraph.typed import ArrayLike, DuckArray, Kind
 
 __all__ = [
@@ -168,10 +168,10 @@ def batch_norm(
 
 
 def _floats(name: str, x: DuckArray, least: int) -> DuckArray:
-    array = tensor_like(name, x)
+    array = floating(name, x)
     if array.ndim < least:
         raise ValueError(message(name, f"x of shape {array.shape}", f"x of {least}-D or more"))
-    return array if array.dtype.kind == "f" else array * 1.0
+    return array
 
 
 def _scaled(name: str, x: DuckArray, weight: DuckArray, bias: DuckArray, axis: int) -> DuckArray:

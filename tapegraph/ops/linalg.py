@@ -24,7 +24,7 @@ from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, innermost, numbers, peek
 from tapegraph.recording.op import Op, OpKind
-from tapegraph.recording.record import apply, is_complex, tensor_like
+from tapegraph.recording.record import apply, floating, is_complex, tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import (
     Array,
@@ -513,7 +513,6 @@ def _explicit(subscripts: str, ndims: list[int], tensors: list[DuckArray]) -> tu
 
 
 def _diagonals(x: DuckArray, term: str, subscripts: str) -> tuple[Any, str]:
-    """Take the diagonal over axes of the same label."""
     for label in dict.fromkeys(term):
         while term.count(label) > 1:
             i = term.index(label)
@@ -1058,9 +1057,9 @@ def _vector_norm(
     if power == 0:
         nonzero = (numbers(x) != 0).astype(x.dtype if x.dtype.kind == "f" else np.float64)
         return reduce.sum(nonzero, axes, keepdims)
-    if x.dtype.kind != "f":
-        x = mul(x, 1.0)
-    return apply(NORM, (x,), {"axis": axes, "keepdims": bool(keepdims), "ord": power})
+    return apply(
+        NORM, (floating(name, x),), {"axis": axes, "keepdims": bool(keepdims), "ord": power}
+    )
 
 
 def _matrix_norm(

@@ -42,7 +42,8 @@ from tapegraph.recording.numpy_functions import (
     without_gradient,
 )
 from tapegraph.recording.op import Op, OpKind
-from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
+from tapegraph.recording.record import apply, floating, is_complex, real_only, tensor_like
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, ArrayLike, Axes, DType, DuckArray, Fun, Kind, Operand
 
 __all__ = [
@@ -137,8 +138,7 @@ def mean(
     axes = some_axes("mean", axis, x.ndim)
     if where is None:
         return apply(MEAN, (x,), {"axis": axes, "keepdims": bool(keepdims)})
-    if x.dtype.kind not in "fc":
-        x = mul(x, 1.0)
+    x = floating("mean", x)
     total = sum(_among("mean", x, where, 0), axes, keepdims)
     return div(total, _how_many("mean", x, where, axes, keepdims))
 
@@ -365,10 +365,7 @@ def prod(
 
 @implements(np.cumsum)
 def cumsum(
-    a: Kind | ArrayLike,
-    axis: SupportsIndex | None = None,
-    *,
-    dtype: npt.DTypeLike | None = None,
+    a: Kind | ArrayLike, axis: SupportsIndex | None = None, *, dtype: npt.DTypeLike | None = None
 ) -> Kind:
     """Partial sums along an axis, as `numpy.cumsum`.
 
@@ -380,10 +377,7 @@ def cumsum(
 
 @implements(np.cumprod)
 def cumprod(
-    a: Kind | ArrayLike,
-    axis: SupportsIndex | None = None,
-    *,
-    dtype: npt.DTypeLike | None = None,
+    a: Kind | ArrayLike, axis: SupportsIndex | None = None, *, dtype: npt.DTypeLike | None = None
 ) -> Kind:
     """Partial products along an axis, as `numpy.cumprod`; the gradient is exact beside zeros too.
 
@@ -553,7 +547,6 @@ def _variance(
 
 
 def squared(x: DuckArray) -> DuckArray:
-    """Return the square of each element's magnitude."""
     if x.dtype.kind != "c":
         return mul(x, x)
     a, b = real(x), imag(x)
@@ -562,6 +555,8 @@ def squared(x: DuckArray) -> DuckArray:
 
 def _root(variance: DuckArray) -> DuckArray:
     """Return the square root; its slope at 0, which is infinite, is taken as 0."""
+    if type(variance) is nodes.tensor_class and not recorder().capture and variance._array.all():
+        return sqrt(variance)
     return sqrt(choose_by(numbers(variance) == 0, 0.0, variance))
 
 

@@ -30,7 +30,7 @@ from tapegraph.ops.shape import (
 )
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
-from tapegraph.recording.record import is_complex, is_weak, real_only, tensor_like
+from tapegraph.recording.record import floating, is_complex, is_weak, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, DuckArray, Kind
 
 __all__ = ["corrcoef", "cov", "gradient", "interp", "linspace", "meshgrid", "polyval"]
@@ -229,9 +229,7 @@ def gradient(
     array([3., 4., 6., 7.])
     """
     name = "gradient"
-    values: DuckArray = tensor_like(name, f, "f")
-    if values.dtype.kind not in "fc":
-        values = values * 1.0
+    values: DuckArray = floating(name, f, "f")
     if edge_order not in (1, 2):
         raise ValueError(message(name, f"edge_order={edge_order!r}", "1 or 2"))
     axes = some_axes(name, axis, values.ndim)
@@ -263,7 +261,7 @@ def _rise(values: DuckArray, spacing: DuckArray, axis: int, edge_order: int) -> 
     if number or not h.ndim:
         slopes = _even_slopes(f, h, edge_order)
     else:
-        h = diff(h) if h.dtype.kind in "fc" else diff(h * 1.0)
+        h = diff(floating(name, h))
         # By the places themselves the even formula has another derivative.
         even = not h.requires_grad and np.all(numbers(h) == numbers(h)[0])
         if not isinstance(even, np.ndarray):  # of a program, or of many examples
@@ -390,11 +388,9 @@ def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: boo
 
 
 def _variables(name: str, value: DuckArray, rowvar: bool) -> DuckArray:
-    x = tensor_like(name, value)
+    x = floating(name, value)
     if x.ndim > 2:
         raise ValueError(message(name, f"an array of shape {x.shape}", "at most two axes"))
-    if x.dtype.kind not in "fc":
-        x = x * 1.0
     rows = atleast_2d(x)
     return transpose(rows) if not rowvar and x.ndim == 2 else rows
 

@@ -322,12 +322,10 @@ def entr(x: Kind | ArrayLike, /) -> Kind:
 
 
 def bessel_i_of(n: int, x: DuckArray) -> DuckArray:
-    """Return the modified Bessel function of the first kind of an integer order on an array."""
     return of_scipy(f"i{n}")(x) if n < 2 else of_scipy("iv")(n, x)
 
 
 def bessel_j_of(n: int, x: DuckArray) -> DuckArray:
-    """Return the Bessel function of the first kind of an integer order on an array."""
     return of_scipy(f"j{n}")(x) if n < 2 else of_scipy("jv")(n, x)
 
 

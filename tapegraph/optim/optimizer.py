@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -55,6 +55,7 @@ from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 
 State = Mapping[str, Tensor]
+Slots: TypeAlias = dict[str, Array]
 
 
 class Optimizer:
@@ -146,13 +147,11 @@ class Optimizer:
 
     # The rule
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         """Return the slots of a parameter before its first step: arrays by name; none here."""
         return {}
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         """Return the new parameter and its new slots.
 
         :param p, g: The parameter and its gradient, with L2 weight decay already in it.
@@ -296,7 +295,9 @@ class Optimizer:
             for group in self._groups:
                 changes.extend(self._changes(group, self._rate(group), missed))
             if missed:
-                changes += new_numbers(self._missed, self._with_missed(missed))
+                counts: Array = self._missed._array.copy()
+                counts[missed] += 1
+                changes += new_numbers(self._missed, counts)
             steps = np.array(self._steps._array.item() + 1)
             changes.append(partial(set_array, self._steps, steps))
             quietly(make, together(changes))  # an overflow in place must not stop it half-way
@@ -328,12 +329,6 @@ class Optimizer:
     @cached_property
     def _has_numbers(self) -> bool:
         return type(self).numbers is not Optimizer.numbers
-
-    def _with_missed(self, places: list[int]) -> Array:
-        """Return how many steps parameters have missed, with one more of some."""
-        missed: Array = self._missed._array.copy()
-        missed[places] += 1
-        return missed
 
     def _step_of(self, name: str) -> int:
         """Return the number of a parameter's next step, from 1."""
@@ -451,9 +446,7 @@ class Optimizer:
             for row, tensor in zip(objects, new, strict=True):
                 scalars.assign_all(row, tensor)
 
-    def _updated_by_parts(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def _updated_by_parts(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         """Run the rule on real and imaginary parts as separate elements, as PyTorch does."""
         own = [key for key, slot in state.items() if slot.dtype.kind == "c"]
         given = state | {key: real_and_imaginary(state[key]) for key in own}
@@ -502,7 +495,7 @@ class _RateOfRun(RunDependent):
     steps: Mapping[int, int]
 
     def __call__(self) -> float:
-        return self.optimizer._rate(self.group, self.before)
+        return self._in(self.before)
 
     def ahead(self, runs: int) -> list[float]:
         each = self.steps[id(self.optimizer)]
@@ -595,9 +588,6 @@ class _NumberOfRun(_RateOfRun):
     parameter: str
     missed: int
     number: str
-
-    def __call__(self) -> float:
-        return self._in(self.before)
 
     def _in(self, before: int) -> float:
         optimizer = self.optimizer

@@ -20,7 +20,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
-from tapegraph.optim.optimizer import Optimizer
+from tapegraph.optim.optimizer import Optimizer, Slots
 from tapegraph.optim.options import Group, Option, Params, Rate, flag, fraction, fractions, number
 from tapegraph.recording import stored
 from tapegraph.recording.changes import Change, make, new_numbers, set_changed
@@ -77,15 +77,13 @@ class SGD(Optimizer):
         """Whether this rule runs without momentum, which moves every row."""
         return not self.momentum and type(self).update is SGD.update
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         if not self.momentum:
             return {}
         slots = {"momentum": np.zeros_like(p)}
         return slots | {"step": np.zeros(())} if self.dampening else slots  # the first has none
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         if not self.momentum:
             return p - lr * g, state
         m = self.momentum * state["momentum"] + (1.0 - self.dampening) * g
@@ -170,7 +168,7 @@ class Adam(Optimizer):
         self.betas, self.eps, self.amsgrad = betas, eps, amsgrad
         super().__init__(params, lr, weight_decay)
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         names = ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
         return {name: np.zeros_like(p) for name in names}
 
@@ -190,9 +188,7 @@ class Adam(Optimizer):
                 return round(math.log(power) / math.log(beta))
         return steps
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         beta1, beta2 = self.betas
         mean = beta1 * state["mean"] + (1.0 - beta1) * g
         square = beta2 * state["square"] + (1.0 - beta2) * (g * g)
@@ -277,13 +273,11 @@ class RMSprop(Optimizer):
         self.alpha, self.eps, self.momentum, self.centered = alpha, eps, momentum, centered
         super().__init__(params, lr, weight_decay)
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         used = {"square": True, "mean": self.centered, "momentum": self.momentum}
         return {name: np.zeros_like(p) for name, is_used in used.items() if is_used}
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         alpha = self.alpha
         slots = {"square": alpha * state["square"] + (1.0 - alpha) * (g * g)}
         variance = slots["square"]
@@ -341,13 +335,11 @@ class Adagrad(Optimizer):
         """Whether this rule runs, in which a gradient of zero changes nothing."""
         return type(self).update is Adagrad.update
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         slots = {"square": np.full_like(p, self.initial_accumulator_value)}
         return slots | {"step": np.zeros(())} if self.lr_decay else slots
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: Any
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: Any) -> tuple[Array, Slots]:
         slots = {"square": state["square"] + g * g}
         if self.lr_decay:
             slots["step"] = state["step"] + 1.0
@@ -393,12 +385,10 @@ class Lion(Optimizer):
         self.betas = betas
         super().__init__(params, lr, weight_decay)
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         return {"mean": np.zeros_like(p)}
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         beta1, beta2 = self.betas
         mean = state["mean"]
         step = np.sign(beta1 * mean + (1.0 - beta1) * g)

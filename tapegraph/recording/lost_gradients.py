@@ -15,8 +15,6 @@ from tapegraph.errors import (
     ConcretizationError,
     LostGradientError,
     LostGradientWarning,
-    kind_of,
-    message,
     sentence,
     user_line,
     warn,
@@ -60,7 +58,6 @@ DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
 
 def strict() -> bool:
-    """Return whether warnings are errors."""
     return bool(switched(STRICT))
 
 
@@ -139,20 +136,6 @@ def _caller(frame: FrameType | None) -> str:
                 package, name = parts[0], f"{home}.{function}" if home else modules[-1]
         frame = frame.f_back
     return name
-
-
-def not_joined(op: str, argument: str, value: object) -> TypeError:
-    """Return the error of a list that holds tensors in place of an array."""
-    received = f"{argument!r}, a {type(value).__name__} of tensors that need a gradient"
-    fix = "Join them first: np.stack(tensors)."
-    return TypeError(message(op, received, "one array or tensor", fix))
-
-
-def not_detached(op: str, argument: str, value: object) -> TypeError:
-    """Return the error of a tensor that needs a gradient in place of plain numbers."""
-    received = f"{kind_of(value)} that needs a gradient for {argument!r}"
-    fix = "Write tensor.detach() to go on without its gradient."
-    return TypeError(message(op, received, "plain numbers", fix))
 
 
 def refused(name: str, fix: str) -> Callable[..., NoReturn]:

@@ -143,7 +143,6 @@ def implements(*functions: object, table: dict[Any, Fun] = COUNTERPARTS) -> Call
 
 
 def without_gradient(*functions: object) -> Callable[[F], F]:
-    """Register the function that records ``functions`` in a captured step."""
     PLAIN.update(functions)
     return implements(*functions, table=WITHOUT_GRADIENT)
 
@@ -219,7 +218,6 @@ def wraps_arrays(value: object) -> bool:
 
 
 def _name(called: Any) -> str:
-    """Return a ufunc's name, with its library."""
     name: str = called.__name__
     for library, module in (("numpy", np), ("scipy.special", sys.modules.get("scipy.special"))):
         if getattr(module, name, None) is called:

@@ -20,8 +20,8 @@ from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import ALL, KEEPS_ALL, NO_ATTRS, PART, Op, OpKind, Outputs
-from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDER
+from tapegraph.recording.values import restore
 from tapegraph.recording.watchers import OTHERS, computed
 from tapegraph.typed import Array, DType, Fun
 
@@ -62,6 +62,12 @@ def tensor_like(op: str, value: object, argument: str = "x") -> Any:
         return value if hasattr(value, "ndim") else handler(op, (value,), NO_ATTRS)
     value = operand(op, value, argument)
     return value if type(value) is cls else as_leaf(np.asarray(value))
+
+
+def floating(op: str, value: object, argument: str = "x") -> Any:
+    """Return a tensor; integers and bools become float64."""
+    x = tensor_like(op, value, argument)
+    return x if x.dtype.kind in "fc" else x * 1.0
 
 
 def is_weak(value: object) -> bool:

@@ -77,7 +77,6 @@ class Scope(Generic[T]):
         self._setting.leave(self)
 
     def __call__(self, fn: F) -> F:
-        """Return a function inside which the setting holds."""
         return _decorated(fn, self)
 
 

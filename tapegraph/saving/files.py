@@ -9,8 +9,8 @@ import os
 import stat
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -66,24 +66,28 @@ class UnreadableDtype(TypeError):
     """An array of an intact file has a dtype that NumPy lacks: its name, and the dtype's."""
 
 
+def check_is_file(op: str, path: str) -> os.stat_result | None:
+    """Return the status of the file at a path, None if there is none; raise for what is no file."""
+    with suppress(FileNotFoundError):
+        found = os.stat(path)
+        if stat.S_ISREG(found.st_mode):
+            return found
+        received = f"{path!r}, a directory or no regular file"
+        raise OSError(message(op, received, "the path of a file"))
+    return None
+
+
 def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
     """Let ``fill`` write a file beside the target; sync it, and only then rename it.
 
-    A link leads to the target, which keeps its mode, and its owner where the system permits it.
+    A link leads to the target, which keeps its mode.
     """
-    found = None
-    with suppress(FileNotFoundError):
-        found = os.stat(path)
-    if found is not None and not stat.S_ISREG(found.st_mode):
-        raise OSError(message(op, f"{path!r}, {_kind(found.st_mode)}", "the path of a file"))
+    found = check_is_file(op, path)
     target = os.path.realpath(path)
     beside = os.path.join(os.path.dirname(target), f".tapegraph-{os.urandom(8).hex()}.tmp")
     made = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
-        mode = os.fstat(made).st_mode
-        if found is not None:
-            mode = found.st_mode
-            _give_to(made, found.st_uid, found.st_gid)
+        mode = (found or os.fstat(made)).st_mode
         os.close(made)
         fill(beside)
         with open(beside, "rb+") as file:
@@ -94,43 +98,12 @@ def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
         with suppress(FileNotFoundError):
             os.unlink(beside)
         raise
-    # Make the new name last, where the system can.
-    try:
+    with suppress(OSError):  # as on Windows: a new name is made last where the system can
         directory = os.open(os.path.dirname(target), os.O_RDONLY)
-    except OSError:  # as on Windows
-        return
-    with suppress(OSError):
-        os.fsync(directory)
-    os.close(directory)
-
-
-def _give_to(file: int, user: int, group: int) -> None:
-    if not hasattr(os, "fchown"):  # as on Windows
-        return
-    now = os.fstat(file)
-    for is_other, pair in ((user != now.st_uid, (user, -1)), (group != now.st_gid, (-1, group))):
-        if is_other:
-            with suppress(OSError):
-                os.fchown(file, *pair)
-
-
-@contextmanager
-def opened(path: str) -> Iterator[io.BufferedReader]:
-    """Open a regular file for reading; raise for others without waiting."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags)
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise OSError(message("load", f"{path!r}, {_kind(mode)}", "a file"))
-        with open(descriptor, "rb", closefd=False) as file:
-            yield file
-    finally:
-        os.close(descriptor)
-
-
-def _kind(mode: int) -> str:
-    return "a directory" if stat.S_ISDIR(mode) else "which is no regular file"
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 # Formats

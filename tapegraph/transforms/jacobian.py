@@ -13,9 +13,8 @@ from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, Level, at_level, entered, of_each_example
 from tapegraph.tensors.dual import dual_of
-from tapegraph.tensors.examples import Level, at_level, entered, of_each_example
 from tapegraph.transforms.jvp import along_tangent, check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
     TracedArgument,

@@ -23,9 +23,8 @@ from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING, recorder
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, dual_of, lifted
-from tapegraph.tensors.examples import of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Fun

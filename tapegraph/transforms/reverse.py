@@ -19,9 +19,8 @@ from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import recorder
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, Level, at_level, entered, levels_of, of_each_example
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
-from tapegraph.tensors.examples import Level, at_level, entered, levels_of, of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     TracedArgument,

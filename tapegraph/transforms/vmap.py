@@ -13,9 +13,8 @@ from tapegraph.ops import shape
 from tapegraph.pytree import described, differ_here, is_tree, leaves, mapped, pairs, replaced
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, Level, entered
 from tapegraph.tensors.dual import Dual
-from tapegraph.tensors.examples import Level, entered
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import derivative_of, like_input, next_tag
 from tapegraph.typed import Fun, Pytree

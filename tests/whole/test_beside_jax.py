@@ -14,7 +14,8 @@ import tapegraph as tg
 
 jax = optional("jax")
 
-pytestmark = pytest.mark.thorough
+# Decompositions have no node in TensorFlow.
+pytestmark = [pytest.mark.thorough, pytest.mark.filterwarnings("ignore:.*native engine")]
 
 rng = np.random.default_rng(0)
 OURS = SimpleNamespace(
