@@ -3,6 +3,7 @@
 The pages in ``docs/api/`` say with a comment which names stand there, ``<!-- api: package -->`` or
 ``<!-- api: package modules -->``; the table below it is made here, a line a name, so that the
 reference reads wherever Markdown does. The site (``docs/conf.py``) puts the whole docstrings there.
+The page of NumPy's functions, ``docs/numpy.md``, is made from the tables of what is recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["EXPERIMENTAL", "TABLE", "public", "written"]
+import numpy as np
+
+from tapegraph.commands import HEADER, function_rows, names_of_numpy, printed_table
+from tapegraph.lowering import GAPS
+from tapegraph.recording import numpy_functions
+
+__all__ = ["EXPERIMENTAL", "TABLE", "numpy_page", "public", "written"]
 
 PAGES = Path(__file__).parent / "api"
 _STABILITY = (PAGES.parent / "stability.md").read_text().split("<!-- experimental -->")[1]
@@ -66,7 +73,8 @@ def _signature(value: Any) -> str:
     if not callable(value) or (isinstance(value, type) and issubclass(value, Exception)):
         return ""
     parameters = inspect.signature(value).parameters.values()
-    bare = [p.replace(annotation=p.empty) for p in parameters if p.name != "self"]
+    hidden = ("self", "others")  # others are keywords of other libraries, which raise
+    bare = [p.replace(annotation=p.empty) for p in parameters if p.name not in hidden]
     return re.sub(r"<class '(.+?)'>", r"\1", str(inspect.Signature(bare)))
 
 
@@ -82,6 +90,62 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+_NUMPY = """\
+# Which NumPy functions differentiate
+
+Call NumPy's functions on tensors as on arrays: they run eagerly, are recorded, and differentiate.
+Here is every one that does, and the engine that runs its gradient: *both* is TensorFlow or native,
+as you choose; a tape that holds an operation without lowering runs *native*. Typed code should call
+`tg.*`, as NumPy's stubs know arrays alone.
+
+This page is written by `python docs/reference.py`, here with NumPy {version}.
+
+{functions}
+
+## Methods of ufuncs
+
+`outer` works for each differentiable ufunc of two arrays. These are the functions beside them:
+
+{methods}
+
+## Plain results
+
+These carry no gradient: on tensors they give plain arrays, indices and truth values.
+
+{plain}.
+
+## Native operations, and why
+
+{reasons}
+
+## Nothing is lost in silence
+
+Any other NumPy function of a tensor that needs a gradient raises a `TypeError` that names it; of
+constants it gives plain arrays. Compute without a gradient by `tensor.detach().numpy()`, or
+register a rule for it with `tg.defop`. Arrays made of tensors, `out=` and assignments to elements
+are errors that say what to write instead: see
+[what is recorded, and what is refused](recording.md)."""
+
+
+def numpy_page() -> str:
+    """Return the page "Which NumPy functions differentiate"."""
+    names = names_of_numpy()
+    methods = [
+        (f"`{names[called][0]}.{method}`", f"`{names[function][0]}`")
+        for (called, method), function in numpy_functions.METHODS.items()
+        if function in numpy_functions.COUNTERPARTS
+    ]
+    plain = sorted(names[f][0] for f in numpy_functions.PLAIN if f in names)
+    return _NUMPY.format(
+        version=".".join(np.__version__.split(".")[:2]),
+        functions=printed_table([HEADER, *function_rows()], markdown=True),
+        methods=printed_table([("method", "is"), *methods], markdown=True),
+        plain=", ".join(f"`{name}`" for name in plain),
+        reasons="\n".join(f"- `{op}` {why}." for op, why in sorted(GAPS.items())),
+    )
+
+
 if __name__ == "__main__":
+    (PAGES.parent / "numpy.md").write_text(numpy_page() + "\n")
     for page in sorted(PAGES.glob("*.md")):
         page.write_text(written(page.read_text()))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -90,11 +92,28 @@ def arguments(
         help=compiles + " (on unless --no-compile)" * compile,
     )
     parser.add_argument("--seed", type=int, default=0, help="of every random choice made here")
-    parser.add_argument("--out", default=picture, help="where to save the picture (%(default)s)")
+    parser.add_argument("--out", default=picture, help="the picture's file or folder (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="a short run, to see that it works")
     args = parser.parse_args()
+    args.out = _place(parser, Path(args.out), picture)
     tg.set_backend(args.backend)
     return args
+
+
+def _place(parser: argparse.ArgumentParser, out: Path, picture: str) -> Path:
+    """The file to save to, whose folder is made now: after the training it would be too late."""
+    if out.is_dir() or not out.suffix:
+        out /= picture
+    formats = Figure().canvas.get_supported_filetypes()
+    if out.suffix[1:].lower() not in formats:
+        parser.error(f"--out: {out} is no picture; it may end in .{', .'.join(sorted(formats))}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(out if out.exists() else out.parent, os.W_OK):
+            raise PermissionError(f"{out} cannot be written")
+    except OSError as error:
+        parser.error(f"--out: no picture can be saved in the folder {out.parent}: {error}")
+    return out
 
 
 def progress(items: Iterable[Any], what: str) -> Any:
@@ -159,7 +178,7 @@ def plot_noisy(axis: Any, values: Iterable[float], label: str | None = None) -> 
     axis.plot(range(window - 1, len(values)), smooth, color="tab:blue", label=label)
 
 
-def save(figure: Figure, path: str) -> None:
+def save(figure: Figure, path: Path) -> None:
     """Write the picture and say where it is."""
     figure.savefig(path, dpi=120, bbox_inches="tight")
     print(f"picture   {path}")

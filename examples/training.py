@@ -44,9 +44,11 @@ def arguments() -> argparse.Namespace:
     add("--backend", choices=["native", "tensorflow", "auto"], default="native")
     add("--seed", type=int, default=0)
     add("--tensorboard", action="store_true", help="write curves for TensorBoard, too")
-    add("--out", default="training.png", help="where to save the picture (%(default)s)")
+    add("--out", type=Path, default="training.png", help="the picture's file (%(default)s)")
     add("--quick", action="store_true", help="two epochs, to see that it works")
     args = parser.parse_args()
+    if args.out.is_dir():
+        parser.error(f"--out: {args.out} is a folder; expected a file such as {args.out}/loss.png")
     args.epochs = 2 if args.quick else args.epochs
     return args
 
@@ -135,7 +137,8 @@ def main() -> None:
     tg.set_backend(args.backend)
     tg.set_default_dtype(args.dtype)
     tg.random.seed(args.seed)
-    args.folder.mkdir(parents=True, exist_ok=True)
+    for folder in (args.folder, args.out.parent):
+        folder.mkdir(parents=True, exist_ok=True)
     best_file, last_file = args.folder / "best.npz", args.folder / "last.npz"
     if args.tensorboard:
         try:

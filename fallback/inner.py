@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tapegraph.arrays.row_sparse import RowSparse
@@ -13,7 +14,6 @@ from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run
 from tapegraph.fallback.plan.ir import live
-from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.fallback.plan.tracer import Feed
 from tapegraph.fallback.sweep import StrongArrays
@@ -79,17 +79,9 @@ class NativeInner(Inner):
     def _region(self, kind: Reverse) -> Program:
         """Return the program whose outputs are the slots with a cotangent."""
         program = self._program
-        return Program(
-            program.ops,
-            program.inputs,
-            program.attrs,
-            program.shapes,
-            program.dtypes,
-            between(program, kind.seeded, kind.wanted),
-            program.leaves,
-            kind.seeded,
-            list(kind.wanted),
-        )
+        flows = between(program, kind.seeded, kind.wanted)
+        wanted = list(kind.wanted)
+        return replace(program, needs=flows, outputs=kind.seeded, wanted=wanted, updates=())
 
 
 class _PlanRound(Round):
@@ -150,7 +142,7 @@ class ReverseCompiler(Compiler):
         seeds = [Feed(self.builder, seed, f"g{i}") for i, seed in enumerate(self._seeds)]
         self.run({**self.numbers, **feeds})
         found = _InnerSweep(self, self).gradients_of(seeds)
-        instrs = by_lifetime(live(self.builder.instrs, found), found)
+        instrs = live(self.builder.instrs, found)
         given = [*feeds.values(), *self._kept.values(), *seeds]
         return Source(self.builder, instrs, given, found, [])
 

@@ -30,10 +30,9 @@ from tapegraph.recording.record import apply, outputs_of
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, at_level, leaf_of_examples, levels_of
 from tapegraph.tensors.dual import Dual, dual_of
 from tapegraph.tensors.dual import parts as parts_of
-from tapegraph.tensors.examples import at_level, leaf_of_examples, levels_of
 
 
 def recorded_gradients(

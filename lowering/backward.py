@@ -20,7 +20,7 @@ from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
-from tapegraph.lowering.rows.rules import MetNaN, WithGradient, own_gradient
+from tapegraph.lowering.rows.rules import MetNaN, own_gradient
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.translate import Translator, check_lowers, specs
 from tapegraph.recording.linearize import History
@@ -49,6 +49,7 @@ class Graph:
         strong_zero: bool = False,
     ) -> None:
         tf, program = tensorflow(), recording.program
+        check_lowers(program)
         self.slots = [*program.fed, *results]
         self._fed_scalars = list(fed_scalars)
         self._tables: list[tuple[int, ...] | None] = []
@@ -62,7 +63,12 @@ class Graph:
         self._call = DirectCall(self.function, len(program))
 
     def __call__(self, recording: Recording, seeds: Sequence[Array]) -> list[Any]:
-        outputs = iter(self._call(self._feeds(recording, seeds)))
+        keep_freed_memory()
+        tensors = [to_tensorflow(recording.value(slot)) for slot in self.slots]
+        if self._fed_scalars:
+            packed = [recording.values[slot] for slot in self._fed_scalars]
+            tensors.append(tensorflow().constant(packed, dtype="float64"))
+        outputs = iter(self._call([*tensors, *map(to_tensorflow, seeds)]))
         grads = []
         for table in self._tables:
             first = to_numpy(next(outputs))
@@ -70,15 +76,6 @@ class Graph:
                 first if table is None else RowSparse(first, to_numpy(next(outputs)), table)
             )
         return grads
-
-    def _feeds(self, recording: Recording, seeds: Sequence[Array]) -> list[GraphTensor]:
-        keep_freed_memory()
-        values = recording.values
-        tensors = [to_tensorflow(recording.value(slot)) for slot in self.slots]
-        if self._fed_scalars:
-            packed = [values[slot] for slot in self._fed_scalars]
-            tensors.append(tensorflow().constant(packed, dtype="float64"))
-        return [*tensors, *map(to_tensorflow, seeds)]
 
     def _differentiated(
         self,
@@ -128,8 +125,7 @@ class BackwardGraph:
 
     def __init__(self, recording: Recording, varying: Sequence[int]) -> None:
         start = CLOCK.now()
-        program = recording.program
-        self._fed_scalars = [program.scalars[place] for place in varying]
+        self._fed_scalars = [recording.program.scalars[place] for place in varying]
         self.graph = Graph(recording, self._fed_scalars, results=results_fed(recording))
         self._with_strong_zeros: Graph | None = None
         self._lock = Lock()
@@ -141,17 +137,15 @@ class BackwardGraph:
             grads = self.graph(recording, seeds)
             if any(has_nan(g) for g in grads):
                 try:
-                    return self._strong_zeros(recording)(recording, seeds)
+                    with self._lock():
+                        if self._with_strong_zeros is None:
+                            strong = Graph(recording, self._fed_scalars, strong_zero=True)
+                            self._with_strong_zeros = strong
+                    return self._with_strong_zeros(recording, seeds)
                 except MetNaN as declined:
                     declined.grads = grads
                     raise
         return grads
-
-    def _strong_zeros(self, recording: Recording) -> Graph:
-        with self._lock():
-            if self._with_strong_zeros is None:
-                self._with_strong_zeros = Graph(recording, self._fed_scalars, strong_zero=True)
-            return self._with_strong_zeros
 
 
 def results_fed(recording: Recording, least: int = LEAST_FED) -> list[int]:
@@ -169,11 +163,7 @@ def results_fed(recording: Recording, least: int = LEAST_FED) -> list[int]:
 
 def _standing_in(result: GraphTensor, fed: GraphTensor) -> GraphTensor:
     """Return the fed value of a result; its gradient goes where the result's own would."""
-
-    def stand_in(result: GraphTensor) -> WithGradient:
-        return tensorflow().identity(fed), lambda g: g
-
-    return own_gradient(stand_in, result)
+    return own_gradient(lambda result: (tensorflow().identity(fed), lambda g: g), result)
 
 
 # ------------------------------------------------------------------ the cache
@@ -344,20 +334,9 @@ def lower(y: Tensor) -> Lowered:
     recording = History([y]).recording
     program = recording.program
     program.wanted.sort()  # in tape order
-    check_lowers(program)
     function = Graph(recording).function
-    inputs = [_input(recording, slot) for slot in program.fed]
-    graph_def = function.graph.as_graph_def()
-    return Lowered(program, _node_types(recording), graph_def, inputs, function)
-
-
-def _input(recording: Recording, slot: int) -> Input:
-    entry = recording.entry(slot)
-    return Input(slot, entry.op, entry.name, entry.shape, entry.dtype.name, entry.value)
-
-
-def _node_types(recording: Recording) -> list[list[str]]:
-    tf, program, fed = tensorflow(), recording.program, recording.program.fed
+    tf, fed, entries = tensorflow(), program.fed, map(recording.entry, program.fed)
+    inputs = [Input(e.slot, e.op, e.name, e.shape, e.dtype.name, e.value) for e in entries]
     types = [["Const"] if op is SCALAR else ["Placeholder"] for op in program.ops]
     graph = tf.Graph()
     with graph.as_default():
@@ -370,4 +349,4 @@ def _node_types(recording: Recording) -> list[list[str]]:
             if program.inputs[slot]:
                 types[slot] = [op.type for op in operations[seen:] if op.type != "Const"]
             seen = len(operations)
-    return types
+    return Lowered(program, types, function.graph.as_graph_def(), inputs, function)

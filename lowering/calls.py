@@ -216,7 +216,17 @@ def away_from_signals(fn: Callable[..., T], *args: object) -> T:
     results: list[Callable[[], T]] = []
     finished = _thread.allocate_lock()
     finished.acquire()
-    run = partial(copy_context().run, _finish, results, finished, fn, args)
+
+    def finish() -> None:
+        try:
+            value = fn(*args)
+            results.append(lambda: value)
+        except BaseException as error:
+            results.append(partial(_raise, error))
+        finally:
+            finished.release()
+
+    run = partial(copy_context().run, finish)
     started: list[int] = []
     interrupt: BaseException | None = None
     while not results:
@@ -229,18 +239,6 @@ def away_from_signals(fn: Callable[..., T], *args: object) -> T:
     if interrupt is not None:
         raise interrupt
     return results[0]()
-
-
-def _finish(
-    results: list[Callable[[], T]], finished: Any, fn: Callable[..., T], args: tuple[object, ...]
-) -> None:
-    try:
-        value = fn(*args)
-        results.append(lambda: value)
-    except BaseException as error:
-        results.append(partial(_raise, error))
-    finally:
-        finished.release()
 
 
 def _raise(error: BaseException) -> Any:

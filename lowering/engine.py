@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tapegraph.engines.engine import Costs, Engine, EngineDeclined, Outcome
-from tapegraph.interrupts import raise_interrupt
 from tapegraph.lowering.rows.rules import NotLowered, gap_among
 from tapegraph.lowering.runtime import (
     Unavailable,
@@ -34,8 +31,6 @@ if TYPE_CHECKING:
     from tapegraph.lowering.steps.step import Step
 
 
-# A node that ran in a graph: its type, start after the first, duration in seconds, and thread.
-NodeTime = tuple[str, float, float, str]
 # TensorFlow imports Keras, and that what it finds of these: seconds, where TensorFlow takes 3.0.
 _BROUGHT = {"sklearn": 0.9, "jax": 0.6, "matplotlib": 0.5, "pandas": 0.35, "scipy": 0.3}
 
@@ -71,11 +66,17 @@ class TensorFlow(Engine):
         brought = (s for name, s in _BROUGHT.items() if name not in sys.modules and is_found(name))
         return self.costs.load + sum(brought)
 
+    def compile_seconds(self, entries: int, xla: Xla) -> float:
+        seconds = super().compile_seconds(entries, xla)
+        if xla is True:
+            from tapegraph.lowering.steps.xla import seconds as with_xla
+
+            seconds += with_xla(entries)
+        return seconds
+
     def run(self, recording: Recording, seeds: Sequence[Array]) -> Outcome:
         from tapegraph.lowering.backward import graph_of
-        from tapegraph.lowering.translate import check_lowers
 
-        check_lowers(recording.program)
         with np.errstate(all="ignore"):
             graph, seconds = graph_of(recording)
         return graph.run(recording, seeds), seconds is None, seconds or 0.0
@@ -103,35 +104,6 @@ class TensorFlow(Engine):
 
         return workers(op, strategy)
 
-    def node_times(self) -> Callable[[], list[NodeTime]] | None:
-        """Start TensorFlow's profiler; return a function that stops it and returns nodes.
-
-        It is None if the profiler cannot be started, for instance because it runs already.
-        """
-        profiler = tensorflow().profiler.experimental
-        folder = tempfile.TemporaryDirectory(prefix="tapegraph-profile-")
-        try:
-            from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
-            options = profiler.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
-            profiler.start(folder.name, options=options)
-        except Exception as error:
-            raise_interrupt(error)
-            folder.cleanup()
-            return None
-
-        def stop() -> list[NodeTime]:
-            try:
-                profiler.stop()
-                return _nodes(Path(folder.name), xplane_pb2.XSpace())
-            except Exception as error:
-                raise_interrupt(error)
-                return []  # somebody else has stopped it
-            finally:
-                folder.cleanup()
-
-        return stop
-
     def is_transient(self, error: Exception) -> bool:
         """Return whether the error may pass: others hold the memory, or a device is busy."""
         return is_transient(error)
@@ -152,22 +124,6 @@ class TensorFlow(Engine):
             f"{cache.compiles} compiles, {cache.evictions} evictions"
         )
         return ({"devices": ", ".join(devices)} if devices else {}) | {"cache": graphs}
-
-
-def _nodes(folder: Path, space: Any) -> list[NodeTime]:
-    """Read the events of nodes, which alone have names ``name:type``."""
-    found = []
-    for file in folder.rglob("*.xplane.pb"):
-        space.ParseFromString(file.read_bytes())
-        for plane in space.planes:
-            for line in plane.lines:
-                for event in line.events:
-                    kind = plane.event_metadata[event.metadata_id]
-                    _, _, node = kind.name.rpartition(":")
-                    if node and node == kind.display_name:
-                        start = line.timestamp_ns * 1e-9 + event.offset_ps * 1e-12
-                        found.append((node, start, event.duration_ps * 1e-12, line.name))
-    return found
 
 
 ENGINE = TensorFlow()

@@ -51,7 +51,9 @@ class Variables:
             with tf.init_scope():  # no part of a function that is being traced
                 text = re.sub(r"[^A-Za-z0-9_.]", "_", name)
                 text = re.sub("^_", "p_", text)  # by TensorFlow's rule no name begins with it
-                self.by_name[name] = tf.Variable(param.detach().numpy(), name=text)
+                self.by_name[name] = tf.Variable(
+                    param.detach().numpy(), name=text, experimental_enable_variable_lifting=False
+                )
         return self.by_name[name]
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.interrupts import Lock, raise_interrupt
@@ -29,66 +28,8 @@ INSTALL = 'Install it with: pip install "tensorflow>=2.18".'
 NOT_INSTALLED = f"TensorFlow is not installed. {INSTALL}"
 
 
-class GraphDType(Protocol):
-    """The part of ``tf.DType`` that the lowering uses."""
-
-    name: str
-    size: int
-    min: float
-    max: float
-    is_bool: bool
-    is_integer: bool
-    is_floating: bool
-    is_complex: bool
-    real_dtype: GraphDType
-    as_numpy_dtype: Any
-
-
-class GraphShape(Protocol):
-    """The part of ``tf.TensorShape`` that the lowering uses; a free axis has no length."""
-
-    rank: int
-    is_compatible_with: Callable[[Sequence[int | None]], bool]
-
-    def __len__(self) -> int: ...
-    def __iter__(self) -> Iterator[Any]: ...
-    def __getitem__(self, axis: object, /) -> Any: ...
-
-
-class GraphTensor(Protocol):
-    """The part of ``tf.Tensor`` that the lowering uses."""
-
-    dtype: GraphDType
-    shape: GraphShape
-    set_shape: Callable[[Sequence[int | None]], None]
-
-    def __iter__(self) -> Iterator[GraphTensor]: ...
-    def __getitem__(self, index: object, /) -> GraphTensor: ...
-    def __neg__(self) -> GraphTensor: ...
-    def __invert__(self) -> GraphTensor: ...
-    def __add__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __radd__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __sub__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __rsub__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __mul__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __rmul__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __truediv__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __rtruediv__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __floordiv__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __matmul__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __mod__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __pow__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __and__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __or__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __lt__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __le__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __gt__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __ge__(self, other: GraphOperand, /) -> GraphTensor: ...
-    def __eq__(self, other: object, /) -> GraphTensor: ...  # type: ignore[override]
-    def __ne__(self, other: object, /) -> GraphTensor: ...  # type: ignore[override]
-
-
-GraphOperand = GraphTensor | complex
+# A tensor of a graph or an eager one: TensorFlow has no types that a checker reads.
+GraphTensor: TypeAlias = Any
 
 
 class Unavailable(EngineDeclined, RuntimeError):
@@ -108,7 +49,6 @@ _reason: str | None = None
 _found = False
 _refusal: type[Unavailable] = Unavailable
 _LEVEL, _FATAL_ONLY = "TF_CPP_MIN_LOG_LEVEL", "3"
-_level_set = False
 
 
 def tensorflow() -> Any:
@@ -210,23 +150,16 @@ def _imported() -> Any:
 
     The level is read during the import. A process that dies of the import says why with level 0.
     """
-    global _level_set
-    if "tensorflow" not in sys.modules:
-        _level_set = not any(name.startswith("TF_CPP_") for name in os.environ)
-    if _level_set:
+    quiet = "tensorflow" not in sys.modules and not any(
+        name.startswith("TF_CPP_") for name in os.environ
+    )
+    if quiet:
         os.environ[_LEVEL] = _FATAL_ONLY
     try:
         return importlib.import_module("tensorflow")
     finally:
-        _restore_level()
-
-
-def _restore_level() -> None:
-    """Take the log level back, unless another thread has set one since."""
-    global _level_set
-    if _level_set and os.environ.get(_LEVEL) == _FATAL_ONLY:
-        del os.environ[_LEVEL]
-    _level_set = False
+        if quiet and os.environ.get(_LEVEL) == _FATAL_ONLY:  # another thread may have set one
+            del os.environ[_LEVEL]
 
 
 def _too_old(version: str) -> str:
@@ -248,7 +181,6 @@ def _has(module: object, name: str) -> bool:
 def _after_fork() -> None:
     """Turn a forked child of a process that has used TensorFlow native: its threads are gone."""
     global _reason, _refusal
-    _restore_level()  # it may be imported at this moment
     if "tensorflow" in sys.modules:
         _reason = "this process was forked from one that had used TensorFlow"
         _refusal = Forked

@@ -18,6 +18,7 @@ from tapegraph.lowering.rows.rules import (
     DRAWN,
     GUARDS,
     LOWERINGS,
+    NO_ROW,
     MetNaN,
     NotLowered,
     Result,
@@ -28,13 +29,11 @@ from tapegraph.lowering.rows.rules import (
     graph_constant,
     known,
     reduced,
-    without_row,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops import rules_of_families
-from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import GRADIENT, PART, Attrs, Op, OpKind
-from tapegraph.recording.program import Program, Recording, touches_complex
+from tapegraph.recording.program import Interpreter, Program, Recording, touches_complex
 from tapegraph.recording.subprogram import SubProgram, subprograms
 from tapegraph.typed import Array, DType
 
@@ -46,24 +45,19 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
-    has_complex = any(dtype.kind == "c" for dtype in program.dtypes if dtype is not None)
+    """Raise NotLowered for an operation without a rule."""
     for slot, op in enumerate(program.ops):
         if op is GRADIENT or not program.inputs[slot]:
             continue
-        if op.name in EMITTED:
-            gap = None if whole else gap_among([op], [program.attrs[slot]])
-            if gap:
-                raise NotLowered(gap)
-            inner = subprograms(program.attrs[slot])
-            if not inner and op.name != DRAWN:  # a rule of a user's that runs in Python
-                raise without_row(op)
-            for body in inner:
-                check_lowers(body.program, whole=whole)
+        if op.name not in EMITTED:
+            rule_of(program, slot, whole=whole)
             continue
-        if has_complex and op.rules is None and touches_complex(program, slot):
-            _complex_rule(op)
-        elif op.name not in LOWERINGS:
-            row_of(op, whole=whole)
+        gap = None if whole else gap_among([op], [program.attrs[slot]])
+        inner = subprograms(program.attrs[slot])
+        if gap or not (inner or op.name == DRAWN):  # a rule of a user's that runs in Python
+            raise NotLowered(gap or f"{op.name} {NO_ROW}")
+        for body in inner:
+            check_lowers(body.program, whole=whole)
 
 
 def row_of(op: Op, *, whole: bool = False) -> Row:
@@ -74,8 +68,29 @@ def row_of(op: Op, *, whole: bool = False) -> Row:
     if op.rules is not None:
         row = None if op.rules.lowering is None else Row(op.rules.lowering)
     if row is None:
-        raise without_row(op)
+        raise NotLowered(gap_among([op], [{}]) or f"{op.name} {NO_ROW}")
     return row
+
+
+def rule_of(program: Program, slot: int, *, whole: bool = False, strong_zero: bool = False) -> Rule:
+    """Return the rule of an entry's operation for its dtypes.
+
+    :raises MetNaN: Zeros are to be strong, and the rule cannot make them so.
+    """
+    op = program.ops[slot]
+    if op.rules is None and touches_complex(program, slot):
+        row = LOWERINGS.get(op.name)
+        if row is None or row.complex is None:
+            raise NotLowered(f"{op.name} has no lowering for complex numbers")
+        rule, zeros = row.rule if row.complex is True else row.complex, "complex zeros"
+    else:
+        row, zeros = row_of(op, whole=whole), "its zeros"
+        if strong_zero and op.rules is None:
+            return with_strong_zeros(op.name, row)
+        rule = (row.whole if whole else None) or row.rule
+    if strong_zero:
+        raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps {zeros}")
+    return rule
 
 
 def specs(program: Program, fed: list[int], fed_scalars: int) -> list[GraphTensor]:
@@ -115,10 +130,13 @@ class Translator(Interpreter):
         op = program.ops[slot]
         attrs: Attrs = program.attrs[slot]
         if op.name in EMITTED:
+            parts = (i for i in program.readers()[slot] if program.ops[i] is PART)
+            read = {program.attrs[i]["output"] for i in parts}
             operands = [tensors[i] for i in program.inputs[slot]]
-            return EMITTED[op.name](self, self._parts_read(slot), *operands, **attrs)
+            return EMITTED[op.name](self, read, *operands, **attrs)
         out = Result(program.shapes[slot], program.dtypes[slot].name)
-        operands, rule = self.converted(slot, tensors), self._rule(slot)
+        operands = self.converted(slot, tensors)
+        rule = rule_of(program, slot, whole=self._whole, strong_zero=self._strong_zero)
         if last:
             out, rule, attrs = emitted_last(op, out, rule, attrs)
         result = rule(out, *operands, **attrs)
@@ -134,14 +152,6 @@ class Translator(Interpreter):
             )
         return result
 
-    def _parts_read(self, slot: int) -> set[int]:
-        program = self.program
-        return {
-            program.attrs[reader]["output"]
-            for reader in program.readers()[slot]
-            if program.ops[reader] is PART
-        }
-
     def body(self, inner: SubProgram) -> InnerTranslator:
         return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
 
@@ -155,21 +165,6 @@ class Translator(Interpreter):
 
     def check(self, right: GraphTensor) -> None:
         """Record whether numbers are valid: in a plain backward they are."""
-
-    def _rule(self, slot: int) -> Rule:
-        op = self.program.ops[slot]
-        if op.rules is None and touches_complex(self.program, slot):
-            rule, zeros = _complex_rule(op), "complex zeros"
-        else:
-            row = row_of(op, whole=self._whole)
-            if self._strong_zero and op.rules is None:
-                return with_strong_zeros(op.name, row)
-            rule, zeros = row.rule, "its zeros"
-            if self._whole and row.whole is not None:
-                rule = row.whole
-        if self._strong_zero:
-            raise MetNaN(f"{op.name} met a NaN, and only the native engine keeps {zeros}")
-        return rule
 
     def constant(self, number: float | Array, dtype: DType) -> GraphTensor:
         return graph_constant(number, dtype)
@@ -312,19 +307,16 @@ class InnerTranslator(Whole):
             fed = fed_numbers(self.recording).items()
             leaves |= {slot: self._numbers[key] for slot, (key, _) in fed}
         self.emit(leaves)
-        outputs = [self.output(slot) for slot in self.inner.outputs]
+        outputs = []
+        for slot in self.inner.outputs:
+            value, number = self.values[slot], self.recording.values[slot]
+            constant = self.constant(number, self.program.dtypes[slot]) if value is None else value
+            outputs.append(constant)
         return outputs, [self.stands()] if self.checks else []
 
     def guards(self) -> list[GraphTensor] | None:
         """Return None: a layer branches by itself."""
         return None
-
-    def output(self, slot: int) -> GraphTensor:
-        """Return a result as a tensor."""
-        value = self.values[slot]
-        if value is None:
-            value = self.constant(self.recording.values[slot], self.program.dtypes[slot])
-        return value
 
     def operation(self, slot: int) -> Any:
         """Emit an operation; a loop's own gradient also flows where the recording lets it."""
@@ -376,13 +368,6 @@ def _checks(program: Program, xla: bool) -> bool:
         or any(_checks(body.program, xla) for body in subprograms(attrs))
         for op, attrs in zip(program.ops, program.attrs, strict=True)
     )
-
-
-def _complex_rule(op: Op) -> Rule:
-    row = LOWERINGS.get(op.name)
-    if row is None or row.complex is None:
-        raise NotLowered(f"{op.name} has no lowering for complex numbers")
-    return row.rule if row.complex is True else row.complex
 
 
 def forward(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:

@@ -118,12 +118,7 @@ def argsort(
 def _frequencies(function: Callable[..., Array]) -> Fun:
     @functools.wraps(function)
     def frequencies(
-        n: int,
-        /,
-        *,
-        d: float = 1.0,
-        dtype: npt.DTypeLike | None = None,
-        device: str | None = None,
+        n: int, /, *, d: float = 1.0, dtype: npt.DTypeLike | None = None, device: str | None = None
     ) -> Any:
         return asarray(function(n, d), dtype=dtype, device=device)
 

@@ -27,9 +27,8 @@ from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.scopes import no_grad, recorder
 from tapegraph.recording.subprogram import SubProgram
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, at_level, entered_again
 from tapegraph.tensors.dual import Dual
-from tapegraph.tensors.examples import at_level, entered_again
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp

@@ -6,12 +6,14 @@ import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
 from tapegraph import pytree, random
+from tapegraph.arrays.axes import one_integer
 from tapegraph.errors import kind_of, message
+from tapegraph.other_names import unexpected
 from tapegraph.recording.node import Node, as_array
 from tapegraph.typed import Array
 
@@ -130,7 +132,12 @@ class Batches:
 
 
 def batches(
-    *arrays: object, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
+    *arrays: object,
+    size: int,
+    shuffle: bool = False,
+    rng: Rng = None,
+    drop_last: bool = False,
+    **others: NoReturn,
 ) -> Batches:
     """Iterate over arrays in batches, as often as wanted.
 
@@ -151,7 +158,9 @@ def batches(
     [2 3]
     [4]
     """
-    size = _whole("size", size)
+    if others:
+        raise unexpected("batches", others)
+    size = one_integer("batches", "size", size)
     if size < 1:
         raise ValueError(message("batches", f"size={size}", "1 or more"))
     trees = tuple(
@@ -169,7 +178,12 @@ def batches(
 
 
 def epoch(
-    *arrays: object, size: int, shuffle: bool = False, rng: Rng = None, drop_last: bool = False
+    *arrays: object,
+    size: int,
+    shuffle: bool = False,
+    rng: Rng = None,
+    drop_last: bool = False,
+    **others: NoReturn,
 ) -> Epoch:
     """Return one pass over arrays for ``step.scan``: ``step.scan(tg.data.epoch(x, y))``.
 
@@ -184,7 +198,8 @@ def epoch(
     >>> step.scan(tg.data.epoch(x, x, size=2))
     Tensor([ 1., 13., 41.])
     """
-    return batches(*arrays, size=size, shuffle=shuffle, rng=rng, drop_last=drop_last).epoch()
+    every = batches(*arrays, size=size, shuffle=shuffle, rng=rng, drop_last=drop_last, **others)
+    return every.epoch()
 
 
 def _array(path: str, data: Any) -> Array:
@@ -206,19 +221,10 @@ def _permutation(rng: object) -> Callable[[int], Array]:
         return random.permutation
     if isinstance(rng, np.random.Generator):
         return rng.permutation
-    seed = _whole("rng", rng)
+    seed = one_integer("batches", "rng", rng, expected="an integer, a Generator or None")
     if seed < 0:
         raise ValueError(message("batches", f"rng={seed}", "0 or more"))
     return np.random.default_rng(seed).permutation
-
-
-def _whole(argument: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        expected = "an integer" if argument == "size" else "an integer, a Generator or None"
-        received = f"{kind_of(value)} for {argument!r}"
-        raise TypeError(message("batches", received, expected)) from None
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tapegraph.checkout import FOLDERS
-from tapegraph.escapes import escaped, escaped_lines
 
 
 class LostGradientWarning(UserWarning):
@@ -72,7 +71,6 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
 
 
 def line_of(code: CodeType, lasti: int) -> str:
-    """Return ``file:line`` of the instruction at an offset."""
     return place(code.co_filename, line_number(code, lasti))
 
 
@@ -164,3 +162,25 @@ def path_of(op: str, path: object, fix: str) -> str:
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(message(op, f"{kind_of(path)} for 'path'", "a path", fix))
     return os.fsdecode(path)
+
+
+# Other people's text, such as names and paths, in code, terminals and markup
+
+
+def escaped(text: str) -> str:
+    r"""Return a text as one line: each unprintable character as in `repr`, backslashes unchanged.
+
+    >>> from tapegraph.errors import escaped
+    >>> print(escaped("a\x1b[2Jb\nc ü"))
+    a\x1b[2Jb\nc ü
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def escaped_lines(text: str) -> str:
+    """Escape each line of a text, except its tabs."""
+    if text.isprintable():
+        return text
+    return "".join(part if part in ("\n", "\t") else escaped(part) for part in text)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from tapegraph.custom_rules import custom_vjp
-from tapegraph.errors import check_callable, message
+from tapegraph.errors import check_callable, message, sentence
 from tapegraph.loops.body import FurtherArguments, Replay, loop_operand, traced_without_draws
 from tapegraph.loops.scan import fori_loop, scan
 from tapegraph.loops.while_loop import while_loop
@@ -16,6 +16,7 @@ from tapegraph.ops.elementwise import absolute, clip, maximum, sqrt, where
 from tapegraph.ops.reduce import mean
 from tapegraph.ops.reduce import sum as sum_
 from tapegraph.ops.shape import concat, reshape
+from tapegraph.other_names import missing_in
 from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
@@ -42,6 +43,12 @@ WEIGHTS = (35 / 384, 0.0, 500 / 1113, 125 / 192, -2187 / 6784, 11 / 84)
 ERROR = (71 / 57600, 0.0, -71 / 16695, 71 / 1920, -17253 / 339200, 22 / 525, -1 / 40)
 
 MOST_STEPS = 10_000
+# Keywords of SciPy's and JAX's `odeint`.
+_KEYWORDS = {
+    "args": "odeint(f, y0, t, *args)",
+    "mxstep": "max_steps=",
+    "tfirst": "lambda y, t: f(t, y)",
+}
 
 # From a vector and a time to the derivative of the vector.
 RateOfChange = Callable[[Any, Any], Any]
@@ -58,6 +65,7 @@ def odeint(
     steps: int = 1,
     adjoint: bool = False,
     max_steps: int | None = None,
+    **others: NoReturn,
 ) -> Pytree:
     """Return the solution of ``dy/dt = f(y, t, *args)`` at some times, with derivatives.
 
@@ -90,6 +98,10 @@ def odeint(
     (0.135335, -0.135335)
     """
     check_callable("odeint", f)
+    if others:
+        name = next(iter(others))
+        hint = f" Did you mean {_KEYWORDS[name]}?" if name in _KEYWORDS else ""
+        raise TypeError(sentence("odeint", f"unexpected keyword argument {name!r}.{hint}"))
     if method not in ("dopri5", "rk4"):
         raise ValueError(message("odeint", f"method={method!r}", '"dopri5" or "rk4"'))
     start = mapped(lambda x: loop_operand("odeint", x, "y0"), y0)
@@ -338,3 +350,8 @@ class Adjoint:
         (a, of_start, sums), of_times = scan(interval, start, rows, reverse=True)
         by_theta = exchanged([None] * len(theta), floats, sums)
         return a, _rows(of_start, of_times), *by_theta
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Raise for another library's name, and say what to write."""
+    raise missing_in("integrate", name)

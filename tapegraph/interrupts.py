@@ -70,7 +70,6 @@ class Lock:
         return self._lock
 
     def renew(self) -> None:
-        """Release it, whoever holds it."""
         self._lock = threading.RLock()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.escapes import escaped_lines
+from tapegraph.errors import escaped_lines
 
 # No output is longer than a screen.
 _MOST_LINES = 24
@@ -42,7 +42,6 @@ def abridged(lines: str, most: int) -> list[str]:
 
 
 def array(values: Any, most: int) -> str:
-    """Return an array's numbers, abridged."""
     shown = np.array2string(values, separator=", ", threshold=200, edgeitems=3, precision=5)
     return html_text(shown, most)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NoReturn
 
-from tapegraph.errors import message
+from tapegraph.errors import message, sentence
 
 _NUMPYS = "x itself, whose array is NumPy's"
 _IN_PLACE = "x.assign(value) for a parameter, under tg.no_grad() also x -= step; or x = x + y"
@@ -17,34 +17,31 @@ _PARTS = "np.split(x, n, axis), where n is the number of parts, or the places to
 _MEMORY = "x.numpy() for an array of its own memory"
 # Attributes of PyTorch's tensors, of TensorFlow's and JAX's arrays, and of NumPy's.
 ON_TENSORS = {
+    **dict.fromkeys(
+        ("add_", "assign_add", "assign_sub", "copy_", "div_", "fill_", "mul_", "sub_", "zero_"),
+        _IN_PLACE,
+    ),
+    **dict.fromkeys(("base", "byteswap", "ctypes", "flags", "strides"), _MEMORY),
+    **dict.fromkeys(("block_until_ready", "contiguous", "cpu", "cuda"), _NUMPYS),
+    **dict.fromkeys(("bmm", "matmul", "mm"), "x @ y"),
+    **dict.fromkeys(("chunk", "split"), _PARTS),
+    **dict.fromkeys(("clamp", "clamp_"), "x.clip(low, high)"),
+    **dict.fromkeys(("masked_fill", "masked_fill_", "scatter_"), "np.where(mask, value, x)"),
+    **dict.fromkeys(("nelement", "numel"), "x.size"),
+    **dict.fromkeys(
+        ("index_add", "index_add_", "scatter_add", "scatter_add_"), "tg.add_at(x, indices, y)"
+    ),
     "_id": "tg.grad(f), or result.backward(): a tf.GradientTape knows TensorFlow's tensors alone",
-    "add_": _IN_PLACE,
-    "assign_add": _IN_PLACE,
-    "assign_sub": _IN_PLACE,
     "at": "np.where(mask, value, x) for x.at[mask].set(value), tg.add_at(x, i, y) for .add(y)",
-    "base": _MEMORY,
-    "block_until_ready": _NUMPYS,
-    "bmm": "x @ y",
-    "byteswap": _MEMORY,
-    "chunk": _PARTS,
-    "clamp": "x.clip(low, high)",
-    "clamp_": "x.clip(low, high)",
     "clone": "x.copy()",
-    "contiguous": _NUMPYS,
-    "copy_": _IN_PLACE,
-    "cpu": _NUMPYS,
-    "ctypes": _MEMORY,
-    "cuda": _NUMPYS,
     "detach_": "x.detach()",
     "dim": "x.ndim",
-    "div_": _IN_PLACE,
     "double": 'x.astype("float64")',
     "expand": "np.broadcast_to(x, shape)",
     "expand_as": "np.broadcast_to(x, y.shape)",
-    "fill_": _IN_PLACE,
-    "flags": _MEMORY,
     "float": 'x.astype("float32")',
     "gather": "np.take_along_axis(x, indices, axis)",
+    "get_shape": "x.shape",
     "grad_fn": "x.op and x.inputs",
     "half": 'x.astype("float16"), which rounds: float32 holds the result',
     "index_select": "x.take(indices, axis)",
@@ -52,38 +49,23 @@ ON_TENSORS = {
     "log_softmax": "tg.log_softmax(x, axis)",
     "long": 'x.astype("int64")',
     "logsumexp": "tg.logsumexp(x, axis)",
-    "masked_fill": "np.where(mask, value, x)",
-    "masked_fill_": "np.where(mask, value, x)",
-    "matmul": "x @ y",
-    "mm": "x @ y",
-    "mul_": _IN_PLACE,
     "narrow": "x[start:stop]",
-    "nelement": "x.size",
     "norm": "tg.norm(x)",
-    "numel": "x.size",
     "permute": "x.transpose(axes)",
     "pow": "x ** y",
     "register_hook": "x.retain_grad(), and x.grad after backward(); or tg.gradients(loss, [x])",
     "requires_gradient": "x.requires_grad",
-    "scatter_": "np.where(mask, value, x)",
-    "index_add": "tg.add_at(x, indices, y)",
-    "index_add_": "tg.add_at(x, indices, y)",
-    "scatter_add": "tg.add_at(x, indices, y)",
-    "scatter_add_": "tg.add_at(x, indices, y)",
-    "split": _PARTS,
-    "strides": _MEMORY,
-    "sub_": _IN_PLACE,
     "t": "x.T",
     "to": 'x.astype("float32") for a dtype; ' + _NUMPYS,
     "tile": "np.tile(x, counts)",
     "tobytes": "x.numpy().tobytes()",
     "tofile": "x.numpy().tofile(file)",
+    "trainable": "x.requires_grad",
     "type": "x.astype(dtype)",
     "unbind": "list(x)",
     "unsqueeze": "np.expand_dims(x, axis), or x[:, None]",
     "view": "x.reshape(shape)",
     "view_as": "x.reshape(y.shape)",
-    "zero_": _IN_PLACE,
 }
 _ARRAY = "tg.param(array) for a parameter, tg.tensor(array) for a constant"
 _HALF = 'float32 parameters, and x.astype("float16") to round: nothing computes in half precision'
@@ -92,88 +74,154 @@ _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
 _HERE = "the array itself, which lies in NumPy's memory"
 # Names at the top of PyTorch, TensorFlow, JAX and micrograd.
 AT_THE_TOP = {
+    **dict.fromkeys(("Embedding", "Layer", "Linear", "MLP", "Module", "Neuron"), _LAYERS),
+    **dict.fromkeys(("F", "functional"), _FUNCTIONS),
+    **dict.fromkeys(("Parameter", "Variable"), "tg.param(array)"),
+    **dict.fromkeys(("amp", "autocast"), _HALF),
+    **dict.fromkeys(("as_tensor", "asarray", "from_numpy"), _ARRAY),
+    **dict.fromkeys(("bmm", "mm"), "tg.matmul"),
+    **dict.fromkeys(("device_put", "devices"), _HERE),
+    **dict.fromkeys(("inference_mode", "set_grad_enabled"), "tg.no_grad()"),
     "DataLoader": "tg.data.batches(x, y, size=n, shuffle=True)",
-    "Embedding": _LAYERS,
-    "F": _FUNCTIONS,
     "GradientTape": "tg.grad(f), or result.backward()",
-    "Layer": _LAYERS,
-    "Linear": _LAYERS,
-    "MLP": _LAYERS,
-    "Module": _LAYERS,
-    "Neuron": _LAYERS,
-    "Parameter": "tg.param(array)",
-    "Variable": "tg.param(array)",
-    "amp": _HALF,
     "arange": f"np.arange; {_ARRAY}",
-    "as_tensor": _ARRAY,
-    "asarray": _ARRAY,
-    "autocast": _HALF,
-    "bmm": "tg.matmul",
+    "boolean_mask": "x[mask]",
+    "cast": "x.astype(dtype)",
     "cat": "tg.concat",
     "chunk": "tg.split, which takes the number of parts",
     "clamp": "tg.clip",
+    "clip_by_global_norm": "tg.clip_grad_norm",
+    "clip_by_value": "tg.clip",
     "clip_grad_norm_": "tg.clip_grad_norm",
     "clip_grad_value_": "tg.clip_grad_value",
     "constant": "tg.tensor(array)",
+    "convert_to_tensor": _ARRAY,
     "cross_entropy": "tg.softmax_crossentropy(logits, labels)",
+    "custom_gradient": "tg.custom_vjp",
     "detect_anomaly": "tg.anomaly()",
-    "device_put": _HERE,
-    "devices": _HERE,
     "draw_dot": "tg.draw(result)",
     "embedding": "tg.gather(table, indices), whose gradient is row-sparse",
     "enable_grad": "code outside tg.no_grad()",
     "eval_shape": "f(x).shape",
     "flatten": "tg.ravel",
-    "from_numpy": _ARRAY,
     "func": "tg.grad, tg.vjp, tg.jvp, tg.jacobian, tg.hessian",
-    "functional": _FUNCTIONS,
-    "inference_mode": "tg.no_grad()",
     "full": f"np.full; {_ARRAY}",
+    "gather_nd": "x[i, j], with arrays of places",
+    "identity": "x, or x.copy()",
     "jit": "tg.compile",
+    "keras": _LAYERS,
     "lax": "NumPy's functions; tg.scan, tg.while_loop, tg.cond and the like for loops and branches",
+    "layers": _LAYERS,
     "linear": "x @ w + b, with w of shape (in, out)",
+    "losses": "functions such as tg.softmax_crossentropy",
     "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
     "manual_seed": "tg.random.seed",
+    "map_fn": "tg.vmap(f)(xs)",
     "masked_fill": "tg.where(mask, value, x)",
-    "mm": "tg.matmul",
-    "nn": f"{_FUNCTIONS}, and tg.param for weights",
     "nll_loss": "tg.softmax_crossentropy(logits, classes)",
+    "nn": f"{_FUNCTIONS}, and tg.param for weights",
     "numel": "x.size",
     "ones": f"np.ones; {_ARRAY}",
+    "optimizers": "tg.SGD, tg.Adam and the like",
     "permute": "tg.transpose(x, axes)",
-    "profiler": "tg.profile()",
     "pmap": "tg.distributed, which averages gradients over processes",
+    "profiler": "tg.profile()",
     "rand": "tg.random.uniform",
     "randint": "tg.random.integers",
     "randn": "tg.random.normal",
     "randperm": "tg.random.permutation",
+    "recompute_grad": "tg.checkpoint(f)",
+    "reduce_logsumexp": "tg.logsumexp",
     "reduce_max": "tg.max",
     "reduce_mean": "tg.mean",
+    "reduce_min": "tg.min",
+    "reduce_prod": "tg.prod",
     "reduce_sum": "tg.sum",
     "remat": "tg.checkpoint(f)",
+    "saved_model": "tg.export(f, path, x)",
     "segment_sum": "tg.add_at(np.zeros(n), segments, x)",
-    "set_grad_enabled": "tg.no_grad()",
+    "switch_case": "tg.switch",
     "tree_map": "tg.tree.map",
     "unsqueeze": "tg.expand_dims",
     "utils": "tg.clip_grad_norm, tg.data.batches",
+    "vectorized_map": "tg.vmap(f)(xs)",
     "view": "tg.reshape",
     "zeros": f"np.zeros; {_ARRAY}",
 }
 # Names of random functions in PyTorch, JAX and NumPy.
 AT_RANDOM = {
-    "PRNGKey": "tg.random.seed(n), once: draws take no key",
+    **dict.fromkeys(("PRNGKey", "key"), "tg.random.seed(n), once: draws take no key"),
+    **dict.fromkeys(("rand", "random"), "tg.random.uniform"),
+    **dict.fromkeys(("randn", "standard_normal"), "tg.random.normal"),
     "bernoulli": "tg.random.uniform(size=shape) < p, or tg.random.dropout_mask",
     "default_rng": "tg.random.seed(n), or tg.random.generator()",
-    "key": "tg.random.seed(n), once: draws take no key",
     "manual_seed": "tg.random.seed",
-    "rand": "tg.random.uniform",
     "randint": "tg.random.integers",
-    "randn": "tg.random.normal",
-    "random": "tg.random.uniform",
     "shuffle": "tg.random.permutation",
     "split": "the same functions again: draws take no key",
-    "standard_normal": "tg.random.normal",
 }
+_BY_MINIMUM = "tg.optim.minimize(lambda x: np.sum(f(x) ** 2), x0)"
+_BY_ROOT = "tg.optim.root(f, x0)"
+_SOLUTION = "tg.integrate.odeint(f, y0, t), whose f takes y before t"
+# Names of SciPy, PyTorch, optax and JAX in the modules of these names.
+IN_MODULES = {
+    "random": AT_RANDOM,
+    "optim": {
+        "LBFGS": 'tg.optim.minimize(f, x0, method="L-BFGS-B")',
+        "adam": "tg.optim.Adam",
+        "adamw": "tg.optim.AdamW",
+        "clip_by_global_norm": "tg.optim.clip_grad_norm",
+        "clip_grad_norm_": "tg.optim.clip_grad_norm",
+        "clip_grad_value_": "tg.optim.clip_grad_value",
+        "curve_fit": "tg.optim.minimize(lambda p: np.sum((f(x, *p) - y) ** 2), p0)",
+        "fsolve": _BY_ROOT,
+        "least_squares": _BY_MINIMUM,
+        "leastsq": _BY_MINIMUM,
+        "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
+        "minimize_scalar": "tg.optim.minimize(f, x0)",
+        "newton": _BY_ROOT,
+        "root_scalar": _BY_ROOT,
+        "sgd": "tg.optim.SGD",
+    },
+    "integrate": {
+        "RK45": _SOLUTION,
+        "ode": _SOLUTION,
+        "odeint_adjoint": "tg.integrate.odeint(f, y0, t, adjoint=True)",
+        "solve_ivp": _SOLUTION,
+        "trapezoid": "np.trapezoid, which takes tensors",
+    },
+}
+
+_BETAS = "betas=(beta_1, beta_2)"
+_CLIPPED = "before optimizer.step()"
+# Keywords of PyTorch, TensorFlow, Keras and JAX; functions that other code calls often name none.
+KEYWORDS = {
+    "beta_1": _BETAS,
+    "beta_2": _BETAS,
+    "clipnorm": f"tg.clip_grad_norm(params, limit) {_CLIPPED}",
+    "clipvalue": f"tg.clip_grad_value(params, limit) {_CLIPPED}",
+    "create_graph": "tg.gradients(y, xs, create_graph=True)",
+    "drop_remainder": "drop_last=",
+    "epsilon": "eps=",
+    "generator": "rng=",
+    "global_clipnorm": f"tg.clip_grad_norm(params, limit) {_CLIPPED}",
+    "gradient": "seed=",
+    "inputs": "tg.gradients(y, inputs)",
+    "jit_compile": "xla=",
+    "learning_rate": "lr=",
+    "retain_graph": "y.backward(), as often as you like: a recording lives as long as its results",
+    "rho": "alpha=",
+    "seed": "rng=",
+    "static_argnames": "the argument alone: numbers but floats, strings and None are static",
+    "static_argnums": "the argument alone: numbers but floats, strings and None are static",
+}
+
+
+def unexpected(op: str, names: Iterable[str]) -> TypeError:
+    """Return the error of keywords that a function does not take, by the first of them."""
+    name = next(iter(names))
+    hint = f" Did you mean {KEYWORDS[name]}?" if name in KEYWORDS else ""
+    return TypeError(sentence(op, f"unexpected keyword argument {name!r}.{hint}"))
 
 
 class Elsewhere:
@@ -215,8 +263,9 @@ def _hint(where: str, name: str, ours: str) -> str:
     return message(where, received, f"an attribute of {where}", fix)
 
 
-def missing_at_random(name: str) -> AttributeError:
-    ours = AT_RANDOM.get(name)
+def missing_in(module: str, name: str) -> AttributeError:
+    """Return the error of a name that a module of the library lacks."""
+    where, ours = f"tapegraph.{module}", IN_MODULES[module].get(name)
     if ours is None:
-        return AttributeError(f"module 'tapegraph.random' has no attribute {name!r}")
-    return AttributeError(_hint("tapegraph.random", name, ours))
+        return AttributeError(f"module {where!r} has no attribute {name!r}")
+    return AttributeError(_hint(where, name, ours))

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any
 
 from tapegraph.environment import PROGRESS, switched
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped
 
 PATIENCE = 2.0  # seconds
 

@@ -1,8 +1,9 @@
-"""Pytrees: dicts, lists, tuples and models of arrays and numbers, leaves and structure."""
+"""Pytrees: dicts, lists, tuples, dataclasses and models of arrays: leaves and structure."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -19,6 +20,8 @@ _SHOWN = 300
 # Objects whose attributes are none of a model's.
 _CLOSED = (type, ModuleType, FunctionType, MethodType, np.ndarray)
 _OWN = __name__.partition(".")[0]
+# Classes whose values are leaves although they may be dataclasses: the drop-in's `VSpace.mappings`.
+LEAVES: dict[type, Any] = {}
 
 
 # In which order a dict is walked; a user may want it sorted.
@@ -33,8 +36,40 @@ def leaves(value: object, path: str = "", keys: Keys = iter) -> Iterator[tuple[s
     elif isinstance(value, (list, tuple)):
         for i, part in enumerate(value):
             yield from leaves(part, f"{path}[{i}]", keys)
+    elif (names := fields_of(type(value))) is not None:
+        for name in names:
+            yield from leaves(getattr(value, name), f"{path}.{name}", keys)
     else:
         yield path, value
+
+
+def is_tree(value: object) -> bool:
+    """Return whether a value has parts in a structure, and is no leaf."""
+    return isinstance(value, (dict, list, tuple)) or fields_of(type(value)) is not None
+
+
+def _fields_of(kind: type) -> tuple[str, ...] | None:
+    """Return the names of a dataclass's fields; None for another class, whose values are leaves.
+
+    A field that `__init__` does not take may be computed from others, and makes a leaf, too.
+    """
+    if not dataclasses.is_dataclass(kind) or hasattr(kind, "__array__"):
+        return None
+    fields = dataclasses.fields(kind)
+    if kind in LEAVES or _is_own(kind) or not all(field.init for field in fields):
+        return None
+    return tuple(field.name for field in fields)
+
+
+fields_of: Callable[[type], tuple[str, ...] | None] = lru_cache(maxsize=512)(_fields_of)
+
+
+def with_fields(kind: type, parts: Iterable[object]) -> Any:
+    """Make a dataclass of its fields alone: what `__init__` checks may be false of tensors."""
+    made: Any = object.__new__(kind)
+    for name, part in zip(fields_of(kind) or (), parts, strict=True):
+        object.__setattr__(made, name, part)  # it may be frozen
+    return made
 
 
 def named(op: str, model: object, held: tuple[type, ...]) -> list[tuple[str, Any]]:
@@ -88,12 +123,15 @@ def parts_of(value: object) -> Iterable[tuple[Any, Any]] | None:
 @lru_cache(maxsize=512)
 def _slots(kind: type) -> tuple[str, ...] | None:
     """Return the slots of a class, None if it is not a model's."""
-    own = any(base.__module__.partition(".")[0] == _OWN for base in kind.__mro__)
-    if own or issubclass(kind, _CLOSED):
+    if _is_own(kind) or issubclass(kind, _CLOSED):
         return None
     rows = [vars(base).get("__slots__", ()) for base in reversed(kind.__mro__)]
     names = [name for row in rows for name in ([row] if isinstance(row, str) else row)]
     return tuple(name for name in names if name not in ("__dict__", "__weakref__"))
+
+
+def _is_own(kind: type) -> bool:
+    return any(base.__module__.partition(".")[0] == _OWN for base in kind.__mro__)
 
 
 def mapped(
@@ -112,6 +150,9 @@ def mapped(
     if isinstance(value, (list, tuple)):
         found = [mapped(function, part, keys, is_leaf) for part in value]
         return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
+    if (names := fields_of(type(value))) is not None:
+        held = [mapped(function, getattr(value, name), keys, is_leaf) for name in names]
+        return with_fields(type(value), held)
     return function(value)
 
 
@@ -184,12 +225,13 @@ def spelled(value: object) -> str:
     """Return a structure as text at full length."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key!r}: {spelled(part)}" for key, part in value.items()) + "}"
-    if not isinstance(value, (list, tuple)):
+    if not is_tree(value):
         return "None" if value is None else "*"
-    parts = list(map(spelled, value))
-    if hasattr(value, "_fields"):
-        pairs = zip(value._fields, parts, strict=True)
-        return f"{type(value).__name__}({', '.join(f'{name}={part}' for name, part in pairs)})"
+    parts = [spelled(part) for part, _, _ in pairs(value, value, "")]
+    names = getattr(value, "_fields", fields_of(type(value)))
+    if names is not None:
+        named = zip(names, parts, strict=True)
+        return f"{type(value).__name__}({', '.join(f'{name}={part}' for name, part in named)})"
     if isinstance(value, list):
         return f"[{', '.join(parts)}]"
     return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
@@ -210,11 +252,12 @@ def differ_here(given: object, form: object) -> bool:
             return True
         # Two named tuples have the same names.
         return len({x._fields for x in (given, form) if hasattr(x, "_fields")}) == 2
-    return isinstance(given, (dict, list, tuple))
+    is_dataclass = fields_of(type(form)) is not None
+    return type(given) is not type(form) if is_dataclass else is_tree(given)
 
 
 def _along(given: object, form: object, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(form, (dict, list, tuple)):
+    if is_tree(form):
         for part in pairs(given, form, path):
             yield from _along(*part)
     else:
@@ -228,7 +271,8 @@ def pairs(given: Any, form: Any, path: str) -> list[tuple[Any, Any, str]]:
     if isinstance(form, (list, tuple)):
         pairs = enumerate(zip(given, form, strict=True))
         return [(a, b, f"{path}[{i}]") for i, (a, b) in pairs]
-    return []
+    names = fields_of(type(form)) or ()
+    return [(getattr(given, name), getattr(form, name), f"{path}.{name}") for name in names]
 
 
 class Layout:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import math
 import numbers
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -29,38 +28,21 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import axes
-from tapegraph.capture.streams import GENERATOR, packed, unpacked
+from tapegraph.capture.streams import GENERATOR, drawn_from, packed, unpacked
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
-from tapegraph.other_names import missing_at_random
+from tapegraph.other_names import missing_in
 from tapegraph.recording.changes import Change, Undo
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.scopes import Scope, Setting, recorder
 from tapegraph.typed import Array, DType, DuckArray, Shape
 
 __all__ = [
-    "dropout_mask",
-    "generator",
-    "get_state",
-    "glorot_normal",
-    "glorot_uniform",
-    "he_normal",
-    "he_uniform",
-    "integers",
-    "kaiming_normal",
-    "kaiming_uniform",
-    "lecun_normal",
-    "lecun_uniform",
-    "normal",
-    "orthogonal",
-    "permutation",
-    "seed",
-    "set_state",
-    "truncated_normal",
-    "uniform",
-    "xavier_normal",
-    "xavier_uniform",
-]
+    "dropout_mask", "generator", "get_state", "glorot_normal", "glorot_uniform", "he_normal",
+    "he_uniform", "integers", "kaiming_normal", "kaiming_uniform", "lecun_normal", "lecun_uniform",
+    "normal", "orthogonal", "permutation", "seed", "set_state", "truncated_normal", "uniform",
+    "xavier_normal", "xavier_uniform",
+]  # fmt: skip
 
 _LARGEST = {np.dtype(kind): float(np.finfo(kind).max) for kind in (np.float32, np.float64)}
 _FLOAT64 = np.dtype(np.float64)
@@ -129,7 +111,7 @@ def seed(n: SupportsIndex) -> None:
     """
     name = "random.seed"
     recorder().outside(name, "Its runs go on with the stream: seed it before the first.")
-    number = _integer(name, "n", n)
+    number = axes.one_integer(name, "n", n)
     if number < 0:
         raise ValueError(message(name, f"n={number}", "a seed that is not negative"))
     _move_to(np.random.PCG64(number).state)
@@ -260,10 +242,7 @@ def unrepeated() -> Scope[tuple[Repeated, ...]]:
 
 def peeked(draw: Callable[[], Any]) -> Any:
     """Return the result of a draw; the stream stays where it is."""
-    bits: np.random.BitGenerator = np.random.PCG64(0)
-    bits.state = _shared().bit_generator.state
-    with Scope(GENERATOR, np.random.Generator(bits)):
-        return draw()
+    return drawn_from(_shared().bit_generator.state, draw)[0]
 
 
 class Stretch:
@@ -378,7 +357,7 @@ def integers(
     name = "random.integers"
     shape = _shape(name, "size", size)
     first, end = (0, low) if high is None else (low, high)
-    least, most = _integer(name, "low", first), _integer(name, "high", end)
+    least, most = axes.one_integer(name, "low", first), axes.one_integer(name, "high", end)
     if not -(2**63) <= least < most <= 2**63:
         received = f"low={least} and high={most}"
         raise ValueError(message(name, received, "low < high, within 64 bits"))
@@ -398,7 +377,7 @@ def permutation(x: SupportsIndex) -> Array:
     """
     name = "random.permutation"
     fix = "To shuffle an array write x[tg.random.permutation(len(x))]."
-    (count,) = _shape(name, "x", _integer(name, "x", x, fix))
+    (count,) = _shape(name, "x", axes.one_integer(name, "x", x, fix))
     return drawn(name, lambda: _shared().permutation(count), np.int64)
 
 
@@ -699,18 +678,10 @@ def _place_and_width(
     return mean, deviation
 
 
-def _integer(op: str, argument: str, value: Any, fix: str = "") -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        received = f"{kind_of(value)} for {argument!r}"
-        raise TypeError(message(op, received, "an integer", fix)) from None
-
-
 def __dir__() -> list[str]:
     return sorted(__all__)
 
 
 def __getattr__(name: str) -> NoReturn:
     """Raise for another library's name, and say what to write."""
-    raise missing_at_random(name)
+    raise missing_in("random", name)

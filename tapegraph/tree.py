@@ -1,4 +1,4 @@
-"""Trees: dicts, lists and tuples, nested, of arrays, tensors and numbers; ``tg.tree``.
+"""Trees: dicts, lists, tuples and dataclasses, nested, of arrays and numbers; ``tg.tree``.
 
 None has no leaves, as in JAX. Dicts keep their order, and two dicts are paired by key.
 """
@@ -53,7 +53,8 @@ _LEAF = _Leaf()
 def flatten(tree: object, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
     """Return a tree's leaves as a list, and its structure.
 
-    :param tree: Dicts, lists, tuples and named tuples, nested; anything else is a leaf.
+    :param tree: Dicts, lists, tuples, named tuples and dataclasses, nested; anything else is a
+        leaf.
     :param is_leaf: Called with every part; where it returns True the whole part is a leaf.
     :returns: The leaves in order, and the `Structure`.
 
@@ -215,7 +216,7 @@ def _along(form: object, given: object, is_leaf: IsLeaf | None, path: str) -> It
     if is_leaf is not None and is_leaf(form):
         yield given
         return
-    if isinstance(form, (dict, list, tuple)) or form is None:
+    if pytree.is_tree(form) or form is None:
         if pytree.differ_here(given, form) or (form is None and given is not None):
             received = f"a tree of structure {pytree.described(given)} at {path}"
             expected = f"the structure of the first tree, {pytree.described(form)}"
@@ -229,7 +230,7 @@ def _along(form: object, given: object, is_leaf: IsLeaf | None, path: str) -> It
 def _alike(form: object, other: object) -> bool:
     if pytree.differ_here(other, form):
         return False
-    if isinstance(form, (dict, list, tuple)):
+    if pytree.is_tree(form):
         if type(form) is not type(other):
             return False
         return builtins.all(_alike(*parts[:2]) for parts in pytree.pairs(form, other, ""))

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections import deque
 from pathlib import Path
 
 import hypothesis
@@ -97,6 +98,7 @@ def sealed(monkeypatch):
     monkeypatch.setattr(default_dtype, "_default", np.dtype(np.float64))
     # A step is not to import TensorFlow because the tests before have run for long.
     monkeypatch.setattr(choice, "PROCESS", choice.Ledger())
+    monkeypatch.setattr(choice, "OVERRUNS", deque(maxlen=choice.OVERRUNS.maxlen))
     fresh = {
         scopes.RECORDER: recorder.Recorder(),
         scopes.RECORDING.entered: (),

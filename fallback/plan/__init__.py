@@ -15,13 +15,14 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.engines.choice import CLOCK
-from tapegraph.engines.engine import EngineDeclined, Many
-from tapegraph.fallback.plan.codegen import TELL, telling
+from tapegraph.engines.engine import EngineDeclined, Many, RoundRows
+from tapegraph.fallback.plan.codegen import TELL
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy
 from tapegraph.fallback.plan.looks import NaNInPlan
-from tapegraph.fallback.plan.many import run_many
 from tapegraph.fallback.plan.records import Mismatch
+from tapegraph.interrupts import raise_interrupt
 from tapegraph.numpy_warnings import quietly
+from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
 from tapegraph.typed import Fun
@@ -104,7 +105,7 @@ class Plan:
             return quietly(self._computed, arrays)
 
     def _computed(self, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Return what `run` does, without a plan."""
+        """Return the same as `run`, without a plan."""
         again = InNumPy(self._program)
         again.run(self._numbers | dict(zip(self.leaves, arrays, strict=True)))
         slots = self._program.outputs, [update.slot for update in self._program.updates]
@@ -112,23 +113,78 @@ class Plan:
         return outputs, updates
 
     def run_many(self, values: list[Any], runs: int, many: Many) -> tuple[list[Any], list[Any]]:
-        """Run it so many times; return the outputs, and the state after the last.
+        """Return the outputs of many runs, and the new values of state after the last.
 
-        In C, where all of it is records. What each run leaves for the next lies in arrays of this
-        call's own until then.
+        Each finds what the one before has left. Runs are rounds in C where the plan has them. One
+        that finds a NaN there is made in Python, which looks again; so are all runs of other plans.
+
+        :param values: The value of each leaf; of an input that is not carried a row for each run.
+        :raises EngineDeclined: A run fails, after ``runs_done``.
         """
         if not self._is_dense:
             raise EngineDeclined("rows of a table are changed one run after another")
-        return run_many(self, self._program, list(map(_as_array, values, *self._types)), runs, many)
+        arrays = list(map(_as_array, values, *self._types))
+        program = self._program
+        slots = [*program.outputs, *(update.slot for update in program.updates)]
+        types = [(program.shapes[slot], program.dtypes[slot]) for slot in slots]
+        stacks = [np.empty((runs, *shape), dtype) for shape, dtype in types[: many.results]]
+        # What each run leaves, the last one for good, and which leaves the next run finds there.
+        kept: list[Any] = [np.empty(shape, dtype) for shape, dtype in types[many.results :]]
+        places = {update.leaf: i for i, update in enumerate(program.updates, len(program.outputs))}
+        places |= {slot: place for slot, place in many.carried.items() if place is not None}
+        found = [places[slot] - many.results if slot in places else None for slot in self.leaves]
+        for place, array in zip(found, arrays, strict=True):
+            if place is not None:
+                kept[place] = array
+        steps = [int(program.ops[s] is INPUT and s not in many.carried) for s in self.leaves]
+        sources = list(zip(found, arrays, steps, strict=True))
+        rounds, done = self.rounds, 0
+        try:
+            while done < runs:
+                if rounds is not None:
+                    kept = list(map(np.array, kept))  # arrays of their own, which rounds write into
+                    reads = [
+                        RoundRows(array, done * by, by) if place is None else RoundRows(kept[place])
+                        for place, array, by in sources
+                    ]
+                    writes = [
+                        *(RoundRows(stack, done, 1) for stack in stacks),
+                        *map(RoundRows, kept),
+                    ]
+                    try:
+                        done += rounds(runs - done, reads, writes)
+                    except Mismatch:
+                        rounds = None
+                if done < runs:
+                    values = [
+                        kept[place] if place is not None else array[done, ...] if by else array
+                        for place, array, by in sources
+                    ]
+                    outputs, updates = self.run(values)
+                    results = [*outputs, *updates]
+                    for stack, result in zip(stacks, results, strict=False):
+                        stack[done] = result
+                    kept = results[many.results :]
+                    done += 1
+        except Exception as error:
+            raise_interrupt(error)
+            declined = EngineDeclined(str(error))
+            declined.runs_done = done
+            raise declined from error
+        last = len(kept) - len(program.updates)
+        return [*stacks, *kept[:last]], kept[last:]
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
         """Run the plan as one that tells watchers of each line, made on first use."""
         if self._watched_plan is None:
-            start, names = CLOCK.now(), dict(self._names)
-            self._watched_plan = (
-                self._made(telling(self._body), f"{PLAN}, watched>", names, self._plain_is_long),
-                names,
-            )
+            start, names, told = CLOCK.now(), dict(self._names), []
+            for number, line in enumerate(self._body):
+                told.append(line.text)
+                if line.names:
+                    told.append(f"    {TELL}({number}, {', '.join(line.names)})")
+            text = "\n".join(told) + "\n"
+            made = self._made(text, f"{PLAN}, watched>", names, self._plain_is_long)
+            self._watched_plan = made, names
             for watcher in watchers:
                 what = "compiling a plan that tells of its lines"
                 watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)

@@ -92,8 +92,8 @@ CAST_TO_COMPLEX(float32, npy_float32, complex64, npy_float32)
 CAST_TO_COMPLEX(float64, npy_float64, complex128, npy_float64)
 CAST_TO_COMPLEX(float32, npy_float32, complex128, npy_float64)
 
-/* Sums and products of few numbers, one beside the other or the same: NumPy's loops take longer to find
-that out than to compute. */
+/* Sums and products of few numbers, one beside the other or the same, along two axes: NumPy's loops take
+longer to find that out than to compute. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define APART _Pragma("GCC ivdep")
 #elif defined(__clang__)
@@ -109,23 +109,28 @@ that out than to compute. */
 #define SHORT(name, type, sign)                                                                     \
     BY_PROCESSOR static void name(char **args, npy_intp const *sizes, npy_intp const *steps, void *data)         \
     {                                                                                               \
-        type const *a = (type *)args[0], *b = (type *)args[1];                                      \
-        type *c = (type *)args[2];                                                                  \
+        char *at = args[0], *bt = args[1], *ct = args[2];                                           \
         npy_intp n = sizes[0];                                                                      \
-        if (steps[0] == 0) {                                                                        \
-            type x = a[0];                                                                          \
-            APART for (npy_intp i = 0; i < n; i++) c[i] = x sign b[i];                              \
-        }                                                                                           \
-        else if (steps[1] == 0) {                                                                   \
-            type x = b[0];                                                                          \
-            APART for (npy_intp i = 0; i < n; i++) c[i] = a[i] sign x;                              \
-        }                                                                                           \
-        else {                                                                                      \
-            APART for (npy_intp i = 0; i < n; i++) c[i] = a[i] sign b[i];                           \
+        for (npy_intp row = 0; row < sizes[1]; row++) {                                             \
+            type const *a = (type *)at, *b = (type *)bt;                                            \
+            type *c = (type *)ct;                                                                   \
+            if (steps[0] == 0) {                                                                    \
+                type x = a[0];                                                                      \
+                APART for (npy_intp i = 0; i < n; i++) c[i] = x sign b[i];                          \
+            }                                                                                       \
+            else if (steps[1] == 0) {                                                               \
+                type x = b[0];                                                                      \
+                APART for (npy_intp i = 0; i < n; i++) c[i] = a[i] sign x;                          \
+            }                                                                                       \
+            else {                                                                                  \
+                APART for (npy_intp i = 0; i < n; i++) c[i] = a[i] sign b[i];                       \
+            }                                                                                       \
+            at += steps[3], bt += steps[4], ct += steps[5];                                         \
         }                                                                                           \
     }
 #define SHORTS(name, type)                                                                          \
-    SHORT(add_##name, type, +) SHORT(subtract_##name, type, -) SHORT(multiply_##name, type, *)
+    SHORT(add_##name, type, +) SHORT(subtract_##name, type, -) SHORT(multiply_##name, type, *)        \
+    SHORT(divide_##name, type, /)
 SHORTS(float32, npy_float32) SHORTS(float64, npy_float64)
 
 /* Whether there is a NaN: it stays noted. */
@@ -148,8 +153,8 @@ static struct {
     NAMED_CASTS(uint8), NAMED_CASTS(uint16), NAMED_CASTS(uint32), NAMED_CASTS(uint64),
     NAMED(float32_float64), NAMED(float64_float32), NAMED(float32_complex64),
     NAMED(float64_complex128), NAMED(float32_complex128),
-    NAMED(add_float32), NAMED(subtract_float32), NAMED(multiply_float32),
-    NAMED(add_float64), NAMED(subtract_float64), NAMED(multiply_float64),
+    NAMED(add_float32), NAMED(subtract_float32), NAMED(multiply_float32), NAMED(divide_float32),
+    NAMED(add_float64), NAMED(subtract_float64), NAMED(multiply_float64), NAMED(divide_float64),
     NAMED(nan_float32), NAMED(nan_float64),
     {"nan_complex64", nan_complex_float32}, {"nan_complex128", nan_complex_float64},
 };
@@ -158,15 +163,11 @@ static struct {
 
 static void run(const Record *record, npy_intp const *outer, npy_intp axes, char *const *from)
 {
-    char *at[MOST];
-    memcpy(at, from, sizeof at); /* loops may change what they are given */
-    if (axes == 0) {
-        record->loop(at, record->sizes, record->steps, record->data);
-        return;
-    }
     for (npy_intp i = 0; i < outer[0]; i++) {
-        run(record, outer + 1 + record->count, axes - 1, at);
-        for (int k = 0; k < record->count; k++) at[k] += outer[1 + k];
+        char *at[MOST]; /* loops may change what they are given */
+        for (int k = 0; k < record->count; k++) at[k] = from[k] + i * outer[1 + k];
+        if (axes > 1) run(record, outer + 1 + record->count, axes - 1, at);
+        else record->loop(at, record->sizes, record->steps, record->data);
     }
 }
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, root_ids
 from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over
 from tapegraph.fallback.plan.segments import Segment, Segments, is_view
@@ -53,12 +53,9 @@ class Names:
         return name
 
     def _named(self, thing: Any, hint: str) -> str:
-        if id(thing) not in self._of:
-            self._of[id(thing)] = self._unused(hint)
-        return self._of[id(thing)]
-
-    def _unused(self, hint: str) -> str:
-        """Return a name like the hint; short ones are numbered."""
+        """Return a thing's name, which is like the hint; short ones are numbered."""
+        if id(thing) in self._of:
+            return self._of[id(thing)]
         hint = re.sub(r"\W", "_", hint) + "_" * keyword.iskeyword(hint)
         if len(hint) > 1 and hint not in self._taken:
             name = hint
@@ -67,6 +64,7 @@ class Names:
             numbers = self._numbers.setdefault(start, itertools.count())
             name = next(n for i in numbers if (n := f"{start}{i}") not in self._taken)
         self._taken.add(name)
+        self._of[id(thing)] = name
         return name
 
 
@@ -81,16 +79,6 @@ class Line(NamedTuple):
     def __str__(self) -> str:
         # It is executed: a path must not end the comment.
         return f"{self.text}  # {escaped(self.place)}" if self.place else self.text
-
-
-def telling(body: list[Line]) -> str:
-    """Return a plan that calls ``tell`` after each line with its number and results."""
-    told = []
-    for number, line in enumerate(body):
-        told.append(line.text)
-        if line.names:
-            told.append(f"    {TELL}({number}, {', '.join(line.names)})")
-    return "\n".join(told) + "\n"
 
 
 class Source:
@@ -124,10 +112,11 @@ class Source:
         self._dropped = dropped(instrs, root_ids(results), self._buffers)
         once, lines = [], dict[int, Line]()
         for number, instr in enumerate(instrs):
-            if self._is_fixed_view(instr):
-                once.append(Line(self._fixed_view(instr), place=instr.place))
-            else:
+            view = self._fixed_view(instr)
+            if view is None:
                 lines[number] = self._call(instr)
+            else:
+                once.append(Line(self._line(view), place=instr.place))
         start = Line(f"def plan({', '.join(map(self._names.of, leaves))}):")
         given = [", ".join(map(self._result, part)) for part in (outputs, updates)]
 
@@ -238,24 +227,21 @@ class Source:
         constant = Constant(self._builder, np.array(x, dtype), f"n{x!r}")
         return self._arrays.setdefault((repr(x), dtype), constant)
 
-    def _is_fixed_view(self, instr: Instr) -> bool:
-        """Return whether a call only views a buffer, in the same way in every run."""
+    def _fixed_view(self, instr: Instr) -> Instr | None:
+        """Return a view of a buffer that the plan will fill, the same in every run, or None."""
         if not is_view(instr) or isinstance(instr.reads[0].value, np.generic):
-            return False
-        operand = id(instr.reads[0])
-        return operand in self._buffers or operand in self._fixed
-
-    def _fixed_view(self, instr: Instr) -> str:
-        """Write a view as one of the buffer that the plan will fill."""
-        buffer = self._buffers.get(id(instr.reads[0]))
-        args = instr.args
-        if buffer is not None:
+            return None
+        operand, args = id(instr.reads[0]), instr.args
+        if operand in self._buffers:
+            buffer = self._buffers[operand]
             whole = self._whole.setdefault(id(buffer), Constant(self._builder, buffer, "b"))
             args = mapped(lambda x: whole if isinstance(x, Var) else x, args)
+        elif operand not in self._fixed:
+            return None
         view = Instr(instr.function, args, instr.kwargs)
         view.results = instr.results
         self._fixed.add(id(instr.results[0]))
-        return self._line(view)
+        return view
 
     def _check(self, check: NanCheck) -> str:
         names = ", ".join(map(self._names.of, check.results))

@@ -7,6 +7,7 @@ After a NaN a plan runs parts of the program again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from operator import add, getitem
 from typing import Any
 
@@ -19,13 +20,11 @@ from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.looks import check_for_nan, looked_at
-from tapegraph.fallback.plan.memory import by_lifetime
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
-from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import Outputs
-from tapegraph.recording.program import Program, Recording, between
+from tapegraph.recording.program import Interpreter, Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
 
@@ -61,7 +60,7 @@ class Compiler(Interpreter):
         outputs = [self.values[slot] for slot in program.outputs]
         updates = [self.values[update.slot] for update in program.updates]
         results = [*outputs, *updates]
-        instrs = by_lifetime(live(self.builder.instrs, results), results)
+        instrs = live(self.builder.instrs, results)
         return Source(self.builder, instrs, list(feeds.values()), outputs, updates)
 
     def operation(self, slot: int) -> Any:
@@ -83,23 +82,19 @@ class Compiler(Interpreter):
     def derivatives(self, slot: int) -> dict[int, Var]:
         self._begin(slot)
         key = self.program.backward_of(slot)
-        backward = Backward(self.program, key, self._may_stay_rows(key))
-        return PlanSweep(self, backward).gradients()
+        # Of those only a descent reads the gradients, or nobody: they may stay rows.
+        rows = {
+            self.program.inputs[entry][1]
+            for entry in self.program.gradients_of(key)
+            if self._readers[entry] <= self._moves.keys()
+        }
+        return PlanSweep(self, Backward(self.program, key, rows)).gradients()
 
     def items(self, several: Var) -> list[Any]:
         return [
             None if x is None else self.builder.emit(Instr(getitem, (several, i)))
             for i, x in enumerate(several.value)
         ]
-
-    def _may_stay_rows(self, key: tuple[int, ...]) -> set[int]:
-        """Return the targets of a backward whose gradients only a descent reads, or nobody."""
-        program = self.program
-        return {
-            program.inputs[slot][1]
-            for slot in program.gradients_of(key)
-            if self._readers[slot] <= self._moves.keys()
-        }
 
     def _forward(self, slot: int) -> Any:
         op, attrs, hint = self.program.ops[slot], self.program.attrs[slot], f"{_VALUE}{slot}"
@@ -113,7 +108,9 @@ class Compiler(Interpreter):
         forward = op.forward
         if self._looks and op.plain is not None:
             forward, attrs = op.plain, {}
-        out = self.builder.computed(forward, given, attrs, op.name, opaque, hints)
+        known = self.recording.values[slot] if opaque and not op.saves else None
+        known = known if isinstance(known, (np.ndarray, Outputs)) else None
+        out = self.builder.computed(forward, given, attrs, op.name, opaque, hints, known)
         if op.several:
             return tuple(map(self.builder.array, out))
         if op.saves:
@@ -156,9 +153,9 @@ class PlanSweep(Arrays):
         backward, values = self.backward, self.compiler.values
         ones = np.ones_like(values[backward.y].value)
         seed = self.builder.constant(ones) if backward.seed is None else values[backward.seed]
-        swept = dict(zip(self.program.wanted, self.swept([seed]), strict=True))
+        swept = list(zip(backward.targets, self.swept([seed]), strict=True))
         self.builder.op = self.builder.place = ""
-        grads = {slot: self._found(slot, swept.get(slot)) for slot in backward.targets}
+        grads = {slot: self._found(slot, grad) for slot, grad in swept}
         if all(isinstance(g, Constant) and not has_nan(g.value) for g in grads.values()):
             return grads
         recompute = RecomputeStrong(self.compiler.program, self.compiler.numbers, backward)
@@ -168,13 +165,11 @@ class PlanSweep(Arrays):
         self.builder.instrs.append(check)
         return dict(zip(backward.targets, check.results, strict=True))
 
-    def _found(self, slot: int, grad: Var | None) -> Var:
+    def _found(self, slot: int, grad: Var) -> Var:
         """Return a target's final cotangent as an array."""
-        if grad is None:  # of entries newer than the result
-            return self.zeros(slot)
         if not isinstance(grad.value, RowSparse):
             return self.builder.array(grad)
-        return grad if slot in self.backward.rows else self._dense(grad)
+        return grad if slot in self.backward.rows else self.builder.emit(Instr("dense", (grad,)))
 
     def parts(self, slot: int, g: Var) -> Iterator[tuple[int, Any]]:
         self.builder.op = f"backward of {self.program.ops[slot].name}"
@@ -208,7 +203,7 @@ class PlanSweep(Arrays):
         if isinstance(part.value, RowSparse):
             if not self.program.inputs[slot]:
                 return part
-            part = self._dense(part)
+            part = self.builder.emit(Instr("dense", (part,)))
         return super().fitted(slot, part)
 
     def conjugated(self, g: Var) -> Var:
@@ -234,9 +229,6 @@ class PlanSweep(Arrays):
         super()._add(held, slot, part)
         if not isinstance(held[slot].value, RowSparse):
             _named(held[slot], f"{_GRAD}{slot}")
-
-    def _dense(self, rows: Var) -> Var:
-        return self.builder.emit(Instr("dense", (rows,)))
 
 
 def _named(var: Var, hint: str) -> Var:
@@ -273,19 +265,11 @@ class Backward:
         self.y, self.seed = key[0], (key[1] if len(key) > 1 else None)
         found = (program.inputs[slot][1] for slot in program.gradients_of(key))
         self.targets = list(dict.fromkeys(found))
-        end, wanted = self.y + 1, set(self.targets)
-        inputs = [() if slot in wanted else program.inputs[slot] for slot in range(end)]
-        flows = between(program, (self.y,), wanted & set(range(end)), inputs)
-        self.region = Program(
-            program.ops[:end],
-            inputs,
-            program.attrs[:end],
-            program.shapes[:end],
-            program.dtypes[:end],
-            flows,
-            [slot for slot in program.leaves if slot < end],
-            (self.y,),
-            [slot for slot in self.targets if slot < end],
+        ends = set(self.targets)
+        inputs = [() if slot in ends else read for slot, read in enumerate(program.inputs)]
+        flows = between(program, (self.y,), self.targets, inputs)
+        self.region = replace(
+            program, inputs=inputs, needs=flows, outputs=(self.y,), wanted=self.targets, updates=()
         )
 
     def gradients(
@@ -293,15 +277,12 @@ class Backward:
     ) -> dict[int, Any]:
         seed = np.ones_like(values[self.y]) if self.seed is None else values[self.seed]
         swept = sweep(Run(self.region, values, saved), [seed])
-        found = dict(zip(self.region.wanted, swept, strict=True))
-        return {slot: self._read(slot, found.get(slot), values) for slot in self.targets}
-
-    def _read(self, slot: int, grad: Any, values: list[Any]) -> Any:
-        if grad is None:
-            return np.zeros_like(values[slot])
-        if isinstance(grad, RowSparse):
-            return grad if slot in self.rows else grad.dense()
-        return np.asarray(grad)
+        return {
+            slot: (grad if slot in self.rows else grad.dense())
+            if isinstance(grad, RowSparse)
+            else np.asarray(grad)
+            for slot, grad in zip(self.targets, swept, strict=True)
+        }
 
 
 class InNumPy(Interpreter):

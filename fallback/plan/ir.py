@@ -109,11 +109,13 @@ class Builder:
         name: str,
         opaque: bool,
         hints: str | tuple[str, ...] = "t",
+        given: Any = None,
     ) -> Any:
         """Return a function's result: as the calls that it makes, or as one call.
 
         It is one call if the function does more with an array than can be written down, if the
-        calls give other bits, or if it is ``opaque``: a user's own.
+        calls give other bits, or if it is ``opaque``: a user's own, or a loop. ``given`` is what it
+        has returned, unless that is not known.
         """
         if not opaque:
             mark = len(self.instrs)
@@ -131,7 +133,8 @@ class Builder:
                 del self._seen[instr.key]
             del self.instrs[mark:]
         call = Instr(function, args, kwargs, name, may_raise=True, opaque=opaque)
-        return self.emit(call, hints) if isinstance(hints, str) else self.emit_all(call, hints)
+        found = self.emit_all(call, hints, given=given)
+        return found[0] if isinstance(hints, str) else found
 
     def _result(self, x: Any) -> Any:
         if isinstance(x, (np.ndarray, np.generic)):

@@ -35,18 +35,9 @@ def looked_at(program: Program) -> set[int]:
     readers = program.readers()
     kept = {*program.outputs, *(update.slot for update in program.updates)}
     unsure: set[int] = set()
-    found = set()
     for slot, op in enumerate(program.ops):
-        if op.plain or (keeps_nan(program, slot) and not unsure.isdisjoint(program.inputs[slot])):
+        known = op.name in _KEEP_NAN or (op.kind in _OF_KIND and op.name not in _DROP_NAN)
+        keeps_nan = op.rules is None and known and program.dtypes[slot].kind in "fc"
+        if op.plain or (keeps_nan and not unsure.isdisjoint(program.inputs[slot])):
             unsure.add(slot)
-    for slot in unsure:
-        if slot in kept or not readers[slot] <= unsure:
-            found.add(slot)
-    return found
-
-
-def keeps_nan(program: Program, slot: int) -> bool:
-    """Return whether a result that depends on a NaN is one."""
-    op = program.ops[slot]
-    known = op.name in _KEEP_NAN or (op.kind in _OF_KIND and op.name not in _DROP_NAN)
-    return op.rules is None and known and program.dtypes[slot].kind in "fc"
+    return {slot for slot in unsure if slot in kept or not readers[slot] <= unsure}

@@ -1,9 +1,9 @@
-"""Reuse of a plan's memory: the order in which values die, and who takes their buffers."""
+"""Reuse of a plan's memory: results take the buffers of values that have died."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -15,88 +15,6 @@ from tapegraph.typed import Array
 
 # From this many bytes on memory is worth planning.
 LARGE = 1 << 14
-# More last readers than these are not looked at: they are seldom ready together.
-FEW = 8
-
-
-def by_lifetime(instrs: list[Instr], results: Iterable[Var]) -> list[Instr]:
-    """Return a plan with the last readers of large values moved up.
-
-    They move if all of them can, and their results take at most half of the value's memory: a
-    relu's mask and the weights' gradient, say, before the gradient that can then take the relu's
-    buffer. Results of the plan do not count.
-    """
-    return _Order(instrs, results).made
-
-
-class _Order:
-    def __init__(self, instrs: list[Instr], results: Iterable[Var]) -> None:
-        self._instrs = instrs
-        self._outside = root_ids(results)
-        made_by = {id(var): n for n, instr in enumerate(instrs) for var in instr.results}
-        self._needs = [
-            {made_by[id(var)] for var in instr.reads if id(var) in made_by} for instr in instrs
-        ]
-        self._users: dict[int, list[int]] = {}  # of an instruction's results, by the instruction
-        for n, needed in enumerate(self._needs):
-            for other in needed:
-                self._users.setdefault(other, []).append(n)
-        # Of each large value that is made and kept by the plan: the readers of its memory.
-        self._size = {
-            id(var): size
-            for instr in instrs
-            for var in instr.results
-            if (size := self._size_of(var)) >= LARGE
-        }
-        self._large = [[i for i in root_ids(instr.reads) if i in self._size] for instr in instrs]
-        self._readers: dict[int, list[int]] = {}
-        for n, roots in enumerate(self._large):
-            for root in roots:
-                self._readers.setdefault(root, []).append(n)
-        self._left = {root: len(readers) for root, readers in self._readers.items()}
-        self._done = [False] * len(instrs)
-        self.made: list[Instr] = []
-        self._make_all()
-
-    def _make_all(self) -> None:
-        """Take the instructions in order, each followed by those that free memory."""
-        # Not by recursion: a program may be long.
-        pending: list[Iterator[int]] = [iter(range(len(self._instrs)))]
-        while pending:
-            n = next(pending[-1], -1)
-            if n < 0:
-                pending.pop()
-            elif not self._done[n]:
-                self._done[n] = True
-                self.made.append(self._instrs[n])
-                for root in self._large[n]:
-                    self._left[root] -= 1
-                pending.append(self._moved_up(n))
-
-    def _moved_up(self, n: int) -> Iterator[int]:
-        """Yield the instructions that can move up after one."""
-        for user in self._users.get(n, ()):
-            for root in self._large[user]:
-                if 0 < self._left[root] <= FEW:
-                    left = [reader for reader in self._readers[root] if not self._done[reader]]
-                    if self._may_move(left, self._size[root]):
-                        yield from left
-
-    def _may_move(self, left: list[int], size: int) -> bool:
-        """Return whether a value's last readers can run now, and take less memory than it."""
-        cost = 0
-        for n in left:
-            instr = self._instrs[n]
-            ready = all(self._done[other] or other in left for other in self._needs[n])
-            if instr.may_raise or not ready:
-                return False
-            cost += sum(map(self._size_of, instr.results))
-        return 2 * cost <= size
-
-    def _size_of(self, var: Var) -> int:
-        """Return the memory of a value that the plan keeps; a view has none."""
-        kept = var.owns and id(var) not in self._outside
-        return var.value.nbytes if kept and isinstance(var.value, np.ndarray) else 0
 
 
 def last_reads(instrs: list[Instr]) -> dict[int, int]:

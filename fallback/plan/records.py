@@ -33,15 +33,16 @@ _NUMPYS = {f for f in vars(np).values() if isinstance(f, np.ufunc)}
 # Of integers: those that cannot raise.
 _WHOLE = _EXACT - {np.divide, np.reciprocal}
 _REDUCED = {np.add, np.multiply, np.maximum, np.minimum}
-# Of more bytes NumPy's own call costs little beside the loop.
-_LARGEST = 1 << 15
-# Of fewer elements beside each other a loop of our own takes less time.
-_SHORT, _FEW = {np.add, np.subtract, np.multiply}, 64
+# Of more bytes NumPy's own call costs little beside its loops. On rows of few elements loops of our
+# own take half of the time or less, up to the largest arrays; there all else must be little work.
+_LARGE, _LARGEST, _MOST_OTHER = 1 << 15, 1 << 22, 1 << 12
+_SHORT, _FEW = {np.add, np.subtract, np.multiply, np.divide}, 512
+_FEW_SUMS = 64  # side by side; of two NaN in more of them NumPy keeps the other one
 _LETTERS = set("?bhilqBHILQfdFD")
 # The records that an operation may take: more elements in a row are worth a line of Python.
 _MOST_AXES, _MOST_OPERANDS = 4, 4
 # How many elements a proof compares, and numbers that are none, or hardly.
-_ROUNDS = 512
+_ROUNDS, _PATTERN = 512, 4093
 _ODD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 1e-310, 1e-40, 700.0])
 
 
@@ -64,11 +65,12 @@ class Record(NamedTuple):
 
 
 class Records(NamedTuple):
-    """A call as records."""
+    """A call as records; ``large`` ones are worth it alone."""
 
     records: list[Record]
     held: list[Array]
     work: int
+    large: bool = False
 
 
 class NotRecords(Exception):
@@ -79,8 +81,9 @@ try:
     _extension: Any = importlib.import_module("tapegraph.fallback.plan._records")
     Mismatch: type[Exception] = _extension.Mismatch
     missing = ""
-    _source = Path(__file__).with_name("_records.c")  # of a checkout
-    if _source.exists() and zlib.crc32(_source.read_bytes()) >> 1 != getattr(_extension, "source", -1):
+    _source = Path(__file__).with_name("_records.c")  # in a checkout
+    _built_from = getattr(_extension, "source", -1)
+    if _source.exists() and zlib.crc32(_source.read_bytes()) >> 1 != _built_from:
         raise ImportError("_records.c has changed: run `python setup.py build_ext --inplace`")
 except ImportError as error:
     _extension, missing = None, str(error)
@@ -204,7 +207,7 @@ class _Writer:
         self._views: list[Array] = []
         self.out = self._operands[-1]
         self.records: list[Record] = []
-        self.work = 0
+        self.work = self._numpys_work = 0
 
     def write(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Records:
         owner = getattr(function, "__self__", None)
@@ -224,7 +227,10 @@ class _Writer:
             self._convert(given[0], self.out)
         else:
             raise NotRecords
-        return Records(self.records, self._operands[self._count :], self.work)
+        large = any(a.nbytes > _LARGE for a in self._operands)
+        if large and self._numpys_work > _MOST_OTHER:
+            raise NotRecords
+        return Records(self.records, self._operands[self._count :], self.work, large)
 
     def _held(self, array: Array) -> Array:
         self._numbers[id(array)] = len(self._operands)
@@ -259,13 +265,19 @@ class _Writer:
         if len(shape) > _MOST_AXES or (alone and (len(shape) > 1 or not one_run)):
             raise NotRecords
         inner = tuple(s[-1] for s in steps)
-        outer = tuple((n, *(s[axis] for s in steps)) for axis, n in enumerate(shape[:-1]))
-        places = tuple(map(self._place, views, arrays))
-        if loop in _SHORT and shape[-1] <= _FEW and out.dtype.char in "fd":
+        outer = [(n, *(s[axis] for s in steps)) for axis, n in enumerate(shape[:-1])]
+        places, sizes = tuple(map(self._place, views, arrays)), shape[-1:]
+        few = _FEW_SUMS if arrays[0] is out else _FEW
+        if loop in _SHORT and shape[-1] <= few and out.dtype.char in "fd":
             if all(s in (0, out.itemsize) for s in inner) and inner[-1]:
                 loop = f"{loop.__name__}_{out.dtype.name}"
-        self.records.append(Record(loop, index, (shape[-1],), inner, outer, places))
-        self.work += math.prod(shape) * (8 if alone else 1)
+                # It goes along two axes.
+                rows, *beside = outer.pop() if outer else (1, 0, 0, 0)
+                sizes, inner = (*sizes, rows), (*inner, *beside)
+        self.records.append(Record(loop, index, sizes, inner, tuple(outer), places))
+        work = math.prod(shape) * (8 if alone else 1)
+        self.work += work
+        self._numpys_work += work * (len(sizes) == 1)
 
     def _place(self, view: Array, array: Array) -> tuple[int, int]:
         """Return the operand that holds an array, and the offset of a view in it."""
@@ -376,6 +388,7 @@ class _Writer:
         places = tuple(map(self._place, views, sides))
         self.records.append(Record(np.matmul, index, sizes, inner, outer, places))
         self.work += math.prod(shape) * m * k * n
+        self._numpys_work += self.work
 
 
 def _is_array(x: Any) -> bool:
@@ -410,7 +423,7 @@ def _is_proven(
     arrays = [_in_block(x, block) for x, block in zip(shapes, blocks, strict=True)]
     run = table([(r, r.places) for r in found.records], [*arrays, *found.held])
     rng = np.random.default_rng(0)
-    for odd in range(min(max(_ROUNDS // arrays[-1].size, 4), 64)):
+    for odd in range(2 if found.large else min(max(_ROUNDS // arrays[-1].size, 4), 64)):
         for block in blocks:
             _fill(block, rng, odd % 2)
         both = zip(shapes, arrays, strict=True)
@@ -442,8 +455,12 @@ def _in_block(x: Any, block: Array) -> Array:
 
 
 def _fill(array: Array, rng: np.random.Generator, odd: int) -> None:
-    """Write numbers of all sizes; odd ones are infinite, tiny, or NaN."""
+    """Write numbers of all sizes; odd ones are infinite, tiny, or NaN. Large arrays repeat them."""
     kind, size = array.dtype.kind, array.size
+    if size > _PATTERN:
+        _fill(array[:_PATTERN], rng, odd)
+        array[...] = np.resize(array[:_PATTERN], size)
+        return
     if kind in "biu":
         array[...] = rng.integers(0, 2 if kind == "b" else 9, size)
         return

@@ -15,7 +15,7 @@ from tapegraph.fallback.plan.records import Records, records_of
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.typed import Array
 
-# Fewer records than these are no gain.
+# Fewer records than these are no gain, unless they are large.
 _FEWEST = 2
 # After about so many elements, some milliseconds, Python runs: it may have a signal to handle.
 _MOST_WORK, _MOST_RECORDS = 1 << 22, 1 << 13
@@ -127,7 +127,7 @@ class Segments:
                 start = number if inside else number + 1
                 count = work = 0
             if mine is not None:
-                count += len(mine.records)
+                count += _FEWEST if mine.large else len(mine.records)
                 work += mine.work
         runs = [range(s.start, s.stop) for s in self.found.values()]
         self._inside = {number for run in runs for number in run}

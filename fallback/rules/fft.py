@@ -37,6 +37,3 @@ VJPS: dict[str, Row] = {
     "rfft": (_rfft,),
     "irfft": (_irfft,),
 }
-
-# As they stand they run on Tensors too.
-RECORDED: dict[str, Row] = {}

@@ -51,7 +51,14 @@ def _filled(g: Sequence[Cotangent | None], y: Sequence[Array]) -> list[Cotangent
     return [np.zeros_like(x) if part is None else part for part, x in zip(g, y, strict=True)]
 
 
+def _outer(x: Array, axis: int, other: Array) -> bool:
+    """Return whether gradients are outer products, which take three times as long as matrices."""
+    return x.ndim > 2 and other.ndim > 2 and x.shape[axis] == 1
+
+
 def _left(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
+    if _outer(b, -1, a):
+        return g * b.swapaxes(-1, -2)
     if b.ndim == 1:
         return g[..., None] * b
     if a.ndim == 1:
@@ -63,6 +70,8 @@ def _left(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
 
 
 def _right(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
+    if _outer(a, -2, b):
+        return a.swapaxes(-1, -2) * g
     if a.ndim == 1:
         return a[:, None] * g[..., None, :] if b.ndim > 1 else g * a
     if b.ndim == 1:
@@ -72,35 +81,20 @@ def _right(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
     return np.matmul(a.swapaxes(-1, -2), g)
 
 
-def _left_of_arrays(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
-    return g * b.swapaxes(-1, -2) if _outer(b, -1, a) else _left(g, y, a, b)
+def _einsum(contract: Rule) -> Rule:
+    """Return the rule that contracts the cotangent with the other operands to each's labels."""
 
+    def rule(needs: list[bool], g: Cotangent, y: Array, *arrays: Array, spec: str) -> Gradients:
+        terms, output = terms_of(spec)
+        grads: list[Array | None] = []
+        for i, (term, needed) in enumerate(zip(terms, needs, strict=True)):
+            others = [*terms[:i], *terms[i + 1 :]]
+            rest = [*arrays[:i], *arrays[i + 1 :]]
+            back = f"{','.join([output, *others])}->{term}"
+            grads.append(contract(back, g, *rest) if needed else None)
+        return grads
 
-def _right_of_arrays(g: Cotangent, y: Array, a: Array, b: Array) -> Array:
-    return a.swapaxes(-1, -2) * g if _outer(a, -2, b) else _right(g, y, a, b)
-
-
-def _outer(x: Array, axis: int, other: Array) -> bool:
-    """Return whether gradients are outer products, which take three times as long as matrices."""
-    return x.ndim > 2 and other.ndim > 2 and x.shape[axis] == 1
-
-
-def _einsum(needs: list[bool], g: Cotangent, y: Array, *arrays: Array, spec: str) -> Gradients:
-    return _contracted(needs, _contract, g, arrays, spec)
-
-
-def _contracted(
-    needs: list[bool], contract: Rule, g: Cotangent, arrays: tuple[object, ...], spec: str
-) -> Gradients:
-    """Contract the cotangent with the other operands to the labels of each."""
-    terms, output = terms_of(spec)
-    grads: list[Array | None] = []
-    for i, (term, needed) in enumerate(zip(terms, needs, strict=True)):
-        others = [*terms[:i], *terms[i + 1 :]]
-        rest = [*arrays[:i], *arrays[i + 1 :]]
-        back = f"{','.join([output, *others])}->{term}"
-        grads.append(contract(back, g, *rest) if needed else None)
-    return grads
+    return rule
 
 
 def _contract(spec: str, g: Cotangent, *arrays: Array) -> Array:
@@ -110,36 +104,18 @@ def _contract(spec: str, g: Cotangent, *arrays: Array) -> Array:
     return strong_contract(spec, (to_ndarray(g), *arrays), 0, (True, False))
 
 
-def _convolved(g: Cotangent, y: Array, other: Array) -> Array:
-    return np.convolve(to_ndarray(g), np.flip(other), mode="valid")
-
-
-def _inv(g: Cotangent, y: Array, a: Array) -> Array:
-    return -np.matmul(np.matmul(flipped(y), g), flipped(y))
-
-
 def _solve(needs: list[bool], g: Cotangent, y: Array, a: Array, b: Array) -> Gradients:
     back = solved(flipped(a), to_ndarray(g))
     return -np.matmul(back, flipped(y)) if needs[0] else None, back
 
 
 def _det(g: Cotangent, y: Array, a: Array) -> Array:
-    inverse = _accurate_inverse(a)
-    if inverse is not None and np.isfinite(y).all() and np.abs(y).min() > np.finfo(y.dtype).tiny:
-        return (g * y)[..., None, None] * flipped(inverse)
+    if a.size and np.isfinite(y).all() and np.abs(y).min() > np.finfo(y.dtype).tiny:
+        inverse = np.linalg.inv(a)  # many times faster than cofactors, if none is nearly singular
+        condition = np.linalg.norm(a, 1, (-2, -1)) * np.linalg.norm(inverse, 1, (-2, -1))
+        if condition.max() < np.finfo(a.dtype).eps ** (-1 / 3):
+            return (g * y)[..., None, None] * flipped(inverse)
     return g[..., None, None] * cofactors(a)
-
-
-def _accurate_inverse(a: Array) -> Array | None:
-    """Return the inverses, many times faster than cofactors, if none is nearly singular."""
-    if not a.size:
-        return None
-    try:
-        inverse = np.linalg.inv(a)
-    except np.linalg.LinAlgError:
-        return None
-    condition = np.linalg.norm(a, 1, (-2, -1)) * np.linalg.norm(inverse, 1, (-2, -1))
-    return inverse if condition.max() < np.finfo(a.dtype).eps ** (-1 / 3) else None
 
 
 def cofactors(a: Array) -> Array:
@@ -159,47 +135,33 @@ def cofactors(a: Array) -> Array:
 
 
 def _slogdet(g: list[Cotangent], y: tuple[Array, Array], a: Array) -> Array:
-    return _of_slogdet(g, y)[..., None, None] * flipped(_inverse(a))
-
-
-def _of_slogdet(g: list[Cotangent], y: tuple[Array, Array]) -> Array:
-    """Return the factor of ``inv(a).T``.
+    """Return the inverse transposed, NaN of a singular matrix, times a factor.
 
     With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, a complex sign ``s`` by ``i s Im
     w``.
     """
-    by_sign, by_logarithm = _filled(g, y)
-    if y[0].dtype.kind != "c":
-        return by_logarithm
-    return by_logarithm + 1j * (by_sign * y[0]).imag
-
-
-def _inverse(a: Array) -> Array:
-    """Invert each matrix; the inverse of a singular one is NaN."""
-    try:
-        inverses: Array = np.linalg.inv(a)
-    except np.linalg.LinAlgError:
-        inverses = np.full_like(a, np.nan)
-        for place in np.ndindex(a.shape[:-2]) if a.ndim > 2 else ():
-            inverses[place] = _inverse(a[place])
-    return inverses
+    by_sign, factor = _filled(g, y)
+    if y[0].dtype.kind == "c":
+        factor = factor + 1j * (by_sign * y[0]).imag
+    singular = np.isinf(y[1])[..., None, None]
+    inverse = np.linalg.inv(np.where(singular, np.eye(a.shape[-1], dtype=a.dtype), a))
+    return factor[..., None, None] * flipped(np.where(singular, np.nan, inverse))
 
 
 def _cholesky(g: Cotangent, y: Array, a: Array) -> Array:
     # With S = L^-T P(L.T G) L^-1, where P halves the diagonal of the lower triangle: (S + S.T)/2.
-    inner = half_lower(np.matmul(adjoint(y), np.tril(to_ndarray(g))))
+    n = a.shape[-1]
+    lower = np.tri(n, dtype=a.dtype) - np.eye(n, dtype=a.dtype) / 2
+    inner = np.matmul(adjoint(y), np.tril(to_ndarray(g))) * lower
     right = solved(adjoint(y), adjoint(solved(adjoint(y), inner)))
     return (right + adjoint(right)) / 2
 
 
-def half_lower(x: Array) -> Array:
-    """Return the lower triangle with its diagonal halved."""
-    n = x.shape[-1]
-    return x * (np.tri(n, dtype=x.dtype) - np.eye(n, dtype=x.dtype) / 2)
-
-
-def _eigvalsh(needs: list[bool], g: Cotangent, y: Array, a: Array, *, saved: Array) -> tuple[Array]:
-    return (flipped(np.matmul(g[..., None, :] * saved, adjoint(saved))),)
+def _eigvalsh(
+    needs: list[bool], g: Cotangent, y: Array, a: Array, *, saved: Array | None = None
+) -> tuple[Array]:
+    vectors = apply(EIGH, (a,), {"uplo": "L"})[1] if saved is None else saved
+    return (flipped(np.matmul(g[..., None, :] * vectors, adjoint(vectors))),)
 
 
 def _eigh(g: Cotangent, y: Array, a: Array, *, uplo: str) -> Array:
@@ -270,11 +232,10 @@ def _over(terms: Array, divisor: Array, undefined: Array, asked: Array) -> Array
 
 
 def _svdvals(
-    needs: list[bool], g: Cotangent, y: Array, x: Array, *, saved: tuple[Array, Array]
+    needs: list[bool], g: Cotangent, y: Array, x: Array, *, saved: tuple[Array, Array] | None = None
 ) -> tuple[Array]:
-    u, vh = saved
-    out = np.matmul(g[..., None, :] * u, vh)
-    return (conjugated(out),)
+    u, vh = np.linalg.svd(x, full_matrices=False)[::2] if saved is None else saved
+    return (conjugated(np.matmul(g[..., None, :] * u, vh)),)
 
 
 def _svd(g: Cotangent, y: Array, x: Array) -> Array:
@@ -307,31 +268,21 @@ def _svd(g: Cotangent, y: Array, x: Array) -> Array:
 def _pinv(g: Cotangent, y: Array, a: Array, *, rcond: float) -> Array:
     yt, gt = adjoint(y), adjoint(g)
     outside_rows = gt - np.matmul(a, np.matmul(y, gt))
-    outside_columns = gt - np.matmul(np.matmul(gt, y), a)
+    outside_columns = gt - np.matmul(gt, np.matmul(y, a))
     return (
         np.matmul(outside_rows, np.matmul(y, yt))
-        + np.matmul(np.matmul(yt, y), outside_columns)
-        - np.matmul(np.matmul(yt, g), yt)
+        + np.matmul(yt, np.matmul(y, outside_columns))
+        - np.matmul(yt, np.matmul(g, yt))
     )
 
 
 def _lstsq(
     needs: list[bool], g: Cotangent, y: Array, a: Array, b: Array, *, rcond: float
 ) -> Gradients:
-    """Return both gradients, of arrays and on Tensors; cotangents are conjugates."""
     inverse = np.linalg.pinv(a, rcond)
-    back = np.matmul(flipped(inverse), g)
-    if not needs[0]:
-        return None, back
-    rising = conjugated(g)
-    outside = rising - np.matmul(inverse, np.matmul(a, rising))
-    missed = b - np.matmul(a, y)
-    by_a = (
-        np.matmul(missed, adjoint(np.matmul(inverse, np.matmul(adjoint(inverse), rising))))
-        + np.matmul(np.matmul(adjoint(inverse), y), adjoint(outside))
-        - np.matmul(np.matmul(adjoint(inverse), rising), adjoint(y))
-    )
-    return conjugated(by_a), back
+    by_inverse = np.matmul(g, b.swapaxes(-1, -2)) if needs[0] else None
+    by_a = None if by_inverse is None else _rising(_pinv)(by_inverse, inverse, a, rcond=rcond)
+    return by_a, np.matmul(flipped(inverse), g)
 
 
 def _norm(
@@ -339,29 +290,19 @@ def _norm(
 ) -> Array:
     if not keepdims:
         g, y = np.expand_dims(g, axis), np.expand_dims(y, axis)
-    return g * _norm_slope(x, y, axis, ord)
-
-
-def _norm_slope(x: Array, y: Array, axis: tuple[int, ...], ord: float) -> Array:
-    """Return the gradient of a norm ``y`` with respect to its vector ``x``; zero at zero."""
+    # The gradient of a norm with respect to its vector; zero at zero.
     if ord == 1:
-        return np.sign(x)
+        return g * np.sign(x)
     if math.isinf(ord):
         ties = np.abs(x) == y
-        return np.sign(x) * ties / ties.sum(axis=axis, keepdims=True).astype(x.dtype)
+        return g * (np.sign(x) * ties / ties.sum(axis=axis, keepdims=True).astype(x.dtype))
     divisor = np.where(y == 0, np.ones((), y.dtype), y)
     if ord == 2:
-        return x / divisor
-    return np.where(y == 0, x, np.sign(x) * (np.abs(x) / divisor) ** (ord - 1))
+        return g * (x / divisor)
+    return g * np.where(y == 0, x, np.sign(x) * (np.abs(x) / divisor) ** (ord - 1))
 
 
 # On Tensors
-
-
-def _einsum_recorded(
-    needs: list[bool], g: Cotangent, y: Array, *arrays: Array, spec: str
-) -> Gradients:
-    return _contracted(needs, np.einsum, g, arrays, spec)
 
 
 def _det_recorded(g: Cotangent, y: Array, a: Array) -> Array:
@@ -382,31 +323,15 @@ def _signed_minors(a: Array) -> Array:
     return np.linalg.det(minors) * as_leaf(signs.astype(a.dtype))
 
 
-def _slogdet_recorded(g: list[Cotangent], y: tuple[Array, Array], a: Array) -> Array:
-    singular = np.isinf(y[1])[..., None, None]
-    inverse = np.linalg.inv(np.where(singular, np.eye(a.shape[-1], dtype=a.dtype), a))
-    return _of_slogdet(g, y)[..., None, None] * flipped(np.where(singular, np.nan, inverse))
-
-
-def _eigvalsh_recorded(needs: list[bool], g: Cotangent, y: Array, a: Array) -> tuple[Array]:
-    _, vectors = apply(EIGH, (a,), {"uplo": "L"})
-    return (flipped(np.matmul(g[..., None, :] * vectors, adjoint(vectors))),)
-
-
-def _svdvals_recorded(needs: list[bool], g: Cotangent, y: Array, x: Array) -> tuple[Array]:
-    u, _, vh = np.linalg.svd(x, full_matrices=False)
-    return (np.conj(np.matmul(g[..., None, :] * u, vh)),)
-
-
 VJPS: dict[str, Row] = {
     "matmul": (_left, _right),
-    "batch_matmul": (_left_of_arrays, _right_of_arrays),
-    "einsum": JointVJP(_einsum),
+    "batch_matmul": (_left, _right),
+    "einsum": JointVJP(_einsum(_contract)),
     "convolve": (
-        lambda g, y, a, v: _convolved(g, y, v),
-        lambda g, y, a, v: _convolved(g, y, a),
+        lambda g, y, a, v: np.convolve(to_ndarray(g), np.flip(v), mode="valid"),
+        lambda g, y, a, v: np.convolve(to_ndarray(g), np.flip(a), mode="valid"),
     ),
-    "inv": (_inv,),
+    "inv": (lambda g, y, a: -np.matmul(np.matmul(flipped(y), g), flipped(y)),),
     "solve": JointVJP(_solve),
     "det": (_det,),
     "slogdet": (_slogdet,),
@@ -423,10 +348,6 @@ VJPS: dict[str, Row] = {
 }
 
 RECORDED: dict[str, Row] = {
-    "batch_matmul": (_left, _right),
-    "einsum": JointVJP(_einsum_recorded),
+    "einsum": JointVJP(_einsum(np.einsum)),
     "det": (_det_recorded,),
-    "slogdet": (_slogdet_recorded,),
-    "eigvalsh": JointVJP(_eigvalsh_recorded),
-    "svdvals": JointVJP(_svdvals_recorded),
 }

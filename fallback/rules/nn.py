@@ -40,9 +40,14 @@ def _layer_norm(
     beta: Array,
     *,
     eps: float,
-    saved: tuple[Array, Array],
+    saved: tuple[Array, Array] | None = None,
 ) -> Gradients:
-    normal, inverse = saved
+    if saved is None:  # on Tensors
+        centred = x - x.mean(axis=-1, keepdims=True)
+        inverse = 1.0 / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
+        normal = centred * inverse
+    else:
+        normal, inverse = saved
     gx = None
     if needs[0]:
         gx = g * gamma
@@ -119,21 +124,20 @@ def _softmax_crossentropy(
 
 
 def _mse_loss(
-    needs: list[bool], g: Cotangent, y: Array, prediction: Array, target: Array, *, saved: Array
+    needs: list[bool],
+    g: Cotangent,
+    y: Array,
+    prediction: Array,
+    target: Array,
+    *,
+    saved: Array | None = None,
 ) -> Gradients:
-    slope = saved * (g * (2.0 / max(1, saved.size)))
+    missed = prediction - target if saved is None else saved
+    slope = missed * (g * (2.0 / max(1, missed.size)))
     return [slope, -slope if needs[1] else None]
 
 
 # On Tensors
-
-
-def _layer_norm_recorded(
-    needs: list[bool], g: Cotangent, y: Array, x: Array, gamma: Array, beta: Array, *, eps: float
-) -> Gradients:
-    centred = x - x.mean(axis=-1, keepdims=True)
-    inverse = 1.0 / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + eps)
-    return _layer_norm(needs, g, y, x, gamma, beta, eps=eps, saved=(centred * inverse, inverse))
 
 
 def _conv2d_recorded(
@@ -216,12 +220,6 @@ def _softmax_crossentropy_recorded(
     return [glogits, gtargets]
 
 
-def _mse_loss_recorded(
-    needs: list[bool], g: Cotangent, y: Array, prediction: Array, target: Array
-) -> Gradients:
-    return _mse_loss(needs, g, y, prediction, target, saved=prediction - target)
-
-
 VJPS: dict[str, Row] = {
     "layer_norm": JointVJP(_layer_norm),
     "conv2d": JointVJP(_conv2d),
@@ -232,10 +230,8 @@ VJPS: dict[str, Row] = {
 }
 
 RECORDED: dict[str, Row] = {
-    "layer_norm": JointVJP(_layer_norm_recorded),
     "conv2d": JointVJP(_conv2d_recorded),
     "max_pool2d": (_max_pool2d_recorded,),
     "avg_pool2d": (_avg_pool2d_recorded,),
     "softmax_crossentropy": JointVJP(_softmax_crossentropy_recorded),
-    "mse_loss": JointVJP(_mse_loss_recorded),
 }

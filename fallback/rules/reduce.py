@@ -22,10 +22,6 @@ def _spread(g: Cotangent, x: Array, axis: tuple[int, ...], keepdims: bool) -> Ar
     return np.broadcast_to(g, x.shape)
 
 
-def _sum(g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
-    return _spread(g, x, axis, keepdims)
-
-
 def _mean(g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
     count = math.prod(x.shape[a] for a in axis)
     return _spread(g / count if count else g, x, axis, keepdims)
@@ -42,24 +38,14 @@ def _softmax(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
 
 def _extreme(g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
     kept = kept_shape(x.shape, axis)
-    chosen = (x == y.reshape(kept)) | (x != x)  # a NaN was chosen from NaNs
-    return g.reshape(kept) * chosen / chosen.sum(axis=axis, keepdims=True, dtype=x.dtype)
+    chosen = np.logical_or(x == y.reshape(kept), np.isnan(x))  # a NaN was chosen from NaNs
+    one, zero = np.ones((), x.dtype), np.zeros((), x.dtype)
+    count = np.sum(np.where(chosen, one, zero), axis=axis, keepdims=True)
+    return np.where(chosen, g.reshape(kept), zero) / count
 
 
 def _prod(g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
-    kept = kept_shape(x.shape, axis)
-    if _in_range(x, math.prod(x.shape[a] for a in axis)):
-        return g.reshape(kept) * (y.reshape(kept) / x)
-    return g.reshape(kept) * _others(x, axis)
-
-
-def _in_range(x: Array, count: int) -> bool:
-    """Return whether no product of up to ``count`` of the elements overflows or underflows."""
-    if not x.size:
-        return False
-    sizes = np.abs(x)
-    farthest = max(np.log2(sizes.max()), -np.log2(sizes.min()))
-    return bool(count * farthest < -np.finfo(x.dtype).minexp)
+    return g.reshape(kept_shape(x.shape, axis)) * _others(x, axis)
 
 
 def _others(x: Array, axis: tuple[int, ...]) -> Array:
@@ -91,38 +77,18 @@ def _cumprod(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
         for k in range(len(h) - 2, -1, -1):
             h[k] += h[k + 1] * values[k + 1]
     else:
-        _by_doubling(h, values)
+        reach = np.ones_like(values)  # the product from the next element to the farthest one in h
+        reach[:-1] = values[1:]
+        step = 1
+        while step < len(h):
+            h[:-step] += h[step:] * reach[:-step]
+            reach[:-step] *= reach[step:].copy()
+            step *= 2
     h[1:] *= np.moveaxis(y, axis, 0)[:-1]
     return np.moveaxis(h, 0, axis)
 
 
-def _by_doubling(h: Array, values: Array) -> None:
-    reach = np.ones_like(values)  # the product from the next element to the farthest one in h
-    reach[:-1] = values[1:]
-    step = 1
-    while step < len(h):
-        h[:-step] += h[step:] * reach[:-step]
-        reach[:-step] *= reach[step:].copy()
-        step *= 2
-
-
 # On Tensors
-
-
-def _extreme_recorded(
-    g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool
-) -> Array:
-    kept = kept_shape(x.shape, axis)
-    chosen = np.logical_or(x == y.reshape(kept), np.isnan(x))
-    one, zero = np.ones((), x.dtype), np.zeros((), x.dtype)
-    count = np.sum(np.where(chosen, one, zero), axis=axis, keepdims=True)
-    return np.where(chosen, g.reshape(kept), zero) / count
-
-
-def _prod_recorded(
-    g: Cotangent, y: Array, x: Array, *, axis: tuple[int, ...], keepdims: bool
-) -> Array:
-    return g.reshape(kept_shape(x.shape, axis)) * _others(x, axis)
 
 
 def _cumprod_recorded(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
@@ -140,7 +106,7 @@ def _cumprod_recorded(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
 
 
 VJPS: dict[str, Row] = {
-    "sum": (_sum,),
+    "sum": (lambda g, y, x, *, axis, keepdims: _spread(g, x, axis, keepdims),),
     "mean": (_mean,),
     "softmax": (_softmax,),
     "max": (_extreme,),
@@ -151,8 +117,5 @@ VJPS: dict[str, Row] = {
 }
 
 RECORDED: dict[str, Row] = {
-    "max": (_extreme_recorded,),
-    "min": (_extreme_recorded,),
-    "prod": (_prod_recorded,),
     "cumprod": (_cumprod_recorded,),
 }

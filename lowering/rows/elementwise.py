@@ -86,47 +86,22 @@ def _cosh(out: Result, x: GraphTensor) -> GraphTensor:
     return half + 0.25 / half
 
 
-def _sinh(out: Result, x: GraphTensor) -> GraphTensor:
-    return raw.Tanh(x=x) * _cosh(out, x)
-
-
-def _expm1(out: Result, x: GraphTensor) -> GraphTensor:
-    """Emit ``tanh(x / 2) (exp(x) + 1)``, as precise near 0 as tanh is."""
-    return raw.Tanh(x=x * 0.5) * (raw.Exp(x=x) + 1.0)
-
-
-def _tan(out: Result, x: GraphTensor) -> GraphTensor:
-    if x.dtype.size != 4:  # in float64 Sin and Cos call the C library as well
-        return raw.Tan(x=x)
-    return raw.Sin(x=x) / raw.Cos(x=x)
+def _is_single(x: GraphTensor) -> bool:
+    return bool(x.dtype.size == 4)
 
 
 def _arcsin(out: Result, x: GraphTensor) -> GraphTensor:
-    if x.dtype.size == 4:
-        return raw.Asin(x=x)
-    return raw.Atan(x=x / raw.Sqrt(x=(1.0 - x) * (1.0 + x)))
+    return raw.Asin(x=x) if _is_single(x) else raw.Atan(x=x / raw.Sqrt(x=(1.0 - x) * (1.0 + x)))
 
 
 def _arccos(out: Result, x: GraphTensor) -> GraphTensor:
-    if x.dtype.size == 4:
-        return raw.Acos(x=x)
-    return 2.0 * raw.Atan(x=raw.Sqrt(x=(1.0 - x) / (1.0 + x)))
-
-
-def _cbrt(out: Result, x: GraphTensor) -> GraphTensor:
-    return raw.Sign(x=x) * raw.Abs(x=x) ** (1.0 / 3.0)
+    return raw.Acos(x=x) if _is_single(x) else 2.0 * raw.Atan(x=raw.Sqrt(x=(1.0 - x) / (1.0 + x)))
 
 
 def _sinc(out: Result, x: GraphTensor) -> GraphTensor:
     angle = x * math.pi
-    return selected(x == 0.0, 1.0, raw.Sin(x=angle) / angle)
-
-
-def _complex_sinc(out: Result, x: GraphTensor) -> GraphTensor:
-    """Emit sinc with a TensorFlow gradient that is finite at 0."""
-    angle = x * math.pi
     zero = angle == 0.0
-    safe = selected(zero, 1.0, angle)
+    safe = selected(zero, 1.0, angle)  # at 0 TensorFlow's gradient, of complex numbers, is finite
     return selected(zero, 1.0, raw.Sin(x=safe) / safe)
 
 
@@ -144,19 +119,19 @@ def _part(node: str, x: GraphTensor) -> GraphTensor:
     return getattr(raw, node)(input=x, Tout=x.dtype.real_dtype)
 
 
-def _from_parts(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-    # NumPy's result is complex, and so are its operands here.
-    real, imag = (_part("Real", x) for x in (a, b))
-    return raw.Complex(real=real, imag=imag, Tout=a.dtype)
+def _parts(x: GraphTensor) -> tuple[GraphTensor, GraphTensor]:
+    return _part("Real", x), _part("Imag", x)
+
+
+def _complex(real: GraphTensor, imag: GraphTensor) -> GraphTensor:
+    return raw.Complex(real=real, imag=imag, Tout="complex64" if _is_single(real) else "complex128")
 
 
 def _by_parts(rule: Rule) -> Rule:
     """Return the rule of an operation applied to both parts, constant nearby."""
 
     def of_complex(out: Result, x: GraphTensor, **attrs: object) -> GraphTensor:
-        parts = (raw.StopGradient(input=_part(node, x)) for node in ("Real", "Imag"))
-        real, imag = (rule(out, part, **attrs) for part in parts)
-        return raw.Complex(real=real, imag=imag, Tout=x.dtype)
+        return _complex(*(rule(out, raw.StopGradient(input=part), **attrs) for part in _parts(x)))
 
     return of_complex
 
@@ -183,14 +158,6 @@ def _scaled_hypot(a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 
 def _logaddexp(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-    if not is_large(a):
-        return _careful_logaddexp(a, b)
-    y = raw.Maximum(x=a, y=b) + raw.Log1p(x=raw.Exp(x=-raw.Abs(x=a - b)))
-    total = reduced("Sum", y)  # NaN after inf - inf
-    return unless(total == total, y, lambda: _careful_logaddexp(a, b))
-
-
-def _careful_logaddexp(a: GraphTensor, b: GraphTensor) -> GraphTensor:
     same = (a == b) & (raw.Abs(x=a) == math.inf)  # inf - inf
     gap = selected(same, 0.0, a - b)
     return raw.Maximum(x=a, y=b) + raw.Log1p(x=raw.Exp(x=-raw.Abs(x=gap)))
@@ -219,9 +186,8 @@ def _floor_divide(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
 def _square_or_power(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     """Emit a power; a square, as NumPy does, takes a hundredth of the time."""
     exponent = tensorflow().get_static_value(b)
-    if exponent is not None and exponent.ndim == 0 and exponent == 2:
-        return raw.Square(x=a)
-    return _pow(out, a, b)
+    is_two = exponent is not None and exponent.ndim == 0 and exponent == 2
+    return raw.Square(x=a) if is_two else _pow(out, a, b)
 
 
 def _pow(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
@@ -271,10 +237,6 @@ def _clip(out: Result, x: GraphTensor, low: GraphTensor, high: GraphTensor) -> G
     return raw.SelectV2(condition=(raised < high) | raw.IsNan(x=raised), t=raised, e=high)
 
 
-def _rint(out: Result, x: GraphTensor) -> GraphTensor:
-    return raw.Rint(x=x)
-
-
 def _round(out: Result, x: GraphTensor, *, decimals: int) -> GraphTensor:
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
@@ -299,12 +261,6 @@ def _where(out: Result, cond: GraphTensor, a: GraphTensor, b: GraphTensor) -> Gr
     return raw.SelectV2(condition=raw.Cast(x=cond, DstT=tensorflow().bool), t=a, e=b)
 
 
-def _signbit(out: Result, x: GraphTensor) -> GraphTensor:
-    if not x.dtype.is_floating:
-        return x < 0
-    return raw.Bitcast(input=x, type="int32" if x.dtype.size == 4 else "int64") < 0
-
-
 def _of_floats(node: str, otherwise: bool) -> Rule:
     """Return the rule of a predicate that has one answer for all dtypes but floats."""
 
@@ -319,16 +275,6 @@ def _of_floats(node: str, otherwise: bool) -> Rule:
 def _true(x: GraphTensor) -> GraphTensor:
     """Return where a number is not zero, as a NaN: a cast takes longer."""
     return x != 0.0 if x.dtype.is_floating else raw.Cast(x=x, DstT=tensorflow().bool)
-
-
-def _not(out: Result, x: GraphTensor) -> GraphTensor:
-    # Not by LogicalNot: Grappler makes `a >= b` of `not a < b`, and a NaN tells them apart.
-    return x == 0.0 if x.dtype.is_floating else _true(x) == tensorflow().constant(False)
-
-
-def _xor(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-    a, b = _true(a), _true(b)
-    return (a | b) & ~(a & b)  # a tenth of the time of NotEqual, which compares bools one by one
 
 
 # ------------------------------------------------------------------ with XLA
@@ -347,10 +293,6 @@ def _is_a_product(recording: Recording, slot: int) -> bool:
     return exponent in recording.program.scalars and recording.values[exponent] in (1, 2, 3)
 
 
-def _is_float(recording: Recording, slot: int) -> bool:
-    return recording.program.dtypes[slot].kind == "f"
-
-
 LOWERINGS: dict[str, Row | Rule] = {
     "add": Row(lambda out, a, b: raw.AddV2(x=a, y=b), xla=True, complex=True),
     "sub": Row(lambda out, a, b: raw.Sub(x=a, y=b), xla=True, complex=True),
@@ -363,7 +305,14 @@ LOWERINGS: dict[str, Row | Rule] = {
     "neg": Row(lambda out, x: raw.Neg(x=x), xla=True, complex=True),
     "sin": Row(lambda out, x: raw.Sin(x=x), xla=True, complex=True),
     "cos": Row(lambda out, x: raw.Cos(x=x), xla=True, complex=True),
-    "tan": Row(by_slopes("tan", _tan), xla=True, complex=lambda out, x: raw.Tan(x=x)),
+    "tan": Row(
+        # In float64 Sin and Cos call the C library, as Tan does.
+        by_slopes(
+            "tan", lambda out, x: raw.Sin(x=x) / raw.Cos(x=x) if _is_single(x) else raw.Tan(x=x)
+        ),
+        xla=True,
+        complex=lambda out, x: raw.Tan(x=x),
+    ),
     # XLA adds the exponents of products, and takes those of logarithms as they are.
     "exp": Row(lambda out, x: raw.Exp(x=x), complex=True),
     "log": Row(lambda out, x: raw.Log(x=x), complex=True),
@@ -375,13 +324,20 @@ LOWERINGS: dict[str, Row | Rule] = {
     "abs": Row(lambda out, x: raw.Abs(x=x), xla=True, complex=_complex_abs),
     "gelu": Row(_gelu, xla=True),
     "silu": Row(lambda out, x: x * raw.Sigmoid(x=x), xla=True),
-    "cbrt": by_slopes("cbrt", _cbrt),
+    "cbrt": by_slopes("cbrt", lambda out, x: raw.Sign(x=x) * raw.Abs(x=x) ** (1.0 / 3.0)),
     "log1p": Row(lambda out, x: raw.Log1p(x=x), complex=True),
-    "expm1": Row(by_slopes("expm1", _expm1), xla=True, complex=lambda out, x: raw.Expm1(x=x)),
+    "expm1": Row(  # as precise near 0 as tanh is
+        by_slopes("expm1", lambda out, x: raw.Tanh(x=x * 0.5) * (raw.Exp(x=x) + 1.0)),
+        xla=True,
+        complex=lambda out, x: raw.Expm1(x=x),
+    ),
     "log2": Row(lambda out, x: raw.Log(x=x) / LN2, complex=True),
     "log10": Row(lambda out, x: raw.Log(x=x) / LN10, complex=True),
     "exp2": Row(by_slopes("exp2", _exp2), complex=lambda out, x: raw.Exp(x=x * LN2)),
-    "sinh": Row(by_slopes("sinh", _sinh), complex=lambda out, x: raw.Sinh(x=x)),
+    "sinh": Row(
+        by_slopes("sinh", lambda out, x: raw.Tanh(x=x) * _cosh(out, x)),
+        complex=lambda out, x: raw.Sinh(x=x),
+    ),
     "cosh": Row(by_slopes("cosh", _cosh), complex=lambda out, x: raw.Cosh(x=x)),
     "arcsin": Row(by_slopes("arcsin", _arcsin), complex=lambda out, x: raw.Asin(x=x)),
     "arccos": Row(by_slopes("arccos", _arccos), xla=True, complex=lambda out, x: raw.Acos(x=x)),
@@ -393,7 +349,7 @@ LOWERINGS: dict[str, Row | Rule] = {
         complex=lambda out, x: raw.Acosh(x=x),
     ),
     "arctanh": Row(lambda out, x: raw.Atanh(x=x), xla=True, complex=True),
-    "sinc": Row(by_slopes("sinc", _sinc), complex=_complex_sinc),
+    "sinc": Row(by_slopes("sinc", _sinc), complex=_sinc),
     "arctan2": by_slopes("arctan2", lambda out, a, b: raw.Atan2(y=a, x=b)),
     "hypot": by_slopes("hypot", _hypot),
     "logaddexp": by_slopes("logaddexp", _logaddexp),
@@ -405,11 +361,17 @@ LOWERINGS: dict[str, Row | Rule] = {
     "sign": Row(lambda out, x: raw.Sign(x=x), xla=True),
     "floor": Row(lambda out, x: raw.Floor(x=x), xla=True),
     "ceil": Row(lambda out, x: raw.Ceil(x=x), xla=True),
-    "rint": Row(_rint, xla=True, complex=_by_parts(_rint)),
+    "rint": Row(
+        lambda out, x: raw.Rint(x=x), xla=True, complex=_by_parts(lambda out, x: raw.Rint(x=x))
+    ),
     "trunc": Row(lambda out, x: raw.Sign(x=x) * raw.Floor(x=raw.Abs(x=x)), xla=True),
     "mod": by_slopes("mod", _mod),
     "floor_divide": _floor_divide,
-    "astype": Row(lambda out, x, *, dtype: cast_to(x, dtype), xla=_is_float, complex=True),
+    "astype": Row(
+        lambda out, x, *, dtype: cast_to(x, dtype),
+        xla=lambda recording, slot: recording.program.dtypes[slot].kind == "f",
+        complex=True,
+    ),
     "round": Row(_round, complex=_by_parts(_round)),
     "round_to": by_slopes("round_to", _round_to),
     "where": Row(_where, xla=True, complex=True),
@@ -417,7 +379,8 @@ LOWERINGS: dict[str, Row | Rule] = {
     "real": Row(lambda out, x: _part("Real", x), complex=True),
     "imag": Row(lambda out, x: _part("Imag", x), complex=True),
     "angle": Row(lambda out, x: _part("Angle", x), complex=True),
-    "from_parts": Row(_from_parts, complex=True),
+    # NumPy's result is complex, and so are its operands here.
+    "from_parts": Row(lambda out, a, b: _complex(_part("Real", a), _part("Real", b)), complex=True),
     "conj": Row(lambda out, x: raw.Conj(input=x), complex=True),
     "equal": Row(lambda out, a, b: raw.Equal(x=a, y=b), xla=True, complex=True),
     "not_equal": Row(lambda out, a, b: raw.NotEqual(x=a, y=b), xla=True, complex=True),
@@ -427,10 +390,21 @@ LOWERINGS: dict[str, Row | Rule] = {
     "greater_equal": Row(lambda out, a, b: raw.GreaterEqual(x=a, y=b), xla=True),
     "logical_and": Row(lambda out, a, b: raw.LogicalAnd(x=_true(a), y=_true(b)), xla=True),
     "logical_or": Row(lambda out, a, b: raw.LogicalOr(x=_true(a), y=_true(b)), xla=True),
-    "logical_xor": Row(_xor, xla=True),
-    "logical_not": Row(_not, xla=True),
+    # A tenth of the time of NotEqual, which compares bools one by one.
+    "logical_xor": Row(lambda out, a, b: (_true(a) | _true(b)) & ~(_true(a) & _true(b)), xla=True),
+    # Not by LogicalNot: Grappler makes `a >= b` of `not a < b`, and a NaN tells them apart.
+    "logical_not": Row(
+        lambda out, x: (
+            x == 0.0 if x.dtype.is_floating else _true(x) == tensorflow().constant(False)
+        ),
+        xla=True,
+    ),
     "isnan": Row(_of_floats("IsNan", False), xla=True),
     "isinf": Row(_of_floats("IsInf", False), xla=True),
     "isfinite": Row(_of_floats("IsFinite", True), xla=True),
-    "signbit": _signbit,
+    "signbit": lambda out, x: (
+        raw.Bitcast(input=x, type="int32" if _is_single(x) else "int64") < 0
+        if x.dtype.is_floating
+        else x < 0
+    ),
 }

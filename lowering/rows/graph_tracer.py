@@ -18,7 +18,7 @@ from tapegraph.lowering.rows.rules import (
     raw,
     with_gradient,
 )
-from tapegraph.lowering.runtime import GraphDType, GraphOperand, GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import Attrs
 
@@ -45,7 +45,7 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
 
     __slots__ = ("dtype", "tensor")
 
-    def __init__(self, tensor: GraphTensor, dtype: GraphDType) -> None:
+    def __init__(self, tensor: GraphTensor, dtype: Any) -> None:
         self.tensor = tensor
         self.dtype = dtype  # that of the floats, in which conditions count as 0 and 1
 
@@ -78,7 +78,7 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
         return GraphTracer(LOWERINGS[name].rule(out, *tensors, **attrs), dtype)
 
 
-def tensor_of(x: GraphTracer | GraphOperand, dtype: GraphDType) -> GraphTensor:
+def tensor_of(x: Any, dtype: Any) -> GraphTensor:
     if type(x) is not GraphTracer:
         return tensorflow().constant(x, dtype)
     return cast_to(x.tensor, dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -147,25 +147,22 @@ def _det(out: Result, a: GraphTensor) -> GraphTensor:
 
             if a.dtype.is_complex or not is_large(a):
                 return by_cofactors()
+
+            def by_inverse() -> GraphTensor:
+                """Return the same many times faster, if no matrix is nearly singular."""
+                inverse = raw.MatrixInverse(input=a, adjoint=False)
+                condition = tf.norm(a, 1, (-2, -1)) * tf.norm(inverse, 1, (-2, -1))
+                right = tf.reduce_max(condition) < float(finfo(a).eps) ** (-1 / 3)
+                quick = (g * y)[..., None, None] * tf.linalg.matrix_transpose(inverse)
+                return unless(right, quick, by_cofactors)
+
             # Where no determinant is zero, there are inverses.
             far = tf.reduce_all(tf.math.is_finite(y) & (tf.abs(y) > finfo(a).tiny))
-            return tf.cond(far, lambda: _by_inverse(g * y, a, by_cofactors), by_cofactors)
+            return tf.cond(far, by_inverse, by_cofactors)
 
         return y, gradient
 
     return own_gradient(lowered, a)
-
-
-def _by_inverse(
-    scale: GraphTensor, a: GraphTensor, by_cofactors: Callable[[], GraphTensor]
-) -> GraphTensor:
-    """Return scaled inverses transposed, many times faster, if no matrix is nearly singular."""
-    tf = tensorflow()
-    inverse = raw.MatrixInverse(input=a, adjoint=False)
-    condition = tf.norm(a, 1, (-2, -1)) * tf.norm(inverse, 1, (-2, -1))
-    right = tf.reduce_max(condition) < float(finfo(a).eps) ** (-1 / 3)
-    quick = scale[..., None, None] * tf.linalg.matrix_transpose(inverse)
-    return unless(right, quick, by_cofactors)
 
 
 def _cofactors(a: GraphTensor) -> GraphTensor:
@@ -182,11 +179,9 @@ def _cofactors(a: GraphTensor) -> GraphTensor:
     return turned[..., None, None] * tf.math.conj(product)
 
 
-def _slogdet(out: Result, a: GraphTensor) -> tuple[GraphTensor, ...]:
-    return tuple(raw.LogMatrixDeterminant(input=a))
-
-
-def _complex_slogdet(out: Result, a: GraphTensor) -> GraphTensor:
+def _slogdet(out: Result, a: GraphTensor) -> Sequence[GraphTensor]:
+    if not a.dtype.is_complex:
+        return raw.LogMatrixDeterminant(input=a)
     tf = tensorflow()
 
     def lowered(a: GraphTensor) -> WithGradient:
@@ -234,8 +229,8 @@ def _pinv(out: Result, a: GraphTensor, *, rcond: float) -> GraphTensor:
 
         def gradient(g: GraphTensor) -> GraphTensor:
             yt, gt = tf.linalg.matrix_transpose(y), tf.linalg.matrix_transpose(g)
-            outside_rows, outside_columns = gt - a @ (y @ gt), gt - (gt @ y) @ a
-            return outside_rows @ (y @ yt) + (yt @ y) @ outside_columns - (yt @ g) @ yt
+            outside_rows, outside_columns = gt - a @ (y @ gt), gt - gt @ (y @ a)
+            return outside_rows @ (y @ yt) + yt @ (y @ outside_columns) - yt @ (g @ yt)
 
         return y, gradient
 
@@ -243,28 +238,7 @@ def _pinv(out: Result, a: GraphTensor, *, rcond: float) -> GraphTensor:
 
 
 def _lstsq(out: Result, a: GraphTensor, b: GraphTensor, *, rcond: float) -> GraphTensor:
-    tf = tensorflow()
-
-    def lowered(a: GraphTensor, b: GraphTensor) -> WithGradient:
-        s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
-        kept = s > rcond * tf.reduce_max(s, axis=-1, keepdims=True)
-        scaled = v * selected(kept, 1.0 / selected(kept, s, 1.0), 0.0)[..., None, :]
-        y = tf.matmul(scaled, tf.matmul(u, b, transpose_a=True))
-
-        def gradient(g: GraphTensor) -> tuple[GraphTensor, GraphTensor]:
-            inverse = tf.matmul(scaled, u, transpose_b=True)
-            back = tf.matmul(inverse, g, transpose_a=True)
-            along = tf.matmul(inverse @ back, b - a @ y, transpose_b=True)
-            outside = tf.matmul(
-                tf.matmul(inverse, y, transpose_a=True), g - inverse @ (a @ g), transpose_b=True
-            )
-            return tf.linalg.matrix_transpose(along) + outside - tf.matmul(
-                back, y, transpose_b=True
-            ), back
-
-        return y, gradient
-
-    return own_gradient(lowered, a, b)
+    return raw.BatchMatMulV2(x=_pinv(out, a, rcond=rcond), y=b)
 
 
 def _norm(
@@ -324,7 +298,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "inv": Row(lambda out, a: raw.MatrixInverse(input=a, adjoint=False), complex=True),
     "solve": Row(_solve, complex=True),
     "det": Row(_det, complex=True),
-    "slogdet": Row(_slogdet, complex=_complex_slogdet),
+    "slogdet": Row(_slogdet, complex=True),
     "cholesky": Row(lambda out, a: raw.Cholesky(input=a), complex=True),
     "eigvalsh": Row(_eigvalsh, complex=True),
     "svdvals": Row(_svdvals, complex=True),

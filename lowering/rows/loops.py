@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
 
 from tapegraph.lowering.rows.rules import (
     DRAWN,
@@ -29,14 +30,8 @@ GraphTensors = Sequence[GraphTensor]
 Place = GraphTensor | int
 
 
-class TensorArray(Protocol):
-    """The part of ``tf.TensorArray`` that loops use."""
-
-    write: Callable[[Place, GraphTensor], TensorArray]
-    read: Callable[[Place], GraphTensor]
-    stack: Callable[[], GraphTensor]
-
-
+# A ``tf.TensorArray``.
+TensorArray: TypeAlias = Any
 Stacks = Sequence[TensorArray]
 
 
@@ -60,7 +55,9 @@ def _scan(
     """
     if isinstance(length, Size):
         length = tensorflow().cast(length.tensor, "int32")
-    rounds = GraphRounds(translator, body, len(inputs) - carries - xs, carries, length, reverse)
+    rounds = GraphRounds(
+        translator.body(body), len(inputs) - carries - xs, carries, length, reverse
+    )
     count, last = len(body.outputs), -(-length // checkpoint)
     stacked = [i for i in range(carries, count) if i in read]
 
@@ -111,11 +108,7 @@ def _scan(
 
         return [*carry, *ys, *kept], gradient
 
-    if keeps:
-        outs = own_gradient(with_gradient, *inputs)
-    else:
-        carry, ys, kept = forward(*inputs)
-        outs = [*carry, *ys, *kept]
+    outs = own_gradient(with_gradient, *inputs) if keeps else list(chain(*forward(*inputs)))
     found: list[GraphTensor | None] = [None] * count
     for i, out in zip((*range(carries), *stacked), outs, strict=False):
         found[i] = out
@@ -177,9 +170,8 @@ def _while_loop(
             _, stacks, _, _ = run(inputs, [_stack(rows, x) for x in inputs[-carries:]])
             kept = [x.stack() for x in stacks]
             given = inputs[first:]
-            rounds = GraphRounds(
-                translator, body, len(given) - carries, carries, count, reverse=False
-            )
+            consts = len(given) - carries
+            rounds = GraphRounds(translator.body(body), consts, carries, count, False)
             grads = rounds.pulled(given, kept, 1, dict(enumerate(gs[:carries])), ())
             return [*[None] * first, *grads]
 
@@ -233,21 +225,12 @@ def _branches(
         def backward(
             gs: GraphTensors, body: Any, places: Sequence[int]
         ) -> list[GraphTensor | None]:
-            needs = body.program.needs
-            sources = {i: operands[i] for i in sorted(flows) if i in places}
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(list(sources.values()))
-                outs, _ = body([operands[i] for i in places])
-            seeded = [
-                i for i, slot in enumerate(body.inner.outputs) if needs[slot] and gs[i] is not None
-            ]
-            found = tape.gradient(
-                [outs[i] for i in seeded],
-                list(sources.values()),
-                output_gradients=[gs[i] for i in seeded],
-                unconnected_gradients=tf.UnconnectedGradients.ZERO,
-            )
-            grads = dict(zip(sources, map(tf.convert_to_tensor, found), strict=True))
+            needs, given = body.program.needs, [operands[i] for i in places]
+            slots = enumerate(body.inner.outputs)
+            seeded = {i: gs[i] for i, slot in slots if needs[slot] and gs[i] is not None}
+            flow = [j for j, place in enumerate(places) if place in flows]
+            found = _pulled_back(body, given, flow, seeded)
+            grads = {places[j]: grad for j, grad in found.items()}
             return [grads[i] if i in grads else tf.zeros_like(operands[i]) for i in sorted(flows)]
 
         def gradient(*gs: GraphTensor) -> list[GraphTensor | None]:
@@ -264,29 +247,20 @@ def _branches(
     return list(own_gradient(with_gradient, *operands))
 
 
-class GraphRounds:
-    """The rounds of a loop."""
+class GraphRounds(NamedTuple):
+    """The rounds of a loop, whose body takes so many constants, carries, and rows."""
 
-    def __init__(
-        self,
-        translator: Any,
-        body: SubProgram,
-        consts: int,
-        carries: int,
-        length: Place,
-        reverse: bool,
-    ) -> None:
-        self.body = translator.body(body)
-        self.consts = consts
-        self._carries = carries
-        self._length = length
-        self._reverse = reverse
+    body: Any
+    consts: int
+    carries: int
+    length: Place
+    reverse: bool
 
     def place(self, i: Place, count: Place | None = None) -> Place:
-        return (self._length if count is None else count) - 1 - i if self._reverse else i
+        return (self.length if count is None else count) - 1 - i if self.reverse else i
 
     def inputs(self, i: Place, carry: GraphTensors, inputs: GraphTensors) -> list[GraphTensor]:
-        rows = inputs[self.consts + self._carries :]
+        rows = inputs[self.consts + self.carries :]
         at = self.place(i)
         return [*inputs[: self.consts], *carry, *(_row(x, at) for x in rows)]
 
@@ -299,7 +273,7 @@ class GraphRounds:
         of_kept: GraphTensors,
     ) -> list[GraphTensor | None]:
         """Return each input's cotangent, given those of outputs and of kept carries."""
-        first, second = self.consts, self.consts + self._carries
+        first, second = self.consts, self.consts + self.carries
         needs, slots = self.body.program.needs, self.body.inner.inputs
         flow = [i for i, slot in enumerate(slots) if needs[slot] and _is_inexact(inputs[i])]
         of_consts = [i for i in flow if i < first]
@@ -307,26 +281,16 @@ class GraphRounds:
         of_rows = [i for i in flow if i >= second]
         out = self.body.inner.outputs
         stacked = [
-            i for i, g in seeds.items() if i >= self._carries and g is not None and needs[out[i]]
+            i for i, g in seeds.items() if i >= self.carries and g is not None and needs[out[i]]
         ]
 
         def pull(
             i: Place, carry: GraphTensors, back: GraphTensors, totals: GraphTensors, stacks: Stacks
         ) -> tuple[Any, ...]:
-            tf, at = tensorflow(), self.place(i)
-            given = self.inputs(i, carry, inputs)
-            sources = [given[j] for j in flow]
-            with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(sources)
-                outs, _ = self.body(given)
-            targets = [outs[j - first] for j in of_carry] + [outs[j] for j in stacked]
-            found = tape.gradient(
-                targets,
-                sources,
-                output_gradients=[*back, *(_row(seeds[j], at) for j in stacked)],
-                unconnected_gradients=tf.UnconnectedGradients.ZERO,
-            )
-            grads = dict(zip(flow, map(tf.convert_to_tensor, found), strict=True))
+            at = self.place(i)
+            seeded = dict(zip((j - first for j in of_carry), back, strict=True))
+            seeded |= {j: _row(seeds[j], at) for j in stacked}
+            grads = _pulled_back(self.body, self.inputs(i, carry, inputs), flow, seeded)
             back = [grads[j] for j in of_carry]
             totals = [a + grads[j] for a, j in zip(totals, of_consts, strict=True)]
             return (
@@ -343,13 +307,13 @@ class GraphRounds:
         def segment(s: Place, *state: Any) -> tuple[Any, ...]:
             """Pull back through the rounds from one kept carry to the next."""
             start, at = s * every, self.place(s, last)
-            stop = tensorflow().minimum(start + every, self._length)
+            stop = tensorflow().minimum(start + every, self.length)
             carry = [_row(x, at) for x in kept]
             stacks = [_stack(every, x) for x in carry]
 
             def again(i: Place, carry: GraphTensors, stacks: Stacks) -> tuple[Any, ...]:
                 stacks = [x.write(i - start, c) for x, c in zip(stacks, carry, strict=True)]
-                return i + 1, self.body(self.inputs(i, carry, inputs))[0][: self._carries], stacks
+                return i + 1, self.body(self.inputs(i, carry, inputs))[0][: self.carries], stacks
 
             _, stacks = _times(start, stop, again, (carry, stacks))
 
@@ -365,19 +329,19 @@ class GraphRounds:
             back, *rest = pull(i, [_row(x, at) for x in kept], *state)
             return i - 1, kept_too(back, at), *rest
 
-        tf, last = tensorflow(), -(-self._length // every)
+        tf, last = tensorflow(), -(-self.length // every)
         zeros = tf.zeros_like
         state = (
             [zeros(inputs[j]) if seeds[j - first] is None else seeds[j - first] for j in of_carry],
             [zeros(inputs[j]) for j in of_consts],
             [
-                _stack(self._length, shape=inputs[j].shape[1:], dtype=inputs[j].dtype)
+                _stack(self.length, shape=inputs[j].shape[1:], dtype=inputs[j].dtype)
                 for j in of_rows
             ],
         )
         turns = partial(_times, down=True)
         if every == 1:
-            back, totals, stacks = turns(self._length - 1, -1, one, state)
+            back, totals, stacks = turns(self.length - 1, -1, one, state)
         else:
             back, totals, stacks = turns(last - 1, -1, segment, state)
         grads: list[GraphTensor | None] = [None] * len(inputs)
@@ -431,6 +395,24 @@ def _draw(translator: Any, read: set[int], position: Any, *, random: Any) -> lis
     numbers.set_shape(random.shape)
     end.set_shape(position.shape)
     return [numbers, end]
+
+
+def _pulled_back(
+    body: Any, given: GraphTensors, flow: Sequence[int], seeds: Mapping[int, GraphTensor]
+) -> dict[int, GraphTensor]:
+    """Run a body again; return cotangents of some inputs, given those of some outputs, by place."""
+    tf = tensorflow()
+    sources = [given[i] for i in flow]
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(sources)
+        outs, _ = body(given)
+    found = tape.gradient(
+        [outs[i] for i in seeds],
+        sources,
+        output_gradients=list(seeds.values()),
+        unconnected_gradients=tf.UnconnectedGradients.ZERO,
+    )
+    return dict(zip(flow, map(tf.convert_to_tensor, found), strict=True))
 
 
 def _is_inexact(x: GraphTensor) -> bool:

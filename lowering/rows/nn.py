@@ -25,6 +25,7 @@ from tapegraph.lowering.rows.rules import (
     cast_to,
     channels_last,
     ints,
+    keeping_zeros,
     number_like,
     own_gradient,
     permuted,
@@ -309,10 +310,6 @@ def _row_mean(x: GraphTensor) -> GraphTensor:
     return reduced("Mean", x, [x.shape.rank - 1], keepdims=True)
 
 
-def _keeps_zeros(factor: GraphTensor, g: GraphTensor) -> GraphTensor:
-    return raw.MulNoNan(x=factor, y=g)
-
-
 def _conv2d_keeping_zeros(out: Result, x: GraphTensor, k: GraphTensor, **attrs: Any) -> GraphTensor:
     product = product_keeping_zeros(lambda out, a, b: raw.MatMul(a=a, b=b))
     return _convolved_by_columns(out, x, k, product=partial(product, None), **attrs)
@@ -334,7 +331,7 @@ LAST_LOWERINGS: dict[str, Rule] = {
 
 # Used where a capture becomes one graph; a plain backward runs these natively.
 WHOLE_LOWERINGS: dict[str, Row] = {
-    "layer_norm": Row(_layer_norm, xla=True, strong_zero=partial(_layer_norm, times=_keeps_zeros)),
+    "layer_norm": Row(_layer_norm, xla=True, strong_zero=partial(_layer_norm, times=keeping_zeros)),
     "conv2d": Row(
         _of_channels_first(_conv2d), strong_zero=_of_channels_first(_conv2d_keeping_zeros)
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,14 @@ from tapegraph.lowering.rows.rules import (
     Rule,
     WithGradient,
     cast_to,
-    finfo,
     ints,
     is_large,
+    keeping_zeros,
     number_like,
     own_gradient,
     permuted,
     raw,
     reduced,
-    repeated_to,
     reshaped,
     selected,
     shape_of,
@@ -70,16 +71,7 @@ def _chosen(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...]) -> GraphTenso
 
 
 def _others(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
-    """Multiply all other elements along the axes; divide if no product leaves the range."""
-    if not is_large(x):
-        return _products_of_others(x, axis)
-    sizes = raw.Abs(x=x)
-    reach = 2.0 ** (-float(finfo(x).minexp) / math.prod(x.shape[a] for a in axis))
-    right = (reduced("Max", sizes) < reach) & (reduced("Min", sizes) > 1.0 / reach)
-    return unless(right, y / x, lambda: _products_of_others(x, axis))
-
-
-def _products_of_others(x: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
+    """Multiply all other elements along the axes."""
     order = last_order(len(x.shape), axis)
     moved = permuted(x, order)
     rest = len(order) - len(axis)
@@ -92,28 +84,20 @@ def _products_of_others(x: GraphTensor, axis: tuple[int, ...]) -> GraphTensor:
     return permuted(others, sorted(range(len(order)), key=order.__getitem__))
 
 
-def _softmax(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
-    if axis == len(out.shape) - 1:
-        return raw.Softmax(logits=x)
+def _softmax(out: Result, x: GraphTensor, *, axis: int, times: Fun = operator.mul) -> GraphTensor:
+    """Emit the operation with a product ``times`` of a factor and a cotangent."""
 
-    # Plain nodes: Softmax takes the last axis alone, and two transposes take longer.
     def compute(x: GraphTensor) -> GraphTensor:
+        if axis == len(out.shape) - 1:
+            return raw.Softmax(logits=x)
+        # Plain nodes: Softmax takes the last axis alone, and two transposes take longer.
         odds = raw.Exp(x=x - reduced("Max", x, [axis], keepdims=True))
         return odds / reduced("Sum", odds, [axis], keepdims=True)
 
     def gradient(g: GraphTensor, y: GraphTensor, x: GraphTensor) -> list[GraphTensor]:
-        return [(g - reduced("Sum", g * y, [axis], keepdims=True)) * y]
+        return [times(y, g - reduced("Sum", times(y, g), [axis], keepdims=True))]
 
     return with_gradient(compute, gradient, x)
-
-
-def _softmax_keeping_zeros(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
-    def gradient(g: GraphTensor, y: GraphTensor, x: GraphTensor) -> list[GraphTensor]:
-        weighted = raw.MulNoNan(x=y, y=g)
-        total = repeated_to(reduced("Sum", weighted, [axis], keepdims=True), shape_of(y))
-        return [weighted - raw.MulNoNan(x=y, y=total)]
-
-    return with_gradient(lambda x: _softmax(out, x, axis=axis), gradient, x)
 
 
 def _cumsum(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
@@ -155,7 +139,7 @@ def _cumprod(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
     def lowered(x: GraphTensor) -> WithGradient:
         y = raw.Cumprod(x=x, axis=axis, exclusive=False, reverse=False)
 
-        def by_doubling(g: GraphTensor) -> GraphTensor:
+        def gradient(g: GraphTensor) -> GraphTensor:
             # h[k] = g[k] + x[k+1] h[k+1] by doubling; then dx[k] = h[k] y[k-1].
             h, reach = g, _shifted(x, 1, axis)
             length: Any = out.shape[axis]  # a `Size` compares with no number, and is refused
@@ -166,15 +150,6 @@ def _cumprod(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
                 step *= 2
             before = raw.Cumprod(x=x, axis=axis, exclusive=True, reverse=False)
             return raw.MulNoNan(x=before, y=h)
-
-        def gradient(g: GraphTensor) -> GraphTensor:
-            if not is_large(x):
-                return by_doubling(g)
-            sizes, limits = raw.Abs(x=y), finfo(x)
-            least, most = float(limits.tiny / limits.eps), float(limits.max * limits.eps)
-            right = (reduced("Min", sizes) > least) & (reduced("Sum", sizes) < most)
-            sums = _running_sum(g * y, axis, reverse=True)
-            return unless(right, sums / x, lambda: by_doubling(g))
 
         return y, gradient
 
@@ -228,7 +203,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "any": _over_axes("Any"),
     "sum": Row(_over_axes("Sum"), xla=True, complex=True),
     "mean": Row(_over_axes("Mean"), xla=True, complex=True),
-    "softmax": Row(_softmax, xla=True, strong_zero=_softmax_keeping_zeros),
+    "softmax": Row(_softmax, xla=True, strong_zero=partial(_softmax, times=keeping_zeros)),
     "max": _by_slope("Max", _chosen),
     "min": _by_slope("Min", _chosen),
     "prod": Row(_by_slope("Prod", _others), complex=_over_axes("Prod")),

@@ -74,7 +74,7 @@ GAPS: dict[str, str] = {
 }
 
 
-_NO_ROW = "has no lowering"
+NO_ROW = "has no lowering"
 # Entries outside the table.
 _OF_ENTRIES = {
     "at_run_time": "is a derivative of a while_loop without max_steps, which each run records anew"
@@ -91,10 +91,6 @@ class MetNaN(NotLowered):
     grads: list[Any]
 
 
-def without_row(op: Op) -> NotLowered:
-    return NotLowered(f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, _NO_ROW)}")
-
-
 # Entries whose inner programs are lowered with them.
 LOOPS = ("scan", "while_loop", "cond")
 # The draw of random numbers in one of them, which calls NumPy.
@@ -108,7 +104,7 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
         if op.name in LOOPS:
             loops = True
         elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
-            return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, _NO_ROW)}"
+            return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, NO_ROW)}"
     for op, given in zip(ops, attrs, strict=True) if loops else ():
         for body in subprograms(given):
             inner = body.program
@@ -288,6 +284,11 @@ def selected(
     elif not isinstance(chosen, float):
         otherwise = number_like(otherwise, chosen)
     return raw.SelectV2(condition=condition, t=chosen, e=otherwise)
+
+
+def keeping_zeros(factor: GraphTensor, g: GraphTensor) -> GraphTensor:
+    """Multiply a cotangent by a factor, of which its zeros absorb any."""
+    return raw.MulNoNan(x=factor, y=g)
 
 
 # From so many elements on, a look whether the quick nodes are right costs less than others take.

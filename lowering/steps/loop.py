@@ -77,16 +77,15 @@ class Loop:
         if self._counts[0] != (runs, room):
             counts: list[Array] = [np.array(runs, np.int32), np.zeros(room, np.int8)]
             self._counts = (runs, room), list(map(to_tensorflow, counts))
-        arrays = [_with_room(a, room) if has_rows else a for a, has_rows in feeds]
+        arrays = []
+        for array, has_rows in feeds:
+            if has_rows:  # a copy with extra rows of zeros, which TensorFlow need not copy
+                longer = aligned_empty((room, *array.shape[1:]), array.dtype)
+                longer[: len(array)] = array
+                longer[len(array) :] = 0
+                array = longer
+            arrays.append(array)
         return [*self._counts[1], *map(to_tensorflow, arrays)]
-
-
-def _with_room(array: Array, room: int) -> Array:
-    """Return a copy of an array with extra rows of zeros, which TensorFlow need not copy."""
-    longer = aligned_empty((room, *array.shape[1:]), array.dtype)
-    longer[: len(array)] = array
-    longer[len(array) :] = 0
-    return longer
 
 
 class _LoopWriter(Writer):

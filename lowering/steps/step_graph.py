@@ -7,7 +7,6 @@ assignment, which follows only if no gradient holds a NaN.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.rows.rules import raw
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
-from tapegraph.lowering.steps.variables import tables
+from tapegraph.lowering.steps.variables import node_name, tables
 from tapegraph.lowering.translate import Whole, fed_numbers
 from tapegraph.recording.changes import make
 from tapegraph.recording.program import Program, Recording
@@ -79,7 +78,11 @@ class StepGraph:
     def __call__(self, feeds: list[GraphTensor], changes: Changes) -> list[Output] | None:
         """Run it and make further changes together; return None, with no change, for a NaN."""
         ran: list[GraphTensor] = []
-        outputs = self._outputs(ran)
+        outputs, place = [], 1
+        for shape in self._shapes:
+            stop = place + (1 if shape is None else 2)
+            outputs.append(Output(ran, slice(place, stop), shape))
+            place = stop
         writes = changes(outputs)
         flag: Iterator[Any] = islice(map(memoryview, ran), 1)  # type: ignore[arg-type]
         result = self.call.begin([*feeds, *self._fed_constants])
@@ -94,14 +97,6 @@ class StepGraph:
             return None
         for output in outputs:
             output.settle()
-        return outputs
-
-    def _outputs(self, ran: list[GraphTensor]) -> list[Output]:
-        outputs, place = [], 1
-        for shape in self._shapes:
-            stop = place + (1 if shape is None else 2)
-            outputs.append(Output(ran, slice(place, stop), shape))
-            place = stop
         return outputs
 
 
@@ -178,7 +173,11 @@ class Writer(Whole):
 
     def signature(self, inputs: list[int]) -> list[GraphTensor]:
         spec, program = tensorflow().TensorSpec, self.program
-        return [spec(program.shapes[i], program.dtypes[i]) for i in inputs]
+        names = [node_name(self.recording.name(i) or f"input_{n}") for n, i in enumerate(inputs)]
+        return [
+            spec(program.shapes[i], program.dtypes[i], name=name)
+            for i, name in zip(inputs, names, strict=True)
+        ]
 
     def step(self, *feeds: GraphTensor) -> list[GraphTensor]:
         """Return whether the run is valid, and the outputs."""
@@ -188,12 +187,14 @@ class Writer(Whole):
 
     def read(self) -> dict[int, GraphTensor]:
         """Return the numbers of state, except tables, which are read by rows."""
-        dtypes = self.program.dtypes
-        return {
-            slot: raw.ReadVariableOp(resource=variable.handle, dtype=dtypes[slot])
-            for slot, variable in self._variables.items()
-            if slot not in self._tables
-        }
+        found, graph = {}, tensorflow().compat.v1.get_default_graph()
+        for slot, variable in self._variables.items():
+            name, handle = variable.name.partition(":")[0], variable.handle
+            graph.capture(handle, name=f"{name}/variable")
+            if slot not in self._tables:
+                dtype = self.program.dtypes[slot]
+                found[slot] = raw.ReadVariableOp(resource=handle, dtype=dtype, name=f"{name}/read")
+        return found
 
     def run_of(
         self, feeds: Sequence[GraphTensor], state: Mapping[int, GraphTensor]
@@ -227,7 +228,7 @@ class Writer(Whole):
         return self._by_rows(slot) if slot in self._of_tables else super().operation(slot)
 
     def _by_rows(self, slot: int) -> Any:
-        """Emit the update of a table: the scaled rows, which `_assigned` subtracts."""
+        """Emit the update of a table: the scaled rows, which `assign` subtracts."""
         tf, table = tensorflow(), self._of_tables[slot]
         if slot == table.difference:
             return None
@@ -243,20 +244,21 @@ class Writer(Whole):
     ) -> None:
         """Assign the new numbers of state after everything else, if the run is valid."""
         tf = tensorflow()
+
+        def assigned() -> GraphTensor:
+            for update in self.program.updates:
+                variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
+                if table is None:
+                    raw.AssignVariableOp(resource=variable.handle, value=new[update.leaf])
+                elif isinstance(self.values[table.product], tf.IndexedSlices):
+                    variable.scatter_sub(self.values[table.product])
+                else:
+                    variable.assign_sub(self.values[table.product], read_value=False)
+            return tf.constant(True)
+
         if new:
             with tf.control_dependencies([stands, *outputs]):
-                tf.cond(stands, partial(self._assigned, new), lambda: tf.constant(False))
-
-    def _assigned(self, new: dict[int, GraphTensor]) -> GraphTensor:
-        for update in self.program.updates:
-            variable, table = self._variables[update.leaf], self._tables.get(update.leaf)
-            if table is None:
-                raw.AssignVariableOp(resource=variable.handle, value=new[update.leaf])
-            elif isinstance(self.values[table.product], tensorflow().IndexedSlices):
-                variable.scatter_sub(self.values[table.product])
-            else:
-                variable.assign_sub(self.values[table.product], read_value=False)
-        return tensorflow().constant(True)
+                tf.cond(stands, assigned, lambda: tf.constant(False))
 
 
 class _FedConstant(NamedTuple):

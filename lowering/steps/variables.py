@@ -6,6 +6,7 @@ row-sparse, its variable is never read whole, and the update is a scatter.
 
 from __future__ import annotations
 
+import re
 import weakref
 
 import numpy as np
@@ -18,7 +19,7 @@ from tapegraph.lowering.translate import row_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program
-from tapegraph.recording.remote import RemoteArray, is_remote
+from tapegraph.recording.values import RemoteArray, is_remote
 from tapegraph.typed import Array
 
 _lock = Lock()
@@ -34,7 +35,8 @@ class StateVariable:
         tf = tensorflow()
         array = node._array
         with tf.init_scope():
-            self.variable = tf.Variable(copied(array), trainable=False, dtype=array.dtype)
+            name = node_name(node.name or "state")
+            self.variable = tf.Variable(copied(array), trainable=False, name=name)
         self.remote = RemoteArray(self.fetch, node)
         self._node = weakref.ref(node)
         self._remember(node, array)
@@ -60,6 +62,11 @@ class StateVariable:
         if node is not None:
             self._remember(node, array)
         return array
+
+
+def node_name(name: str) -> str:
+    """Return a name that nodes may have, for TensorBoard and profilers."""
+    return re.sub(r"[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "value"
 
 
 def variable_of(node: Node) -> StateVariable:

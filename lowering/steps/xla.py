@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -23,8 +23,8 @@ from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph
 from tapegraph.progress import announce
 from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.op import GRADIENT
-from tapegraph.recording.program import Program, Recording
-from tapegraph.recording.subprogram import subprograms
+from tapegraph.recording.program import Recording
+from tapegraph.recording.subprogram import entries_in, subprograms
 from tapegraph.typed import Xla
 
 # XLA never frees its programs, so a process compiles no more than this under "auto".
@@ -45,16 +45,15 @@ def refusal(recording: Recording, option: Xla) -> str:
         return ""
     if option is False:
         return "it was compiled with xla=False"
-    entries = count(program)
+    entries = entries_in(program)
     if entries > ENTRIES:
         return f"{entries} entries are more than {ENTRIES}"
     return _differing(recording)
 
 
-def count(program: Program) -> int:
-    """Return the number of a program's entries, with those of inner programs."""
-    inner = (body for attrs in program.attrs for body in subprograms(attrs))
-    return len(program) + sum(count(body.program) for body in inner)
+def seconds(entries: int) -> float:
+    """Return the estimated time of compiling a step, until one has been measured."""
+    return STEP + STEP_ENTRY * entries
 
 
 def _differing(recording: Recording) -> str:
@@ -81,11 +80,6 @@ def _differing(recording: Recording) -> str:
 
 class XlaFailed(Exception):
     """XLA does not compile or run a program; the graph does."""
-
-
-def _noting(written: list[bool], changes: Changes, outputs: list[Output]) -> Iterator[Any]:
-    """Return changes that also record that they were made."""
-    return chain(changes(outputs), map(written.append, (True,)))
 
 
 # Runs a graph: returns its outputs, or None for an invalid run, which changes nothing.
@@ -128,17 +122,25 @@ class Graphs:
         self, call: Call, changes: Changes, *, with_xla: bool, recompiles: bool = False
     ) -> list[Output] | None:
         """Run one of them; return None for an invalid run, or raise XlaFailed, with no change."""
+        global _compiles
         if not (with_xla or self.asked):
             return call(self.graph, changes)
         compiles = recompiles or "with_xla" not in vars(self)
         written: list[bool] = []
         try:
-            noting = partial(_noting, written, changes)
+
+            def noting(outputs: list[Output]) -> Iterator[Any]:
+                """Return changes that also record that they were made."""
+                return chain(changes(outputs), map(written.append, (True,)))
+
             if not compiles:
                 return call(self.with_xla, noting)
             start = CLOCK.now()
             try:
-                self._claim()
+                with _lock():
+                    if _compiles >= LIMIT and not self.asked:
+                        raise XlaFailed(f"this process has compiled {LIMIT} programs with it")
+                    _compiles += 1
                 with announce(self._what):
                     return call(self.with_xla, noting)
             finally:
@@ -149,13 +151,6 @@ class Graphs:
             raise_interrupt(error)
             self._give_up(error)
         return call(self.graph, changes)
-
-    def _claim(self) -> None:
-        global _compiles
-        with _lock():
-            if _compiles >= LIMIT and not self.asked:
-                raise XlaFailed(f"this process has compiled {LIMIT} programs with it")
-            _compiles += 1
 
     def _give_up(self, error: Exception) -> None:
         """Run without XLA from now on; if the user chose XLA, warn, or raise in strict mode."""

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import kind_of, message, warn
 from tapegraph.ops.elementwise import conj
 from tapegraph.ops.shape import RESHAPE
@@ -26,9 +25,8 @@ from tapegraph.recording.node import as_leaf, tape_entry
 from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
 from tapegraph.recording.scopes import Setting, recorder
 from tapegraph.recording.values import RECORDED_AT, handle_of, value_of
-from tapegraph.tensors.dual import Dual, direction, dual_of, lifted
+from tapegraph.tensors.dual import Dual, direction, lifted
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import Pullback
 from tapegraph.typed import Cotangent, Fun, Pytree
 
@@ -42,8 +40,7 @@ from tapegraph.typed import Cotangent, Fun, Pytree
 #   trace, nodes of one's own, classes of one's own         autograd's examples
 #   core.primitive's defgrad                                autograd's own tests
 #
-# No client needs backward_pass, toposort, the parents and vjp of a node, SparseObject, or new_box
-# of a JVPNode: docs/autograd.md promises them.
+# No client needs backward_pass or SparseObject: docs/autograd.md promises them.
 
 
 class ValueBox:
@@ -113,14 +110,15 @@ def unboxed(x: Pytree) -> Pytree:
         return number(x)
     if recorder().records(x):
         return x
-    if x.requires_grad and (DIFFERENTIATING.value() or any(map(_is_start, ancestors(x, _flowing)))):
+    if x.requires_grad and (
+        DIFFERENTIATING.value()
+        or any(
+            part._op is PARAM or (part._op is BOX and part._saved._level <= trace_stack.top)
+            for part in ancestors(x, _flowing)
+        )
+    ):
         return x
     return getval(x)
-
-
-def _is_start(x: Pytree) -> bool:
-    """Return whether a tensor can still receive a gradient: a parameter, or a box."""
-    return x._op is PARAM or (x._op is BOX and x._saved._level <= trace_stack.top)
 
 
 def ancestors(x: Pytree, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Pytree]:
@@ -245,8 +243,6 @@ class Box(ValueBox, metaclass=OfTraced):
     """
 
     kinds: ClassVar[tuple[type, ...]] = TRACED
-    # The classes that it may be registered for.
-    values: ClassVar[tuple[type, ...]] = (float, int, complex, np.number, np.ndarray)
     types: ClassVar[set[type]] = set()
     type_mappings: ClassVar[dict[type, Fun]] = _Makers()
 
@@ -274,17 +270,7 @@ class Box(ValueBox, metaclass=OfTraced):
 
     @classmethod
     def register(cls, value_type: type) -> None:
-        """Declare that values of a type are traced, as boxes of this class.
-
-        :raises TypeError: The type is a number or array, and this class one of your own; or the
-            reverse.
-        """
-        own = "kinds" not in vars(cls)
-        if issubclass(value_type, Box.values if own else cls.values) is own:
-            received = f"the class {value_type.__name__} for {cls.__name__}"
-            expected = "a class that is no array" if own else f"a class of {_listed(cls.values)}"
-            fix = "Register arrays with ArrayBox, and a class of your own with a subclass of Box."
-            raise TypeError(message("Box.register", received, expected, fix))
+        """Declare that values of a type are traced, as boxes of this class."""
         Box.types.add(cls)
         Box.type_mappings[value_type] = cls
         Box.type_mappings[cls] = cls
@@ -298,10 +284,6 @@ class ArrayBox(Box):
 
 for _array in (np.ndarray, float, complex, np.float64, np.float32, np.complex128, np.complex64):
     ArrayBox.register(_array)
-
-
-def _listed(kinds: tuple[type, ...]) -> str:
-    return ", ".join(kind.__name__ for kind in kinds)
 
 
 # Values of one's own classes
@@ -395,7 +377,7 @@ class Node:
 
 
 class VJPNode(Node):
-    """The node of a traced value in reverse mode; a root has no parents."""
+    """The node of a traced value in reverse mode."""
 
     # Of a root what `new_box` made, or None before; of another the tensor.
     _held: Any = None
@@ -411,27 +393,6 @@ class VJPNode(Node):
         node._held, node._is_root = tensor, False
         return node
 
-    @property
-    def parents(self) -> list[VJPNode]:
-        """The nodes of the values that this one was computed from."""
-        return [VJPNode._of(x) for x in self._inputs()]
-
-    def vjp(self, g: Cotangent) -> tuple[Pytree, ...]:
-        """Return the cotangent of each parent for a cotangent of the node's value."""
-        inputs = self._inputs()
-        if not inputs:
-            return ()
-        seed = direction("vjp", g, "the cotangent", self._held)
-        since = min(tape_entry(x)._seq for x in inputs)
-        region = Region([self._held], inputs, since=since)
-        found = region.gradients([conj(seed)], record=seed.requires_grad)
-        grads = map(gradient_of, found, inputs)
-        return tuple(x if isbox(x) else unboxed(x) for x in grads)
-
-    def _inputs(self) -> list[Pytree]:
-        found = () if self._is_root else tape_entry(self._held)._inputs
-        return [handle_of(x) for x in dict.fromkeys(found) if getattr(x, "_requires_grad", False)]
-
     def __eq__(self, other: object) -> bool:
         return self is other or (type(other) is VJPNode and self._key() == other._key())
 
@@ -443,11 +404,7 @@ class VJPNode(Node):
 
 
 class JVPNode(Node):
-    """The node of a traced value in forward mode: its derivative ``g``."""
-
-    def initialize_root(self, g: Cotangent | None = None) -> None:
-        """Set the derivative."""
-        self.g = g
+    """Names forward mode for `register_notrace`."""
 
 
 class TraceStack:
@@ -475,7 +432,7 @@ def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
     :param value: A number, an array, a traced value of an outer trace, or tuples, lists and dicts
         of them.
     :param trace: The ``_trace`` of the box, and of values computed from it.
-    :param node: ``VJPNode.new_root()``, or in forward mode ``JVPNode.new_root(direction)``.
+    :param node: ``VJPNode.new_root()``.
     :returns: A box, or the structure of boxes, which has ``_trace`` and ``_node`` too.
     :raises TypeError: The node is of another class, or the value is not numeric.
     :raises ValueError: The node is in use already.
@@ -484,13 +441,6 @@ def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
     >>> print(backward_pass(1.0, (x * np.exp(x))._node).round(3))
     22.167
     """
-    if type(node) is JVPNode:
-        if isinstance(value, CONTAINERS):
-            received = f"a {type(value).__name__} for a JVPNode"
-            raise TypeError(message("new_box", received, "a number or array", "Use make_jvp."))
-        x = lifted("new_box", value, "the value")
-        g = np.ones(x.shape) if node.g is None else node.g
-        return dual_of(x, direction("new_box", g, "the direction", x), next_tag())
     if type(node) is not VJPNode or not node._is_root:
         fix = "The tape makes its own nodes; begin with VJPNode.new_root()."
         raise TypeError(message("new_box", f"a {type(node).__name__}", "a root VJPNode", fix))
@@ -534,13 +484,11 @@ def backward_pass(g: Cotangent, end_node: VJPNode) -> Pytree:
 
 def trace(start_node: Node, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
     """Return a function's value at a point and its node, None, with a warning, for a constant."""
-    if not isinstance(start_node, (VJPNode, JVPNode)):
+    if not isinstance(start_node, VJPNode):
         end, last = trace(VJPNode.new_root(), fun, x)
         return end, None if last is None else _as_own_nodes(last, start_node)
     with trace_stack.new_trace() as level:
         end = fun(new_box(x, level, start_node))
-    if type(end) is Dual:
-        return unboxed(end.primal), _node_of(end)
     if isbox(end) and _root(VJPNode._of(tensor_of(end))) == start_node:
         value = Pullback(tensor_of(end), _begun_at(start_node)).value
         return _after(opened(value), start_node), end._node
@@ -646,8 +594,6 @@ def _trace_of(x: Pytree) -> int:
 
 
 def _node_of(x: Pytree) -> Any:
-    if type(x) is Dual:
-        return JVPNode.new_root(unboxed(x.tangent))
     if not isbox(x):
         raise AttributeError("_node: received a constant; expected a traced value")
     return VJPNode._of(x)
@@ -690,7 +636,10 @@ def _identity(
 BOX = Op("autograd box", saves=True, rules=Rules(_identity, None, None, _identity))
 AFTER = Op("autograd box after", saves=True, rules=Rules(_identity, None, None, _identity))
 # By these names autograd's boxes have them; the core knows nothing of nodes.
-for _kind in (Tensor, Dual):
-    for _name, _get in (("_node", _node_of), ("_trace", _trace_of)):
-        setattr(_kind, _name, property(_get))
-Tensor._value = property(_value_of)  # type: ignore[assignment]
+for _kind, _name, _get in (
+    (Tensor, "_node", _node_of),
+    (Tensor, "_trace", _trace_of),
+    (Dual, "_trace", _trace_of),
+    (Tensor, "_value", _value_of),
+):
+    setattr(_kind, _name, property(_get))

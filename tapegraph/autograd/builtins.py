@@ -15,13 +15,13 @@ type = notrace_primitive(type)
 class DictBox(Box):
     """Stands for dicts that hold traced values, in `isinstance` and annotations."""
 
-    kinds = values = (dict,)
+    kinds = (dict,)
 
 
 class SequenceBox(Box):
     """Stands for lists and tuples that hold traced values, in `isinstance` and annotations."""
 
-    kinds = values = (list, tuple)
+    kinds = (list, tuple)
 
 
 DictBox.register(dict)

@@ -38,7 +38,6 @@ from tapegraph.autograd.tracer import Rule, name_of, undefined
 from tapegraph.autograd.tracer import SparseObject as SparseObject
 from tapegraph.autograd.tracer import primitive_jvps as primitive_jvps
 from tapegraph.autograd.tracer import primitive_vjps as primitive_vjps
-from tapegraph.autograd.tracer import toposort as toposort
 from tapegraph.autograd.tracer import trace as trace
 from tapegraph.autograd.util import func as func
 from tapegraph.autograd.util import subval as subval
@@ -332,17 +331,9 @@ def make_jvp(fun: Fun, x: Pytree) -> Callable[[Any], tuple[Pytree, Pytree]]:
     watched = _watched("make_jvp", fun)
 
     def jvp(g: Cotangent) -> tuple[Pytree, Pytree]:
-        form: Pytree = None
-
-        def run(*inside: Pytree) -> tuple[Pytree, ...]:
-            nonlocal form
-            form = watched(replaced(x, iter(inside)))
-            return tuple(leaf for _, leaf in leaves(form))
-
-        primals = tuple(leaf for _, leaf in leaves(x))
-        tangents = tuple(leaf for _, leaf in leaves(_like("make_jvp", g, x, "the argument")))
-        values, slopes = forward(run, primals, tangents)
-        return replaced(form, map(unboxed, values)), replaced(form, map(unboxed, slopes))
+        tangent = _like("make_jvp", g, x, "the argument")
+        value, slope = forward(watched, (x,), (tangent,))
+        return mapped(unboxed, value), mapped(unboxed, slope)
 
     return jvp
 

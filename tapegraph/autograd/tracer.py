@@ -40,7 +40,6 @@ from tapegraph.autograd.boxes import new_box as new_box
 from tapegraph.autograd.boxes import trace as trace
 from tapegraph.autograd.boxes import trace_stack as trace_stack
 from tapegraph.autograd.util import subvals as subvals
-from tapegraph.autograd.util import toposort as toposort
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import HOLE, filled, leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf, next_seq

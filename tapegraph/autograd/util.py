@@ -1,10 +1,9 @@
-"""Sequences with some elements replaced, an order of nodes, and autograd's first gradient check."""
+"""Sequences with some elements replaced, and autograd's first gradient check."""
 
 from __future__ import annotations
 
-import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -39,27 +38,6 @@ def subval(x: Iterable[object], i: int, v: Pytree) -> tuple[Pytree, ...]:
 def func(f: F) -> F:
     """Return a class's function of that name, as ``func(VSpace.add)``."""
     return f
-
-
-def toposort(
-    end_node: object, parents: Callable[[Any], Iterable[Any]] = operator.attrgetter("parents")
-) -> Iterator[Pytree]:
-    """Yield a node and its ancestors by ``parents``, each after everything computed from it."""
-    waiting: dict[Any, int] = {}
-    pending = [end_node]
-    while pending:
-        node = pending.pop()
-        waiting[node] = waiting.get(node, 0) + 1
-        if waiting[node] == 1:
-            pending.extend(parents(node))
-    ready = [end_node]
-    while ready:
-        node = ready.pop()
-        yield node
-        for parent in parents(node):
-            waiting[parent] -= 1
-            if not waiting[parent]:
-                ready.append(parent)
 
 
 def quick_grad_check(

@@ -86,18 +86,14 @@ def _along(call: BatchedCall) -> Any:
     """Shift the axes in the attributes by one."""
     axes = {name: call.attrs[name] for name in ("axis", "axes") if name in call.attrs}
     if None in axes.values():  # NumPy counts through all axes in one
-        return _of_all_axes(call)
+        found = call.run(shape.reshape(call.xs[0], (call.size, -1)), axis=1, keepdims=False)
+        ones = (1,) * call.ndim(0) if call.attrs["keepdims"] else ()
+        return shape.reshape(found, (call.size, *ones))
     further = {
         name: tuple(i + 1 for i in at) if isinstance(at, tuple) else at + 1
         for name, at in axes.items()
     }
     return call.run(*call.xs, **further)
-
-
-def _of_all_axes(call: BatchedCall) -> Any:
-    ndim = call.ndim(0)
-    found = call.run(shape.reshape(call.xs[0], (call.size, -1)), axis=1, keepdims=False)
-    return shape.reshape(found, (call.size, *(1,) * ndim)) if call.attrs["keepdims"] else found
 
 
 def _stacked(call: BatchedCall) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextvars import ContextVar
 from functools import partial
 from types import FrameType
@@ -21,7 +21,6 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.capture.history import CapturedHistory
 from tapegraph.capture.streams import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler
@@ -30,14 +29,13 @@ from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
-from tapegraph.recording.op import CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
-from tapegraph.recording.program import Recording
+from tapegraph.recording.op import CLEARED, CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
+from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import apply, as_dtype, tensor_like
 from tapegraph.recording.recorder import Recorder
-from tapegraph.recording.remote import offload, restore
-from tapegraph.recording.scopes import RECORDER, RECORDING, no_grad
+from tapegraph.recording.scopes import RECORDER, RECORDING, no_grad, recorder
 from tapegraph.recording.tape import Tape, clear, current
-from tapegraph.recording.values import stale
+from tapegraph.recording.values import cleared, offload, restore, stale
 from tapegraph.typed import Array
 
 BY_VALUE = "Pass an int, a bool or a string, which count by value."
@@ -67,6 +65,58 @@ class RunDependent(ABC):
 
 # Zeroed gradients: one that existed, and one that may exist from before the scope.
 ZEROED, MAYBE_ZEROED = object(), object()
+
+
+class CapturedHistory(History):
+    """The graph between targets, by default the parameters, and results of a captured program."""
+
+    def __init__(
+        self,
+        ys: Sequence[Node],
+        targets: Sequence[Node] | None = None,
+        since: int = 0,
+        ends: Collection[Node] = (),
+    ) -> None:
+        capture = recorder().capture
+        apart = set(map(id, ends))
+
+        def reads(node: Node) -> tuple[Any, ...]:
+            if node._seq <= since or id(node) in apart:
+                return ()  # a leaf here, however long its own history
+            if node._op is CLEARED:
+                raise cleared(node)
+            return capture.history(node)
+
+        recording = linearize(ys, reads=reads)
+        program, nodes = recording.program, recording.nodes
+        leaves = [slot for slot in program.leaves if program.needs[slot]]
+        slot_of = {id(node): slot for slot, node in enumerate(nodes)}
+        if targets is None:
+            origins = {slot: capture.leaf_of(nodes[slot]) for slot in leaves}
+            slots = [
+                slot
+                for slot, leaf in origins.items()  # parameters, and results from before the scope
+                if leaf._op is PARAM or (leaf._inputs and capture.is_state(leaf))
+            ]
+        else:
+            self.targets = targets = [capture.latest(x) for x in targets]
+            slots = [slot_of[id(x)] for x in targets if id(x) in slot_of]
+        program.needs[:] = between(program, program.outputs, slots)
+        program.wanted[:] = [slot for slot in dict.fromkeys(slots) if program.needs[slot]]
+        self.ys = list(ys)
+        self.wanted = [nodes[slot] for slot in program.wanted]
+        self.outside = [nodes[slot] for slot in leaves if slot not in slots]
+        self.entries = [x for x, given in zip(nodes, program.inputs, strict=True) if given][::-1]
+        self.length = len(program)
+        self._recording = recording
+        self.kept = True
+        for slot, node in zip(program.wanted, self.wanted, strict=True):
+            if targets is None and node._inputs and capture.is_state(node):
+                text = (
+                    f"{recording.describe(slot)} was computed outside the compiled step. Compute "
+                    "it inside, or write tensor.detach() to go on without its gradient."
+                )
+                raise RuntimeError(sentence("backward", text))
 
 
 class Capture(Recorder):
@@ -178,8 +228,11 @@ class Capture(Recorder):
         if isinstance(value, (list, tuple)):
             for part in value:
                 self.read(part, conversion, fix)
-        elif self.depends(value) and not (self._lets_read(value) or in_handler(self.frame)):
-            raise ConcretizationError(message(conversion, _origin(value), "tensors", fix))
+        elif self.depends(value):
+            if self.asks_a_schedule and self.is_state(value) and id(value) not in self.started:
+                self.schedules_read_state = True  # every run calls a schedule again
+            elif not in_handler(self.frame):
+                raise ConcretizationError(message(conversion, _origin(value), "tensors", fix))
 
     def read_plain(self, op: str, what: str, fix: str) -> None:
         if not in_handler(self.frame):
@@ -206,13 +259,6 @@ class Capture(Recorder):
         given = (*args, *options.values())
         found = {key: promote_runtime_floats(x, given) for key, x in options.items()}
         return tuple(promote_runtime_floats(x, given) for x in args), found
-
-    def _lets_read(self, x: Node) -> bool:
-        """Return whether a number may become a plain one: every run calls a schedule again."""
-        if not (self.asks_a_schedule and self.is_state(x)) or id(x) in self.started:
-            return False
-        self.schedules_read_state = True
-        return True
 
     # Leaves
 

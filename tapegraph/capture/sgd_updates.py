@@ -40,33 +40,29 @@ class RowUpdate(NamedTuple):
 
 def sgd_updates(program: Program) -> dict[int, SgdUpdate]:
     """Return such updates that nothing else reads, by the parameter's slot."""
-    readers = program.readers()
+    readers, outputs = program.readers(), set(program.outputs)
     changes = [update.slot for update in program.updates]
     found = {}
     for leaf, difference in program.updates:
-        descent = _descent(program, readers, leaf, difference)
-        if descent is not None and changes.count(difference) == 1:
-            found[leaf] = descent
+        if not _is(program, difference, operator.sub) or readers[difference]:
+            continue
+        minuend, product = program.inputs[difference]
+        if minuend != leaf or not _is(program, product, operator.mul):
+            continue
+        inputs = program.inputs[product]
+        gradients = [
+            i for i in inputs if program.ops[i] is GRADIENT and program.inputs[i][1] == leaf
+        ]
+        scales = [i for i in inputs if program.shapes[i] == () and i not in gradients]
+        if (
+            len(gradients) == len(scales) == changes.count(difference) == 1
+            and not {product, difference} & outputs
+            and readers[product] == {difference}
+            and readers[gradients[0]] == {product}
+            and program.dtypes[product] == program.dtypes[leaf]
+        ):
+            found[leaf] = SgdUpdate(gradients[0], scales[0], product, difference)
     return found
-
-
-def _descent(
-    program: Program, readers: list[set[int]], leaf: int, difference: int
-) -> SgdUpdate | None:
-    if not _is(program, difference, operator.sub) or readers[difference]:
-        return None
-    minuend, product = program.inputs[difference]
-    if minuend != leaf or not _is(program, product, operator.mul):
-        return None
-    inputs, outputs = program.inputs[product], program.outputs
-    gradients = [i for i in inputs if program.ops[i] is GRADIENT and program.inputs[i][1] == leaf]
-    scales = [i for i in inputs if program.shapes[i] == () and i not in gradients]
-    if len(gradients) != 1 or len(scales) != 1 or {product, difference} & set(outputs):
-        return None
-    alone = readers[product] == {difference} and readers[gradients[0]] == {product}
-    if not alone or program.dtypes[product] != program.dtypes[leaf]:
-        return None
-    return SgdUpdate(gradients[0], scales[0], product, difference)
 
 
 def _is(program: Program, slot: int, forward: Fun) -> bool:

@@ -40,6 +40,14 @@ def unpacked(position: Array) -> dict[str, Any]:
     }
 
 
+def drawn_from(state: Mapping[str, Any], draw: Callable[[], Any]) -> tuple[Any, Any]:
+    """Return the result of a draw from a state of PCG64, and the next state."""
+    bits: Any = np.random.PCG64(0)
+    bits.state = state
+    with Scope(GENERATOR, np.random.Generator(bits)):
+        return draw(), bits.state
+
+
 class RandomDraw:
     """A draw as an attribute: equal to another that gives the same numbers at the same position."""
 
@@ -54,11 +62,8 @@ class RandomDraw:
 
     def at(self, position: Array) -> tuple[Array, Array]:
         """Return the numbers at a position, and the next position."""
-        bits: np.random.BitGenerator = np.random.PCG64(0)
-        bits.state = unpacked(position)
-        with Scope(GENERATOR, np.random.Generator(bits)):
-            numbers = np.asarray(self._draw(), self.dtype)
-        return numbers, packed(bits.state)
+        numbers, state = drawn_from(unpacked(position), self._draw)
+        return np.asarray(numbers, self.dtype), packed(state)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RandomDraw) and self._key == other._key

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegraph.compiling.guards import Same
 from tapegraph.errors import kind_of, message
-from tapegraph.pytree import leaves
+from tapegraph.pytree import fields_of, leaves, with_fields
 from tapegraph.recording.node import HALF, Node, as_array, numeric
 from tapegraph.typed import Fun
 
@@ -124,6 +124,9 @@ def flattened(
     if kind in (list, tuple) or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         parts = [flattened(v, f"{path}[{i}]", found, marked) for i, v in enumerate(value)]
         return (kind, tuple(parts))
+    if (names := fields_of(kind)) is not None:
+        parts = [flattened(getattr(value, n), f"{path}.{n}", found, marked) for n in names]
+        return (kind, tuple(parts))
     if isinstance(value, np.dtype) or _is_dtype(value):
         return Static(kind, value)
     ours = isinstance(value, np.ndarray) or hasattr(kind, "__tapegraph_apply__")
@@ -131,7 +134,7 @@ def flattened(
         numbers = as_array(value, "compile", path)  # which raises for objects without numbers
         if kind in (memoryview, array) or any(hasattr(value, name) for name in _ARRAYS):
             return flattened(numbers, path, found)
-    expected = "arrays, numbers, strings, None, and dicts, lists and tuples of them"
+    expected = "arrays, numbers, strings, None, and dicts, lists, tuples and dataclasses of them"
     fix = "Reach other objects through the function's closure or self."
     raise TypeError(message("compile", f"{kind_of(value)} for {path}", expected, fix))
 
@@ -163,7 +166,7 @@ def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
     parts = [rebuilt(part, leaf) for part in content]
     if hasattr(kind, "_fields"):  # a named tuple
         return kind(*parts)
-    return kind(parts)
+    return with_fields(kind, parts) if fields_of(kind) is not None else kind(parts)
 
 
 # As text
@@ -213,8 +216,9 @@ def as_written(structure: ArgSpec) -> str:
     if kind in (dict, OrderedDict):
         return "{" + ", ".join(f"{key!r}: {as_written(part)}" for key, part in content) + "}"
     parts = list(map(as_written, content))
-    if hasattr(kind, "_fields"):  # a named tuple
-        fields = zip(kind._fields, parts, strict=True)
+    names = getattr(kind, "_fields", fields_of(kind))  # of a named tuple or a dataclass
+    if names is not None:
+        fields = zip(names, parts, strict=True)
         return f"{kind.__name__}({', '.join(f'{field}={part}' for field, part in fields)})"
     if kind is list:
         return f"[{', '.join(parts)}]"

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from threading import get_ident
 from types import FunctionType, MethodType
-from typing import Any, Literal, NamedTuple, TypeVar, get_args, overload
+from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, overload
 
 import numpy as np
 
@@ -30,18 +30,18 @@ from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
 from tapegraph.environment import compiles, wrong_value
-from tapegraph.errors import add_note, kind_of, message, sentence, user_line, warn
-from tapegraph.escapes import escaped
+from tapegraph.errors import add_note, escaped, kind_of, message, sentence, user_line, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.numpy_warnings import are_mild
+from tapegraph.other_names import unexpected
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.changes import Undo, make, take_back, together
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node
-from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.values import restore
 from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
 from tapegraph.typed import Fun, Xla
 
@@ -62,6 +62,8 @@ _NOT_ONE_CALL = {
     "the asynchronous function": inspect.iscoroutinefunction,
     "the asynchronous generator function": inspect.isasyncgenfunction,
 }
+# Arguments that hold no tensor.
+_PLAIN = frozenset((np.ndarray, float, int, bool, complex, str, type(None)))
 # The functions that `tapegraph.grad` and the like return, which give plain numbers for such.
 _DERIVATIVES: weakref.WeakSet[Fun] = weakref.WeakSet()
 _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
@@ -513,9 +515,10 @@ class Compiled:
         return self._as_eagerly(stacked, args, kwargs, True) if self._is_derivative else stacked
 
     @staticmethod
-    def _as_eagerly(result: object, args: object, kwargs: object, real: bool) -> Any:
+    def _as_eagerly(result: object, args: Any, kwargs: object, real: bool) -> Any:
         """Return results in the kinds of eager calls: numbers for numbers, tensors for tensors."""
-        plain = not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
+        plain = not kwargs and _PLAIN.issuperset(map(type, args))
+        plain = plain or not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
         return mapped(_as_number if real else _as_own_number, result) if plain else result
 
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
@@ -602,7 +605,11 @@ class Compiled:
         return markup.heading("compiled step", self.__name__) + markup.html_text(self.explain())
 
     def __repr__(self) -> str:
-        return escaped(f"<compiled {self.__name__}, {self.traces} traces>")
+        text = f"{self.traces} trace{'' if self.traces == 1 else 's'}"
+        programs = self._entries[-1].programs if self._entries else None
+        title = "" if programs is None else programs.title
+        ran = f", ran in {title}" if title else ""
+        return escaped(f"<compiled {self.__name__}, {text}{ran}>")
 
 
 class Latest(NamedTuple):
@@ -638,9 +645,8 @@ def _is_derivative(f: object) -> bool:
 
 def _as_own_number(x: object) -> Any:
     """Convert as `_as_number` does a tensor that a program has just made."""
-    if not isinstance(x, Node) or x.shape == ():
+    if not isinstance(x, Node) or not restore(x).ndim:
         return _as_number(x)
-    restore(x)
     alone = x._array.base is None and x._array.flags.writeable and not is_shared(x)
     return x._array if alone else np.array(x._array)
 
@@ -702,6 +708,7 @@ def compile(
     on_retrace: OnRetrace = "allow",
     xla: Xla | None = None,
     strategy: Any = None,
+    **others: NoReturn,
 ) -> Any:
     """Compile a function, such as a training step, to one program.
 
@@ -748,6 +755,8 @@ def compile(
     >>> [round(step(np.array([1.0, 1.0])).item(), 4) for _ in range(4)]
     [5.0, 3.2, 2.048, 1.3107]
     """
+    if others:
+        raise unexpected("compile", others)
     if fn is None:
         return functools.partial(
             compile,

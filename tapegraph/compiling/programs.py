@@ -12,7 +12,7 @@ from tapegraph.compiling.runner import Runner
 from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
-from tapegraph.engines.auto import advice, backend_in_force, costs, way_of
+from tapegraph.engines.auto import advice, backend_in_force, costs, pace, way_of
 from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.choice import (
     ALONE,
@@ -26,6 +26,7 @@ from tapegraph.engines.choice import (
     Ledger,
     Way,
     milliseconds,
+    too_dear,
 )
 from tapegraph.engines.engine import EngineDeclined, Many
 from tapegraph.engines.fallback_policy import Failure, account
@@ -34,6 +35,7 @@ from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.random import come_back
 from tapegraph.recording.changes import Change, Undo, make, take_back, together
+from tapegraph.recording.subprogram import entries_in
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 
@@ -53,6 +55,7 @@ class Programs:
         start = CLOCK.now()
         self._trace = trace
         self._length = len(trace.recording)
+        self._entries = entries_in(trace.recording.program)
         self._name = name
         self._xla = xla
         with self._announced(registry.NATIVE):
@@ -73,6 +76,11 @@ class Programs:
     def parts(self) -> list[Programs]:
         """The programs of the step in order, this one last."""
         return [*self._trace.earlier, self]
+
+    @property
+    def title(self) -> str:
+        """The engine that ran last, and its variant; ``""`` before."""
+        return "" if self._ran is None else self._ran.way.title
 
     @property
     def ran(self) -> str:
@@ -114,7 +122,8 @@ class Programs:
             self._rivals()
             refused = {name: failure.reason for name, failure in self._failed.items()}
         way, _, choice = self._ran or Decision(NATIVELY)
-        told = costs(choice, refused, way.engine, self._length)
+        found = [x for x in (choice, *self._choices.values()) if isinstance(x, Choice)]
+        told = costs(found, refused, way.engine, self._entries, self._xla)
         return " ".join([backend_in_force(), *told, advice(choice, refused)])
 
     def run(self, given: list[Any], undo: Undo) -> Any:
@@ -128,7 +137,7 @@ class Programs:
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write the graph of the engine that has one."""
         for name in registry.rivals():
-            runner = self._runners.get(name) or self._make(name)[0]
+            runner = self._runners.get(name) or self._make(Decision(Way(name)))[0]
             if runner is not None and hasattr(runner.program, "write"):
                 runner.program.write(folder)
                 return
@@ -156,9 +165,10 @@ class Programs:
         began, preparing = CLOCK.now(), 0.0
         runner = self._runners.get(way.engine)
         if runner is None:
-            runner, preparing = self._make(way.engine)
+            runner, preparing = self._make(decision)
         if runner is None:
-            decision, runner = Decision(NATIVELY, self._failed[way.engine]), self._natively
+            why = self._failed.get(way.engine) or Failure(too_dear(way))
+            decision, runner = Decision(NATIVELY, why), self._natively
         read = self._trace.read(given)
         start, compiling = CLOCK.now(), runner.program.compile_seconds
         written: list[Any] = []
@@ -257,7 +267,7 @@ class Programs:
         runner = self._runners.get(way.engine)
         if runner is None:
             with self._announced(way.engine):
-                runner, preparing = self._make(way.engine)
+                runner, preparing = self._make(decision)
         if runner is None:
             return 0
         program = runner.program
@@ -331,7 +341,7 @@ class Programs:
         if backend in self._failed:
             return Decision(NATIVELY, self._failed[backend])
         names = self._rivals() if backend == registry.AUTO else [backend]
-        ways = [way_of(registry.engine(name), self._length) for name in names]
+        ways = [way_of(registry.engine(name), self._entries, self._xla) for name in names]
         if not ways:
             return Decision(NATIVELY, next(iter(self._failed.values()), ALONE))
         if backend == registry.AUTO:
@@ -343,8 +353,8 @@ class Programs:
         return choice
 
     def _add_variants(self, choice: Choice, name: str) -> None:
-        for variant, price in self._runners[name].program.variants.items():
-            choice.add(Way(name, variant, partial(float, price)))
+        for variant, estimate in self._runners[name].program.variants.items():
+            choice.add(Way(name, variant, partial(_at_pace, estimate)))
 
     def _rivals(self) -> list[str]:
         return [name for name in registry.rivals() if self._may_run(name)]
@@ -359,14 +369,17 @@ class Programs:
             self._failed.setdefault(name, Failure(str(error)))
         return name not in self._failed
 
-    def _make(self, name: str) -> tuple[Runner | None, float]:
-        """Return an engine's runner, if it has one, and what making it took."""
-        start = CLOCK.now()
+    def _make(self, decision: Decision) -> tuple[Runner | None, float]:
+        """Return an engine's runner, if it has one now, and what making it took."""
+        way, _, choice = decision
+        name, start = way.engine, CLOCK.now()
         try:
             engine = registry.engine(name)
             if not engine.loaded():
                 engine.check_whole(self._trace.recording.program)
                 engine.load()
+                if choice is not None and choice.is_early(way, CLOCK.now() - start):
+                    return None, 0.0
             made = engine.whole(self._trace.recording, self._trace.state, self._xla)
         except Exception as error:
             self._drop(name, account(name, error))
@@ -374,9 +387,9 @@ class Programs:
         took = CLOCK.now() - start
         self.seconds += took
         self._runners[name] = runner = Runner(self._trace, made)
-        for choice in self._choices.values():
-            if isinstance(choice, Choice):
-                self._add_variants(choice, name)
+        for found in self._choices.values():
+            if isinstance(found, Choice):
+                self._add_variants(found, name)
         self._tell_compiled(name, start)
         return runner, took
 
@@ -400,3 +413,7 @@ class Programs:
         self._failed[name] = failure
         self._runners.pop(name, None)
         self._choices.clear()
+
+
+def _at_pace(estimate: float) -> float:
+    return estimate * pace()

@@ -13,7 +13,7 @@ from tapegraph.compiling.scan import CallBlock
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines.engine import Many, WholeProgram
 from tapegraph.recording.changes import Change, all_new_numbers, make, together
-from tapegraph.recording.remote import RemoteArray, new_numbers_away
+from tapegraph.recording.values import RemoteArray, new_numbers_away
 
 
 class Runner:

@@ -33,7 +33,7 @@ from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
 from tapegraph.recording.program import Program, Recording, identity
-from tapegraph.recording.remote import RemoteArray, array_or_remote
+from tapegraph.recording.values import RemoteArray, array_or_remote
 from tapegraph.scalars.numbers import Levels, Numbers
 from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import ScalarState

@@ -5,7 +5,7 @@ each taken only until there are few enough boxes:
 
 1. write leaves into the box that reads them;
 2. draw a repeated stretch once, in a frame with the count;
-3. make one box of a stretch that one function recorded;
+3. make one box of each stretch that a function of several calls recorded;
 4. make one box of a chain that nothing else reads, with a line per operation;
 5. make one box of operations of one kind at one depth, and at last of whole stretches.
 """
@@ -101,13 +101,13 @@ class Folding:
                 stage = self._stages[part.members[0]]
                 return _REGIONS[stage if stage < 2 else 2 - stage % 2]
 
-            regions = []
-            for name, run in groupby(self.root.parts, title):
-                parts = list(run)
-                alone = name == "backward" and len(parts) == 1
-                regions.append(
-                    Part(parts[0].members, name) if alone else Part(title=name, parts=parts)
-                )
+            runs = [(name, list(run)) for name, run in groupby(self.root.parts, title)]
+            regions = [
+                Part(parts[0].members, name)
+                if name == "backward" and len(parts) == 1
+                else Part(title=name, parts=parts)
+                for name, parts in runs
+            ]
             if len(regions) > 1:
                 self.root.parts = regions
         if len(self._vertices) - len(self.inscribed) > most:
@@ -115,19 +115,18 @@ class Folding:
             for leaf, readers in enumerate(self._readers):
                 vertex = self._vertices[leaf]
                 if vertex.is_leaf and not vertex.is_result and vertex.kind != "input":
-                    if self.sketch.is_step or len({self.base[r] for r in readers}) <= 1:
+                    if sketch.is_step or len({self.base[r] for r in readers}) <= 1:
                         self.inscribed.add(leaf)
-            if self.sketch.of_numbers:  # whose graph is wide; one of arrays is long
+            if sketch.of_numbers:  # whose graph is wide; one of arrays is long
                 self._levels()
             self._repeats()
-            self._functions(least=2)
+            self._functions()
             self._chains()
-            self._functions(least=1)
             self._levels()
             self._cut()
             # No more leaves are drawn than boxes.
             leaves = [i for i, v in enumerate(self._vertices) if v.is_leaf]
-            if len({self.base[i] for i in leaves} - self.inscribed) > self._most:
+            if len({self.base[i] for i in leaves} - self.inscribed) > most:
                 self.inscribed.update(leaves)
         for group in self.alike.values():
             group.sort()
@@ -177,8 +176,6 @@ class Folding:
             wanted = min(latest, default=last if vertex.writes else stages[i])
             stages[i] = max(stages[i], wanted - wanted % 2)
         return stages
-
-    # 1. Leaves
 
     # 2. Repetitions
 
@@ -241,27 +238,26 @@ class Folding:
 
     # 3. Functions
 
-    def _functions(self, least: int) -> None:
-        """Make one box of each stretch of at least ``least`` alike that one function recorded."""
+    def _functions(self) -> None:
+        """Make one box of each stretch that one function recorded, if there are several alike."""
         kinds: dict[object, list[tuple[Part, list[Part]]]] = {}
         for frame in self.root.frames():
             for name, run in groupby(frame.parts, self._function_of):
                 parts = list(run)
                 if name and _STRETCH <= len(parts) < len(frame.parts):
-                    ops = (self._vertices[i].op for part in parts for i in part.members)
+                    ops = (self._vertices[part.members[0]].op for part in parts)
                     kinds.setdefault((name, *ops), []).append((frame, parts))
-        for stretches in sorted(kinds.values(), key=lambda found: len(found[0][1])):
-            if self._surplus() > 0 and len(stretches) >= least:
+        for stretches in kinds.values():
+            if self._surplus() > 0 and len(stretches) > 1:
                 for frame, parts in stretches:
                     at = frame.parts.index(parts[0])
-                    box = _closed(parts, self._function_of(parts[0]))
+                    members = [part.members[0] for part in parts]
+                    box = Part(members, self._function_of(parts[0]))
                     frame.parts[at : at + len(parts)] = [box]
 
     def _function_of(self, part: Part) -> str:
-        if part.is_frame or part.times > 1 or part.title:
-            return ""
-        names = {self._vertices[i].function for i in part.members}
-        return names.pop() if len(names) == 1 else ""
+        only = len(part.members) == 1 and part.times == 1
+        return self._vertices[part.members[0]].function if only else ""
 
     # 4. Chains
 
@@ -271,24 +267,17 @@ class Folding:
         reads, read_by = self._links(boxes)
         gone: set[Part] = set()
         for n, part in enumerate(boxes):
-            if len(reads[n]) == 1:
-                (before,) = reads[n]
-                one = boxes[before]
-                if before >= 0 and read_by[before] == {n} and around[one] == around[part]:
-                    if self._may_follow(part, one):
-                        one.members += part.members
-                        part.members = one.members
-                        reads[n] = reads[before]
-                        gone.add(one)
+            before = reads[n].pop() if len(reads[n]) == 1 else -1
+            one = boxes[before]
+            if before >= 0 and read_by[before] == {n} and around[one] == around[part]:
+                last = self._vertices[one.members[-1]]
+                titled = part.title or one.title or part.times != one.times
+                if not (titled or last.is_result or last.writes):
+                    one.members += part.members
+                    part.members = one.members
+                    gone.add(one)
         for frame in self.root.frames():
             frame.parts = [part for part in frame.parts if part not in gone]
-
-    def _may_follow(self, part: Part, before: Part) -> bool:
-        """Return whether two boxes may be one, of which the latter alone reads the former."""
-        if part.title or before.title or part.times != before.times:
-            return False
-        last = self._vertices[before.members[-1]]
-        return not last.is_result and not last.writes
 
     # 5. Still too many boxes
 
@@ -326,7 +315,13 @@ class Folding:
             stretches = np.array_split(np.arange(length), max(_LEFT, length - surplus))
             if len(stretches) >= length:
                 return
-            frame.parts = [_closed([frame.parts[i] for i in stretch]) for stretch in stretches]
+            parts = [[frame.parts[i] for i in stretch] for stretch in stretches]
+            frame.parts = [
+                some[0]
+                if len(some) == 1
+                else Part([i for part in some for i in part.all_members()], MIXED)
+                for some in parts
+            ]
 
     # Leaves that are boxes
 
@@ -353,12 +348,6 @@ class Folding:
             frame.parts = [p for part in frame.parts for p in (*before.get(part, ()), part)]
 
 
-def _closed(parts: list[Part], title: str = MIXED) -> Part:
-    if len(parts) == 1:
-        return parts[0]
-    return Part([i for part in parts for i in part.all_members()], title=title)
-
-
 # Finding repetitions
 
 
@@ -366,20 +355,19 @@ def _find_repetition(
     kinds: Sequence[object], reads: Sequence[set[int]], read_by: Sequence[set[int]]
 ) -> tuple[int, int, int] | None:
     """Return start, period and count of the repetition that saves most boxes, or None."""
-    tried: list[tuple[int, int, int]] = []
-    for _, minus, begin, length in sorted(_runs(kinds), reverse=True):
-        period, end = -minus, begin + length
-        # A shorter period has more rounds of the same, and stands before.
-        if any(period % p == 0 and b <= begin and end <= e for p, b, e in tried):
-            continue
-        starts = range(begin, begin + length % period + 1)
-        start = min(starts, key=lambda n: _handed_on(read_by, n, n + period))
+
+    def handed_on(start: int) -> int:
+        """Return how many results of a round go on to the next: few, where it begins well."""
+        return sum(
+            any(r >= start + period for r in read_by[n]) for n in range(start, start + period)
+        )
+
+    for _, minus, begin, length in sorted(_runs(kinds), reverse=True)[:_CANDIDATES]:
+        period = -minus
+        start = min(range(begin, begin + length % period + 1), key=handed_on)
         places = range(start, start + length // period * period)
         if _is_loop(places, period, reads, read_by):
             return start, period, length // period
-        tried.append((period, begin, end))
-        if len(tried) == _CANDIDATES:
-            break
     return None
 
 
@@ -398,11 +386,6 @@ def _runs(kinds: Sequence[object]) -> list[tuple[int, int, int, int]]:
         for i in np.flatnonzero(spared >= least).tolist():  # two rounds at least
             found.append((int(spared[i]), -period, int(starts[i]), int(lengths[i])))
     return found
-
-
-def _handed_on(read_by: Sequence[set[int]], start: int, end: int) -> int:
-    """Return how many results of a round go on to the next: few, where it begins well."""
-    return sum(any(r >= end for r in read_by[n]) for n in range(start, end))
 
 
 def _is_loop(

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tapegraph.drawing.folding import MIXED, Folding, Part
 from tapegraph.drawing.sketch import Vertex
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped
 
 # Of a line in a box and above the picture in characters, and of a box in lines; a monospaced
 # character, in parts of the font's size, as wide as the widest of the fonts that are asked for.
@@ -72,17 +72,15 @@ class Labels:
         last = self._vertices[part.members[-1]]
         if last.kind == "gradient":
             return self._of_backward(part, last)
-        if part.title:
-            # A closed box: its title, and which operations it holds.
+        if part.title:  # a closed box: a function's name, or how many operations it holds
             counts = Counter[str]()
             for i in part.members:
                 counts[self._vertices[i].op] += len(self._alike[i])
-            total = f"{sum(counts.values()):,} operations"
-            title = total if part.title == MIXED else part.title
             names = " ".join(self._vertices[i].op for i in part.members)
             if len(names) > _LONGEST or part.title == MIXED:
                 names = ", ".join(f"{count:,} {op}" for op, count in counts.most_common(3))
-            lines = [_line(title + often, _NAME), _line(names, _NOTE)]
+            total = f"{sum(counts.values()):,} " * (part.title == MIXED)
+            lines = [_line(f"{total}{part.title}{often}", _NAME), _line(names, _NOTE)]
         elif last.is_leaf:
             lines = [_line(self._leaves_name(self._alike[part.members[0]]) + often, _NAME)]
         elif len(part.members) == 1:

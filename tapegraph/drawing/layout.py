@@ -7,10 +7,10 @@ keeps them apart.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, groupby, pairwise
+from statistics import fmean
 from typing import TypeAlias
 
 from tapegraph.drawing.folding import Folding, Part
@@ -26,8 +26,6 @@ _SWEEPS = 8
 # lanes is folded further: nobody could follow its edges.
 _LOOKS, _MOST_LANES = 200_000, 40_000
 _FEWEST = 24  # boxes, which any picture may have
-# The weights for straightness of a long edge's inner pieces, and of edges from leaves.
-_STRAIGHT, _TO_LEAF = 4.0, 0.3
 
 Ends: TypeAlias = tuple[Part, Part]  # the boxes that an edge leads from and to
 
@@ -81,10 +79,6 @@ class _Layout:
         for part, cell in self._cells.items():
             self._rows[self._ranks[part]].append(cell)
         paths = {ends: self._path(*ends) for ends in self._edges}
-        for row, below in pairwise(self._rows):
-            for cell in below:
-                if not cell.above and not cell.below:  # linked to nothing: under the others
-                    cell.above.append(row[len(row) // 2])
         _order(self._rows)
         _place(self._rows)
         scene = Scene(*self._labels.header(), [*self._boxes.values()])
@@ -248,87 +242,42 @@ def _sweeps(rows: list[list[_Cell]], most: int) -> int:
 
 
 def _order(rows: list[list[_Cell]]) -> None:
-    """Sort each rank by the middle of its neighbours, down and up, and keep the best order."""
-    best, fewest = [row[:] for row in rows], _crossings(rows)
+    """Sort each rank by the middle of its neighbours, down and up in turn."""
     for sweep in range(_sweeps(rows, _SWEEPS)):
-        if not fewest:
-            break
         down = sweep % 2 == 0
         for beside, row in pairwise(rows if down else rows[::-1]):
             place = {cell: (n + 0.5) / len(r) for r in (row, beside) for n, cell in enumerate(r)}
-            row.sort(key=lambda cell: _middle(cell, cell.above if down else cell.below, place))
-        now = _crossings(rows)
-        if now < fewest:
-            best, fewest = [row[:] for row in rows], now
-    rows[:] = best
-
-
-def _middle(cell: _Cell, ends: list[_Cell], place: dict[_Cell, float]) -> float:
-    return sum(place[end] for end in ends) / len(ends) if ends else place[cell]
-
-
-def _crossings(rows: list[list[_Cell]]) -> int:
-    """Count the crossings of edges between ranks."""
-    total = 0
-    for upper, lower in pairwise(rows):
-        place = {cell: n for n, cell in enumerate(lower)}
-        seen: list[int] = []  # sorted
-        for cell in upper:
-            ends = sorted(place[near] for near in cell.below)
-            total += sum(len(seen) - bisect_right(seen, end) for end in ends)
-            for end in ends:
-                insort(seen, end)
-    return total
+            ends = {cell: (cell.above if down else cell.below) or [cell] for cell in row}
+            middles = {cell: fmean(map(place.__getitem__, ends[cell])) for cell in row}
+            row.sort(key=middles.__getitem__)
 
 
 # The place on each rank
 
 
 def _place(rows: list[list[_Cell]]) -> None:
-    """Move each cell towards its neighbours, above and below in turn, and keep boxes apart."""
+    """Move each cell to the middle of its neighbours, and keep boxes apart."""
     for row in rows:
-        _settle(row, [0.0] * len(row), [1.0] * len(row))
-    for sweep in range(_sweeps(rows, 3 * _SWEEPS)):
-        down = sweep % 2 == 0
-        for row in rows if down else reversed(rows):
-            _draw(row, (lambda c: c.above or c.below) if down else (lambda c: c.below or c.above))
-    for sweep in range(_sweeps(rows, _SWEEPS)):
-        for row in rows if sweep % 2 else reversed(rows):
-            _draw(row, lambda c: c.above + c.below)
+        _settle(row, [0.0] * len(row))
+    for sweep in range(_sweeps(rows, 4 * _SWEEPS)):
+        for row in reversed(rows) if sweep % 2 else rows:
+            _settle(row, [fmean(near.x for near in c.above + c.below or [c]) for c in row])
 
 
-def _draw(row: list[_Cell], near: Callable[[_Cell], list[_Cell]]) -> None:
-    wishes, weights = [], []
-    for cell in row:
-        pulls = [(n.x, _pull(n, cell)) for n in near(cell)]
-        total = sum(weight for _, weight in pulls)
-        wishes.append(sum(x * weight for x, weight in pulls) / total if total else cell.x)
-        weights.append(total or 0.1)
-    _settle(row, wishes, weights)
-
-
-def _pull(near: _Cell, cell: _Cell) -> float:
-    if not near.above or not cell.above:
-        return _TO_LEAF
-    return 1.0 if near.box or cell.box else _STRAIGHT
-
-
-def _settle(row: list[_Cell], wishes: list[float], weights: list[float]) -> None:
+def _settle(row: list[_Cell], wishes: list[float]) -> None:
     """Place a rank's cells as close to their wishes as they fit, by least squares."""
     offsets = [0.0]
     for one, other in pairwise(row):
         gap = _GAP if one.box and other.box else _LANE
         offsets.append(offsets[-1] + (one.width + other.width) / 2 + gap)
-    blocks: list[list[float]] = []  # mean, weight, count: pooled while they would overlap
-    for wish, weight, offset in zip(wishes, weights, offsets, strict=True):
-        blocks.append([wish - offset, weight, 1])
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            mean, total, count = blocks.pop()
-            last = blocks[-1]
-            last[0] = (last[0] * last[1] + mean * total) / (last[1] + total)
-            last[1] += total
-            last[2] += count
-    means = [mean for mean, _, count in blocks for _ in range(int(count))]
+    blocks: list[tuple[float, int]] = []  # mean and count: pooled while they would overlap
+    for wish, offset in zip(wishes, offsets, strict=True):
+        mean, count = wish - offset, 1
+        while blocks and blocks[-1][0] > mean:
+            other, more = blocks.pop()
+            mean, count = (mean * count + other * more) / (count + more), count + more
+        blocks.append((mean, count))
+    means = [mean for mean, count in blocks for _ in range(count)]
     for cell, mean, offset in zip(row, means, offsets, strict=True):
         cell.x = mean + offset
 

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from tapegraph.drawing.folding import Part
 from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
-from tapegraph.errors import message
-from tapegraph.escapes import escaped_lines
+from tapegraph.errors import escaped_lines, message
 
 _LEAST = 44.0  # the width of a box, around which a frame is wide enough for its title
 _PAD_X, _PAD_Y = 10.0, 5.0  # inside a box
@@ -21,10 +20,12 @@ MARGIN = 14.0  # inside a frame, and around the picture
 TITLE = 28.0  # the room above a frame's content
 _HEADER_SIZE, _FACT_SIZE = 14.0, 11.0
 HEAD = 5.0  # the length of an arrow's head
+FONT = "DejaVu Sans Mono"  # Matplotlib's own, and as wide as any
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 Theme = Literal["light", "dark"]
 
-# Light and dark: of a kind of box fill and border, and of everything else.
+# Light and dark: of a kind of box fill and border, and of everything else. A style sheet finds the
+# dark one by the light one, and so no two light ones are alike.
 _COLOURS = {
     "ground": ("#ffffff", "#14171d"),
     "ink": ("#1f2430", "#e8ebf1"),
@@ -33,8 +34,8 @@ _COLOURS = {
     "frame": ("#f6f7fa", "#1b1f27"),
     "frame-line": ("#c3c9d4", "#414a59"),
     "slope": ("#b4460e", "#f5a26f"),
-    "operation": ("#ffffff", "#252a34"),
-    "operation-line": ("#7d8797", "#7d8797"),
+    "operation": ("#fefeff", "#252a34"),
+    "operation-line": ("#7d8797", "#7d8798"),
     "param": ("#e3eefc", "#1b3350"),
     "param-line": ("#3b78c3", "#5f9de6"),
     "constant": ("#eeeff2", "#2b3039"),
@@ -45,7 +46,7 @@ _COLOURS = {
     "function-line": ("#8257c2", "#a67fe0"),
     "gradient": ("#fdebdf", "#48280f"),
     "gradient-line": ("#cf6a2b", "#e58a4d"),
-    "result-line": ("#1f2430", "#ffffff"),
+    "result-line": ("#1f2431", "#ffffff"),
 }
 LIGHT, DARK = ({name: pair[n] for name, pair in _COLOURS.items()} for n in (0, 1))
 # The kinds of boxes, and their names in the legend.
@@ -252,9 +253,13 @@ def _svg(scene: Scene, theme: Theme | None) -> Iterator[str]:
     if theme is None:
         # For browsers alone: others take the height for none.
         fitted = "@media screen {.tapegraph {max-width: 100%; height: auto}}"
-        yield f"<style>{fitted} @media (prefers-color-scheme: dark) {{{_rules(DARK)}}}</style>"
-    ground = f'fill="{colour["ground"]}"'
-    yield f'<rect class="ground" width="{width}" height="{height}" {ground}/>'
+        rules = " ".join(
+            f'.tapegraph [{paint}="{light}"] {{{paint}: {dark}}}'
+            for light, dark in _COLOURS.values()
+            for paint in ("fill", "stroke")
+        )
+        yield f"<style>{fitted} @media (prefers-color-scheme: dark) {{{rules}}}</style>"
+    yield f'<rect width="{width}" height="{height}" fill="{colour["ground"]}"/>'
     for shape in scene.shapes():
         yield from _elements(shape, colour)
     for box in scene.boxes:
@@ -267,20 +272,18 @@ def _svg(scene: Scene, theme: Theme | None) -> Iterator[str]:
 
 def _elements(shape: Rect | Text | Edge, colour: Mapping[str, str]) -> Iterator[str]:
     if isinstance(shape, Rect):
-        kind = "frame" if shape.kind == "frame" else f"box {shape.kind}"
-        kind += " result" if shape.is_result else ""
         place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
         place += f' width="{shape.width:.1f}" height="{shape.height:.1f}"'
         paint = f'fill="{colour[shape.kind]}" stroke="{colour[_line_of(shape)]}"'
         paint += ' stroke-width="2.2"' if shape.is_result else ""
-        yield f'<rect class="{kind}" {place} rx="{shape.radius}" {paint}/>'
+        yield f'<rect {place} rx="{shape.radius}" {paint}/>'
     elif isinstance(shape, Text):
         anchor = "middle" if shape.is_centred else "start"
         place = f'x="{shape.x:.1f}" y="{shape.y:.1f}" font-size="{shape.size}"'
         place += f' text-anchor="{anchor}"'
         paint = f'fill="{colour[INK.get(shape.role, "ink")]}"'
         paint += ' font-weight="600"' if shape.role in BOLD else ""
-        yield f'<text class="{shape.role}" {place} {paint}>{_escaped(shape.text)}</text>'
+        yield f"<text {place} {paint}>{_escaped(shape.text)}</text>"
     else:
         (start,), *pieces = shape.pieces()
         path = f"M{start.x:.1f} {start.y:.1f}"
@@ -289,31 +292,14 @@ def _elements(shape: Rect | Text | Edge, colour: Mapping[str, str]) -> Iterator[
             path += ("L" if len(piece) == 1 else "C") + places
         paint = f'fill="none" stroke="{colour["edge"]}" stroke-width="1.2"'
         paint += ' stroke-dasharray="4 3"' if shape.again else ""
-        yield f'<path class="edge" d="{path}" {paint}/>'
+        yield f'<path d="{path}" {paint}/>'
         corners = "L".join(f"{p.x:.1f} {p.y:.1f}" for p in shape.head())
-        yield f'<path class="head" d="M{corners}z" fill="{colour["edge"]}"/>'
+        yield f'<path d="M{corners}z" fill="{colour["edge"]}"/>'
 
 
 def _line_of(shape: Rect) -> str:
     """Return the name of the colour of a rectangle's border."""
     return f"{'result' if shape.is_result else shape.kind}-line"
-
-
-def _rules(colour: Mapping[str, str]) -> str:
-    """Return a theme's colours as rules for this picture alone."""
-    rules = {
-        ".ground": f"fill: {colour['ground']}",
-        "text": f"fill: {colour['ink']}",
-        ".edge": f"stroke: {colour['edge']}",
-        ".head": f"fill: {colour['edge']}",
-        ".frame": f"fill: {colour['frame']}; stroke: {colour['frame-line']}",
-    }
-    rules |= {f".{role}": f"fill: {colour[ink]}" for role, ink in INK.items()}
-    rules |= {
-        f".box.{kind}": f"fill: {colour[kind]}; stroke: {colour[f'{kind}-line']}" for kind in KINDS
-    }
-    rules[".box.result"] = f"stroke: {colour['result-line']}"
-    return " ".join(f".tapegraph {selector} {{{rule}}}" for selector, rule in rules.items())
 
 
 def _escaped(text: str) -> str:
@@ -329,6 +315,7 @@ def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.font_manager import findfont, get_font
     except ModuleNotFoundError as error:
         fix = 'Install it with: pip install "matplotlib>=3.10.7"; .svg and .dot need nothing.'
         received = f"a path that ends in .png, without {error.name}"
@@ -344,34 +331,17 @@ def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
     colour = colours(theme)
     figure.patch.set_facecolor(colour["ground"])
     shapes = [*scene.shapes(), *(shape for box in scene.boxes for shape in box.shapes())]
-    written = "".join(shape.text for shape in shapes if isinstance(shape, Text))
-    families, missing = _families(set(written))
+    known = get_font(findfont(FONT)).get_charmap()
     for shape in shapes:
         if isinstance(shape, Text):
-            shape = shape._replace(text=shape.text.translate(missing))
-        _put(axes, shape, colour, families)
+            text = "".join(c if ord(c) in known else "\ufffd" for c in shape.text)
+            shape = shape._replace(text=text)
+        _put(axes, shape, colour)
     with rc_context({"text.hinting": "none"}):  # which would make small letters wider
         canvas.print_png(path)
 
 
-def _families(characters: set[str]) -> tuple[list[str], dict[int, str]]:
-    """Return fonts that have some characters, and substitutes for those that no font has."""
-    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
-
-    families = ["DejaVu Sans Mono"]  # Matplotlib's own
-    own = get_font(findfont(FontProperties(family=families[0])))
-    missing = set(map(ord, characters)) - set(own.get_charmap())
-    for entry in fontManager.ttflist if missing else ():
-        found = missing.intersection(get_font(entry.fname).get_charmap())
-        if found and "Last Resort" not in entry.name:  # which has boxes for all
-            families.append(entry.name)
-            missing -= found
-    return families, dict.fromkeys(missing, "\ufffd")
-
-
-def _put(
-    axes: Any, shape: Rect | Text | Edge, colour: Mapping[str, str], families: list[str]
-) -> None:
+def _put(axes: Any, shape: Rect | Text | Edge, colour: Mapping[str, str]) -> None:
     from matplotlib.patches import FancyBboxPatch, PathPatch, Polygon
     from matplotlib.path import Path
 
@@ -390,7 +360,7 @@ def _put(
             va="baseline",
             fontsize=shape.size,
             color=colour[INK.get(shape.role, "ink")],
-            family=families,
+            family=FONT,
             weight="bold" if shape.role in BOLD else "normal",
             parse_math=False,
             zorder=3,

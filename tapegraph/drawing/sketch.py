@@ -17,9 +17,9 @@ from tapegraph.recording import stored
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, tape_entry
 from tapegraph.recording.program import Program, Recording
-from tapegraph.recording.remote import is_remote
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.tape import Tape
+from tapegraph.recording.values import is_remote
 from tapegraph.tensors.value import Value
 
 # The kinds of vertices: an operation, a result of several backwards, or a kind of leaf.
@@ -191,10 +191,9 @@ def _function(node: object) -> str:
     """Return the name of the user's function that recorded a node; ``""`` for module code."""
     code = getattr(node, "_code", None)
     whole = getattr(code, "co_qualname", getattr(code, "co_name", ""))  # Python 3.10 has the latter
-    parts = [part for part in whole.split(".") if not part.startswith("<")]
-    if parts and parts[-1] in ("__call__", "forward") and len(parts) > 1:
-        return str(parts[-2])  # a layer is known by its class
-    return str(parts[-1]) if parts else ""
+    parts = ["", *(part for part in whole.split(".") if not part.startswith("<"))]
+    # A layer is known by its class.
+    return parts[-2 if parts[-1] in ("__call__", "forward") and len(parts) > 2 else -1]
 
 
 # Values
@@ -247,11 +246,8 @@ def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
     sketch = _of_recording(trace.recording, {}, step.__name__)
     sketch.is_step = True
     sketch.facts = _facts(last)
-    own = getattr(getattr(step._fn, "__func__", step._fn), "__code__", None)
     for slot, vertex in enumerate(sketch.vertices):
         vertex.is_result = slot in program.outputs[: trace.count]
-        if getattr(trace.recording.nodes[slot], "_code", None) is own:
-            vertex.function = ""  # of the step itself, which is the whole picture
     for slot, node in trace.state.items():
         vertex = sketch.vertices[slot]
         vertex.name = _text(known, node)

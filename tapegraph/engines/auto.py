@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 
 from tapegraph.engines import choice, registry
@@ -28,6 +28,7 @@ from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.interrupts import Lock
 from tapegraph.recording.linearize import History
 from tapegraph.recording.program import Key
+from tapegraph.typed import Xla
 
 # How many structures are remembered; the least recently used are forgotten.
 STRUCTURES = 512
@@ -117,25 +118,28 @@ def _earned_at(way: Way) -> float:
     return choice.PROCESS.paid + way.price
 
 
-def way_of(engine: Engine, entries: int) -> Way:
-    costs = engine.costs
-
+def way_of(engine: Engine, entries: int, xla: Xla = "auto") -> Way:
     def compiling() -> float:
-        return (costs.compile + entries * costs.compile_entry) * pace()
+        return engine.compile_seconds(entries, xla) * pace()
 
     def loading() -> float:
         return 0.0 if engine.loaded() else engine.load_seconds() * pace()
 
-    return Way(engine.name, "", compiling, loading, costs.call)
+    return Way(engine.name, "", compiling, loading, engine.costs.call)
 
 
 _WORK = "def f(x, y=(1, 'a'), *z, **k):\n    return [x + y[0] for x in z if x is not k]\n" * 50
 _REFERENCE = 2.5e-3  # seconds that it took where importing TensorFlow took 3.0
 
 
-@cache
 def pace() -> float:
-    """Return how slow this machine is, as a factor for estimates: processor time, measured once."""
+    """Return how slow this machine is, as a factor for estimates, by all that was measured."""
+    return _pace() * choice.overrun()
+
+
+@cache
+def _pace() -> float:
+    """Return the factor before anything was compiled: processor time, measured once."""
     fine = time.get_clock_info("process_time").resolution < 1e-4
     now = time.process_time if fine else time.perf_counter
     times = []
@@ -155,22 +159,31 @@ def backend_in_force() -> str:
 
 
 def costs(
-    found: Choice | None, refused: Mapping[str, str], running: str, entries: int
+    found: Iterable[Choice],
+    refused: Mapping[str, str],
+    running: str,
+    entries: int,
+    xla: Xla = "auto",
 ) -> list[str]:
-    """Return the measured time of each engine, or why there is none."""
-    ways = [] if found is None else [found.stands, *found.others]
-    measured = [way for way in ways if way.times]
+    """Return the measured time of each engine, or why there is none.
+
+    :param found: The choices that have measured; of two times the first one counts.
+    """
+    ways = (way for choice in found for way in (choice.stands, *choice.others) if way.times)
+    measured: dict[str, Way] = {}
+    for way in ways:
+        measured.setdefault(way.title, way)
     told = []
-    for way in sorted(measured, key=lambda way: way.engine != registry.NATIVE):
+    for way in sorted(measured.values(), key=lambda way: way.engine != registry.NATIVE):
         runs = "1 run" if len(way.times) == 1 else f"{len(way.times)} runs"
         told.append(f"{capital(way.title)} takes {milliseconds(way.run)}, by {runs}.")
-    known = {running, *(way.engine for way in measured)}
+    known = {running, *(way.engine for way in measured.values())}
     for name in registry.rivals():
         title = capital(registry.engine(name).title)
         if name in refused:
             told.append(f"{title} does not run it: {refused[name].rstrip('.')}.")
         elif name not in known:
-            price = way_of(registry.engine(name), entries).price
+            price = way_of(registry.engine(name), entries, xla).price
             told.append(f"{title} has not been measured: trying it costs about {price:.2g} s.")
     return told
 

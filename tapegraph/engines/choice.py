@@ -47,6 +47,12 @@ class Ledger:
 
 
 PROCESS = Ledger()  # of all structures together
+# By what factors the latest trials took longer to prepare than the machine's pace foresees.
+OVERRUNS: deque[float] = deque(maxlen=8)
+
+
+def overrun() -> float:
+    return median_of(OVERRUNS) if OVERRUNS else 1.0
 
 
 class Way:
@@ -58,6 +64,7 @@ class Way:
     :ivar times: Seconds of the latest runs that count as measurements.
     :ivar arrival: Seconds of the first run after another way's, which also moved the state.
     :ivar tried: The structure's total when the way was last tried, or None.
+    :ivar foreseen: The price when its first trial began, until that has been paid.
     :ivar setbacks: Failures since the last run.
     """
 
@@ -77,6 +84,7 @@ class Way:
         self.times: deque[float] = deque(maxlen=TRIALS)
         self.arrival = 0.0
         self.tried: float | None = None
+        self.foreseen = 0.0
         self.setbacks = 0
 
     @property
@@ -158,6 +166,7 @@ class Choice:
                     self._until = (spent + soon) * (1 - 1e-9)  # sums are rounded
                 else:
                     self._trial = trial
+                    trial.foreseen = trial.price if trial.tried is None else 0.0
                     trial.times.clear()
                     trial.tried = self.stands.tried = spent
             way = trial or self.stands
@@ -169,6 +178,9 @@ class Choice:
 
         The first run after another way's does not count as a measurement, nor does a prepared run.
         """
+        if preparing and way.foreseen:
+            OVERRUNS.append(overrun() * preparing / way.foreseen)
+            way.foreseen = 0.0
         counts = way is self._last and not preparing
         if counts:
             way.times.append(seconds / runs)
@@ -180,6 +192,27 @@ class Choice:
         for ledger in (self.ledger, self._process):
             ledger.spent += usual
             ledger.paid += seconds - usual + preparing
+
+    def is_early(self, way: Way, seconds: float) -> bool:
+        """Return whether a way on trial, after an import of so long, has yet to earn compiling.
+
+        If so, the process pays for the import, and the trial begins again later.
+        """
+        with self._lock():
+            compiling = way.compiling()
+            loading = way.foreseen - compiling
+            if way is not self._trial or loading <= 0.0:
+                return False
+            longer = seconds / loading
+            lack = compiling * longer + seconds - self._process.surplus
+            if lack <= 1e-9 * self.ledger.spent:
+                return False
+            OVERRUNS.append(overrun() * longer)
+            self._process.paid += seconds
+            self._trial = way.tried = None
+            self._until = self.ledger.spent + lack
+            self._decision = Decision(self.stands, self._why_native(), self)
+            return True
 
     def pay(self, seconds: float) -> None:
         self.ledger.paid += seconds

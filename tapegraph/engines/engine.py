@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -255,12 +255,9 @@ class Engine(ABC):
         """Return the estimated time of the import with the packages installed here."""
         return self.costs.load
 
-    def node_times(self) -> Callable[[], list[tuple[str, float, float, str]]] | None:
-        """Start to profile graphs; return a function that stops and returns node times, or None.
-
-        Each is a node's type, its start and duration in seconds, and its thread.
-        """
-        return None
+    def compile_seconds(self, entries: int, xla: Xla) -> float:
+        """Return the estimated time of compiling a program of so many entries."""
+        return self.costs.compile + entries * self.costs.compile_entry
 
     def is_transient(self, error: Exception) -> bool:
         """Return whether the program may run next time, although it raised this error."""

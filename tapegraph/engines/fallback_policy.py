@@ -13,8 +13,7 @@ from tapegraph.engines import registry
 from tapegraph.engines.backend import get_backend
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.environment import STRICT
-from tapegraph.errors import warn
-from tapegraph.escapes import escaped_lines
+from tapegraph.errors import escaped_lines, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.progress import logger
 from tapegraph.recording.lost_gradients import strict

@@ -25,9 +25,8 @@ from tapegraph.exporting.recorded import (
     output_names,
 )
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
-from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import INPUT
-from tapegraph.recording.program import Recording, touches_complex
+from tapegraph.recording.program import Interpreter, Recording, touches_complex
 from tapegraph.saving import files
 from tapegraph.typed import DType, Fun, Pytree
 

@@ -13,14 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.batching.rules import BatchedCall
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines.backend import use_backend
-from tapegraph.loops.derived import cotangents, tangents, zeros
+from tapegraph.loops.derived import examples, tangents, zeros
 from tapegraph.numpy_warnings import quietly
-from tapegraph.ops.shape import stack
+from tapegraph.pytree import exchanged
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import RECORDING, Scope
+from tapegraph.transforms.reverse import vjp
 from tapegraph.typed import Fun
 
 
@@ -57,7 +59,14 @@ def _pulled(
     of: Anew, wanted: Sequence[int], seeded: Sequence[int], *tensors: object
 ) -> Sequence[Any]:
     inputs, seeds = tensors[: -len(seeded)], tensors[-len(seeded) :]
-    return cotangents(of, inputs, dict(zip(seeded, seeds, strict=True)), wanted)
+
+    def f(*points: object) -> list[Any]:
+        outs = of(*exchanged(inputs, wanted, points))
+        return [outs[i] for i in seeded]
+
+    _, pullback = vjp(f, *(inputs[i] for i in wanted))
+    grads = pullback(list(map(conjugated, seeds)))  # which a sweep carries
+    return list(map(conjugated, grads if len(wanted) > 1 else (grads,)))
 
 
 def _moved(of: Anew, moving: Sequence[int], *tensors: object) -> Sequence[Any]:
@@ -67,21 +76,13 @@ def _moved(of: Anew, moving: Sequence[int], *tensors: object) -> Sequence[Any]:
 
 
 def _of_examples(of: Anew, batched: Sequence[bool], size: int, *tensors: Any) -> Sequence[Any]:
-    """Compute one example after another: each may record another program."""
-    each = [
-        of(*(x[i] if b else x for x, b in zip(tensors, batched, strict=True))) for i in range(size)
-    ]
-    return [stack(outs) for outs in zip(*each, strict=True)]
+    return examples(of, tensors, batched, size)[0]
 
 
 def _forward(*inputs: object, of: Anew) -> tuple[Any, ...]:
     def run() -> tuple[Any, ...]:
         with use_backend("native"), Scope(RECORDING, True):
-            leaves = [as_leaf(np.asarray(x)) for x in inputs]
-            for leaf in leaves:
-                leaf._requires_grad = leaf.dtype.kind in "fc"
-                leaf._retains = False
-            return tuple(np.array(x._array) for x in of(*leaves))
+            return tuple(np.array(x._array) for x in of(*(as_leaf(np.asarray(x)) for x in inputs)))
 
     return Context().run(quietly, run)  # outside of every capture
 

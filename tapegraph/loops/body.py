@@ -19,16 +19,15 @@ from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import exchanged, leaves, mapped, replaced
 from tapegraph.recording.default_dtype import get_default_dtype
-from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
 from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
+from tapegraph.recording.program import Interpreter
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
-from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
 from tapegraph.recording.subprogram import SubProgram, feed_changed_floats, interned
 from tapegraph.recording.tape import Tape
-from tapegraph.recording.values import handle_of
+from tapegraph.recording.values import handle_of, restore
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor

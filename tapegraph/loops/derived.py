@@ -15,9 +15,8 @@ import numpy as np
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.recording.node import as_leaf, next_seq
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, Level, at_level, entered
 from tapegraph.tensors.dual import dual_of, parts
-from tapegraph.tensors.examples import Level, at_level, entered
 from tapegraph.transforms.levels import next_tag
 
 

@@ -142,23 +142,39 @@ def _forward(
 ) -> tuple[Any, ...]:
     consts, carry, rows = by_role(list(map(np.asarray, inputs)), carries, xs)
     types = body.types(body.outputs)
-    stacks = [np.empty((length, *shape), dtype) for shape, dtype in types[carries:]]
-    count = -(-length // checkpoint)
-    kept = [np.empty((count, *c.shape), c.dtype) for c in carry] if keeps else []
+    count, first_residual = -(-length // checkpoint), len(body.outputs) - residuals
+    kept: list[Any] = [None] * carries * keeps
+    stacks: list[Any] = []
+    for i, (shape, dtype) in enumerate(types[carries:], carries):
+        c = body.outputs.index(body.outputs[i])
+        if i < first_residual or c >= len(kept):
+            stacks.append(np.empty((length, *shape), dtype))
+            continue
+        # A residual is the next carry: both lie in one array, of a row more.
+        whole = np.empty((length + 1, *shape), dtype)
+        whole[length if reverse else 0] = carry[c]
+        parts = whole[1:], whole[:-1]
+        stack, kept[c] = parts[::-1] if reverse else parts
+        stacks.append(stack)
+    own: list[Any] = [None] * len(kept)  # those whose rows are written as such
+    for c, x in enumerate(kept):
+        if x is None:
+            kept[c] = own[c] = np.empty((count, *carry[c].shape), carry[c].dtype)
 
     def run() -> list[Any]:
         now = carry
         first = [*consts, *carry, *(x[0, ...] for x in rows)]
         with _inner(body).forward(first) as step:
-            last = _in_blocks(step, consts, now, rows, stacks, kept, length, reverse, checkpoint)
+            last = _in_blocks(step, consts, now, rows, stacks, own, length, reverse, checkpoint)
             if last is not None:
                 return last
             for i in range(length):
                 t = length - 1 - i if reverse else i
                 if keeps and i % checkpoint == 0:
                     at = count - 1 - i // checkpoint if reverse else i // checkpoint
-                    for stack, c in zip(kept, now, strict=True):
-                        stack[at] = c
+                    for stack, c in zip(own, now, strict=True):
+                        if stack is not None:
+                            stack[at] = c
                 out = step([*consts, *now, *[x[t, ...] for x in rows]])
                 now = out[:carries]
                 for stack, y in zip(stacks, out[carries:], strict=True):
@@ -195,6 +211,8 @@ def _in_blocks(
             return None
         first = -(-start // checkpoint)
         for stack, work in zip(kept, works, strict=False):
+            if stack is None:
+                continue
             found = work[first * checkpoint - start : n : checkpoint]
             until = first + len(found)
             if reverse:

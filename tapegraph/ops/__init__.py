@@ -19,10 +19,10 @@ COMPOSED = tuple(f for f in FAMILIES if f not in ("elementwise", "special"))  # 
 def rules_of_families(
     package: str, table: str, families: Iterable[str] = FAMILIES
 ) -> dict[str, Any]:
-    """Return the rows of every family's table in a package, or ValueError for a repeated name."""
+    """Return the rows of all families that have a table, or ValueError for a repeated name."""
     rows: dict[str, Any] = {}
     for family in families:
-        found = getattr(importlib.import_module(f"{package}.{family}"), table)
+        found = getattr(importlib.import_module(f"{package}.{family}"), table, {})
         twice = sorted(rows.keys() & found.keys())
         if twice:
             raise ValueError(f"{package}.{family}.{table}: rows that another family has: {twice}")

@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import int_tuple
+from tapegraph.arrays.axes import check_broadcast, check_spreads, int_tuple
 from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
 from tapegraph.numpy_warnings import watched
@@ -46,90 +46,16 @@ from tapegraph.typed import (
 )
 
 __all__ = [
-    "abs",
-    "absolute",
-    "add",
-    "angle",
-    "arccos",
-    "arccosh",
-    "arcsin",
-    "arcsinh",
-    "arctan",
-    "arctan2",
-    "arctanh",
-    "astype",
-    "cbrt",
-    "ceil",
-    "clip",
-    "conj",
-    "conjugate",
-    "copy",
-    "copysign",
-    "cos",
-    "cosh",
-    "deg2rad",
-    "degrees",
-    "div",
-    "divide",
-    "empty_like",
-    "exp",
-    "exp2",
-    "expm1",
-    "fabs",
-    "float_power",
-    "floor",
-    "floor_divide",
-    "fmax",
-    "fmin",
-    "fmod",
-    "full_like",
-    "gelu",
-    "heaviside",
-    "hypot",
-    "imag",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logaddexp",
-    "logaddexp2",
-    "maximum",
-    "minimum",
-    "mod",
-    "mul",
-    "multiply",
-    "nan_to_num",
-    "neg",
-    "negative",
-    "ones_like",
-    "positive",
-    "pow",
-    "power",
-    "rad2deg",
-    "radians",
-    "real",
-    "reciprocal",
-    "relu",
-    "remainder",
-    "rint",
-    "round",
-    "sigmoid",
-    "sign",
-    "silu",
-    "sin",
-    "sinc",
-    "sinh",
-    "sqrt",
-    "square",
-    "sub",
-    "subtract",
-    "tan",
-    "tanh",
-    "true_divide",
-    "trunc",
-    "where",
-    "zeros_like",
-]
+    "abs", "absolute", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",
+    "arctan2", "arctanh", "astype", "cbrt", "ceil", "clip", "conj", "conjugate", "copy", "copysign",
+    "cos", "cosh", "deg2rad", "degrees", "div", "divide", "empty_like", "exp", "exp2", "expm1",
+    "fabs", "float_power", "floor", "floor_divide", "fmax", "fmin", "fmod", "full_like", "gelu",
+    "heaviside", "hypot", "imag", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2",
+    "maximum", "minimum", "mod", "mul", "multiply", "nan_to_num", "neg", "negative", "ones_like",
+    "positive", "pow", "power", "rad2deg", "radians", "real", "reciprocal", "relu", "remainder",
+    "rint", "round", "sigmoid", "sign", "silu", "sin", "sinc", "sinh", "sqrt", "square", "sub",
+    "subtract", "tan", "tanh", "true_divide", "trunc", "where", "zeros_like",
+]  # fmt: skip
 
 # tanh form of gelu: 0.5 x (1 + tanh(c (x + 0.044715 x^3)))
 GELU_SCALE = math.sqrt(2.0 / math.pi)
@@ -268,7 +194,6 @@ def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @np.errstate(over="ignore")  # far below zero exp(-x) is infinite, and the result 0
 def logistic(x: Array) -> DuckArray:
-    """Return ``1 / (1 + exp(-x))``."""
     odds = np.exp(0.0 - x)
     odds += 1.0
     return 1.0 / odds
@@ -700,19 +625,7 @@ def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
     """
 
 
-def _check_broadcast(op: str, *operands: DuckArray) -> None:
-    shapes = [getattr(x, "shape", ()) for x in operands]
-    try:
-        np.broadcast_shapes(*shapes)
-    except ValueError:
-        received = " and ".join(map(str, shapes))
-        expected = "shapes that broadcast together (equal, or 1, axis by axis from the last)"
-        fix = "Reshape one of them."
-        raise ValueError(message(op, f"shapes {received}", expected, fix)) from None
-
-
 def limits_of(dtype: DType) -> tuple[float, float]:
-    """Return the lower and the upper bound of a dtype's numbers."""
     if dtype.kind in "fc":
         return -math.inf, math.inf
     if dtype.kind == "b":
@@ -764,7 +677,7 @@ def clip(
     try:
         return apply(CLIP, (x, low, high))
     except ValueError:
-        _check_broadcast("clip", x, low, high)
+        check_broadcast("clip", *map(np.shape, (x, low, high)))
         raise
 
 
@@ -865,7 +778,7 @@ def _real_pair(op: str, x1: DuckArray, x2: DuckArray) -> tuple[DuckArray, DuckAr
     if is_complex(x1, x2):
         raise real_only(op)
     a, b = operand(op, x1, "x1"), operand(op, x2, "x2")
-    _check_broadcast(op, a, b)
+    check_broadcast(op, *map(np.shape, (a, b)))
     return a, b
 
 
@@ -971,30 +884,12 @@ ASTYPE = Op(
     "astype", lambda x, *, dtype: x.astype(dtype), kind=OpKind.ELEMENTWISE, takes_complex=True
 )
 ROUND_TO = Op(
-    "round_to",
-    lambda x, *, dtype: x.astype(dtype).astype(np.float32),
-    kind=OpKind.ELEMENTWISE,
+    "round_to", lambda x, *, dtype: x.astype(dtype).astype(np.float32), kind=OpKind.ELEMENTWISE
 )
 DETACH = Op("detach", np.copy, kind=OpKind.ELEMENTWISE, differentiable=(), takes_complex=True)
 ROUND = Op(
     "round", lambda x, *, decimals: x.round(decimals), kind=OpKind.ELEMENTWISE, takes_complex=True
 )
-
-
-def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
-    if shape == over[len(over) - len(shape) :]:  # as most do, in a tenth of the time
-        return True
-    try:
-        return np.broadcast_shapes(shape, over) == over
-    except ValueError:
-        return False
-
-
-def check_spreads(op: str, argument: str, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
-    """Raise if an argument's shape does not broadcast to another."""
-    if not spreads(shape, over):
-        expected = f"a shape that broadcasts to {over}"
-        raise ValueError(message(op, f"{argument!r} of shape {shape}", expected))
 
 
 @implements(np.zeros_like)
@@ -1088,7 +983,12 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     """
     out = tensor_like("astype", x)
     if isinstance(dtype, str) and dtype == "bfloat16":
-        _add_bfloat16()
+        try:
+            importlib.import_module("ml_dtypes")  # from which NumPy knows the name
+        except ImportError:
+            received, fix = "bfloat16 in an environment without ml_dtypes", "pip install ml_dtypes"
+            text = message("astype", received, "ml_dtypes", f"Install it: {fix}.")
+            raise ImportError(text) from None
     try:
         wanted = np.dtype(dtype)
     except TypeError:
@@ -1105,15 +1005,6 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     if wanted.kind not in "fc" and not recorder().records(out):
         return as_leaf(watched("astype", detached(out).astype, wanted))
     return apply(ASTYPE, (out,), {"dtype": wanted.name})
-
-
-def _add_bfloat16() -> None:
-    """Let NumPy know the dtype by its name."""
-    try:
-        importlib.import_module("ml_dtypes")
-    except ImportError:
-        received, fix = "bfloat16 in an environment without ml_dtypes", "pip install ml_dtypes"
-        raise ImportError(message("astype", received, "ml_dtypes", f"Install it: {fix}.")) from None
 
 
 if hasattr(np, "astype"):  # NumPy 2.1
@@ -1159,7 +1050,6 @@ def imag(val: Operand) -> Tensor:
 
 
 def complex_of(x1: Array, x2: Array) -> DuckArray:
-    """Return the complex numbers of real and imaginary parts."""
     shape = np.broadcast_shapes(np.shape(x1), np.shape(x2))
     out = np.empty(shape, np.result_type(x1, x2, np.complex64))
     out.real, out.imag = x1, x2
@@ -1224,11 +1114,7 @@ def round(a: Operand, decimals: int = 0) -> Tensor:
 
 
 WHERE = Op(
-    "where",
-    chosen,
-    kind=OpKind.ELEMENTWISE,
-    differentiable=(False, True, True),
-    takes_complex=True,
+    "where", chosen, kind=OpKind.ELEMENTWISE, differentiable=(False, True, True), takes_complex=True
 )
 
 
@@ -1285,24 +1171,12 @@ def _predicate(name: str, function: Fun) -> None:
     without_gradient(function)(record)
 
 
-_PREDICATES = (
-    np.equal,
-    np.not_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
-    np.logical_and,
-    np.logical_or,
-    np.logical_xor,
-    np.logical_not,
-    np.isnan,
-    np.isinf,
-    np.isfinite,
-    np.signbit,
-)
-for _function in _PREDICATES:
-    _predicate(_function.__name__, _function)
+for _name in (
+    *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *("logical_and", "logical_or", "logical_xor", "logical_not"),
+    *("isnan", "isinf", "isfinite", "signbit"),
+):
+    _predicate(_name, getattr(np, _name))
 
 
 def _of_masks(bitwise: Fun, logical: Fun) -> None:

@@ -21,26 +21,9 @@ from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, DuckArray, Kind
 
 __all__ = [
-    "fft",
-    "fft2",
-    "fftconvolve",
-    "fftfreq",
-    "fftn",
-    "fftshift",
-    "hfft",
-    "ifft",
-    "ifft2",
-    "ifftn",
-    "ifftshift",
-    "ihfft",
-    "irfft",
-    "irfft2",
-    "irfftn",
-    "rfft",
-    "rfft2",
-    "rfftfreq",
-    "rfftn",
-]
+    "fft", "fft2", "fftconvolve", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn",
+    "ifftshift", "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
 
 Norm: TypeAlias = Literal["backward", "ortho", "forward"] | None
 Lengths: TypeAlias = Sequence[int] | None
@@ -261,10 +244,7 @@ def ifftshift(x: Kind | ArrayLike, axes: Axes = None) -> Kind:
 
 
 def fftconvolve(
-    in1: Kind | ArrayLike,
-    in2: Kind | ArrayLike,
-    mode: ConvolveMode = "full",
-    axes: Axes = None,
+    in1: Kind | ArrayLike, in2: Kind | ArrayLike, mode: ConvolveMode = "full", axes: Axes = None
 ) -> Kind:
     """Convolve along some axes, or all, by transforms, as `scipy.signal.fftconvolve`.
 

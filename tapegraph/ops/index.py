@@ -53,39 +53,11 @@ from tapegraph.typed import (
 )
 
 __all__ = [
-    "add_at",
-    "array_split",
-    "choose",
-    "compress",
-    "delete",
-    "diag",
-    "diagflat",
-    "dsplit",
-    "extract",
-    "flip",
-    "fliplr",
-    "flipud",
-    "gather",
-    "hsplit",
-    "insert",
-    "pad",
-    "partition",
-    "repeat",
-    "roll",
-    "rot90",
-    "select",
-    "sliding_window_view",
-    "sort",
-    "split",
-    "take",
-    "take_along_axis",
-    "tensor_slice",
-    "topk",
-    "tril",
-    "triu",
-    "unstack",
-    "vsplit",
-]
+    "add_at", "array_split", "choose", "compress", "delete", "diag", "diagflat", "dsplit",
+    "extract", "flip", "fliplr", "flipud", "gather", "hsplit", "insert", "pad", "partition",
+    "repeat", "roll", "rot90", "select", "sliding_window_view", "sort", "split", "take",
+    "take_along_axis", "tensor_slice", "topk", "tril", "triu", "unstack", "vsplit",
+]  # fmt: skip
 
 
 def _along(op: str, value: DuckArray, argument: str, axis: SupportsIndex | None) -> tuple[Any, int]:
@@ -628,71 +600,76 @@ def _is_basic(part: DuckArray) -> bool:
     return part is None or isinstance(part, (int, slice))
 
 
+def _is_mask(part: DuckArray) -> bool:
+    return getattr(part, "dtype", None) == np.bool_
+
+
 def _expanded(key: tuple[DuckArray, ...], shape: tuple[int, ...]) -> list[DuckArray]:
-    """Return the index with arrays as ndarrays, ``...`` written out, and every axis named."""
-    parts: list[DuckArray] = []
-    for part in key:
-        if isinstance(part, Node) or recorder().records(part):
-            # The places of a mask decide the shape.
-            part = detached(part) if _is_mask(part) else numbers(part)
-        elif hasattr(part, "__array__") and not isinstance(part, np.generic):
-            part = np.asarray(part)  # of pandas, for one
-        if part is None or part is Ellipsis or isinstance(part, slice):
-            parts.append(part)
-        elif isinstance(part, (bool, np.bool_)):
-            parts.append(np.array(part))
-        elif isinstance(part, (list, tuple)):
-            parts.append(_index_array(part))
-        elif hasattr(part, "requires_grad"):  # of a program, or of many examples
-            parts.append(part)
-        elif isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0:
-            parts.append(part)
-        else:
-            try:
-                parts.append(operator.index(part))
-            except TypeError:
-                expected = "integers, slices, '...', None, or integer or boolean arrays"
-                raise IndexError(message("getitem", kind_of(part), expected)) from None
-    used = _count(parts)
+    """Return an index with one item an axis, and integer arrays for lists and masks.
+
+    Beside those, new axes and masks of no axis stay, and a ``...`` of no axes between arrays: it
+    decides where NumPy puts theirs.
+    """
+    parts = list(map(_item, key))
+    used = sum(
+        part.ndim if _is_mask(part) else part is not None and part is not Ellipsis for part in parts
+    )
     dots = [i for i, p in enumerate(parts) if p is Ellipsis]
     if used > len(shape) or len(dots) > 1:
         received = f"an index of {used} axes and {len(dots)} '...' for shape {shape}"
         raise IndexError(message("getitem", received, f"at most {len(shape)} axes and one '...'"))
     rest = [slice(None)] * (len(shape) - used)
-    if not dots:
-        return parts + rest
-    before, after = parts[: dots[0]], parts[dots[0] + 1 :]
-    if not rest and _are_parted(before, after):
-        return parts  # for no axis, yet it says where NumPy puts those of the arrays
-    return [*before, *rest, *after]
+    at = dots[0] if dots else len(parts)
+    before, after = parts[:at], parts[at + 1 :]
+    # Whether arrays, or integers next to one, stand on both sides of a ``...``.
+    sides = (any(p is not None and not isinstance(p, slice) for p in s) for s in (before, after))
+    if rest or not all(sides) or all(map(_is_basic, before + after)):
+        parts = [*before, *rest, *after]
+    found: list[DuckArray] = []
+    axis = 0
+    for part in parts:
+        if not _is_mask(part):
+            found.append(part)
+            axis += part is not None and part is not Ellipsis
+        elif not part.ndim:
+            found.append(part)
+        else:
+            along = shape[axis : axis + part.ndim]
+            if part.shape != along:
+                received = f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}"
+                raise IndexError(message("getitem", received, f"shape {along}"))
+            found += np.nonzero(part)
+            axis += part.ndim
+    return found
 
 
-def _are_parted(before: list[DuckArray], after: list[DuckArray]) -> bool:
-    """Return whether index arrays, or integers next to one, stand on both sides."""
-    both = all(any(p is not None and not isinstance(p, slice) for p in s) for s in (before, after))
-    return both and not all(map(_is_basic, before + after))
-
-
-def _index_array(part: DuckArray) -> Array:
+def _item(part: DuckArray) -> DuckArray:
+    """Return an item of an index as a slice, an int, None, ``...``, or an array."""
+    if isinstance(part, Node) or recorder().records(part):
+        # The places of a mask decide the shape.
+        part = detached(part) if _is_mask(part) else numbers(part)
+    elif hasattr(part, "__array__") and not isinstance(part, np.generic):
+        part = np.asarray(part)  # of pandas, for one
+    if part is None or part is Ellipsis or isinstance(part, slice):
+        return part
+    if isinstance(part, (bool, np.bool_)):
+        return np.array(part)
+    if isinstance(part, (list, tuple)):
+        try:
+            array = np.asarray(part)
+        except ValueError as error:
+            received = f"the ragged index {part!r}"
+            raise ValueError(message("getitem", received, "rows of the same length")) from error
+        return array if array.size else array.astype(np.intp)
+    if hasattr(part, "requires_grad"):  # of a program, or of many examples
+        return part
+    if isinstance(part, np.ndarray) and part.ndim + _is_mask(part) > 0:
+        return part
     try:
-        array = np.asarray(part)
-    except ValueError as error:
-        received = f"the ragged index {part!r}"
-        raise ValueError(message("getitem", received, "rows of the same length")) from error
-    return array if array.size else array.astype(np.intp)
-
-
-def _is_mask(part: DuckArray) -> bool:
-    return getattr(part, "dtype", None) == np.bool_
-
-
-def _count(parts: list[DuckArray]) -> int:
-    """Return how many axes an index uses up; a boolean array uses all of its own."""
-    total = 0
-    for p in parts:
-        if p is not None and p is not Ellipsis:
-            total += p.ndim if _is_mask(p) else 1
-    return total
+        return operator.index(part)
+    except TypeError:
+        expected = "integers, slices, '...', None, or integer or boolean arrays"
+        raise IndexError(message("getitem", kind_of(part), expected)) from None
 
 
 def _basic(x: DuckArray, shape: tuple[int, ...], parts: list[DuckArray]) -> DuckArray:
@@ -733,77 +710,43 @@ def _basic(x: DuckArray, shape: tuple[int, ...], parts: list[DuckArray]) -> Duck
 
 
 def _advanced(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
-    """Record integer and boolean arrays as one ``index``, and the rest of the key around it."""
-    if any(p is Ellipsis for p in parts):
-        return _parted(x, parts)
-    if any(_is_rest(p) for p in parts):
-        return _mixed(x, parts)
-    plan: list[str] = []
-    arrays: list[DuckArray] = []
-    axis = 0
-    for part in parts:
-        if isinstance(part, slice):
-            plan.append("slice")
-            axis += 1
-            continue
-        for array in _as_integers(part, axis, x.shape):
-            plan.append("array")
-            arrays.append(_wrapped("getitem", array, axis, x.shape[axis]))
-            axis += 1
+    """Record integer arrays as one ``index``, and the rest of the key around it."""
+    if any(p is Ellipsis for p in parts):  # for no axis: a new one there, which is dropped again
+        place = next(i for i, p in enumerate(parts) if p is Ellipsis)
+        after = parts[place + 1 :]
+        taken = _advanced(x, [*parts[:place], None, *after])
+        behind = sum(p is None or isinstance(p, slice) for p in after)
+        dropped = [0 if a == taken.ndim - 1 - behind else slice(None) for a in range(taken.ndim)]
+        return _basic(taken, taken.shape, dropped)
+    if any(p is None or _is_mask(p) or isinstance(p, slice) and p != slice(None) for p in parts):
+        # Slices and new axes first. To the arrays they are whole slices then, so that whether array
+        # axes stand together, which decides their place, does not change. True and False are new
+        # axes of length 1 and 0.
+        first = [
+            p if isinstance(p, slice) else None if p is None or _is_mask(p) else slice(None)
+            for p in parts
+        ]
+        then = [
+            slice(None)
+            if p is None or isinstance(p, slice)
+            else np.zeros(int(p), dtype=np.int64)
+            if _is_mask(p)
+            else p
+            for p in parts
+        ]
+        return _advanced(_basic(x, x.shape, first), then)
+    plan = tuple("slice" if isinstance(part, slice) else "array" for part in parts)
+    arrays = [
+        _wrapped("getitem", part, axis, x.shape[axis])
+        for axis, part in enumerate(parts)
+        if not isinstance(part, slice)
+    ]
     try:
         np.broadcast_shapes(*(a.shape for a in arrays))
     except ValueError:
         received = f"index arrays of shapes {[a.shape for a in arrays]}"
         raise IndexError(message("getitem", received, "shapes that broadcast together")) from None
-    return apply(INDEX, (x, *arrays), {"plan": tuple(plan)})
-
-
-def _parted(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
-    """Index with a new axis for a ``...`` that stands for none, and drop that axis again."""
-    place = next(i for i, p in enumerate(parts) if p is Ellipsis)
-    after = parts[place + 1 :]
-    taken = _advanced(x, [*parts[:place], None, *after])
-    behind = sum(p is None or isinstance(p, slice) for p in after)
-    dropped = [0 if a == taken.ndim - 1 - behind else slice(None) for a in range(taken.ndim)]
-    return _basic(taken, taken.shape, dropped)
-
-
-def _mixed(x: DuckArray, parts: list[DuckArray]) -> DuckArray:
-    """Apply slices and new axes first, then the arrays: the result is NumPy's.
-
-    A new axis becomes an axis of length 1, a whole slice to the arrays, so that whether array axes
-    stand together, which decides their place, does not change.
-    """
-    first: list[DuckArray] = []
-    then: list[DuckArray] = []
-    for part in parts:
-        if part is None or isinstance(part, slice):
-            first.append(part)
-            then.append(slice(None))
-        elif _is_mask(part) and part.ndim == 0:  # True or False: a new axis of length 1 or 0
-            first.append(None)
-            then.append(np.zeros(int(part), dtype=np.int64))
-        else:
-            first.extend([slice(None)] * (part.ndim if _is_mask(part) else 1))
-            then.append(part)
-    return _advanced(_basic(x, x.shape, first), then)
-
-
-def _is_rest(part: DuckArray) -> bool:
-    """Return whether an item is not an index array of existing axes."""
-    if _is_mask(part):
-        return bool(part.ndim == 0)
-    return part is None or (isinstance(part, slice) and part != slice(None))
-
-
-def _as_integers(part: DuckArray, axis: int, shape: tuple[int, ...]) -> list[DuckArray]:
-    """Return the integer arrays of an index item; a mask's are its non-zeros."""
-    if not _is_mask(part):
-        return [part if hasattr(part, "requires_grad") else np.asarray(part)]
-    if part.shape != shape[axis : axis + part.ndim]:
-        received = f"a boolean index of shape {part.shape} at axis {axis} of shape {shape}"
-        raise IndexError(message("getitem", received, f"shape {shape[axis : axis + part.ndim]}"))
-    return list(np.nonzero(part))
+    return apply(INDEX, (x, *arrays), {"plan": plan})
 
 
 def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
@@ -1125,7 +1068,6 @@ def _triangle(name: str, m: DuckArray, k: int, *, lower: bool) -> DuckArray:
 
 
 def _zero_like(x: DuckArray) -> DuckArray:
-    """Return a zero of an array's dtype, also integer or bool."""
     return as_leaf(np.zeros((), x.dtype))
 
 

@@ -10,26 +10,21 @@ from typing import Any
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.axes import one_axis
+from tapegraph.arrays.axes import one_axis, spreads
 from tapegraph.errors import message
 from tapegraph.ops import reduce
-from tapegraph.ops.elementwise import expm1, spreads, sqrt, square, where
+from tapegraph.ops.elementwise import expm1, sqrt, square, where
 from tapegraph.ops.linalg import matmul
 from tapegraph.ops.shape import reshape, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.numpy_functions import numbers
-from tapegraph.recording.record import tensor_like
+from tapegraph.recording.record import floating, tensor_like
 from tapegraph.typed import ArrayLike, DuckArray, Kind
 
 __all__ = [
-    "batch_norm",
-    "dropout",
-    "elu",
-    "group_norm",
-    "leaky_relu",
-    "rms_norm",
+    "batch_norm", "dropout", "elu", "group_norm", "leaky_relu", "rms_norm",
     "scaled_dot_product_attention",
-]
+]  # fmt: skip
 
 
 def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:
@@ -173,10 +168,10 @@ def batch_norm(
 
 
 def _floats(name: str, x: DuckArray, least: int) -> DuckArray:
-    array = tensor_like(name, x)
+    array = floating(name, x)
     if array.ndim < least:
         raise ValueError(message(name, f"x of shape {array.shape}", f"x of {least}-D or more"))
-    return array if array.dtype.kind == "f" else array * 1.0
+    return array
 
 
 def _scaled(name: str, x: DuckArray, weight: DuckArray, bias: DuckArray, axis: int) -> DuckArray:

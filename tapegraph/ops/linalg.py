@@ -24,7 +24,7 @@ from tapegraph.ops.shape import matrix_transpose, moveaxis, permuted, tensors_of
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, innermost, numbers, peek
 from tapegraph.recording.op import Op, OpKind
-from tapegraph.recording.record import apply, is_complex, tensor_like
+from tapegraph.recording.record import apply, floating, is_complex, tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import (
     Array,
@@ -41,42 +41,11 @@ if TYPE_CHECKING:
     from tapegraph.typed import EighResult, EigResult, QRResult, SlogdetResult, SVDResult
 
 __all__ = [
-    "batch_matmul",
-    "cholesky",
-    "convolve",
-    "cross",
-    "det",
-    "diagonal",
-    "dot",
-    "eig",
-    "eigh",
-    "eigvals",
-    "eigvalsh",
-    "einsum",
-    "inner",
-    "inv",
-    "kron",
-    "lstsq",
-    "matmul",
-    "matrix_norm",
-    "matrix_power",
-    "matvec",
-    "multi_dot",
-    "norm",
-    "outer",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "svd",
-    "svdvals",
-    "tensordot",
-    "trace",
-    "vdot",
-    "vecdot",
-    "vecmat",
-    "vector_norm",
-]
+    "batch_matmul", "cholesky", "convolve", "cross", "det", "diagonal", "dot", "eig", "eigh",
+    "eigvals", "eigvalsh", "einsum", "inner", "inv", "kron", "lstsq", "matmul", "matrix_norm",
+    "matrix_power", "matvec", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd",
+    "svdvals", "tensordot", "trace", "vdot", "vecdot", "vecmat", "vector_norm",
+]  # fmt: skip
 
 
 def stacked_rows(x: Array) -> Array:
@@ -544,7 +513,6 @@ def _explicit(subscripts: str, ndims: list[int], tensors: list[DuckArray]) -> tu
 
 
 def _diagonals(x: DuckArray, term: str, subscripts: str) -> tuple[Any, str]:
-    """Take the diagonal over axes of the same label."""
     for label in dict.fromkeys(term):
         while term.count(label) > 1:
             i = term.index(label)
@@ -668,10 +636,6 @@ def _rounding(values: Array) -> Array:
     return largest * (np.finfo(values.dtype).eps * values.shape[-1])
 
 
-def _det(x: Array) -> DuckArray:
-    return watched("det", np.linalg.det, x)
-
-
 def _eig(x: Array) -> DuckArray:
     dtype = np.result_type(x.dtype, np.complex64)
     return [part.astype(dtype, copy=False) for part in np.linalg.eig(x)]
@@ -704,10 +668,6 @@ def _pinv(x: Array, *, rcond: float) -> DuckArray:
     return watched("pinv", np.linalg.pinv, x, rcond)
 
 
-def _lstsq(a: Array, b: Array, *, rcond: float) -> DuckArray:
-    return np.linalg.lstsq(a, b, rcond)[0]
-
-
 def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> DuckArray:
     if ord == 2 and len(axis) == x.ndim and x.dtype.kind == "f":
         flat = x.ravel("K")
@@ -728,7 +688,7 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Duc
 CONVOLVE = Op("convolve", np.convolve, kind=OpKind.CONTRACTION, takes_complex=True)
 INV = Op("inv", np.linalg.inv, takes_complex=True)
 SOLVE = Op("solve", solved, takes_complex=True)
-DET = Op("det", _det, takes_complex=True)
+DET = Op("det", lambda x: watched("det", np.linalg.det, x), takes_complex=True)
 SLOGDET = Op("slogdet", np.linalg.slogdet, several=True, takes_complex=True)
 CHOLESKY = Op("cholesky", np.linalg.cholesky, takes_complex=True)
 EIGVALSH = Op("eigvalsh", np.linalg.eigh, saves=True, takes_complex=True)
@@ -739,7 +699,7 @@ QR = Op("qr", np.linalg.qr, several=True, takes_complex=True)
 SVDVALS = Op("svdvals", _svdvals, saves=True, takes_complex=True)
 SVD = Op("svd", _svd, several=True, takes_complex=True)
 PINV = Op("pinv", _pinv, takes_complex=True)
-LSTSQ = Op("lstsq", _lstsq, takes_complex=True)
+LSTSQ = Op("lstsq", lambda a, b, *, rcond: np.linalg.lstsq(a, b, rcond)[0], takes_complex=True)
 NORM = Op("norm", _norm, kind=OpKind.REDUCTION)
 
 
@@ -914,7 +874,7 @@ def eigvalsh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> Kind:
     >>> tg.eigvalsh([[2.0, 0.0], [0.0, 1.0]]).data
     array([1., 2.])
     """
-    return apply(EIGVALSH, (_one_triangle("eigvalsh", a, lower=_is_lower("eigvalsh", UPLO)),))
+    return apply(EIGVALSH, (_one_triangle("eigvalsh", a, UPLO),))
 
 
 @implements(np.linalg.eigh)
@@ -930,9 +890,8 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
     (array([1., 2.]), array([[0., 1.],
            [1., 0.]]))
     """
-    lower = _is_lower("eigh", UPLO)
-    read = _one_triangle("eigh", a, lower=lower)
-    return EighResult(*apply(EIGH, (read,), {"uplo": "L" if lower else "U"}))
+    read = _one_triangle("eigh", a, UPLO)
+    return EighResult(*apply(EIGH, (read,), {"uplo": UPLO.upper()}))
 
 
 @implements(np.linalg.eig)
@@ -1098,9 +1057,9 @@ def _vector_norm(
     if power == 0:
         nonzero = (numbers(x) != 0).astype(x.dtype if x.dtype.kind == "f" else np.float64)
         return reduce.sum(nonzero, axes, keepdims)
-    if x.dtype.kind != "f":
-        x = mul(x, 1.0)
-    return apply(NORM, (x,), {"axis": axes, "keepdims": bool(keepdims), "ord": power})
+    return apply(
+        NORM, (floating(name, x),), {"axis": axes, "keepdims": bool(keepdims), "ord": power}
+    )
 
 
 def _matrix_norm(
@@ -1144,18 +1103,13 @@ def _square(op: str, x: DuckArray) -> DuckArray:
     return x
 
 
-def _one_triangle(op: str, x: DuckArray, *, lower: bool) -> DuckArray:
+def _one_triangle(op: str, x: DuckArray, UPLO: str) -> DuckArray:
     """Mirror one triangle of a square matrix, as LAPACK's routines read it."""
+    if UPLO not in ("L", "U", "l", "u"):
+        raise ValueError(message(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
     x = _square(op, x)
     below = np.tri(x.shape[-1], dtype=bool)
-    mirrored = conj(matrix_transpose(x))
-    return where(below if lower else below.T, x, mirrored)
-
-
-def _is_lower(op: str, UPLO: object) -> bool:
-    if UPLO in ("L", "U", "l", "u"):
-        return UPLO in "Ll"
-    raise ValueError(message(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
+    return where(below if UPLO in "Ll" else below.T, x, conj(matrix_transpose(x)))
 
 
 def _decomposed(op: Op, x: DuckArray, expected: str, *others: object, **attrs: object) -> DuckArray:

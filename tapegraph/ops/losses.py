@@ -21,16 +21,12 @@ from tapegraph.ops.special import log_softmax, softplus
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import numbers
-from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.record import apply, floating, tensor_like
 from tapegraph.typed import ArrayLike, DType, DuckArray, Fun, Kind
 
 __all__ = ["binary_crossentropy", "mse_loss", "one_hot", "smooth_l1", "softmax_crossentropy"]
 
-REDUCTIONS: dict[str, Fun] = {
-    "mean": mean,
-    "sum": sum,
-    "none": lambda losses: losses,
-}
+REDUCTIONS: dict[str, Fun] = {"mean": mean, "sum": sum, "none": lambda losses: losses}
 
 
 def softmax_crossentropy(
@@ -73,13 +69,11 @@ def softmax_crossentropy(
     smoothing = as_float(label_smoothing, name, "label_smoothing")
     if not 0.0 <= smoothing <= 1.0:
         raise ValueError(message(name, f"label_smoothing={smoothing}", "a share in [0, 1]"))
-    scores, wanted = tensor_like(name, logits, "logits"), tensor_like(name, targets, "targets")
+    scores, wanted = floating(name, logits, "logits"), tensor_like(name, targets, "targets")
     if scores.ndim == 0 or wanted.shape not in (scores.shape, scores.shape[:-1]):
         received = f"logits of shape {scores.shape} and targets of shape {wanted.shape}"
         expected = "targets of the logits' shape (one-hot) or without its last axis (classes)"
         raise ValueError(message(name, received, expected))
-    if scores.dtype.kind != "f":
-        scores = scores * 1.0
     if wanted.shape == scores.shape:
         if ignore_index is not None:
             received = f"ignore_index={ignore_index} and targets of the logits' shape"
@@ -223,14 +217,12 @@ def _pair(
     broadcast: str = "tg.broadcast_arrays(a, b) first",
 ) -> tuple[DuckArray, DuckArray]:
     """Return both as tensors of one shape, a constant one in the first one's dtype."""
-    x = tensor_like(name, prediction, "prediction")
+    x = floating(name, prediction, "prediction")
     y = tensor_like(name, target, "target")
     if x.shape != y.shape:
         received = f"a prediction of shape {x.shape} and a target of shape {y.shape}"
         fix = f"Reshape one of them, or write {broadcast} where broadcasting is meant."
         raise ValueError(message(name, received, "equal shapes", fix))
-    if x.dtype.kind != "f":
-        x = x * 1.0
     return x, _as_constant(name, y, x.dtype)
 
 

@@ -10,25 +10,17 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tapegraph.arrays.axes import int_tuple, pair
+from tapegraph.arrays.axes import int_tuple, pair, spreads
 from tapegraph.errors import message
 from tapegraph.ops import index
-from tapegraph.ops.elementwise import spreads
 from tapegraph.ops.reduce import add_up
 from tapegraph.ops.shape import expand_dims, reshape, squeeze, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.op import Op
-from tapegraph.recording.record import apply, tensor_like
+from tapegraph.recording.record import apply, floating, tensor_like
 from tapegraph.typed import Array, ArrayLike, DuckArray, Kind, Shape
 
-__all__ = [
-    "avg_pool2d",
-    "conv1d",
-    "conv2d",
-    "conv_transpose2d",
-    "layer_norm",
-    "max_pool2d",
-]
+__all__ = ["avg_pool2d", "conv1d", "conv2d", "conv_transpose2d", "layer_norm", "max_pool2d"]
 
 Pair = tuple[int, int]
 
@@ -68,7 +60,6 @@ def padded_shape(shape: tuple[int, ...], pad: Pair) -> tuple[int, ...]:
 
 
 def cropped(x: DuckArray, pad: Pair) -> DuckArray:
-    """Remove the padding."""
     ph, pw = pad
     return x[:, :, ph : x.shape[2] - ph, pw : x.shape[3] - pw]
 
@@ -79,7 +70,6 @@ def images_last(x: Array) -> Array:
 
 
 def images_first(x: Array) -> Array:
-    """View ``(c, h, w, n)`` as ``(n, c, h, w)``."""
     return x.transpose(3, 0, 1, 2)
 
 
@@ -391,7 +381,7 @@ def avg_pool2d(
 
 
 def _pool(name: str, op: Op, x: DuckArray, ksize: object, stride: object, pad: object) -> DuckArray:
-    x = tensor_like(name, x)
+    x = floating(name, x)
     size = pair(name, "ksize", ksize, 1)
     step = size if stride is None else pair(name, "stride", stride, 1)
     border = pair(name, "pad", pad, 0)
@@ -403,8 +393,6 @@ def _pool(name: str, op: Op, x: DuckArray, ksize: object, stride: object, pad: o
     if 0 in x.shape[2:]:
         raise ValueError(message(name, f"images of shape {x.shape}", "at least one pixel"))
     _check_reach(name, x.shape, size, border)
-    if x.dtype.kind != "f":
-        x = x * 1.0
     return apply(op, (x,), {"ksize": size, "stride": step, "pad": border})
 
 

@@ -11,12 +11,11 @@ from typing import Any, Literal, SupportsIndex, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
+from tapegraph.arrays.axes import check_spreads, int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.elementwise import (
     add,
     astype,
-    check_spreads,
     conj,
     div,
     exp,
@@ -43,37 +42,15 @@ from tapegraph.recording.numpy_functions import (
     without_gradient,
 )
 from tapegraph.recording.op import Op, OpKind
-from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
+from tapegraph.recording.record import apply, floating, is_complex, real_only, tensor_like
+from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, ArrayLike, Axes, DType, DuckArray, Fun, Kind, Operand
 
 __all__ = [
-    "average",
-    "cumprod",
-    "cumsum",
-    "cumulative_prod",
-    "cumulative_sum",
-    "diff",
-    "logsumexp",
-    "max",
-    "mean",
-    "median",
-    "min",
-    "nanmax",
-    "nanmean",
-    "nanmin",
-    "nanstd",
-    "nansum",
-    "nanvar",
-    "percentile",
-    "prod",
-    "ptp",
-    "quantile",
-    "softmax",
-    "std",
-    "sum",
-    "trapezoid",
-    "var",
-]
+    "average", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "logsumexp", "max",
+    "mean", "median", "min", "nanmax", "nanmean", "nanmin", "nanstd", "nansum", "nanvar",
+    "percentile", "prod", "ptp", "quantile", "softmax", "std", "sum", "trapezoid", "var",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -102,15 +79,12 @@ def _mean(x: Array, *, axis: tuple[int, ...], keepdims: bool) -> DuckArray:
     return add_up(x, axis=along, dtype=dtype, keepdims=keepdims) / _count(x.shape, axis)
 
 
-def softmax_of(x: Array, axis: int) -> Array:
+def _softmax(x: Array, *, axis: int) -> DuckArray:
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
     shifted: Array = x - x.max(axis=axis, keepdims=True, initial=-np.inf)
     shifted = np.exp(shifted, out=shifted)
     shifted /= shifted.sum(axis=axis, keepdims=True)
     return shifted
-
-
-def _softmax(x: Array, *, axis: int) -> DuckArray:
-    return softmax_of(x if x.dtype.kind == "f" else x.astype(np.float64), axis)
 
 
 SUM = Op("sum", _sum, kind=OpKind.REDUCTION, takes_complex=True)
@@ -164,8 +138,7 @@ def mean(
     axes = some_axes("mean", axis, x.ndim)
     if where is None:
         return apply(MEAN, (x,), {"axis": axes, "keepdims": bool(keepdims)})
-    if x.dtype.kind not in "fc":
-        x = mul(x, 1.0)
+    x = floating("mean", x)
     total = sum(_among("mean", x, where, 0), axes, keepdims)
     return div(total, _how_many("mean", x, where, axes, keepdims))
 
@@ -239,23 +212,12 @@ def last_order(ndim: int, axes: tuple[int, ...]) -> tuple[int, ...]:
     return (*(a for a in range(ndim) if a not in axes), *axes)
 
 
-def merged(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
-    """Put some axes of a tensor last, and merge them into one."""
-    x = permuted(x, last_order(x.ndim, axes))
-    rest = x.ndim - len(axes)
-    return x if len(axes) == 1 else reshape(x, (*x.shape[:rest], math.prod(x.shape[rest:])))
-
-
 def kept_shape(shape: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T | int, ...]:
     return tuple(1 if a in axes else n for a, n in enumerate(shape))
 
 
 def _count(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
     return math.prod([shape[a] for a in axes])
-
-
-def _missing(x: DuckArray) -> DuckArray:
-    return np.isnan(numbers(x))
 
 
 # Extremes
@@ -366,7 +328,7 @@ def _present_extreme(
     x, axes = _operand(name, a, axis)
     if x.dtype.kind != "f":
         return _extreme(op, x, axis, keepdims)
-    missing = _missing(x)
+    missing = np.isnan(numbers(x))
     found = _extreme(op, choose_by(missing, worst, x), axis, keepdims)
     return choose_by(np.all(missing, axis=axes, keepdims=keepdims), math.nan, found)
 
@@ -403,10 +365,7 @@ def prod(
 
 @implements(np.cumsum)
 def cumsum(
-    a: Kind | ArrayLike,
-    axis: SupportsIndex | None = None,
-    *,
-    dtype: npt.DTypeLike | None = None,
+    a: Kind | ArrayLike, axis: SupportsIndex | None = None, *, dtype: npt.DTypeLike | None = None
 ) -> Kind:
     """Partial sums along an axis, as `numpy.cumsum`.
 
@@ -418,10 +377,7 @@ def cumsum(
 
 @implements(np.cumprod)
 def cumprod(
-    a: Kind | ArrayLike,
-    axis: SupportsIndex | None = None,
-    *,
-    dtype: npt.DTypeLike | None = None,
+    a: Kind | ArrayLike, axis: SupportsIndex | None = None, *, dtype: npt.DTypeLike | None = None
 ) -> Kind:
     """Partial products along an axis, as `numpy.cumprod`; the gradient is exact beside zeros too.
 
@@ -591,7 +547,6 @@ def _variance(
 
 
 def squared(x: DuckArray) -> DuckArray:
-    """Return the square of each element's magnitude."""
     if x.dtype.kind != "c":
         return mul(x, x)
     a, b = real(x), imag(x)
@@ -600,6 +555,8 @@ def squared(x: DuckArray) -> DuckArray:
 
 def _root(variance: DuckArray) -> DuckArray:
     """Return the square root; its slope at 0, which is infinite, is taken as 0."""
+    if type(variance) is nodes.tensor_class and not recorder().capture and variance._array.all():
+        return sqrt(variance)
     return sqrt(choose_by(numbers(variance) == 0, 0.0, variance))
 
 
@@ -652,7 +609,7 @@ def _present(
 ) -> tuple[DuckArray, DuckArray, DuckArray]:
     """Return the sum and count of elements that are not NaN, and where NaN is."""
     x, axes = _operand(name, a, axis)
-    missing = _missing(x)
+    missing = np.isnan(numbers(x))
     total = sum(choose_by(missing, 0, x), axes, keepdims)
     count = np.sum(~missing, axis=axes, keepdims=keepdims)
     kind = real_dtype(total.dtype) if total.dtype.kind in "fc" else np.float64
@@ -870,9 +827,9 @@ def _between(low: DuckArray, high: DuckArray, share: Array, dtype: DType) -> Duc
 
 def _ranked(x: DuckArray, axes: tuple[int, ...], ranks: Array) -> DuckArray:
     """Return the elements of some ranks along some axes, on a new last axis; NaN where one is."""
-    flat = merged(x, axes)
-    rest, n = flat.shape[:-1], flat.shape[-1]
-    table = reshape(flat, (math.prod(rest), n))
+    x = permuted(x, last_order(x.ndim, axes))
+    rest = x.shape[: x.ndim - len(axes)]
+    table = reshape(x, (math.prod(rest), math.prod(x.shape[len(rest) :])))
     values = numbers(table)
     order = np.argsort(values, axis=-1, kind="stable")
     chosen = order[:, ranks]

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from typing import Any, Literal, SupportsIndex
 
@@ -14,25 +13,9 @@ import numpy.typing as npt
 from tapegraph.arrays.axes import some_axes
 from tapegraph.errors import message
 from tapegraph.numpy_warnings import watched
-from tapegraph.ops.elementwise import (
-    add,
-    astype,
-    clip,
-    conj,
-    div,
-    floor,
-    from_parts,
-    imag,
-    mod,
-    mul,
-    neg,
-    real,
-    sqrt,
-    sub,
-    where,
-)
-from tapegraph.ops.index import getitem, take
-from tapegraph.ops.linalg import diagonal, matmul
+from tapegraph.ops.elementwise import astype, clip, conj, floor, from_parts, imag, real, sqrt, where
+from tapegraph.ops.index import take
+from tapegraph.ops.linalg import diagonal
 from tapegraph.ops.reduce import diff, mean, sum
 from tapegraph.ops.shape import (
     atleast_2d,
@@ -47,7 +30,7 @@ from tapegraph.ops.shape import (
 )
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
-from tapegraph.recording.record import is_complex, is_weak, real_only, tensor_like
+from tapegraph.recording.record import floating, is_complex, is_weak, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, DuckArray, Kind
 
 __all__ = ["corrcoef", "cov", "gradient", "interp", "linspace", "meshgrid", "polyval"]
@@ -87,18 +70,18 @@ def linspace(
         for x in ends
     )
     parts = count - 1 if endpoint else count
-    whole = sub(last, first)
+    whole = last - first
     numbered = np.arange(count).astype(common).reshape((count,) + (1,) * whole.ndim)
     step: DuckArray = np.nan
     if parts > 0:
-        step = div(whole, parts)
+        step = whole / parts
         # Of steps too small to be numbers NumPy takes shares of the whole.
         lost = np.any(numbers(step) == 0)
         numbered_by = np.where(lost, *np.array([parts, 1], common))
-        points = mul(numbered / numbered_by, where(lost, whole, step))
+        points = numbered / numbered_by * where(lost, whole, step)
     else:
-        points = mul(numbered, whole)
-    points = add(points, first)
+        points = numbered * whole
+    points = points + first
     if endpoint and count > 1:
         points = where(numbered == count - 1, last, points)
     points = moveaxis(points, 0, axis) if axis else points
@@ -149,7 +132,7 @@ def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
         raise TypeError(message("polyval", "a 0-d array for 'p'", "at least one axis"))
     value: DuckArray = as_leaf(np.zeros(at.shape, at.dtype))
     for i in range(coefficients.shape[0]):
-        value = add(mul(value, at), getitem(coefficients, i))
+        value = value * at + coefficients[i]
     return value
 
 
@@ -183,16 +166,14 @@ def interp(
         length = abs(as_float(period, name, "period"))
         if not length:
             raise ValueError(message(name, "period=0", "a period other than 0"))
-        at, knots = mod(at, length), mod(knots, length)
+        at, knots = at % length, knots % length
         order = np.argsort(numbers(knots), kind="stable")
         knots, values = take(knots, order), take(values, order)
-        first, last = slice(None, 1), slice(-1, None)
-        before, after = getitem(knots, last), getitem(knots, first)
-        knots = concat([sub(before, length), knots, add(after, length)])
-        values = concat([getitem(values, last), values, getitem(values, first)])
+        knots = concat([knots[-1:] - length, knots, knots[:1] + length])
+        values = concat([values[-1:], values, values[:1]])
         left = right = None
-    lowest, lowest_value = getitem(knots, 0), getitem(values, 0)
-    highest, highest_value = getitem(knots, -1), getitem(values, -1)
+    lowest, lowest_value = knots[0], values[0]
+    highest, highest_value = knots[-1], values[-1]
     below, above = numbers(at) < numbers(lowest), numbers(at) > numbers(highest)
     # Where it is outside, a line would be followed to nowhere.
     kept = where(np.logical_or(below, above), lowest, at)
@@ -216,10 +197,10 @@ def _on_lines(
     places = np.minimum(np.maximum(places, 1), knots.shape[0] - 1)
     x0, x1 = take(knots, places - 1), take(knots, places)
     y0, y1 = take(values, places - 1), take(values, places)
-    width = sub(x1, x0)
+    width = x1 - x0
     width = where(numbers(width) != 0, width, 1.0)
-    rise = sub(y1, y0)
-    slope = mul(rise, div(1.0, width)) if by_inverse else div(rise, width)
+    rise = y1 - y0
+    slope = rise * (1.0 / width) if by_inverse else rise / width
     last = numbers(at) == numbers(x1)
     before, after = (_from_knot(at, slope, x, y) for x, y in ((x0, y0), (x1, y1)))
     found = where(last, after, where(np.isnan(numbers(before)), after, before))
@@ -231,9 +212,8 @@ def _on_lines(
 
 def _from_knot(at: DuckArray, slope: DuckArray, x: DuckArray, y: DuckArray) -> DuckArray:
     # At the knot itself the addend is -0.0, which changes no number.
-    forth, back = (add(sub(*ends), 0.0) for ends in ((at, x), (x, at)))
-    way = where(np.signbit(numbers(slope)), forth, neg(back))
-    return add(mul(slope, way), y)
+    way = where(np.signbit(numbers(slope)), at - x + 0.0, -(x - at + 0.0))
+    return slope * way + y
 
 
 @implements(np.gradient)
@@ -249,9 +229,7 @@ def gradient(
     array([3., 4., 6., 7.])
     """
     name = "gradient"
-    values: DuckArray = tensor_like(name, f, "f")
-    if values.dtype.kind not in "fc":
-        values = mul(values, 1.0)
+    values: DuckArray = floating(name, f, "f")
     if edge_order not in (1, 2):
         raise ValueError(message(name, f"edge_order={edge_order!r}", "1 or 2"))
     axes = some_axes(name, axis, values.ndim)
@@ -283,7 +261,7 @@ def _rise(values: DuckArray, spacing: DuckArray, axis: int, edge_order: int) -> 
     if number or not h.ndim:
         slopes = _even_slopes(f, h, edge_order)
     else:
-        h = diff(h) if h.dtype.kind in "fc" else diff(mul(h, 1.0))
+        h = diff(floating(name, h))
         # By the places themselves the even formula has another derivative.
         even = not h.requires_grad and np.all(numbers(h) == numbers(h)[0])
         if not isinstance(even, np.ndarray):  # of a program, or of many examples
@@ -294,50 +272,39 @@ def _rise(values: DuckArray, spacing: DuckArray, axis: int, edge_order: int) -> 
 
 
 def _even_slopes(f: DuckArray, h: DuckArray, edge_order: int) -> DuckArray:
-    inner = div(sub(_part(f, 2, None), _part(f, None, -2)), 2.0 * h)
+    inner = (f[..., 2:] - f[..., :-2]) / (2.0 * h)
     if edge_order == 1:
-        first = div(sub(_part(f, 1, 2), _part(f, 0, 1)), h)
-        last = div(sub(_part(f, -1, None), _part(f, -2, -1)), h)
+        first, last = (f[..., 1:2] - f[..., :1]) / h, (f[..., -1:] - f[..., -2:-1]) / h
     else:
-        first = _weighed(f, (0, 1, 2), (-1.5 / h, 2.0 / h, -0.5 / h))
-        last = _weighed(f, (-3, -2, -1), (0.5 / h, -2.0 / h, 1.5 / h))
+        first = _weighed(f, 0, -1.5 / h, 2.0 / h, -0.5 / h)
+        last = _weighed(f, -3, 0.5 / h, -2.0 / h, 1.5 / h)
     return concat([first, inner, last], axis=-1)
 
 
 def _slopes(f: DuckArray, h: DuckArray, edge_order: int) -> DuckArray:
     """Return the slopes of parabolas through three neighbours; at the ends by ``edge_order``."""
-    before, after = _part(h, None, -1), _part(h, 1, None)
-    both = add(before, after)
-    inner = add(
-        add(
-            mul(div(neg(after), mul(before, both)), _part(f, None, -2)),
-            mul(div(sub(after, before), mul(before, after)), _part(f, 1, -1)),
-        ),
-        mul(div(before, mul(after, both)), _part(f, 2, None)),
+    before, after = h[:-1], h[1:]
+    both = before + after
+    inner = (
+        -after / (before * both) * f[..., :-2]
+        + (after - before) / (before * after) * f[..., 1:-1]
+        + before / (after * both) * f[..., 2:]
     )
     if edge_order == 1:
-        first = div(sub(_part(f, 1, 2), _part(f, 0, 1)), _part(h, 0, 1))
-        last = div(sub(_part(f, -1, None), _part(f, -2, -1)), _part(h, -1, None))
+        first = (f[..., 1:2] - f[..., :1]) / h[:1]
+        last = (f[..., -1:] - f[..., -2:-1]) / h[-1:]
         return concat([first, inner, last], axis=-1)
-    a, b = _part(h, 0, 1), _part(h, 1, 2)
-    by_first = div(neg(add(mul(a, 2.0), b)), mul(a, add(a, b)))
-    by_second, by_third = div(add(a, b), mul(a, b)), div(neg(a), mul(b, add(a, b)))
-    first = _weighed(f, (0, 1, 2), (by_first, by_second, by_third))
-    a, b = _part(h, -2, -1), _part(h, -1, None)
-    by_first, by_second = div(b, mul(a, add(a, b))), div(neg(add(b, a)), mul(a, b))
-    by_third = div(add(mul(b, 2.0), a), mul(b, add(a, b)))
-    last = _weighed(f, (-3, -2, -1), (by_first, by_second, by_third))
+    a, b = h[:1], h[1:2]
+    first = _weighed(f, 0, -(a * 2.0 + b) / (a * (a + b)), (a + b) / (a * b), -a / (b * (a + b)))
+    a, b = h[-2:-1], h[-1:]
+    last = _weighed(f, -3, b / (a * (a + b)), -(b + a) / (a * b), (b * 2.0 + a) / (b * (a + b)))
     return concat([first, inner, last], axis=-1)
 
 
-def _weighed(f: DuckArray, places: tuple[int, ...], weights: tuple[DuckArray, ...]) -> DuckArray:
-    """Add elements of the last axis times weights, one after the other."""
-    terms = [mul(w, _part(f, i, i + 1 or None)) for i, w in zip(places, weights, strict=True)]
-    return functools.reduce(add, terms)
-
-
-def _part(x: DuckArray, start: int | None, stop: int | None) -> DuckArray:
-    return getitem(x, (..., slice(start, stop)))
+def _weighed(f: DuckArray, start: int, *weights: DuckArray) -> DuckArray:
+    """Add elements of the last axis from a place on times three weights, one after the other."""
+    a, b, c = (w * f[..., i : i + 1 or None] for i, w in enumerate(weights, start))
+    return a + b + c
 
 
 # Statistics
@@ -394,12 +361,12 @@ def cov(
         received = f"{total} observations with ddof={free}"
         raise ValueError(message(name, received, "more observations than degrees of freedom lost"))
     if weights is None:
-        weighed = centred = sub(rows, mean(rows, 1, keepdims=True))
+        weighed = centred = rows - mean(rows, 1, keepdims=True)
     else:
         shares = weights.astype(rows.real.dtype if rows.dtype.kind == "c" else rows.dtype)
-        centred = sub(rows, div(sum(mul(rows, shares), 1, keepdims=True), float(total)))
-        weighed = mul(centred, shares)
-    return squeeze(mul(matmul(centred, conj(transpose(weighed))), 1.0 / float(total - lost)))
+        centred = rows - sum(rows * shares, 1, keepdims=True) / float(total)
+        weighed = centred * shares
+    return squeeze(centred @ conj(transpose(weighed)) * (1.0 / float(total - lost)))
 
 
 @implements(np.corrcoef)
@@ -412,20 +379,18 @@ def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: boo
     """
     c: DuckArray = cov(x, y, rowvar)
     if c.ndim == 0:
-        return div(c, c)
+        return c / c
     spread = sqrt(real(diagonal(c)))
-    found = div(div(c, expand_dims(spread, 1)), spread)
+    found = c / expand_dims(spread, 1) / spread
     if found.dtype.kind == "c":
         return from_parts(*(clip(part(found), -1.0, 1.0) for part in (real, imag)))
     return clip(found, -1.0, 1.0)
 
 
 def _variables(name: str, value: DuckArray, rowvar: bool) -> DuckArray:
-    x = tensor_like(name, value)
+    x = floating(name, value)
     if x.ndim > 2:
         raise ValueError(message(name, f"an array of shape {x.shape}", "at most two axes"))
-    if x.dtype.kind not in "fc":
-        x = mul(x, 1.0)
     rows = atleast_2d(x)
     return transpose(rows) if not rowvar and x.ndim == 2 else rows
 

@@ -31,32 +31,11 @@ from tapegraph.typed import (
 )
 
 __all__ = [
-    "append",
-    "atleast_1d",
-    "atleast_2d",
-    "atleast_3d",
-    "block",
-    "broadcast_arrays",
-    "broadcast_to",
-    "column_stack",
-    "concat",
-    "concatenate",
-    "dstack",
-    "expand_dims",
-    "hstack",
-    "matrix_transpose",
-    "moveaxis",
-    "permute_dims",
-    "ravel",
-    "reshape",
-    "rollaxis",
-    "squeeze",
-    "stack",
-    "swapaxes",
-    "tile",
-    "transpose",
-    "vstack",
-]
+    "append", "atleast_1d", "atleast_2d", "atleast_3d", "block", "broadcast_arrays", "broadcast_to",
+    "column_stack", "concat", "concatenate", "dstack", "expand_dims", "hstack", "matrix_transpose",
+    "moveaxis", "permute_dims", "ravel", "reshape", "rollaxis", "squeeze", "stack", "swapaxes",
+    "tile", "transpose", "vstack",
+]  # fmt: skip
 
 
 def _concat(*arrays: Array, axis: int) -> DuckArray:

@@ -5,14 +5,13 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.axes import some_axes
-from tapegraph.errors import kind_of, message, scipy_module
+from tapegraph.arrays.axes import one_integer, some_axes
+from tapegraph.errors import message, scipy_module
 from tapegraph.ops.elementwise import (
     cbrt,
     exp,
@@ -32,35 +31,10 @@ from tapegraph.recording.record import apply, binary, tensor_like, unary
 from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, Fun, Kind
 
 __all__ = [
-    "beta",
-    "betaln",
-    "digamma",
-    "entr",
-    "erf",
-    "erfc",
-    "erfcx",
-    "erfinv",
-    "expit",
-    "gamma",
-    "gammaln",
-    "gammasgn",
-    "i0",
-    "i1",
-    "j0",
-    "j1",
-    "log_expit",
-    "log_ndtr",
-    "log_softmax",
-    "loggamma",
-    "logit",
-    "logsumexp",
-    "ndtr",
-    "polygamma",
-    "psi",
-    "softplus",
-    "xlog1py",
-    "xlogy",
-]
+    "beta", "betaln", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gamma",
+    "gammaln", "gammasgn", "i0", "i1", "j0", "j1", "log_expit", "log_ndtr", "log_softmax",
+    "loggamma", "logit", "logsumexp", "ndtr", "polygamma", "psi", "softplus", "xlog1py", "xlogy",
+]  # fmt: skip
 
 
 def of_scipy(name: str) -> Fun:
@@ -166,11 +140,7 @@ def polygamma_of(n: int, x: Array) -> DuckArray:
     return (scale * of_scipy("zeta")(n + 1.0, x)).astype(dtype, copy=False)
 
 
-def _polygamma(x: Array, *, n: int) -> DuckArray:
-    return polygamma_of(n, x)
-
-
-POLYGAMMA = Op("polygamma", _polygamma, kind=OpKind.ELEMENTWISE)
+POLYGAMMA = Op("polygamma", lambda x, *, n: polygamma_of(n, x), kind=OpKind.ELEMENTWISE)
 
 
 def polygamma(n: int, x: Kind | ArrayLike) -> Kind:
@@ -181,11 +151,7 @@ def polygamma(n: int, x: Kind | ArrayLike) -> Kind:
     >>> round(tg.special.polygamma(1, 1.0).item(), 6)
     1.644934
     """
-    try:
-        order = operator.index(n)
-    except TypeError:
-        received = f"{kind_of(n)} for 'n'"
-        raise TypeError(message("special.polygamma", received, "an integer")) from None
+    order = one_integer("special.polygamma", "n", n)
     if order < 0:
         raise ValueError(message("special.polygamma", f"n={order}", "an order of 0 or more"))
     return apply(POLYGAMMA, (tensor_like("polygamma", x),), {"n": order})
@@ -356,12 +322,10 @@ def entr(x: Kind | ArrayLike, /) -> Kind:
 
 
 def bessel_i_of(n: int, x: DuckArray) -> DuckArray:
-    """Return the modified Bessel function of the first kind of an integer order on an array."""
     return of_scipy(f"i{n}")(x) if n < 2 else of_scipy("iv")(n, x)
 
 
 def bessel_j_of(n: int, x: DuckArray) -> DuckArray:
-    """Return the Bessel function of the first kind of an integer order on an array."""
     return of_scipy(f"j{n}")(x) if n < 2 else of_scipy("jv")(n, x)
 
 

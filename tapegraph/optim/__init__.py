@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from tapegraph.optim import schedules
 from tapegraph.optim.clipping import clip_grad_norm, clip_grad_value
 from tapegraph.optim.implicit import fixed_point, root
 from tapegraph.optim.minimizers import minimize
 from tapegraph.optim.optimizer import Optimizer
 from tapegraph.optim.update_rules import SGD, Adagrad, Adam, AdamW, Lion, RMSprop
+from tapegraph.other_names import missing_in
 
 __all__ = [
     "SGD",
@@ -28,3 +31,8 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Raise for another library's name, and say what to write."""
+    raise missing_in("optim", name)

@@ -15,7 +15,7 @@ import numpy as np
 from tapegraph.batching.rules import BatchedCall
 from tapegraph.custom_rules import custom_vjp
 from tapegraph.engines import registry
-from tapegraph.errors import check_callable, message, scipy_module
+from tapegraph.errors import check_callable, message, scipy_module, sentence
 from tapegraph.loops.body import (
     Example,
     FurtherArguments,
@@ -111,6 +111,9 @@ def fixed_point(f: Fun, x0: Pytree, *args: Pytree, tol: float = 1e-10, **options
 
 def _solution(op: str, f: Fun, x0: object, args: object, options: dict[str, object]) -> Any:
     scipy_module("optimize", op, '"scipy>=1.13"')
+    if "args" in options:
+        text = f"unexpected keyword argument 'args'. Did you mean {op}(f, x0, *args)?"
+        raise TypeError(sentence(op, text))
     given = Given(op, f, x0, args)
     sizes = [int(np.prod(s)) for s, _ in given.body.types(given.body.outputs)]
     count = sum(x.size for x in given.start)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import chain
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from tapegraph.optim.options import (
     rate,
     rate_at,
 )
+from tapegraph.other_names import unexpected
 from tapegraph.recording.changes import (
     Change,
     all_new_numbers,
@@ -55,6 +56,7 @@ from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 
 State = Mapping[str, Tensor]
+Slots: TypeAlias = dict[str, Array]
 
 
 class Optimizer:
@@ -107,9 +109,16 @@ class Optimizer:
         if "update" in vars(cls) and "elementwise" not in vars(cls):
             cls.elementwise = False
 
-    def __init__(self, params: Params, lr: Rate, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self, params: Params, lr: Rate, weight_decay: float = 0.0, **others: NoReturn
+    ) -> None:
         self._kind = type(self).__name__
+        if others:
+            raise unexpected(self._kind, others)
         self._groups = tuple(grouped(self._kind, params, weight_decay))
+        if not self.params:
+            fix = "An iterator over parameters is empty once it has been read: pass a list."
+            raise ValueError(message(self._kind, "no parameters", "one or more", fix))
         self._lr = rate(self._kind, lr)
         # A tensor like the slots: a compiled step counts too.
         self._steps = slot(np.zeros((), np.int64))
@@ -146,13 +155,11 @@ class Optimizer:
 
     # The rule
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         """Return the slots of a parameter before its first step: arrays by name; none here."""
         return {}
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         """Return the new parameter and its new slots.
 
         :param p, g: The parameter and its gradient, with L2 weight decay already in it.
@@ -296,7 +303,9 @@ class Optimizer:
             for group in self._groups:
                 changes.extend(self._changes(group, self._rate(group), missed))
             if missed:
-                changes += new_numbers(self._missed, self._with_missed(missed))
+                counts: Array = self._missed._array.copy()
+                counts[missed] += 1
+                changes += new_numbers(self._missed, counts)
             steps = np.array(self._steps._array.item() + 1)
             changes.append(partial(set_array, self._steps, steps))
             quietly(make, together(changes))  # an overflow in place must not stop it half-way
@@ -328,12 +337,6 @@ class Optimizer:
     @cached_property
     def _has_numbers(self) -> bool:
         return type(self).numbers is not Optimizer.numbers
-
-    def _with_missed(self, places: list[int]) -> Array:
-        """Return how many steps parameters have missed, with one more of some."""
-        missed: Array = self._missed._array.copy()
-        missed[places] += 1
-        return missed
 
     def _step_of(self, name: str) -> int:
         """Return the number of a parameter's next step, from 1."""
@@ -451,9 +454,7 @@ class Optimizer:
             for row, tensor in zip(objects, new, strict=True):
                 scalars.assign_all(row, tensor)
 
-    def _updated_by_parts(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def _updated_by_parts(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         """Run the rule on real and imaginary parts as separate elements, as PyTorch does."""
         own = [key for key, slot in state.items() if slot.dtype.kind == "c"]
         given = state | {key: real_and_imaginary(state[key]) for key in own}
@@ -502,7 +503,7 @@ class _RateOfRun(RunDependent):
     steps: Mapping[int, int]
 
     def __call__(self) -> float:
-        return self.optimizer._rate(self.group, self.before)
+        return self._in(self.before)
 
     def ahead(self, runs: int) -> list[float]:
         each = self.steps[id(self.optimizer)]
@@ -595,9 +596,6 @@ class _NumberOfRun(_RateOfRun):
     parameter: str
     missed: int
     number: str
-
-    def __call__(self) -> float:
-        return self._in(self.before)
 
     def _in(self, before: int) -> float:
         optimizer = self.optimizer

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
-from tapegraph.optim.optimizer import Optimizer
+from tapegraph.optim.optimizer import Optimizer, Slots
 from tapegraph.optim.options import Group, Option, Params, Rate, flag, fraction, fractions, number
 from tapegraph.recording import stored
 from tapegraph.recording.changes import Change, make, new_numbers, set_changed
@@ -65,27 +65,26 @@ class SGD(Optimizer):
         dampening: float = 0.0,
         nesterov: bool = False,
         weight_decay: float = 0.0,
+        **others: NoReturn,
     ) -> None:
         self.momentum, self.dampening, self.nesterov = momentum, dampening, nesterov
         if self.nesterov and (not self.momentum or self.dampening):
             received = f"nesterov with momentum={momentum} and dampening={dampening}"
             raise ValueError(message("SGD", received, "momentum above 0 and no dampening"))
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
     @property
     def by_rows(self) -> bool:
         """Whether this rule runs without momentum, which moves every row."""
         return not self.momentum and type(self).update is SGD.update
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         if not self.momentum:
             return {}
         slots = {"momentum": np.zeros_like(p)}
         return slots | {"step": np.zeros(())} if self.dampening else slots  # the first has none
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         if not self.momentum:
             return p - lr * g, state
         m = self.momentum * state["momentum"] + (1.0 - self.dampening) * g
@@ -166,11 +165,12 @@ class Adam(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
         amsgrad: bool = False,
+        **others: NoReturn,
     ) -> None:
         self.betas, self.eps, self.amsgrad = betas, eps, amsgrad
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         names = ("mean", "square", "largest") if self.amsgrad else ("mean", "square")
         return {name: np.zeros_like(p) for name in names}
 
@@ -190,9 +190,7 @@ class Adam(Optimizer):
                 return round(math.log(power) / math.log(beta))
         return steps
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         beta1, beta2 = self.betas
         mean = beta1 * state["mean"] + (1.0 - beta1) * g
         square = beta2 * state["square"] + (1.0 - beta2) * (g * g)
@@ -228,8 +226,9 @@ class AdamW(Adam):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         amsgrad: bool = False,
+        **others: NoReturn,
     ) -> None:
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad)
+        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **others)
 
 
 class RMSprop(Optimizer):
@@ -273,17 +272,16 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         momentum: float = 0.0,
         centered: bool = False,
+        **others: NoReturn,
     ) -> None:
         self.alpha, self.eps, self.momentum, self.centered = alpha, eps, momentum, centered
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         used = {"square": True, "mean": self.centered, "momentum": self.momentum}
         return {name: np.zeros_like(p) for name, is_used in used.items() if is_used}
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         alpha = self.alpha
         slots = {"square": alpha * state["square"] + (1.0 - alpha) * (g * g)}
         variance = slots["square"]
@@ -331,23 +329,22 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        **others: NoReturn,
     ) -> None:
         self.lr_decay, self.eps = lr_decay, eps
         self.initial_accumulator_value = initial_accumulator_value
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
     @property
     def by_rows(self) -> bool:
         """Whether this rule runs, in which a gradient of zero changes nothing."""
         return type(self).update is Adagrad.update
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         slots = {"square": np.full_like(p, self.initial_accumulator_value)}
         return slots | {"step": np.zeros(())} if self.lr_decay else slots
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: Any
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: Any) -> tuple[Array, Slots]:
         slots = {"square": state["square"] + g * g}
         if self.lr_decay:
             slots["step"] = state["step"] + 1.0
@@ -389,16 +386,15 @@ class Lion(Optimizer):
         lr: Rate = 1e-4,
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
+        **others: NoReturn,
     ) -> None:
         self.betas = betas
-        super().__init__(params, lr, weight_decay)
+        super().__init__(params, lr, weight_decay, **others)
 
-    def init(self, p: Array) -> dict[str, Array]:
+    def init(self, p: Array) -> Slots:
         return {"mean": np.zeros_like(p)}
 
-    def update(
-        self, p: Array, g: Array, state: dict[str, Array], lr: float
-    ) -> tuple[Array, dict[str, Array]]:
+    def update(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         beta1, beta2 = self.betas
         mean = state["mean"]
         step = np.sign(beta1 * mean + (1.0 - beta1) * g)

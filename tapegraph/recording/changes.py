@@ -37,7 +37,6 @@ def together(changes: Iterable[Change]) -> Iterator[Any]:
 
 
 def take_back(undo: Undo) -> None:
-    """Undo all changes so far, and start a new log."""
     make(together(undo))
     undo.clear()
 

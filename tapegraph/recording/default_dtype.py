@@ -60,7 +60,6 @@ def in_default(array: Array, data: Any) -> Array:
 
 
 def _is_pythons(data: Any) -> bool:
-    """Return whether data are Python numbers, or lists of them alone."""
     if isinstance(data, (list, tuple)):
         return all(map(_is_pythons, data))
     return isinstance(data, (int, float, complex)) and not isinstance(data, np.generic)

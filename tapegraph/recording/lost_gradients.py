@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -16,8 +15,6 @@ from tapegraph.errors import (
     ConcretizationError,
     LostGradientError,
     LostGradientWarning,
-    kind_of,
-    message,
     sentence,
     user_line,
     warn,
@@ -26,14 +23,18 @@ from tapegraph.recording.scopes import Setting
 
 # The alternative to a function that needs an array, by the longest known part of its name.
 _FIXES = {
-    "": "Join results by np.stack; write np.where for an assignment to elements of an array "
-    "(z[:2] = x); or x.numpy() for numbers without a gradient.",
+    "": "NumPy's functions take tensors as they are. Join results by np.stack; write np.where for "
+    "an assignment to elements of an array (z[:2] = x); or x.numpy() for numbers without a "
+    "gradient.",
     "jax": "Give JAX plain numbers, x.numpy(); its own functions differentiate JAX's arrays alone.",
     "keras": "tg.function(f) makes a function of TensorFlow's; for plain numbers write x.numpy().",
     "matplotlib": "Plot plain numbers: x.numpy(), and in a list of losses loss.item().",
     "numpy": "Join tensors first, {op}(np.stack(tensors)); or give it numbers, loss.item() or "
     "x.numpy().",
+    "numpy.fill_diagonal": "Write np.where(np.eye(n, dtype=bool), values, z).",
     "numpy.full": "Write np.broadcast_to(x, shape), or x.numpy() for numbers without a gradient.",
+    "numpy.lib": "Write np.concatenate((x, [1.0])) for np.r_[x, 1.0], np.column_stack((x, y)) for "
+    "np.c_[x, y], and np.arange for the places of np.mgrid.",
     "numpy.testing": "Compare plain numbers: x.numpy().",
     "numpy.vectorize": "Write the function with NumPy's functions, which take whole tensors.",
     "scipy": "Register it with tg.defop, or give it plain numbers: x.numpy().",
@@ -61,7 +62,6 @@ DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
 
 def strict() -> bool:
-    """Return whether warnings are errors."""
     return bool(switched(STRICT))
 
 
@@ -130,7 +130,9 @@ def _caller(frame: FrameType | None) -> str:
             if not function:  # Python 3.10
                 of_method = code.co_varnames[: code.co_argcount][:1] == ("self",)
                 function = type(frame.f_locals["self"]).__name__ if of_method else code.co_name
-            public = list(itertools.takewhile(_is_public, parts))
+            # Up to private modules, and the inner ones of TensorFlow and Keras.
+            inner = (n for n, p in enumerate(parts) if p[:1] == "_" or p in ("python", "src"))
+            public = parts[: next(inner, len(parts))]
             modules = [".".join(public[: n + 1]) for n in range(len(public))]
             homes = (m for m in modules if hasattr(sys.modules.get(m), function))
             home = next(homes, "")
@@ -138,24 +140,6 @@ def _caller(frame: FrameType | None) -> str:
                 package, name = parts[0], f"{home}.{function}" if home else modules[-1]
         frame = frame.f_back
     return name
-
-
-def _is_public(part: str) -> bool:
-    return not part.startswith("_") and part not in ("python", "src")  # as in TensorFlow and Keras
-
-
-def not_joined(op: str, argument: str, value: object) -> TypeError:
-    """Return the error of a list that holds tensors in place of an array."""
-    received = f"{argument!r}, a {type(value).__name__} of tensors that need a gradient"
-    fix = "Join them first: np.stack(tensors)."
-    return TypeError(message(op, received, "one array or tensor", fix))
-
-
-def not_detached(op: str, argument: str, value: object) -> TypeError:
-    """Return the error of a tensor that needs a gradient in place of plain numbers."""
-    received = f"{kind_of(value)} that needs a gradient for {argument!r}"
-    fix = "Write tensor.detach() to go on without its gradient."
-    return TypeError(message(op, received, "plain numbers", fix))
 
 
 def refused(name: str, fix: str) -> Callable[..., NoReturn]:

@@ -11,7 +11,6 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence
-from tapegraph.recording.lost_gradients import not_detached, not_joined
 from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, DType
@@ -116,7 +115,7 @@ Node._held = Node.__dict__["_array"]
 
 # The class of every recorded result, `Tensor`, which registers itself.
 tensor_class: type[Any] = Node
-# Its class while an engine keeps its numbers (`tapegraph.recording.remote`).
+# Its class while an engine keeps its numbers (`tapegraph.recording.values`).
 remote_class: type[Any] = Node
 
 
@@ -140,7 +139,6 @@ def kept(x: Any) -> Any:
 
 
 def mark_changed(leaf: Node) -> None:
-    """Record that a leaf's numbers change now."""
     leaf._changed = next_seq()
 
 
@@ -168,7 +166,9 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
     array = data
     if isinstance(data, Node):
         if data._requires_grad:
-            raise not_detached(op, argument, data)
+            received = f"{kind_of(data)} that needs a gradient for {argument!r}"
+            fix = "Write tensor.detach() to go on without its gradient."
+            raise TypeError(message(op, received, "plain numbers", fix))
         recorder().read(data, op, "Compute with the tensor itself.")
         array = data._array
     elif type(data) is not np.ndarray:
@@ -196,30 +196,28 @@ def as_array(data: object, op: str, argument: str) -> Any:
         return np.asarray(data)
     except (TypeError, ValueError, RuntimeError) as error:  # NotImplementedError is one
         if isinstance(data, (list, tuple)) and _holds_recorded(data):
-            raise not_joined(op, argument, data) from None
+            received = f"{argument!r}, a {type(data).__name__} of tensors that need a gradient"
+            fix = "Join them first: np.stack(tensors)."
+            raise TypeError(message(op, received, "one array or tensor", fix)) from None
         if "inhomogeneous" in str(error):
             received, fix = f"ragged data for {argument!r}", "Give every row the same length."
             raise ValueError(message(op, received, "a rectangular array", fix)) from error
         if not hasattr(type(data), "__array__"):
             raise
-        raise _gives_no_numbers(data, op, argument, error) from error
-
-
-def _gives_no_numbers(data: object, op: str, argument: str, error: Exception) -> TypeError:
-    """Return the error of another library's array that NumPy cannot read, in its own words."""
-    own_words = str(error).partition("\n")[0]
-    library = type(data).__module__.partition(".")[0]
-    received = f"{kind_of(data)} of {library} for {argument!r}"
-    fix = f"{library} says: {own_words}"
-    if getattr(data, "requires_grad", False):
-        received += ", which needs a gradient there"
-        fix = "Write x.detach(): its library's gradients do not flow through this one."
-    elif "symbolic" in own_words:
-        received += ", which is symbolic"
-        fix = "Call it with eager tensors, or make a TensorFlow function of yours: tg.function(f)."
-    elif "BFloat16" in own_words:
-        fix = "Write x.float()."
-    return TypeError(message(op, received, "an array that NumPy can read", fix))
+        own_words = str(error).partition("\n")[0]
+        library = type(data).__module__.partition(".")[0]
+        received = f"{kind_of(data)} of {library} for {argument!r}"
+        fix = f"{library} says: {own_words}"
+        if getattr(data, "requires_grad", False):
+            received += ", which needs a gradient there"
+            fix = "Write x.detach(): its library's gradients do not flow through this one."
+        elif "symbolic" in own_words:
+            received += ", which is symbolic"
+            fix = "Call it with eager tensors, or make a TensorFlow function of yours: "
+            fix += "tg.function(f)."
+        elif "BFloat16" in own_words:
+            fix = "Write x.float()."
+        raise TypeError(message(op, received, "an array that NumPy can read", fix)) from error
 
 
 def _holds_recorded(values: Any) -> bool:

@@ -44,57 +44,14 @@ OF_ONE: dict[Any, Fun] = {}
 SCIPY: dict[str, Fun] = {}
 # Functions that return only shapes and dtypes.
 DESCRIPTIONS: set[Any] = {
-    np.shape,
-    np.ndim,
-    np.size,
-    np.result_type,
-    np.array_repr,
-    np.array_str,
-    np.array2string,
-    np.iscomplexobj,
-    np.isrealobj,
-    np.can_cast,
-    np.min_scalar_type,
+    *(np.shape, np.ndim, np.size, np.result_type, np.can_cast, np.min_scalar_type),
+    *(np.array_repr, np.array_str, np.array2string, np.iscomplexobj, np.isrealobj),
 }
-# Functions without a gradient: they take and return plain arrays.
+# Functions without a gradient: they take and return plain arrays. `without_gradient` adds those
+# that a compiled step records.
 PLAIN: set[Any] = DESCRIPTIONS | {
-    np.isnan,
-    np.isinf,
-    np.isfinite,
-    np.signbit,
-    np.equal,
-    np.not_equal,
-    np.less,
-    np.less_equal,
-    np.greater,
-    np.greater_equal,
-    np.logical_and,
-    np.logical_or,
-    np.logical_not,
-    np.logical_xor,
-    np.bitwise_and,
-    np.bitwise_or,
-    np.bitwise_xor,
-    np.invert,
-    np.left_shift,
-    np.right_shift,
-    np.array_equal,
-    np.allclose,
-    np.isclose,
-    np.all,
-    np.any,
-    np.argmax,
-    np.argmin,
-    np.nanargmax,
-    np.nanargmin,
-    np.argsort,
-    np.argpartition,
-    np.argwhere,
-    np.nonzero,
-    np.flatnonzero,
-    np.count_nonzero,
-    np.searchsorted,
-    np.digitize,
+    *(np.left_shift, np.right_shift, np.nanargmax, np.nanargmin, np.digitize),
+    *(np.nonzero, np.flatnonzero, np.argwhere),
 }
 # Their recording functions in a compiled step, where there are any.
 WITHOUT_GRADIENT: dict[Any, Fun] = {}
@@ -186,7 +143,7 @@ def implements(*functions: object, table: dict[Any, Fun] = COUNTERPARTS) -> Call
 
 
 def without_gradient(*functions: object) -> Callable[[F], F]:
-    """Register the function that records ``functions`` in a captured step."""
+    PLAIN.update(functions)
     return implements(*functions, table=WITHOUT_GRADIENT)
 
 
@@ -261,7 +218,6 @@ def wraps_arrays(value: object) -> bool:
 
 
 def _name(called: Any) -> str:
-    """Return a ufunc's name, with its library."""
     name: str = called.__name__
     for library, module in (("numpy", np), ("scipy.special", sys.modules.get("scipy.special"))):
         if getattr(module, name, None) is called:
@@ -279,7 +235,8 @@ def _recording(called: object) -> Fun | None:
 
 
 def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, object]) -> Any:
-    if options.get("out") is not None and any(o is not None for o in _tuple(options["out"])):
+    out = options.get("out")
+    if any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
         text = "out= does not take tensors. Leave it out; for a += b write a = a + b."
         raise TypeError(sentence(name, text))
     args, options = recorder().met(args, options)
@@ -319,10 +276,6 @@ def _described(value: Any) -> Any:
     if is_batched(value):
         return np.broadcast_to(np.zeros((), value.dtype), value.shape)
     return value._array if isinstance(value, Node) else detached(value)
-
-
-def _tuple(value: object) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 def detached(value: object) -> Any:
@@ -413,7 +366,7 @@ def _is_one_place(theirs: inspect.Parameter, ours: inspect.Parameter) -> bool:
     return by_place and (theirs.name == ours.name or theirs.kind is _POSITIONAL)
 
 
-def _adapted(called: object, recording: Fun) -> Fun:
+def _adapted(called: Any, recording: Fun) -> Fun:
     """Return ``recording`` with NumPy's own signature, which is read at the first call."""
 
     @functools.wraps(recording)
@@ -436,17 +389,14 @@ def _adapted(called: object, recording: Fun) -> Fun:
                 if value is not parameter.default:
                     named[ours] = value
             elif not _is_default(value, parameter.default):
-                raise _not_taken(called, recording, name, value)
+                ufunc = isinstance(called, np.ufunc)
+                title = _name(called) if ufunc else f"numpy.{called.__name__}"
+                received, fix = f"{name}={value!r} with a tensor", f"Leave {name}= at its default."
+                expected = f"the arguments of tg.{recording.__name__}"
+                raise TypeError(message(title, received, expected, fix))
         return recording(*positional, **named)
 
     return adapted
-
-
-def _not_taken(called: Any, recording: Any, name: str, value: object) -> TypeError:
-    title = _name(called) if isinstance(called, np.ufunc) else f"numpy.{called.__name__}"
-    expected = f"the arguments of tg.{recording.__name__}"
-    fix = f"Leave {name}= at its default."
-    return TypeError(message(title, f"{name}={value!r} with a tensor", expected, fix))
 
 
 def _ufunc_signature(called: np.ufunc) -> inspect.Signature:

@@ -97,7 +97,6 @@ class Op:
         table[self.name] = self
 
     def set_reads(self, reads: tuple[int, ...]) -> None:
-        """Declare what its gradients read."""
         self.reads = reads
         first, second = reads[0], reads[-1]
         self.keeps = tuple(

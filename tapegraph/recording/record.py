@@ -13,14 +13,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tapegraph.arrays.axes import check_broadcast
 from tapegraph.errors import kind_of, message, user_line
 from tapegraph.numpy_warnings import watched
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import ALL, KEEPS_ALL, NO_ATTRS, PART, Op, OpKind, Outputs
-from tapegraph.recording.remote import restore
 from tapegraph.recording.scopes import RECORDER
+from tapegraph.recording.values import restore
 from tapegraph.recording.watchers import OTHERS, computed
 from tapegraph.typed import Array, DType, Fun
 
@@ -61,6 +62,12 @@ def tensor_like(op: str, value: object, argument: str = "x") -> Any:
         return value if hasattr(value, "ndim") else handler(op, (value,), NO_ATTRS)
     value = operand(op, value, argument)
     return value if type(value) is cls else as_leaf(np.asarray(value))
+
+
+def floating(op: str, value: object, argument: str = "x") -> Any:
+    """Return a tensor; integers and bools become float64."""
+    x = tensor_like(op, value, argument)
+    return x if x.dtype.kind in "fc" else x * 1.0
 
 
 def is_weak(value: object) -> bool:
@@ -339,15 +346,7 @@ def _widened(name: str, a: object, b: object) -> tuple[Any, Any] | None:
 def _refused(name: str, x: Any, y: Any, error: Exception) -> Exception:
     if isinstance(error, TypeError) and is_complex(x, y):
         return real_only(name)
-    if not isinstance(error, ValueError):
-        kind = OverflowError if isinstance(error, OverflowError) else TypeError
-        return kind(f"{name}: {error} (at {user_line()})")
-    try:
-        np.broadcast_shapes(np.shape(x), np.shape(y))
-    except ValueError:
-        pass
-    else:  # an integer to a negative power
-        return ValueError(f"{name}: {error} (at {user_line()})")
-    received = f"shapes {np.shape(x)} and {np.shape(y)}"
-    expected = "shapes that broadcast together (equal, or 1, axis by axis from the last)"
-    return ValueError(message(name, received, expected, "Reshape one of them."))
+    if isinstance(error, ValueError):  # else of an integer to a negative power
+        check_broadcast(name, np.shape(x), np.shape(y))
+    kind = next(kind for kind in (ValueError, OverflowError, TypeError) if isinstance(error, kind))
+    return kind(f"{name}: {error} (at {user_line()})")

@@ -45,7 +45,7 @@ class Recorder:
     graph: type[History] = History
     body: Any = None  # of a loop or branch (`tapegraph.loops.body`): none
     stream: Any = None  # a position that draws begin at (`tapegraph.capture.streams`): none
-    levels: tuple[Any, ...] = ()  # of `vmap` (`tapegraph.tensors.examples`): none
+    levels: tuple[Any, ...] = ()  # of `vmap` (`tapegraph.tensors.batched`): none
 
     def __init__(self, tape: Tape | None = None, flows: bool = True) -> None:
         self.tape = Tape() if tape is None else tape
@@ -59,7 +59,6 @@ class Recorder:
         return Recorder(self.tape, flows)
 
     def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
-        """Return the result of an operation that no gradient flows through."""
         leaf = new(nodes.tensor_class)  # `as_leaf` in line
         # A view of a leaf would change with the leaf, and nothing would remember that it did.
         leaf._array = out if out.base is None else out.copy("K")
@@ -192,7 +191,6 @@ class Recorder:
         tape.add_params([leaf])
 
     def set_requires_grad(self, leaf: Any, wanted: bool) -> None:
-        """Make a constant a parameter, or a parameter a constant."""
         mark_changed(leaf)
         if wanted:
             self.parameter(leaf, user_frame(sys._getframe(1)))
@@ -210,11 +208,9 @@ class Recorder:
         return np.asarray(draw(), dtype)
 
     def position(self, read: Callable[[], Array]) -> Any:
-        """Return where the stream of random numbers is, as a tensor."""
         return as_leaf(read())
 
     def move_to(self, position: Any, write: Callable[[Array], None]) -> None:
-        """Let the stream go on from another position."""
         write(position._array)
 
     # State
@@ -239,7 +235,6 @@ class Recorder:
         """Prepare for a write into a leaf's array."""
 
     def written(self, leaf: Node) -> None:
-        """Record a write into a leaf's array."""
         mark_changed(leaf)
 
     def step(self, optimizer: Any) -> None:
@@ -298,7 +293,6 @@ class Recorder:
             x._grad = stored.ZERO
 
     def retain_gradient(self, x: Node) -> None:
-        """Keep the gradient of a result at the next backward."""
         if not x._requires_grad:
             received = "a tensor that needs no gradient"
             raise RuntimeError(message("retain_grad", received, "a recorded result"))

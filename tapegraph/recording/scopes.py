@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
+from collections.abc import Callable, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
 
+from tapegraph.errors import message
 from tapegraph.typed import Backend, Fun
 
 T = TypeVar("T")
@@ -76,36 +77,28 @@ class Scope(Generic[T]):
         self._setting.leave(self)
 
     def __call__(self, fn: F) -> F:
-        """Return a function inside which the setting holds."""
         return _decorated(fn, self)
 
 
 def _decorated(fn: F, scope: Scope[Any]) -> F:
+    if inspect.isasyncgenfunction(fn):
+        received, fix = "an asynchronous generator function", "Write the with block inside it."
+        raise TypeError(message("a decorator", received, "another function", fix))
     if inspect.isgeneratorfunction(fn):
-        wrap = _generator
-    elif inspect.isasyncgenfunction(fn):
-        wrap = _async_generator
+        wrapped: Fun = _generator(fn, scope)
     elif inspect.iscoroutinefunction(fn):
-        wrap = _coroutine
+
+        async def wrapped(*args: object, **kwargs: object) -> Any:
+            with scope:
+                return await fn(*args, **kwargs)
+
     else:
-        wrap = _function
-    return functools.wraps(fn)(wrap(fn, scope))  # type: ignore[return-value]
 
+        def wrapped(*args: object, **kwargs: object) -> Any:
+            with scope:
+                return fn(*args, **kwargs)
 
-def _function(fn: Fun, scope: Scope[Any]) -> Fun:
-    def function(*args: object, **kwargs: object) -> Any:
-        with scope:
-            return fn(*args, **kwargs)
-
-    return function
-
-
-def _coroutine(fn: Fun, scope: Scope[Any]) -> Fun:
-    async def coroutine(*args: object, **kwargs: object) -> Any:
-        with scope:
-            return await fn(*args, **kwargs)
-
-    return coroutine
+    return functools.wraps(fn)(wrapped)  # type: ignore[return-value]
 
 
 def _generator(fn: Fun, scope: Scope[Any]) -> Fun:
@@ -130,30 +123,6 @@ def _generator(fn: Fun, scope: Scope[Any]) -> Fun:
                 value, resume = error, running.throw
 
     return generator
-
-
-def _async_generator(fn: Fun, scope: Scope[Any]) -> Fun:
-    async def async_generator(*args: object, **kwargs: object) -> AsyncGenerator[Any, Any]:
-        running = fn(*args, **kwargs)
-        resume = running.asend
-        value: Any = None
-        while True:
-            try:
-                with scope:
-                    item = await resume(value)
-            except StopAsyncIteration:
-                return
-            try:
-                value = yield item
-                resume = running.asend
-            except GeneratorExit:
-                with scope:
-                    await running.aclose()
-                raise
-            except BaseException as error:
-                value, resume = error, running.athrow
-
-    return async_generator
 
 
 def _set_recording(entered: tuple[tuple[object, bool], ...]) -> None:

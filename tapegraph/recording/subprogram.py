@@ -145,3 +145,9 @@ def subprograms(attrs: Any) -> list[SubProgram]:
         parts = value if isinstance(value, tuple) else (value,)
         found += [part for part in parts if isinstance(part, SubProgram)]
     return found
+
+
+def entries_in(program: Program) -> int:
+    """Return the number of a program's entries, with those of inner programs."""
+    inner = (body for attrs in program.attrs for body in subprograms(attrs))
+    return len(program) + sum(entries_in(body.program) for body in inner)

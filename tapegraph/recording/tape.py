@@ -55,7 +55,6 @@ class Tape:
 
     @property
     def params(self) -> list[Node]:
-        """The living parameters."""
         return [node for r in list(self._params.values()) if (node := r()) is not None]
 
     def live(self) -> list[Node]:
@@ -63,7 +62,6 @@ class Tape:
         return [node for node in alive if node._op is not CLEARED]
 
     def recording(self) -> Recording:
-        """Return every live entry with its inputs."""
         return linearize(self.live())
 
     def reset(self) -> None:

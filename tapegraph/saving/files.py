@@ -6,11 +6,11 @@ import io
 import json
 import math
 import os
-import re
 import stat
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -31,8 +31,8 @@ TEXT = "__metadata__"
 # In bytes: the longest name that a zip file has room for, and the longest header of safetensors.
 _LONGEST_NAME = 65_535
 _LARGEST_HEADER = 100_000_000
-# How many bytes are written, read or checked at once.
-_WRITTEN, _READ = 1 << 24, 1 << 20
+# How many bytes are read at once.
+_READ = 1 << 20
 # The words of safetensors for the dtypes that NumPy has.
 _WORDS = {"bool": "BOOL", "complex64": "C64"}
 _WORDS |= {f"float{bits}": f"F{bits}" for bits in (16, 32, 64)}
@@ -66,24 +66,28 @@ class UnreadableDtype(TypeError):
     """An array of an intact file has a dtype that NumPy lacks: its name, and the dtype's."""
 
 
+def check_is_file(op: str, path: str) -> os.stat_result | None:
+    """Return the status of the file at a path, None if there is none; raise for what is no file."""
+    with suppress(FileNotFoundError):
+        found = os.stat(path)
+        if stat.S_ISREG(found.st_mode):
+            return found
+        received = f"{path!r}, a directory or no regular file"
+        raise OSError(message(op, received, "the path of a file"))
+    return None
+
+
 def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
     """Let ``fill`` write a file beside the target; sync it, and only then rename it.
 
-    A link leads to the target, which keeps its mode, and its owner where the system permits it.
+    A link leads to the target, which keeps its mode.
     """
-    found = None
-    with suppress(FileNotFoundError):
-        found = os.stat(path)
-    if found is not None and not stat.S_ISREG(found.st_mode):
-        raise OSError(message(op, f"{path!r}, {_kind(found.st_mode)}", "the path of a file"))
+    found = check_is_file(op, path)
     target = os.path.realpath(path)
     beside = os.path.join(os.path.dirname(target), f".tapegraph-{os.urandom(8).hex()}.tmp")
     made = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
-        mode = os.fstat(made).st_mode
-        if found is not None:
-            mode = found.st_mode
-            _give_to(made, found.st_uid, found.st_gid)
+        mode = (found or os.fstat(made)).st_mode
         os.close(made)
         fill(beside)
         with open(beside, "rb+") as file:
@@ -94,43 +98,12 @@ def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
         with suppress(FileNotFoundError):
             os.unlink(beside)
         raise
-    # Make the new name last, where the system can.
-    try:
+    with suppress(OSError):  # as on Windows: a new name is made last where the system can
         directory = os.open(os.path.dirname(target), os.O_RDONLY)
-    except OSError:  # as on Windows
-        return
-    with suppress(OSError):
-        os.fsync(directory)
-    os.close(directory)
-
-
-def _give_to(file: int, user: int, group: int) -> None:
-    if not hasattr(os, "fchown"):  # as on Windows
-        return
-    now = os.fstat(file)
-    for is_other, pair in ((user != now.st_uid, (user, -1)), (group != now.st_gid, (-1, group))):
-        if is_other:
-            with suppress(OSError):
-                os.fchown(file, *pair)
-
-
-@contextmanager
-def opened(path: str) -> Iterator[io.BufferedReader]:
-    """Open a regular file for reading; raise for others without waiting."""
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags)
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise OSError(message("load", f"{path!r}, {_kind(mode)}", "a file"))
-        with open(descriptor, "rb", closefd=False) as file:
-            yield file
-    finally:
-        os.close(descriptor)
-
-
-def _kind(mode: int) -> str:
-    return "a directory" if stat.S_ISDIR(mode) else "which is no regular file"
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 # Formats
@@ -187,20 +160,9 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
     with open(path, "wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for _, array in ordered:
-            if array.dtype.name == "bfloat16":
-                array = array.view(np.uint16)
-            # Little-endian, in C order: copied part by part if need be.
-            parts = np.nditer(  # type: ignore[call-overload]
-                [array],
-                flags=["external_loop", "buffered", "zerosize_ok"],
-                op_flags=[["readonly", "contig"]],
-                op_dtypes=[array.dtype.newbyteorder("<")],
-                order="C",
-                casting="equiv",
-                buffersize=_WRITTEN // array.itemsize,
-            )
-            for part in parts:
-                file.write(part)
+            stored = _DTYPES[_WORDS[array.dtype.name]]
+            array = array.view(stored) if array.dtype.name == "bfloat16" else array
+            file.write(np.ascontiguousarray(array, stored).reshape(-1).view(np.uint8).data)
 
 
 def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
@@ -210,10 +172,10 @@ def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metada
     if length > min(size, _LARGEST_HEADER):
         raise ValueError(f"its header of {length} bytes is too large, or the file is cut off")
     header = file.read(length).decode()
-    entries, at = _object(header, 0, _entry)
-    if at < len(header):
-        raise ValueError(f"its header goes on behind its end: {header[at : at + 20]!r}")
+    entries = json.loads(header, object_pairs_hook=_once)
     text = entries.pop(TEXT, {})
+    if not all(isinstance(x, str) for x in text.values()):
+        raise ValueError("its metadata is no text")
     stored, end = {}, 0
     for name, entry in sorted(entries.items(), key=lambda pair: pair[1]["data_offsets"]):
         word, shape = entry["dtype"], entry["shape"]
@@ -274,55 +236,13 @@ def _as_native(array: Array) -> Array:
     return array.view(_native(array.dtype))
 
 
-# JSON's own spaces, and one of the marks between its names and values.
-_SPACE = "[ \t\n\r]*"
-_MARK = re.compile(f"{_SPACE}([{{}}:,]){_SPACE}")
-_decode = json.JSONDecoder().raw_decode
-# How many characters the values of an array's entry have at most; those of 64 axes have 1,400.
-_ENTRY = 4096
-
-
-def _object(
-    text: str, at: int, value: Callable[[str, int, str], tuple[Any, int]]
-) -> tuple[dict[str, Any], int]:
-    """Return a JSON object and the place where it ends; raise at the first repeated name."""
-    found = {}
-    mark, at = _mark(text, at, "{")
-    if text.startswith("}", at):
-        mark, at = _mark(text, at, "}")
-    while mark in "{,":
-        name, at = _decode(text, at)
-        if not isinstance(name, str):
-            raise ValueError(f"its header has {_shown(name)} for a name")
-        if name in found:
-            raise ValueError(f"{_shown(name)} is there twice")
-        _, at = _mark(text, at, ":")
-        found[name], at = value(text, at, name)
-        mark, at = _mark(text, at, ",}")
-    return found, at
-
-
-def _mark(text: str, at: int, expected: str) -> tuple[str, int]:
-    found = _MARK.match(text, at)
-    if found is None or found[1] not in expected:
-        raise ValueError(f"its header has {text[at : at + 20]!r} for one of {expected!r}")
-    return found[1], found.end()
-
-
-def _entry(text: str, at: int, name: str) -> tuple[Any, int]:
-    return _object(text, at, _text if name == TEXT else _detail)
-
-
-def _text(text: str, at: int, name: str) -> tuple[str, int]:
-    value, end = _decode(text, at)
-    if not isinstance(value, str):
-        raise ValueError(f"its text has {_shown(value)} for {_shown(name)}")
-    return value, end
-
-
-def _detail(text: str, at: int, name: str) -> tuple[Any, int]:
-    value, end = _decode(text[at : at + _ENTRY])
-    return value, at + end
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return pairs as a dict; raise for a repeated name."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        repeated, _ = Counter(name for name, _ in pairs).most_common(1)[0]
+        raise ValueError(f"{_shown(repeated)} is there twice")
+    return found
 
 
 def _shown(value: object) -> str:
@@ -345,7 +265,7 @@ def write_npz(path: str, arrays: NamedArrays, text: Metadata) -> None:
 
 def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
     """Return a file's arrays and its text; raise if it is malformed."""
-    archive = _Archive(file)
+    archive = zipfile.ZipFile(file)
     end = 0
     for info in sorted(archive.infolist(), key=attrgetter("header_offset")):
         if info.header_offset < end:  # or a small file could hold the same bytes a thousand times
@@ -353,10 +273,8 @@ def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
         end = info.header_offset + info.compress_size
     if end > os.fstat(file.fileno()).st_size:
         raise ValueError("its directory speaks of places behind its end")
-    stored = _Once()
-    for info in archive.infolist():
-        name = info.filename.removesuffix(".npy")
-        stored[name] = _member(archive, name, info)
+    members = [(info.filename.removesuffix(".npy"), info) for info in archive.infolist()]
+    stored = {name: _member(archive, name, info) for name, info in _once(members).items()}
     # Another program may have an array of that name, which is no text.
     text = None
     member = stored.get(TEXT)
@@ -364,27 +282,8 @@ def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
         with suppress(ValueError, RecursionError):
             text = json.loads(member.read().tobytes())
     if not isinstance(text, dict) or not all(isinstance(x, str) for x in text.values()):
-        return dict(stored), {}
+        return stored, {}
     return {name: array for name, array in stored.items() if name != TEXT}, text
-
-
-class _Archive(zipfile.ZipFile):
-    """A zip file that raises for a repeated name; the base class keeps the last."""
-
-    @property
-    def NameToInfo(self) -> dict[str, zipfile.ZipInfo]:  # noqa: N802 - the base's name
-        return self._members
-
-    @NameToInfo.setter
-    def NameToInfo(self, members: dict[str, zipfile.ZipInfo]) -> None:  # noqa: N802
-        self._members = _Once(members)
-
-
-class _Once(dict[str, Any]):
-    def __setitem__(self, name: str, value: object) -> None:
-        if name in self:
-            raise ValueError(f"{_shown(name)} is there twice")
-        super().__setitem__(name, value)
 
 
 # The largest compression of deflate: 258 bytes become two bits.

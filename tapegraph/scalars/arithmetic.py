@@ -181,8 +181,8 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     "sigmoid_slope": ScalarOp(sigmoid_slope),
     WEIGHED: ScalarOp(weighed, np.multiply),  # `Levels` looks at NaN a second time
 }
-# Of any number of operands: Python's own sum, and one that adds up cotangents from 0.0 in order.
-PYTHON_SUM, TOTAL = "sum", "total"
+# Of any number of operands, added up in order from 0.0.
+TOTAL = "sum"
 # Leaves: a run's inputs, and the numbers that are the same in every run.
 GIVEN, NUMBER = "given", "number"
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegraph.errors import line_of
 from tapegraph.recording.program import scalar_bits
-from tapegraph.scalars.arithmetic import ADD, GIVEN, NUMBER, PYTHON_SUM, SCALAR_OPS, TOTAL, WEIGHED
+from tapegraph.scalars.arithmetic import ADD, GIVEN, NUMBER, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.typed import Array, Fun
 
 _LEAVES = (GIVEN, NUMBER)
@@ -139,13 +139,12 @@ class Levels:
             _, kind, width = key
             out, members = pool[places[key]], groups[key]
             rows = [operands[i][1] for i in members]
-            if kind in (_FOLD, PYTHON_SUM):
+            if kind == _FOLD:
                 rows = [(*row, *[nothing] * (width - len(row))) for row in rows]
                 rows = [tuple(zero if x is None else x for x in row) for row in rows]
             found = positions[np.array(rows, np.intp)]
-            if kind == PYTHON_SUM or (kind == _FOLD and width > 2):
-                matrix = self._operand(found.T)
-                self._calls.append((python_sums if kind == PYTHON_SUM else _added, (matrix, out)))
+            if kind == _FOLD and width > 2:
+                self._calls.append((_added, (self._operand(found.T), out)))
                 continue
             columns = [self._operand(column) for column in found.T]
             run = np.add if kind == _FOLD else SCALAR_OPS[kind].vector or SCALAR_OPS[kind].run
@@ -239,7 +238,7 @@ def _depths(operands: dict[int, tuple[str, Sequence[Any]]]) -> dict[int, int]:
 
 def _width(kind: str, count: int) -> int:
     """Return the number of operands of a call on vectors: sums of like lengths share one."""
-    if kind not in (_FOLD, PYTHON_SUM) or count <= 4:
+    if kind != _FOLD or count <= 4:
         return count
     unit = 1 << (count.bit_length() - 3)  # at most a quarter more
     return -(-count // unit) * unit
@@ -253,20 +252,3 @@ def _added(terms: Array, out: Array) -> None:
     np.add(terms[0], terms[1], out)
     for row in terms[2:]:
         np.add(out, row, out)
-
-
-def python_sums(terms: Array, out: Array) -> None:
-    """Add the rows of a matrix as Python's `sum`, from 3.12 on by Neumaier's algorithm."""
-    total = terms[0] + 0.0
-    if sum([1.0, 1e16, -1e16]) == 0.0:
-        for row in terms[1:]:
-            np.add(total, row, total)
-        np.copyto(out, total)
-        return
-    lost = np.zeros_like(total)
-    for row in terms[1:]:
-        new = total + row
-        larger = np.abs(total) >= np.abs(row)
-        lost += np.where(larger, (total - new) + row, (row - new) + total)
-        total = new
-    np.copyto(out, np.where((lost != 0.0) & np.isfinite(lost), total + lost, total))

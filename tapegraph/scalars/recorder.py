@@ -26,7 +26,6 @@ from tapegraph.scalars.arithmetic import (
     GIVEN,
     LOCAL_GRADS,
     NUMBER,
-    PYTHON_SUM,
     SCALAR_OPS,
     TOTAL,
     WEIGHED,
@@ -259,7 +258,7 @@ class NumberRecorder:
                 i = self.index(node)
                 if i not in self._slopes:
                     kind, args = self._kinds[i], self._args[i]
-                    if kind == PYTHON_SUM:
+                    if kind == TOTAL:
                         self._slopes[i] = (self.constant(1.0),) * len(args)
                     else:
                         self._slopes[i] = LOCAL_GRADS[kind](self._computes, i, *args)

@@ -9,8 +9,7 @@ from tapegraph.engines import auto, registry
 from tapegraph.engines.auto import COMPILED, advice, backend_in_force, capital, costs
 from tapegraph.engines.backend import get_backend
 from tapegraph.engines.choice import Choice
-from tapegraph.errors import kind_of, message
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped, kind_of, message
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.linearize import History, entry_name
 from tapegraph.recording.node import tape_entry
@@ -79,7 +78,7 @@ def explain(y: Tensor | Value | Any) -> str:
         f"{entry_name(entry._op, entry)} comes from {_count(len(history.wanted), 'parameter')}, "
         f"{', '.join(shown)}, by {_count(len(history.entries), 'operation')}: {listed}.",
         f"Its backward would run in {title}. {backend_in_force()} {reason}".strip(),
-        *costs(found, refused, engine, len(history)),
+        *costs([found] if found else [], refused, engine, len(history)),
         advice(found, refused),
         f"{capital(COMPILED)}.",
     ]

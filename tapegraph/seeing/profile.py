@@ -5,14 +5,12 @@ from __future__ import annotations
 import linecache
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from tapegraph import markup
-from tapegraph.engines import registry
-from tapegraph.errors import user_line
-from tapegraph.escapes import escaped
+from tapegraph.errors import escaped, user_line
 from tapegraph.recording.watchers import (
     COMPILING,
     ENGINE,
@@ -58,17 +56,13 @@ class profile(Watched):
     largest.
 
     A native backward is split by the operations whose gradients it computes, and a compiled step's
-    program by its lines. TensorFlow's work is one entry per graph; if it was imported before the
-    block and its profiler is free, ``nodes`` has the times by type of node in all threads, which
-    overlap and belong to no line.
+    program by its lines. TensorFlow's work is one entry per graph.
 
     It applies to its thread or asyncio task as `no_grad` does.
 
     :ivar seconds: Seconds of the block, without the time of measuring.
     :ivar parts: They add up to ``seconds``.
     :ivar operations, lines: ``.name``, ``.seconds`` and ``.calls``, the longest first.
-    :ivar nodes: The same by type of TensorFlow's nodes; empty without the profiler, and inside the
-        block.
 
     >>> w = tg.param(np.ones((8, 8)), name="w")
     >>> with tg.profile() as p:
@@ -81,12 +75,9 @@ class profile(Watched):
 
     def __init__(self) -> None:
         self._log = _Log()
-        self._nodes: list[tuple[str, float, float, str]] = []
         super().__init__(self._log)
 
     def __enter__(self) -> profile:
-        loaded = [e for e in map(registry.engine, registry.rivals()) if e.loaded()]
-        self._inside = [end for end in (e.node_times() for e in loaded) if end is not None]
         super().__enter__()
         self._log.begin()
         return self
@@ -94,7 +85,6 @@ class profile(Watched):
     def __exit__(self, *exception: object) -> None:
         self._log.end()
         super().__exit__(*exception)
-        self._nodes += [node for end in self._inside for node in end()]
 
     @property
     def seconds(self) -> float:
@@ -110,11 +100,6 @@ class profile(Watched):
         }
 
     @property
-    def nodes(self) -> list[Spent]:
-        """Time by type of TensorFlow node."""
-        return _sorted((name, seconds, 1) for name, _, seconds, _ in self._nodes)
-
-    @property
     def operations(self) -> list[Spent]:
         """Time by operation, forward or backward, the longest first."""
         return self._by("operation")
@@ -125,11 +110,12 @@ class profile(Watched):
         return self._by("line")
 
     def _by(self, field: str) -> list[Spent]:
-        return _sorted(
-            (getattr(label, field), *spent)
-            for label, spent in self._log.spent.items()
-            if getattr(label, field) and label.part != TAPE
-        )
+        found: dict[str, tuple[float, int]] = {}
+        for label, spent in self._log.spent.items():
+            if (name := getattr(label, field)) and label.part != TAPE:
+                _add(found, name, *spent)
+        spent_on = [Spent(name, *total) for name, total in found.items()]
+        return sorted(spent_on, key=lambda one: -one.seconds)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a trace that ``chrome://tracing`` and ui.perfetto.dev show.
@@ -138,11 +124,8 @@ class profile(Watched):
         """
         import json  # which is not loaded for everybody
 
-        first = min((start for _, start, _, _ in self._nodes), default=0.0)
-        inside = [_event(*node, first=first) for node in self._nodes]
-        names = {"displayTimeUnit": "ms", "traceEvents": [*self._log.trace(), *inside]}
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(names, file)
+            json.dump({"displayTimeUnit": "ms", "traceEvents": self._log.trace()}, file)
 
     def _summary(self) -> str:
         shares = [
@@ -154,12 +137,7 @@ class profile(Watched):
 
     def _tables(self) -> Iterator[list[tuple[str, ...]]]:
         """Yield the header and the rows of each table that has rows."""
-        tables = {
-            "operation": self.operations,
-            "line": self.lines,
-            "node of TensorFlow": self.nodes,
-        }
-        for header, spent in tables.items():
+        for header, spent in (("operation", self.operations), ("line", self.lines)):
             if spent:
                 yield [("time", "share", "calls", header), *_rows(self.seconds, spent)]
 
@@ -176,21 +154,6 @@ class profile(Watched):
     def _repr_html_(self) -> str:
         tables = [markup.html_table(rows, header) for header, *rows in self._tables()]
         return markup.heading("profile", self._summary()) + "".join(tables)
-
-
-def _event(name: str, start: float, seconds: float, thread: object, first: float) -> dict[str, Any]:
-    """Return one event of a trace, whose times are in microseconds after the first."""
-    times = {"ts": (start - first) * 1e6, "dur": seconds * 1e6}
-    return {"name": name, "ph": "X", **times, "pid": os.getpid(), "tid": thread}
-
-
-def _sorted(rows: Iterable[tuple[str, float, int]]) -> list[Spent]:
-    """Return times by name, the longest first."""
-    found: dict[str, tuple[float, int]] = {}
-    for name, seconds, calls in rows:
-        _add(found, name, seconds, calls)
-    spent = [Spent(name, *total) for name, total in found.items()]
-    return sorted(spent, key=lambda one: -one.seconds)
 
 
 def _add(found: dict[Any, tuple[float, int]], key: object, seconds: float, calls: int) -> None:
@@ -230,9 +193,14 @@ class _Log(Watcher):
         first = min((start for _, start, _, _ in self._events), default=0.0)
         return [
             {
-                **_event(label.operation, start, seconds, thread, first),
+                "name": label.operation,
                 "cat": label.part,
                 "args": {"line": label.line},
+                "ph": "X",
+                "ts": (start - first) * 1e6,  # in microseconds
+                "dur": seconds * 1e6,
+                "pid": os.getpid(),
+                "tid": thread,
             }
             for label, start, seconds, thread in self._events
         ]

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 A = TypeVar("A", bound="ArrayMethods")
 
+# For a plain array NumPy asks an index for its numbers.
+AS_INDEX = "As an index of an array write tg.tensor(array)[i] or tg.take(array, i, axis)."
+
 
 class Method(Protocol[P]):
     """A method whose result has the class of its object."""
@@ -76,8 +79,6 @@ def _operator(function: Callable[[Any, Any], Any]) -> Operator:
 
 
 def _reflected(function: Callable[[Any, Any], Any]) -> Reflected:
-    """Make the operator for operands in the other order."""
-
     def reflect(self: object, other: object) -> Any:
         return function(other, self)
 
@@ -316,26 +317,11 @@ class ArrayMethods(OtherLibraries):
     sum = _method(reduce.sum)
     mean = _method(reduce.mean)
 
-    def max(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return the largest element over axes; see `tapegraph.max`."""
-        return reduce.max(self, axis=axis, keepdims=keepdims)
-
-    def min(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return the smallest element over axes; see `tapegraph.min`."""
-        return reduce.min(self, axis=axis, keepdims=keepdims)
-
-    def prod(self, axis: Axes = None, *, keepdims: bool = False) -> Self:
-        """Return the product over axes; see `tapegraph.prod`."""
-        return reduce.prod(self, axis=axis, keepdims=keepdims)
-
-    def var(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
-        """Return the variance over axes; see `tapegraph.var`."""
-        return reduce.var(self, axis=axis, ddof=ddof, keepdims=keepdims)
-
-    def std(self, axis: Axes = None, *, ddof: float = 0, keepdims: bool = False) -> Self:
-        """Return the standard deviation over axes; see `tapegraph.std`."""
-        return reduce.std(self, axis=axis, ddof=ddof, keepdims=keepdims)
-
+    max = _method(reduce.max)
+    min = _method(reduce.min)
+    prod = _method(reduce.prod)
+    var = _method(reduce.var)
+    std = _method(reduce.std)
     ptp = _method(reduce.ptp)
     cumsum = _method(reduce.cumsum)
     cumprod = _method(reduce.cumprod)

@@ -1,20 +1,33 @@
-"""`Batched`: one example of many that compute together.
+"""`Batched`: one example of many that compute together; and the active calls of `vmap`.
 
 Inside `tg.vmap` the function sees the shapes of one example. An operation belongs to the highest
-level among its operands; the examples of that level share all other operands.
+level among its operands; the examples of that level share all other operands. Each active call is a
+level, known to the scope's recorder.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import numpy.typing as npt
 
 from tapegraph.batching.rules import BatchedCall, batching_rule
+from tapegraph.capture.streams import refuse_examples
 from tapegraph.errors import ConcretizationError, message, sentence, warn
+from tapegraph.ops.shape import alias, broadcast_to
+from tapegraph.recording.node import as_leaf
+from tapegraph.recording.numpy_functions import is_batched
 from tapegraph.recording.op import DEFINED, OPS, Attrs
 from tapegraph.recording.record import operand
-from tapegraph.tensors.array_methods import ArrayMethods
-from tapegraph.typed import DType
+from tapegraph.recording.scopes import RECORDER, recorder
+from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods
+from tapegraph.tensors.dual import Dual, dual_of
+from tapegraph.tensors.tensor import Tensor
+from tapegraph.typed import Array, DType
 
 
 class SlowBatchingWarning(RuntimeWarning):
@@ -106,6 +119,8 @@ class Batched(ArrayMethods):
             f"the value differs between {self.inner.shape[0]} examples, so it has no plain number. "
             "Write tg.where(condition, a, b) for a choice, or return the tensor."
         )
+        if self.dtype.kind in "iub":
+            text += f" {AS_INDEX}"
         raise ConcretizationError(sentence("vmap", text))
 
     __bool__ = __float__ = __int__ = __complex__ = __index__ = __array__ = _one_number
@@ -124,3 +139,159 @@ class Batched(ArrayMethods):
     def __setitem__(self, key: object, value: object) -> NoReturn:
         text = "elements of a tensor cannot be assigned. Use np.where or np.concatenate."
         raise TypeError(sentence("setitem", text))
+
+
+# Levels
+
+
+class Level(NamedTuple):
+    """One call of `vmap`.
+
+    :ivar tag: Its tag; an inner level's is larger.
+    :ivar size: The number of its examples.
+    :ivar randomness: The effect of drawing random numbers: "error", "different" or "same".
+    """
+
+    tag: int
+    size: int
+    randomness: str
+
+
+@contextmanager
+def entered(level: Level) -> Iterator[None]:
+    RECORDER.get().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
+    outer = RECORDER.get()
+    RECORDER.set(ExamplesRecorder(outer, level))
+    try:
+        yield
+    finally:
+        RECORDER.set(outer)
+
+
+@contextmanager
+def entered_again(tag: int, size: int) -> Iterator[Level]:
+    """Enter a level again for a block, perhaps an ended one, without its inner levels."""
+    here = RECORDER.get()
+    found = here
+    while found.levels and found.levels[-1].tag > tag:
+        found = found._outer
+    if not found.levels or found.levels[-1].tag < tag:
+        found = ExamplesRecorder(found, Level(tag, size, "error"))
+    RECORDER.set(found)
+    try:
+        yield found.levels[-1]
+    finally:
+        RECORDER.set(here)
+
+
+class ExamplesRecorder:
+    """Records inside `vmap` for the recorder outside, with values of many examples.
+
+    As in a capture, results computed from examples are recorded, also without a gradient, and their
+    numbers cannot become plain ones.
+
+    :ivar levels: The active calls of `vmap`, the innermost last.
+    """
+
+    def __init__(self, outer: Any, level: Level) -> None:
+        self._outer = outer
+        self._level = level
+        self.levels: tuple[Level, ...] = (*outer.levels, level)
+        self.result = outer.result  # at once, as every operation asks for it
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outer, name)
+
+    def on(self, tape: Any) -> ExamplesRecorder:
+        return ExamplesRecorder(self._outer.on(tape), self._level)
+
+    def where_gradients_flow(self, flows: bool) -> ExamplesRecorder:
+        return ExamplesRecorder(self._outer.where_gradients_flow(flows), self._level)
+
+    def records(self, *values: Any) -> bool:
+        """Return whether a value, or one inside lists and tuples, is recorded here."""
+        return any(map(is_batched, values)) or self._outer.records(*values)
+
+    def read(self, value: Any, conversion: str, fix: str) -> None:
+        """Raise if one example's number would become a plain one."""
+        if is_batched(value):
+            text = f"the value differs between the examples of vmap. {fix}"
+            raise ConcretizationError(sentence(conversion, text))
+        self._outer.read(value, conversion, fix)
+
+    def draw(
+        self, op: str, draw: Callable[[], Any], dtype: npt.DTypeLike, by: dict[str, float]
+    ) -> Any:
+        """Draw random numbers for all examples, in the order of a loop, or the same for all."""
+        level = self._level
+        self._check_draws(op)
+        if level.randomness == "same":
+            return self._outer.draw(op, draw, dtype, by)
+        by = {**by, "examples": level.size}
+        numbers = self._outer.draw(op, lambda: [draw() for _ in range(level.size)], dtype, by)
+        plain = type(numbers) is np.ndarray
+        return Batched(as_leaf(numbers) if plain else numbers, level.tag)
+
+    def position(self, read: Callable[[], Array]) -> Any:
+        """Return where the stream is, from which all examples draw the same."""
+        self._check_draws("random")
+        if self._level.randomness == "different":
+            refuse_examples()
+        return self._outer.position(read)
+
+    def move_to(self, position: Any, write: Callable[[Array], None]) -> None:
+        """Let the stream go on from another position, which all examples have reached."""
+        if is_batched(position):
+            refuse_examples()
+        self._outer.move_to(position, write)
+
+    def _check_draws(self, op: str) -> None:
+        if self._level.randomness == "error":
+            text = (
+                "vmap does not say how to draw random numbers. Write "
+                'tg.vmap(f, randomness="different"), or "same" for one draw for all examples.'
+            )
+            raise RuntimeError(sentence(op, text))
+
+
+def of_each_example(x: object) -> Any:
+    """Return a value with the examples of every active call of `vmap`."""
+    for level in recorder().levels:
+        x = at_level(x, level)
+    return x
+
+
+def at_level(x: Any, level: Level) -> Any:
+    """Return a value with the examples of a level, repeated if it has none."""
+    if type(x) is Batched and x.tag >= level.tag:
+        return x if x.tag == level.tag else Batched(at_level(x.inner, level), x.tag)
+    if type(x) is Dual and x.tag > level.tag:
+        return dual_of(at_level(x.primal, level), at_level(x.tangent, level), x.tag)
+    shape = (level.size, *x.shape)
+    if type(x) is Tensor and not x.requires_grad and recorder().capture is None:
+        # Of a constant that is a view NumPy's copy would have neighbours in memory example by
+        # example.
+        return Batched(as_leaf(np.broadcast_to(x._array.copy(), shape)), level.tag)
+    return Batched(broadcast_to(x, shape), level.tag)
+
+
+def levels_of(*values: object) -> list[Level]:
+    """Return the levels whose examples some of the values have, the innermost last."""
+    tags: set[int] = set()
+    left = list(values)
+    for x in left:  # grows while it is walked
+        if type(x) is Batched:
+            tags.add(x.tag)
+            left.append(x.inner)
+        elif type(x) is Dual:
+            left += (x.primal, x.tangent)
+    return [level for level in recorder().levels if level.tag in tags]
+
+
+def leaf_of_examples(array: Any, levels: Sequence[Level]) -> tuple[Any, Tensor]:
+    """Return an array as a leaf of each example of some levels, and the tensor of all examples."""
+    sizes = [level.size for level in levels]
+    inside = leaf = alias(as_leaf(np.broadcast_to(array, (*sizes, *array.shape))))
+    for level in levels:
+        inside = Batched(inside, level.tag)
+    return inside, leaf

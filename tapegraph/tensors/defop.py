@@ -9,6 +9,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from tapegraph.arrays.axes import spreads
 from tapegraph.arrays.buffers import read_only
 from tapegraph.batching.rules import BatchedCall, element_by_element
 from tapegraph.capture.capture import OPERATION
@@ -342,14 +343,7 @@ def _gradient(name: str, position: int, part: DuckArray, y: Array, x: Array) -> 
     if grad.dtype.kind not in ("fiubc" if "c" in (x.dtype.kind, y.dtype.kind) else "fiub"):
         received = f"{kind_of(grad)} for input {position} from vjp"
         raise TypeError(message(name, received, "real numbers"))
-    if grad.shape == x.shape or (grad.shape == y.shape and _broadcasts(x.shape, y.shape)):
+    if grad.shape == x.shape or (grad.shape == y.shape and spreads(x.shape, y.shape)):
         return grad
     received = f"a gradient of shape {grad.shape} for input {position} from vjp"
     raise ValueError(message(name, received, f"the input's shape {x.shape}"))
-
-
-def _broadcasts(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(shape, to) == to
-    except ValueError:
-        return False

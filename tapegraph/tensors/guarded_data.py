@@ -46,7 +46,19 @@ class GuardedArray(np.ndarray[Any, Any]):
         if owner is None:
             super().__setitem__(key, value)
             return
-        _check_writable(owner, self)
+        label = f"{owner.name!r}" if owner.name else f"of shape {owner._array.shape}"
+        if not is_leaf(owner):
+            text = (
+                f"the result {label} of {(owner._entry or owner)._op.name} is read-only; only "
+                "parameters and constants can be written. Change a copy: tensor.data.copy()."
+            )
+            raise ValueError(sentence("data", text))
+        if _base(self) is not owner._array:
+            text = (
+                f"the array is no longer that of {owner._op.name} {label}. Read tensor.data again "
+                "after assign() or an optimizer's step."
+            )
+            raise ValueError(sentence("data", text))
         here = recorder()
         here.before_write(owner)
         self.flags.writeable = True
@@ -89,7 +101,6 @@ class GuardedArray(np.ndarray[Any, Any]):
 
 
 def guarded(node: Node) -> Array:
-    """Return a tensor's array for the user to read."""
     view = node._array.view(GuardedArray)
     view.flags.writeable = False
     view._owner = node
@@ -115,19 +126,3 @@ def _base(view: Array) -> Any:
     while isinstance(base, GuardedArray) and base.base is not None:
         base = base.base
     return base
-
-
-def _check_writable(owner: Node, view: Array) -> None:
-    label = f"{owner.name!r}" if owner.name else f"of shape {owner._array.shape}"
-    if not is_leaf(owner):
-        text = (
-            f"the result {label} of {(owner._entry or owner)._op.name} is read-only; only "
-            "parameters and constants can be written. Change a copy: tensor.data.copy()."
-        )
-        raise ValueError(sentence("data", text))
-    if _base(view) is not owner._array:
-        text = (
-            f"the array is no longer that of {owner._op.name} {label}. Read tensor.data again "
-            "after assign() or an optimizer's step."
-        )
-        raise ValueError(sentence("data", text))

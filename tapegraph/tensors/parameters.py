@@ -83,7 +83,6 @@ def is_parameter(p: object) -> bool:
 
 
 def is_result(p: object) -> bool:
-    """Return whether a value was computed from a parameter."""
     if isinstance(p, Node):
         return p._requires_grad and not is_leaf(p)
     return isinstance(p, Value) and bool(p.args)

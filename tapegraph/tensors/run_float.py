@@ -169,7 +169,6 @@ def _computed(name: str, operands: tuple[Any, ...]) -> Any:
 
 
 def _complex(operands: tuple[Any, ...]) -> complex:
-    """Return a complex power as plain numbers."""
     base, exponent = (x.number if type(x) is RunFloat else x for x in operands)
     floats = [x for x in operands if type(x) is RunFloat]
     if not all(x.may_be_read for x in floats):
@@ -202,7 +201,6 @@ def _python(name: str, reflected: bool = False) -> Fun:
 
 
 def _comparison(name: str) -> Fun:
-    """Make a comparison's method, among numbers that may be read."""
     operation = getattr(ArrayMethods, name)
 
     def compare(self: RunFloat, other: Any) -> Any:

@@ -20,10 +20,9 @@ from tapegraph.recording.default_dtype import get_default_dtype, in_default
 from tapegraph.recording.node import Node, is_leaf, numeric
 from tapegraph.recording.op import PARAM, PART, Attrs
 from tapegraph.recording.record import as_dtype
-from tapegraph.recording.remote import put_array, restore
 from tapegraph.recording.scopes import recorder
-from tapegraph.recording.values import handle_of
-from tapegraph.tensors.array_methods import ArrayMethods, Operator, formatted
+from tapegraph.recording.values import handle_of, put_array, restore
+from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods, Operator, formatted
 from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike, DType
 
@@ -226,9 +225,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
             recorder().set_requires_grad(self, wanted)
         return self
 
-    def backward(self, seed: ArrayLike | None = None) -> None:
+    def backward(self, seed: ArrayLike | None = None, **others: NoReturn) -> None:
         """Add this tensor's gradient to the ``grad`` of leaves it depends on; see `backward`."""
-        backward(self, seed)
+        backward(self, seed, **others)
 
     def zero_grad(self) -> None:
         """Set the gradient to zero if there is one."""
@@ -243,19 +242,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     # Conversions
 
-    def __dlpack__(
-        self,
-        *,
-        stream: None = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[Any, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
+    def __dlpack__(self, **options: Any) -> Any:
         """Export a copy of a constant; a tensor that needs a gradient raises."""
-        array: Any = np.asarray(self)
-        options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
-        given = {name: x for name, x in options.items() if x is not None}  # NumPy 2.0 knows none
-        return array.__dlpack__(stream=stream, **given)
+        given = {name: x for name, x in options.items() if x is not None}  # NumPy 2.0 knows fewer
+        return np.asarray(self).__dlpack__(**given)
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
         return np.empty(0).__dlpack_device__()
@@ -264,7 +254,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad and not lost_gradients.is_compared():
             raise lost_gradients.to_array("Tensor")
-        recorder().read(self, "numpy.asarray", "Call NumPy's functions on the tensor itself.")
+        fix = "Call NumPy's functions on the tensor itself."
+        if self.dtype.kind in "iub":
+            fix = f"{fix} {AS_INDEX}"
+        recorder().read(self, "numpy.asarray", fix)
         return np.array(self._array, dtype=dtype)
 
     def __bool__(self) -> bool:

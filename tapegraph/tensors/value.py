@@ -8,6 +8,7 @@ recorded, so a later change of a leaf's ``data`` does not affect recorded gradie
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,13 +36,21 @@ _entered = RECORDING.entered.get
 
 
 def _reflected(op: str, compute: Callable[..., Value]) -> Callable[[Value, Number], Value]:
-    """Make an operator for operands in the other order."""
-
     def reflect(self: Value, other: Number) -> Value:
         number = _constant(op, other)
         return NotImplemented if number is None else compute(number, self)
 
     return reflect
+
+
+def _operator(op: str) -> Callable[[Value, Value | Number], Value]:
+    """Make an operator for Values and numbers on its right."""
+
+    def operate(self: Value, other: Value | Number) -> Value:
+        right = other if isinstance(other, Value) else _constant(op, other)
+        return NotImplemented if right is None else _computed(op, self, right)
+
+    return operate
 
 
 def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Value, object], bool]:
@@ -251,12 +260,6 @@ class Value:
         number = _constant("add", other)
         return NotImplemented if number is None else self + number
 
-    def __sub__(self, other: Value | Number) -> Value:
-        if isinstance(other, Value):
-            return _computed("sub", self, other)
-        number = _constant("sub", other)
-        return NotImplemented if number is None else self - number
-
     def __mul__(self, other: Value | Number) -> Value:
         if isinstance(other, Value):
             x, y = self._data, other._data
@@ -273,17 +276,9 @@ class Value:
         number = _constant("mul", other)
         return NotImplemented if number is None else self * number
 
-    def __truediv__(self, other: Value | Number) -> Value:
-        if isinstance(other, Value):
-            return _computed("div", self, other)
-        number = _constant("div", other)
-        return NotImplemented if number is None else self / number
-
-    def __pow__(self, other: Value | Number) -> Value:
-        if isinstance(other, Value):
-            return _computed("pow", self, other)
-        number = _constant("pow", other)
-        return NotImplemented if number is None else self**number
+    __sub__ = _operator("sub")
+    __truediv__ = _operator("div")
+    __pow__ = _operator("pow")
 
     __radd__ = _reflected("add", __add__)
     __rsub__ = _reflected("sub", __sub__)
@@ -430,23 +425,8 @@ class Value:
         if self._op != "leaf":
             fix = "Pickle its leaves, or value.data."
             raise TypeError(message("pickle", f"a result of {self._op}", "a leaf", fix))
+        _numbers().leaves("pickle", self)
         return Value, (self._data, self.label)
-
-    def __copy__(self) -> Value:
-        return _copied(self, _new(Value), {})
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Value:
-        copies = {id(self): _new(Value)}
-        found = [self]
-        for node in found:  # grows as it goes: a graph may be deeper than Python's stack
-            for arg in node.args:
-                if id(arg) not in memo and id(arg) not in copies:
-                    copies[id(arg)] = _new(Value)
-                    found.append(arg)
-        memo.update(copies)
-        for node in found:
-            _copied(node, copies[id(node)], memo)
-        return copies[id(self)]
 
     # -- tapegraph's functions ---------------------------------------------------------------
 
@@ -485,10 +465,10 @@ def vsum(values: Iterable[Value | Number]) -> Value:
         kind = type(values).__name__
         raise TypeError(message("vsum", kind, "an iterable of Values", "Write vsum([a, b, c])."))
     operands = tuple([v if isinstance(v, Value) else _operand("sum", v) for v in values])
-    total = sum([v._data for v in operands])
     if not operands:
         return Value(0.0)
-    out = _many("sum", operands, total)
+    # Not by `sum`, which rounds otherwise from Python 3.12 on.
+    out = _many("sum", operands, functools.reduce(operator.add, [v._data for v in operands], 0.0))
     return _aside(out) if _entered() else out
 
 
@@ -516,7 +496,6 @@ def _computed(op: str, a: Value, b: Value | None = None) -> Value:
 
 
 def _many(op: str, args: tuple[Value, ...], data: float) -> Value:
-    """Return a sum, or a leaf."""
     out = _new(Value)
     out._a = out._b = out._mark = None
     out._many = args
@@ -534,22 +513,6 @@ def _aside(out: Value) -> Value:
     for watcher in WATCHING.value():
         watcher.result(op, args, data)
     _numbers().result(out, op, args, data)
-    return out
-
-
-def _copied(node: Value, out: Value, copies: Mapping[int, Value]) -> Value:
-    """Give a new node another's content, with operands exchanged for their copies."""
-    out._op, out._data, out._grad, out._mark = node._op, node._data, node._grad, None
-    out._a = out._b = None
-    if node.label:
-        out._label = node.label
-    _numbers().copied(out, node)
-    if node._a is None:
-        out._many = tuple([copies.get(id(v), v) for v in node._many])
-        return out
-    out._a, out._da = copies.get(id(node._a), node._a), node._da
-    if node._b is not None:
-        out._b, out._db = copies.get(id(node._b), node._b), node._db
     return out
 
 
@@ -603,9 +566,6 @@ class _Plain:
 
     def result(self, out: Value, op: str, args: tuple[Value, ...], data: float) -> None:
         """Record the result of an operation."""
-
-    def copied(self, out: Value, node: Value) -> None:
-        """Note a copy."""
 
     def backward(self, root: Value) -> None:
         """Add the gradients of a Value to those of its operands."""
@@ -661,9 +621,6 @@ class _Captured(_Plain):
     def result(self, out: Value, op: str, args: tuple[Value, ...], data: float) -> None:
         operands = tuple([self._recorder.index(x) for x in args])
         self._recorder.enter(out, self._recorder.computed(op, operands, data))
-
-    def copied(self, out: Value, node: Value) -> None:
-        self._recorder.enter(out, self._recorder.index(node))
 
     def backward(self, root: Value) -> None:
         self._recorder.backward(root, _in_order(root))

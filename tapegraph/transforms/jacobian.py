@@ -10,13 +10,12 @@ import numpy as np
 
 from tapegraph.errors import check_callable, kind_of, message, sentence
 from tapegraph.ops import elementwise, shape
-from tapegraph.pytree import leaves, matched, replaced
+from tapegraph.pytree import leaves, replaced
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
-from tapegraph.tensors.batched import Batched
-from tapegraph.tensors.dual import direction, dual_of
-from tapegraph.tensors.examples import Level, at_level, entered, of_each_example
-from tapegraph.transforms.jvp import check_pairs, value_and_tangent
+from tapegraph.tensors.batched import Batched, Level, at_level, entered, of_each_example
+from tapegraph.tensors.dual import dual_of
+from tapegraph.transforms.jvp import along_tangent, check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
     TracedArgument,
     check_positions,
@@ -117,7 +116,7 @@ def _jacobian(
             form, rows = _forward(run, lifted)
         else:
             form = run({i: argument.inside for i, argument in lifted.items()})
-            outs = [result(op, part, level) for _, part in leaves(form)]
+            outs = [of_each_example(result(op, part, level)) for _, part in leaves(form)]
             for out in outs:
                 _check_complex(op, out, targets, mode, holomorphic)
             fewer = elements < sum(out.size for out in outs) and (holomorphic or not is_complex)
@@ -278,12 +277,7 @@ def hvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> Pytree
     inputs = []
     for i, (argument, tangent) in enumerate(zip(lifted, tangents, strict=True)):
         points = [point for _, point in leaves(argument.inside)]
-        along = matched("hvp", tangent, argument.value, f"tangents[{i}]", f"primals[{i}]")
-        duals = (
-            dual_of(point, direction("hvp", t, path, point), tag)
-            for point, (path, t) in zip(points, along, strict=True)
-        )
-        inputs.append(replaced(argument.inside, duals))
+        inputs.append(along_tangent("hvp", i, argument.value, points, tangent, tag))
     with recording():
         value, tangent = value_and_tangent("hvp", f(*inputs), tag)
     if value.shape != ():

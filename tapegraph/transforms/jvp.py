@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import check_callable, kind_of, message
+from tapegraph.pytree import is_tree, leaves, matched, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.tensors.dual import Dual, direction, dual_of, lifted, parts
 from tapegraph.tensors.tensor import Tensor
@@ -20,24 +21,25 @@ from tapegraph.transforms.levels import (
     result,
     stays,
 )
-from tapegraph.typed import Fun, Operand
+from tapegraph.typed import Fun, Pytree
 
 
-def jvp(f: Fun, primals: Sequence[Operand], tangents: Sequence[Operand]) -> tuple[Any, Any]:
+def jvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> tuple[Any, Any]:
     """Return a function's value and its derivative along a direction, in one forward pass.
 
     The derivative is the Jacobian-vector product ``sum_i (df/dx_i) t_i``.
 
-    :param f: Takes one argument per primal; returns a number or tensor of any shape, or a tuple of
-        them.
-    :param primals: The point: numbers, arrays, tensors, or duals of an outer level.
-    :param tangents: The direction: one per primal, of its shape.
-    :returns: Value, and tangent of the same shape; tuples if ``f`` returns one. Kinds are as for
-        `grad`, so that levels nest, and ``backward()`` of a tangent is a Hessian-vector product.
+    :param f: Takes one argument per primal; returns a number or tensor of any shape, or dicts,
+        lists and tuples of them.
+    :param primals: The point: numbers, arrays, tensors, duals of an outer level, and dicts, lists
+        and tuples of them.
+    :param tangents: The direction: one per primal, of its structure and shapes.
+    :returns: Value and tangent, both in the structure that ``f`` returns. Kinds are as for `grad`,
+        so that levels nest, and ``backward()`` of a tangent is a Hessian-vector product.
     :raises TypeError: ``f`` is not callable or returns something other than numbers; primals or
         tangents are no tuple, are not numeric, or hold a `Value`.
-    :raises ValueError: The numbers of primals and tangents differ, or a tangent's shape is not its
-        primal's.
+    :raises ValueError: The numbers of primals and tangents differ, or a tangent's structure or
+        shape is not its primal's.
     :raises NotImplementedError: An operation has no forward-mode rule.
 
     Kinks are as in reverse mode: relu'(0) = abs'(0) = 0, ``d(a**b)/db = 0`` where ``a <= 0``, and
@@ -45,6 +47,8 @@ def jvp(f: Fun, primals: Sequence[Operand], tangents: Sequence[Operand]) -> tupl
     masked singular points stay out of the result.
 
     >>> tg.jvp(lambda x, y: x * y, (2.0, 3.0), (1.0, 0.0))
+    (6.0, 3.0)
+    >>> tg.jvp(lambda p: p["w"] * p["b"], ({"w": 2.0, "b": 3.0},), ({"w": 1.0, "b": 0.0},))
     (6.0, 3.0)
     >>> w = tg.param([1.0, 2.0])
     >>> _, slope = tg.jvp(lambda w: tg.sum(w**3), (w,), ([1.0, 0.0],))
@@ -54,22 +58,33 @@ def jvp(f: Fun, primals: Sequence[Operand], tangents: Sequence[Operand]) -> tupl
     """
     check_callable("jvp", f)
     check_pairs("jvp", primals, tangents)
-    points = [lifted("jvp", x, f"primals[{i}]") for i, x in enumerate(primals)]
-    directions = [
-        direction("jvp", t, f"tangents[{i}]", p)
-        for i, (t, p) in enumerate(zip(tangents, points, strict=True))
-    ]
     tag = next_tag()
+    given, inputs = [], []
+    for i, (primal, tangent) in enumerate(zip(primals, tangents, strict=True)):
+        held = list(leaves(primal, f"primals[{i}]"))
+        points = [lifted("jvp", x, path) for path, x in held]
+        inputs.append(along_tangent("jvp", i, primal, points, tangent, tag))
+        given += [x for _, x in (*held, *leaves(tangent))]
     with recording():
-        out = f(*(dual_of(p, d, tag) for p, d in zip(points, directions, strict=True)))
-    several = isinstance(out, (tuple, list))
-    given = (*primals, *tangents)
-    pairs = [
-        _as_given(value_and_tangent("jvp", o, tag), given) for o in (out if several else (out,))
-    ]
-    if not several:
-        return pairs[0][0], pairs[0][1]
-    return tuple(value for value, _ in pairs), tuple(tangent for _, tangent in pairs)
+        out = f(*inputs)
+    pairs = [_as_given(value_and_tangent("jvp", x, tag), given) for _, x in leaves(out)]
+    value, tangent = (replaced(out, (pair[i] for pair in pairs)) for i in (0, 1))
+    return value, tangent
+
+
+def along_tangent(
+    op: str, i: int, primal: Any, points: Sequence[Any], tangent: Any, tag: int
+) -> Any:
+    """Return argument ``i`` with duals for its leaves, of these points and the tangent's leaves."""
+    path = f"tangents[{i}]"
+    along: Any = [(path, tangent)]  # of an array a list will do
+    if is_tree(primal):
+        along = matched(op, tangent, primal, path, f"primals[{i}]")
+    duals = (
+        dual_of(point, direction(op, t, path, point), tag)
+        for point, (path, t) in zip(points, along, strict=True)
+    )
+    return replaced(primal, duals)
 
 
 def check_pairs(op: str, primals: Any, tangents: Any) -> None:
@@ -91,7 +106,7 @@ def value_and_tangent(op: str, out: object, tag: int) -> tuple[Any, Any]:
     return value, tangent
 
 
-def _as_given(results: tuple[object, ...], given: tuple[object, ...]) -> tuple[Any, ...]:
+def _as_given(results: tuple[object, ...], given: Sequence[object]) -> tuple[Any, ...]:
     """Return results as floats or ndarrays if the inputs are, unless history would be lost."""
     results = tuple(map(flowing, results))
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(map(stays, results)):

@@ -18,14 +18,13 @@ from tapegraph.arrays.buffers import own
 from tapegraph.compiling.compiled import derivative_function
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.ops.shape import alias
-from tapegraph.pytree import leaves, replaced
+from tapegraph.pytree import is_tree, leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING, recorder
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, dual_of, lifted
-from tapegraph.tensors.examples import of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Fun
@@ -49,12 +48,14 @@ class TracedArgument:
     def __init__(self, op: str, value: Any, path: str) -> None:
         self.value = value
         self.targets: list[Any] = []
+        self._is_tree = False
         if type(value) is np.ndarray and value.dtype.char in "df" and not recorder().levels:
             self.given = [value]
             self.inside = alias(as_leaf(own(value)), own=True)
             self.targets.append(self.inside)
             return
-        if not isinstance(value, (dict, list, tuple)):
+        self._is_tree = is_tree(value)
+        if not self._is_tree:
             self.given = [value]
             self.inside = self._point(lifted(op, value, path), value)
             return
@@ -64,7 +65,7 @@ class TracedArgument:
         self.inside = replaced(value, iter(points))
 
     def regrouped(self, results: Iterator[object]) -> Any:
-        if not isinstance(self.value, (dict, list, tuple)):
+        if not self._is_tree:
             return like_input(next(results), self.value)
         return replaced(self.value, (like_input(next(results), x) for x in self.given))
 

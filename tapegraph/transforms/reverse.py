@@ -19,9 +19,8 @@ from tapegraph.ops import elementwise, shape
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import recorder
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, Level, at_level, entered, levels_of, of_each_example
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
-from tapegraph.tensors.examples import Level, at_level, entered, levels_of, of_each_example
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     TracedArgument,
@@ -90,7 +89,7 @@ class Pullback:
 
     def __call__(self, seed: object = None) -> list[Any]:
         """Return the cotangent of each leaf, zeros if the result does not depend on it."""
-        return summed([self.found(seed)], self._targets)
+        return or_zeros(self.found(seed), self._targets)
 
     def derivatives(self, op: str) -> list[Any]:
         """Return the derivative of the sum of a holomorphic result for each leaf; raise if real."""
@@ -189,19 +188,17 @@ class JointPullback:
     def __init__(self, outs: Sequence[Any], targets: Sequence[Any]) -> None:
         pulls = [Pullback(x, targets) for x in outs]
         self.values = [flowing(pull.value) for pull in pulls]
-        self._targets = targets
         self._needed = [x.requires_grad for x in outs]
         self._pull = next(compress(pulls, self._needed), None)
-        if sum(self._needed) > 1:
+        if self._pull is None:  # a constant has the zeros of each leaf
+            self._pull = Pullback(of_each_example(as_leaf(np.zeros(()))), targets)
+        elif sum(self._needed) > 1:
             with recording():
                 self._pull = Pullback(self._in_one(outs), targets)
-        if self._pull is not None:
-            self._pull.keep()
+        self._pull.keep()
 
     def __call__(self, cotangents: Sequence[object]) -> list[Any]:
-        if self._pull is None:
-            return summed([], self._targets)
-        return self._pull(self._in_one(cotangents))
+        return self._pull(self._in_one(cotangents) if any(self._needed) else None)
 
     def _in_one(self, parts: Sequence[Any]) -> Any:
         """Return the results that need a gradient, or their cotangents, for one reverse pass."""
@@ -217,11 +214,8 @@ def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
             raise TypeError(message(op, received, "complex numbers", "Leave holomorphic= away."))
 
 
-def summed(found: Sequence[Sequence[Any]], targets: Sequence[Any]) -> list[Any]:
-    """Return the sum of gradients for each leaf, zeros if there is none."""
-    grads = [None] * len(targets)
-    for more in found:
-        grads = list(map(added, grads, more))
+def or_zeros(grads: Sequence[Any], targets: Sequence[Any]) -> list[Any]:
+    """Return the gradient of each leaf, zeros if there is none."""
     return [
         as_leaf(np.zeros(x.shape, x.dtype)) if grad is None else grad
         for x, grad in zip(targets, grads, strict=True)

@@ -10,12 +10,11 @@ import numpy as np
 
 from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import shape
-from tapegraph.pytree import described, leaves, mapped, replaced
+from tapegraph.pytree import described, differ_here, is_tree, leaves, mapped, pairs, replaced
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
-from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.batched import Batched, Level, entered
 from tapegraph.tensors.dual import Dual
-from tapegraph.tensors.examples import Level, entered
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import derivative_of, like_input, next_tag
 from tapegraph.typed import Fun, Pytree
@@ -124,13 +123,10 @@ def _axes(axes: Any, value: Any, name: str, path: str) -> Iterator[tuple[int | N
         for place, leaf in leaves(value, path):
             yield axes, place, leaf
         return
-    alike = isinstance(axes, (list, tuple)) and isinstance(value, (list, tuple))
-    if alike and len(axes) == len(value):
-        for i, (axis, part) in enumerate(zip(axes, value, strict=True)):
-            yield from _axes(axis, part, f"{name}[{i}]", f"{path}[{i}]")
-    elif isinstance(axes, dict) and isinstance(value, dict) and axes.keys() == value.keys():
-        for key, part in value.items():
-            yield from _axes(axes[key], part, f"{name}[{key!r}]", f"{path}[{key!r}]")
+    if is_tree(value) and not differ_here(axes, value):
+        places = (path for *_, path in pairs(value, value, path))
+        for (axis, part, of), place in zip(pairs(axes, value, name), places, strict=True):
+            yield from _axes(axis, part, of, place)
     else:
         received = f"{name}={described(axes)} for {path} of structure {described(value)}"
         expected = "an axis, None, or a tree of them in the structure of the value"

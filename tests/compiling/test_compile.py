@@ -664,3 +664,18 @@ def test_what_is_no_function(wrong):
             tg.compile(wrong)
     with pytest.raises(ValueError, match="max_traces"):
         tg.compile(lambda: 1, max_traces=0)
+
+
+def test_a_step_says_how_many_traces_it_has_and_where_it_ran():
+    @tg.compile
+    def step(x):
+        return 2.0 * x
+
+    assert repr(step) == "<compiled step, 0 traces>"
+    with tg.use_backend("native"):
+        step(X := np.ones(2))
+        assert repr(step) == "<compiled step, 1 trace>"
+        step(X), step(X)
+        assert repr(step) == "<compiled step, 1 trace, ran in the native engine>"
+        step(X[:1])
+        assert repr(step) == "<compiled step, 2 traces>"

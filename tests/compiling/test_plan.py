@@ -472,38 +472,6 @@ def test_a_compiled_step_takes_no_more_memory_than_the_eager_one(steps):
     assert "ran in native" in compiled.explain()
 
 
-def test_values_die_earlier_than_in_the_order_of_the_program(monkeypatch):
-    """The same calls in another order: masks and gradients of weights before what is large."""
-    monkeypatch.setenv("TAPEGRAPH_RECORDS", "0")  # each call in a line of its own
-    rng = np.random.default_rng(0)
-    start, x = rng.normal(size=(2, 64, 64)), rng.normal(size=(512, 64))
-
-    def trained():
-        w1, w2, w3 = map(tg.param, (*start, np.ones((64, 2))))
-
-        @tg.compile
-        def step(x):
-            tg.zero_grad([w1, w2, w3])
-            loss = tg.mean((tg.relu(tg.relu(x @ w1) @ w2) @ w3) ** 2)
-            loss.backward()
-            return loss
-
-        for _ in range(3):
-            loss = step(x)
-        lines = step.source().partition("def plan(")[2].splitlines()[1:]
-        calls = sorted(re.sub(r"\b[a-z]\d+\b", "_", line) for line in lines)
-        (entry,) = step._entries
-        return [loss.data, w1.grad, w2.grad, w3.grad], calls, entry.programs.native.nbytes
-
-    got, calls, nbytes = trained()
-    monkeypatch.setattr("tapegraph.fallback.plan.compiler.by_lifetime", lambda instrs, _: instrs)
-    want, calls_in_order, nbytes_in_order = trained()
-    for one, two in zip(got, want, strict=True):
-        np.testing.assert_array_equal(one, two)
-    assert calls == calls_in_order
-    assert nbytes_in_order - nbytes >= x.nbytes  # one buffer of an activation
-
-
 def test_what_a_step_was_recorded_with_is_let_go_of():
     w, x = tg.param(np.ones(50_000)), np.ones(50_000)
 

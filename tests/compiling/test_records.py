@@ -202,6 +202,29 @@ def test_records_that_give_other_bits_are_refused(monkeypatch):
     assert records.records_of(np.maximum, (x, x), {}, x) is not None
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("short", [1, 3, 16, 100])
+@pytest.mark.parametrize("ufunc", [np.add, np.subtract, np.multiply, np.divide])
+def test_short_rows_of_large_arrays_are_records(ufunc, short, dtype, rng):
+    x, row, column = (
+        rng.choice([-0.0, 1e-40, 3.0, 0.1, np.inf, np.nan], shape).astype(dtype)
+        for shape in ((10, 300, short), (10, 1, short), (300, 1))
+    )
+    done = [check(ufunc, *both) for both in ((x, row), (row, x), (x, column), (row, column))]
+    if ufunc in (np.add, np.multiply) and short == 16:
+        done.append(check(ufunc.reduce, x, axis=(1,), keepdims=True))
+    # One number to a row is a long row, to NumPy too.
+    assert short == 1 or (all(done) and records.records_of(ufunc, (x, row), {}, x + row).large)
+
+
+def test_one_line_of_short_rows_is_a_segment(inside):
+    step = tg.compile(lambda x, y: np.tanh(np.tanh(x) + y))
+    x, y = np.ones((3000, 4)), np.ones(4)
+    for _ in range(3):
+        same_bits(step(x, y).data, np.tanh(np.tanh(x) + y))
+    assert step.source().count(" records(") == 1
+
+
 def test_what_is_large_or_of_another_dtype_stays_a_line():
     for x in (np.ones(1 << 14), np.ones(3, np.float16), np.ones(3, object), np.ones(0)):
         assert records.records_of(np.add, (x, x), {}, x + x) is None
@@ -224,7 +247,9 @@ def reached(record, operand):
         steps += [(outer, record.steps[operand])]
         steps += list(zip(pairs, core[2 * operand : 2 * operand + 2], strict=True))
     else:
-        steps += [(record.sizes[0], record.steps[operand])]
+        count = len(record.places)
+        for axis, length in enumerate(record.sizes):
+            steps += [(length, record.steps[count * axis + operand])]
     ends = [(n - 1) * s for n, s in steps]
     return sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
 

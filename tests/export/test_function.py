@@ -87,6 +87,18 @@ def test_all_types_of_arguments_share_the_variables():
     np.testing.assert_allclose(w.detach().numpy()[0], [1.0, -1.0, 0.5])
 
 
+def test_after_a_call_that_fails_right_arguments_work():
+    w, f = model()
+    bias = tg.param(0.5, name="bias")
+    made = tg.function(lambda x: f(x) if x.shape[0] > 1 else f(x) + bias)
+    with pytest.raises(ValueError, match=r"matmul: received shapes \(2, 5\) and \(2, 3\)"):
+        made(np.ones((2, 5)))
+    np.testing.assert_allclose(made(X), np.tanh(X @ w.numpy()), rtol=1e-12)
+    # And a parameter that arguments of other types read first has its variable then.
+    np.testing.assert_allclose(made(X[:1]), np.tanh(X[:1] @ w.numpy()) + 0.5, rtol=1e-12)
+    assert list(made.parameters) == ["w", "bias"]
+
+
 def test_results_keep_their_form_and_arguments_their_names():
     made = tg.function(lambda x, y: {"sum": x + y, "parts": (x, [y * 2.0])})
     found = made(y=tf.constant(2.0), x=tf.constant([1.0]))

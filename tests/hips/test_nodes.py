@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy
 import pytest
 
@@ -21,7 +19,6 @@ from tapegraph.autograd import (
 from tapegraph.autograd.core import JVPNode, VJPNode, backward_pass, primitive_jvps, primitive_vjps
 from tapegraph.autograd.differential_operators import _make_jvp, _make_vjp
 from tapegraph.autograd.extend import (
-    Box,
     SparseObject,
     defjvp,
     defvjp,
@@ -33,7 +30,7 @@ from tapegraph.autograd.numpy.numpy_boxes import ArrayBox
 from tapegraph.autograd.numpy.numpy_jvps import broadcast, broadcast_f
 from tapegraph.autograd.numpy.numpy_vspaces import ArrayVSpace, ComplexArrayVSpace
 from tapegraph.autograd.numpy.numpy_wrapper import _astype
-from tapegraph.autograd.tracer import Node, isbox, new_box, toposort, trace, trace_stack
+from tapegraph.autograd.tracer import Node, isbox, new_box, trace, trace_stack
 from tapegraph.autograd.util import func
 
 X = numpy.array([0.3, -0.7, 1.9])
@@ -83,50 +80,10 @@ def test_structures_of_boxes():
     assert tg.param(1.0)._trace == -1
 
 
-def test_nodes_are_views_of_the_tape():
-    x = box(X)
-    y = np.exp(x) * x
-    node = y._node
-    assert isinstance(node, VJPNode) and node == y._node and node != x._node
-    left, right = node.parents
-    assert right is x._node and left.parents == [right] and right.parents == []
-    by_exp, by_x = node.vjp(numpy.ones(3))
-    numpy.testing.assert_allclose(by_exp, X)
-    numpy.testing.assert_allclose(by_x, numpy.exp(X))
-    assert right.vjp(numpy.ones(3)) == ()
-    order = list(toposort(node))
-    assert order[0] == node and order[-1] is right and len(order) == 3
-    # What `backward_pass` is, written out.
-    found = {node: numpy.ones(3)}
-    for each in order:
-        for parent, part in zip(each.parents, each.vjp(found[each]), strict=True):
-            found[parent] = found.get(parent, 0.0) + part
-    numpy.testing.assert_allclose(found[x._node], backward_pass(numpy.ones(3), node), rtol=1e-15)
-
-
-def test_topological_order_of_any_graph():
-    before = {"d": ["b", "c"], "b": ["a"], "c": ["a", "b"], "a": []}
-    order = list(toposort("d", parents=before.__getitem__))
-    assert sorted(order) == list("abcd")
-    for node, parent in itertools.product(before, before):
-        if parent in before[node]:
-            assert order.index(node) < order.index(parent)
-
-
-def test_forward_mode_by_hand():
-    x = new_box(X, 0, JVPNode.new_root(2 * X))
-    y = np.sin(x)
-    assert isbox(y) and y._trace == x._trace
-    numpy.testing.assert_allclose(y._node.g, 2 * X * numpy.cos(X))
-    assert trace(JVPNode.new_root(1.0), lambda x: x**2, 3.0)[1].g == 6.0
-    with pytest.raises(TypeError, match="a tuple for a JVPNode"):
-        new_box((1.0,), 0, JVPNode.new_root(1.0))
-
-
 def test_trace():
     root = VJPNode.new_root()
     value, node = trace(root, lambda x: np.sum(x**2), X)
-    assert value == X @ X and node.parents
+    assert value == X @ X
     assert backward_pass(1.0, node).tolist() == (2 * X).tolist()
     w = tg.param(2.0)
     with pytest.warns(UserWarning, match="^Output seems independent of input"):
@@ -243,8 +200,6 @@ def test_classes_of_arrays_of_ones_own():
         assert vspace(x).shape == (3,)
     finally:
         del ArrayVSpace.mappings[Array]
-    with pytest.raises(TypeError, match=r"Box\.register: received the class str"):
-        Box.register(str)
     assert not isinstance(vspace(X), ComplexArrayVSpace) and ComplexArrayVSpace.iscomplex
     assert isinstance(vspace(numpy.array([1j])), ComplexArrayVSpace)
 
@@ -253,8 +208,7 @@ def test_cotangents_of_complex_numbers_are_autograds():
     """A holomorphic function's is ``g f'(z)``, and of the modulus the conjugate's direction."""
     z, g = np.array([1.0 + 2.0j, 0.5 - 1.0j]), np.array([1.0 + 1.0j, 2.0j])
     box = new_box(z, 0, VJPNode.new_root())
-    (by_cube,) = (box**3)._node.vjp(g)
-    np.testing.assert_allclose(by_cube, g * 3 * z**2, rtol=1e-14)
+    np.testing.assert_allclose(backward_pass(g, (box**3)._node), g * 3 * z**2, rtol=1e-14)
     np.testing.assert_allclose(backward_pass(g, (box**3 * 1j)._node), g * 3j * z**2, rtol=1e-14)
     outer = new_box(z, 0, VJPNode.new_root())
     passed = backward_pass(numpy.abs(z), np.abs(outer)._node)
@@ -262,9 +216,9 @@ def test_cotangents_of_complex_numbers_are_autograds():
 
 
 def test_core_hands_on_what_autograds_does():
-    for name in ("Box", "Node", "isbox", "toposort", "trace"):
+    for name in ("Box", "Node", "isbox", "trace"):
         assert getattr(core, name) is getattr(tracer, name)
-    for name in ("func", "subval", "toposort"):
+    for name in ("func", "subval"):
         assert getattr(core, name) is getattr(util, name)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.loops import while_loop
 
 START, K = np.array([1.0, 0.5]), np.array([1.0, 0.5])
 TIMES = np.linspace(0.0, 4.0, 5)
@@ -79,6 +80,25 @@ def test_tangents_and_examples():
     np.testing.assert_allclose(tg.vmap(tg.grad(decay))(k), -np.exp(-k), rtol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, pytest.param(WAYS[1], marks=pytest.mark.thorough)])
+def test_more_rows_of_a_jacobian_run_no_more_loops(options, monkeypatch):
+    rounds, runs = while_loop._rounds, []
+    monkeypatch.setattr(while_loop, "_rounds", lambda *args: runs.append(1) or rounds(*args))
+
+    def states(k):
+        return tg.integrate.odeint(rate, START, TIMES, k, **options)
+
+    counts = []
+    for last in (2, 5):  # the first traces too
+        before, found = len(runs), tg.jacrev(lambda k, n=last: states(k)[-n:])(K)
+        counts.append(len(runs) - before)
+    assert counts[0] >= counts[1]
+    h = 1e-5
+    for j, step in enumerate(h * np.eye(2)):
+        up, down = (by_scipy(START, TIMES, K + s * step) for s in (1, -1))
+        np.testing.assert_allclose(found[..., j], (up - down) / (2 * h), rtol=2e-5, atol=2e-5)
+
+
 def test_closed_over_parameters_and_trees():
     k = tg.param([1.0, 0.5])
 
@@ -137,6 +157,16 @@ def test_a_time_that_is_not_reached():
     [
         (lambda: tg.integrate.odeint(lambda y, t: y, 1.0, 2.0), ValueError, "one or more times"),
         (lambda: tg.integrate.odeint(lambda y, t: y, 1j, [0.0]), TypeError, "complex numbers"),
+        (
+            lambda: tg.integrate.odeint(rate, START, TIMES, args=(K,)),
+            TypeError,
+            r"argument 'args'\. Did you mean odeint\(f, y0, t, \*args\)\?",
+        ),
+        (
+            lambda: tg.integrate.odeint(rate, START, TIMES, K, hmax=1.0),
+            TypeError,
+            r"odeint: unexpected keyword argument 'hmax'\. \(at",
+        ),
         (lambda: tg.integrate.odeint(lambda y, t: y, [], [0.0]), ValueError, "without a number"),
         (lambda: tg.integrate.odeint(lambda y, t: [y], 1.0, [0.0, 1.0]), ValueError, "structure"),
         (

@@ -9,6 +9,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.fallback import inner as fallback_inner
+from tapegraph.loops.scan_entry import SCAN
 from tests.loops import in_python
 from tests.same_bits import same_bits
 
@@ -503,3 +504,31 @@ def test_a_kalman_filter():
     found = tg.vmap(lambda q: kalman(tg.scan, q))(np.stack([noise, 2.0 * noise]))
     wanted = [kalman(in_python.scan, q).item() for q in (noise, 2.0 * noise)]
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_result_that_is_the_next_carry_is_kept_once(reverse):
+    w, xs = 0.1 * np.eye(64), np.ones((500, 16, 64))
+
+    def loss(w):
+        last, _ = tg.scan(lambda h, x: (tg.tanh(h @ w + x), None), xs[0], xs, reverse=reverse)
+        return tg.sum(last)
+
+    slope = tg.grad(loss)
+    slope(w)
+    tracemalloc.start()
+    try:
+        slope(w)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2.5 * xs.nbytes  # a copy of xs, and the carries
+
+
+def test_a_plan_is_made_without_running_a_loop_again(monkeypatch):
+    run, ran = SCAN.forward, []
+    monkeypatch.setattr(SCAN, "forward", lambda *a, **k: ran.append(1) or run(*a, **k))
+    step = tg.compile(lambda w: tg.scan(lambda h, x: (h @ w + x, None), C, X)[0])
+    for calls in range(1, 4):
+        same_bits(step(W).data, in_python.scan(lambda h, x: (h @ W + x, None), C, X)[0])
+        assert len(ran) == calls

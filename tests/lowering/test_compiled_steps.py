@@ -11,7 +11,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.lowering.steps import variables
 from tapegraph.lowering.steps.variables import tables
-from tapegraph.recording.remote import is_remote
+from tapegraph.recording.values import is_remote
 from tests.optional import optional
 
 optional("tensorflow")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.commands.machine import info
+from tapegraph.commands import info
 from tapegraph.recording import watchers
 from tests.cases import CASES
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import textwrap
 from pathlib import Path
@@ -110,22 +109,6 @@ def test_a_failing_import_puts_everything_back(run_python, tmp_path):
     environment = stub(tmp_path, "raise ImportError('no DLL')")
     done = run_python(START + IMPORT + CHANGED, **environment)
     assert done.stdout.splitlines() == ["TensorFlow does not import: ImportError: no DLL", "{}"]
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_child_forked_meanwhile_has_no_variable(run_python, tmp_path):
-    code = """
-        import os
-
-        __version__ = "2.20.0"
-        child = os.fork()
-        if child == 0:
-            print(os.environ.get("TF_CPP_MIN_LOG_LEVEL"), flush=True)
-            os._exit(0)
-        assert os.waitpid(child, 0)[1] == 0
-        """
-    done = run_python(START + IMPORT + CHANGED, **stub(tmp_path, code))
-    assert done.stdout.split() == ["None", "{}"]
 
 
 def test_a_level_that_another_thread_sets_meanwhile_stays(run_python, tmp_path):

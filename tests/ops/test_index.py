@@ -444,3 +444,21 @@ def test_an_array_is_taken_apart():
     np.testing.assert_array_equal(
         tg.gradients(tg.sum(parts[0] * parts[2]), x)[0], [[2.0, 0.0, 0.0], [5.0, 0.0, 3.0]]
     )
+
+
+RUN_WITH = {
+    "compile": lambda f, places: [tg.compile(f)(i) for i in places],
+    "vmap": lambda f, places: tg.vmap(f)(np.array(places)),
+    "scan": lambda f, places: tg.scan(lambda c, i: (c, f(i)), 0.0, np.array(places))[1],
+}
+
+
+@pytest.mark.parametrize("run", RUN_WITH)
+def test_an_index_into_a_plain_array_says_what_to_write(run):
+    places = [np.array([2, 0]), np.array([1, 1]), np.array([0, 2])]
+    for f in (lambda i: X[i], lambda i: X[:, i], lambda i: np.take(X, i, axis=1)):
+        said = r"write tg\.tensor\(array\)\[i\] or tg\.take\(array, i, axis\)\. \(at .*test_index"
+        with pytest.raises(tg.ConcretizationError, match=said):
+            RUN_WITH[run](f, places)
+    for f in (lambda i: tg.tensor(X)[:, i], lambda i: tg.take(X, i, axis=1)):
+        np.testing.assert_array_equal(RUN_WITH[run](f, places), [X[:, i] for i in places])

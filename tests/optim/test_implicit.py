@@ -189,6 +189,9 @@ def test_what_is_refused():
         tg.optim.root(lambda x: tg.sum(x), np.ones(2))
     with pytest.raises(TypeError, match=r"complex numbers in x0\['z'\]"):
         tg.optim.root(lambda p: p["z"], {"z": 1j})
+    for solver in (tg.optim.root, tg.optim.fixed_point):
+        with pytest.raises(TypeError, match=r"'args'\. Did you mean \w+\(f, x0, \*args\)\?"):
+            solver(lambda x, a: x * x - a, 1.0, args=(4.0,))
     with pytest.raises(ValueError, match="without a number"):
         tg.optim.root(lambda x: x, [])
     with pytest.raises(RuntimeError, match="draws random numbers"):

@@ -138,11 +138,36 @@ def test_values_that_are_results_are_refused():
         tg.SGD([tg.Value(1.0) * 2.0], lr=0.1)
 
 
-def test_no_parameters_is_no_work():
-    optimizer = tg.SGD([], lr=0.1)
-    optimizer.step()
-    optimizer.zero_grad()
-    assert optimizer.params == []
+@pytest.mark.parametrize("make", [tg.SGD, tg.Adam, tg.AdamW, tg.RMSprop, tg.Adagrad, tg.Lion])
+@pytest.mark.parametrize("none", [[], (), {}, [{"params": []}], "read", "frozen model"])
+def test_no_parameters_are_refused(make, none):
+    if none == "read":
+        none = iter([tg.param(1.0)])
+        make(none, lr=0.1)
+    elif none == "frozen model":
+        none = {"table": np.ones(3), "mean": tg.tensor(0.0)}
+    with pytest.raises((ValueError, TypeError), match=make.__name__) as caught:
+        make(none, lr=0.1)
+    if not isinstance(none, dict) or not none:
+        assert "received no parameters" in str(caught.value) and "once it has been read" in str(
+            caught.value
+        )
+
+
+@pytest.mark.parametrize("make", [tg.SGD, tg.Adam, tg.AdamW, tg.RMSprop, tg.Adagrad, tg.Lion])
+def test_other_options_are_refused_and_named(make):
+    with pytest.raises(TypeError, match=rf"{make.__name__}: .*'learning_rate'\. Did you mean lr="):
+        make([tg.param(1.0)], lr=0.1, learning_rate=0.1)
+    with pytest.raises(TypeError, match=rf"{make.__name__}: .* argument 'lrate'\. \(at"):
+        make([tg.param(1.0)], lr=0.1, lrate=0.1)
+
+
+def test_an_optimizer_of_ones_own_may_have_the_option():
+    class Named(tg.SGD):
+        def __init__(self, params, learning_rate):
+            super().__init__(params, lr=learning_rate)
+
+    assert Named([tg.param(1.0)], learning_rate=0.5).lr == 0.5
 
 
 @pytest.mark.parametrize("compiles", [False, True])

@@ -6,8 +6,8 @@ import numpy as np
 
 import tapegraph as tg
 from tapegraph.capture.capture import Capture
-from tapegraph.recording.interpreter import Interpreter
 from tapegraph.recording.op import SCALAR
+from tapegraph.recording.program import Interpreter
 
 
 class Text(Interpreter):

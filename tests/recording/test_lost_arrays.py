@@ -35,6 +35,13 @@ def test_functions_of_numpys_testing_compare_tensors():
 
 
 CALLERS = {
+    "asarray": (lambda: np.asarray(W), ["numpy.asarray: ", "take tensors as they are"]),
+    "row": (lambda: np.r_[W, 1.0], ["numpy.lib: ", "np.concatenate((x, [1.0])) for np.r_"]),
+    "columns": (lambda: np.c_[W, W], ["numpy.lib: ", "np.column_stack((x, y)) for np.c_"]),
+    "diagonal": (
+        lambda: np.fill_diagonal(np.zeros((3, 3)), W),
+        ["numpy.fill_diagonal: ", "np.where(np.eye(n, dtype=bool), values, z)"],
+    ),
     "array": (lambda: np.array(LOSSES), ["numpy.asarray: ", "np.stack", "z[:2] = x", "x.numpy()"]),
     "mean": (lambda: np.mean(LOSSES), ["numpy.mean: ", "numpy.mean(np.stack(tensors))", "item()"]),
     "vectorize": (lambda: np.vectorize(abs)(W), ["numpy.vec" * (sys.version_info >= (3, 11))]),

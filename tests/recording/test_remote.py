@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.recording.remote import is_remote, offload
+from tapegraph.recording.values import is_remote, offload
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_everything_is_home_before_a_fork(run_python):
     done = run_python(
         """
         import os, numpy as np, tapegraph as tg
-        from tapegraph.recording.remote import offload
+        from tapegraph.recording.values import offload
         w, parent = tg.param([1.0]), os.getpid()
         offload(w, lambda: np.array([float(os.getpid() == parent)]))
         if os.fork() == 0:
@@ -157,10 +157,10 @@ def test_one_that_is_dropped_is_gone():
     held = []
     offload(leaf, lambda: held.append(1))
     attribute = operator.attrgetter("_offloaded")
-    from tapegraph.recording import remote
+    from tapegraph.recording import values
 
     key = id(leaf)
-    assert attribute(remote)[key] is leaf
+    assert attribute(values)[key] is leaf
     del leaf
     gc.collect()
-    assert key not in attribute(remote) and not held
+    assert key not in attribute(values) and not held

@@ -536,18 +536,6 @@ def test_the_mode_of_a_file_stays_and_links_lead_to_it(path, tmp_path):
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o604
 
 
-@pytest.mark.skipif(not hasattr(os, "fchown"), reason="owners are POSIX's")
-def test_the_owner_of_a_file_stays(path):
-    """Where the system permits it: to root."""
-    owner = (12345, 23456) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
-    tg.save(path, {"x": 1})
-    os.chown(path, *owner)
-    os.chmod(path, 0o640)
-    tg.save(path, {"x": 2})
-    found = os.stat(path)
-    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (*owner, 0o640)
-
-
 @pytest.mark.parametrize(
     ("call", "order"),
     [

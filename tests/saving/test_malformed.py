@@ -222,7 +222,7 @@ def second_version():
 
 
 ONE_NUMBER = member(np.ones(1))
-NAMES = 500_000
+NAMES = 20_000
 COSTLY = {
     "a zip bomb": ("npz", lambda: zipped(("w.npy", ONE_NUMBER + bytes(64 << 20)))),
     "one that says less": (
@@ -244,22 +244,22 @@ COSTLY = {
         ),
     ),
     "a member without bytes": ("npz", lambda: lying(zipped(("w.npy", ONE_NUMBER)), packed=0)),
-    "one name in a zip file": ("npz", lambda: one_name(NAMES)),
+    "one name in a zip file": ("npz", lambda: one_name(NAMES // 4)),
     "one name": (
         "safetensors",
         lambda: raw(b'{%b"b":{}}' % (b'"w.1234567":%b,' % ONE * NAMES), bytes(8)),
     ),
     "one name in an entry": (
         "safetensors",
-        lambda: raw(b'{"w":{%b"dtype":"F64"}}' % (b'"shape":[1],' * 2_500_000), bytes(8)),
+        lambda: raw(b'{"w":{%b"dtype":"F64"}}' % (b'"shape":[1],' * 50_000), bytes(8)),
     ),
     "one name in the text": (
         "safetensors",
-        lambda: raw(b'{"__metadata__":{%b"b":""}}' % (b'"name":"text",' * 2_000_000)),
+        lambda: raw(b'{"__metadata__":{%b"b":""}}' % (b'"name":"text",' * 50_000)),
     ),
     "a shape of many axes": (
         "safetensors",
-        lambda: raw(b'{"w":{"shape":[%b1]}}' % (b"1," * 15_000_000)),
+        lambda: raw(b'{"w":{"shape":[%b1]}}' % (b"1," * 300_000)),
     ),
     "a cut-off file": (
         "safetensors",

@@ -9,7 +9,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph import progress
-from tapegraph.escapes import escaped, escaped_lines
+from tapegraph.errors import escaped, escaped_lines
 
 # A title for the terminal, a line that is code, a turned direction, and half of a pair.
 EVIL = "a\x1b]0;title\x07\nraise SystemExit\n# \u202e\ud800"

@@ -97,7 +97,7 @@ def test_gradients_recording_updates_and_compiling_are_told_apart():
     assert p.parts["compiling"] > 0 and OTHERS == []
 
 
-def test_tensorflow_is_one_entry_a_graph_and_its_nodes_are_told():
+def test_tensorflow_is_one_entry_a_graph():
     pytest.importorskip("tensorflow")
     step, x = network(8)
     with tg.use_backend("tensorflow"):
@@ -107,9 +107,6 @@ def test_tensorflow_is_one_entry_a_graph_and_its_nodes_are_told():
             step(x)
     names = {s.name: s.calls for s in p.operations}
     assert names["a graph in TensorFlow"] == 2
-    nodes = {s.name: s.calls for s in p.nodes}
-    assert nodes["Tanh"] == 6 and nodes["MatMul"] >= 12 and nodes["TanhGrad"] == 6
-    assert "node of TensorFlow" in str(p)
 
 
 def test_a_trace_is_one_that_browsers_read(tmp_path):

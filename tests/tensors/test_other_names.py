@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.other_names import AT_RANDOM, AT_THE_TOP, ON_TENSORS, Elsewhere
+from tapegraph.other_names import AT_THE_TOP, IN_MODULES, KEYWORDS, ON_TENSORS, Elsewhere
 from tests.quick import in_one
 
 X = tg.param([[1.0, 2.0], [3.0, 4.0]], name="x")
+W = np.arange(4.0)
 
 
 @in_one("name", ON_TENSORS)
@@ -85,14 +86,42 @@ def test_attributes_that_there_are_take_no_longer():
     ("call", "keyword"),
     [
         (lambda: tg.sum(X, dim=0), "dim"),
-        (lambda: X.var(correction=1), "correction"),
+        (lambda: X.argmax(dim=0), "dim"),
         (lambda: tg.tensor([1.0], requires_grad=True), "requires_grad"),
-        (lambda: tg.compile(abs, static_argnums=0), "static_argnums"),
+        (lambda: tg.compile(abs, dynamic=True), "dynamic"),
     ],
 )
 def test_a_keyword_of_another_library_is_named_by_python(call, keyword):
     with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
         call()
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: tg.compile(abs, static_argnums=0), "compile: .*'static_argnums'.*the argument"),
+        (lambda: tg.compile(jit_compile=True), "compile: .*'jit_compile'. Did you mean xla="),
+        (lambda: tg.sum(X).backward(retain_graph=True), "backward: .*'retain_graph'.*as often"),
+        (lambda: tg.backward(X * X, gradient=1.0), "backward: .*'gradient'. Did you mean seed="),
+        (lambda: tg.data.batches(W, batch_size=2), "batches.*missing .*'size'"),
+        (lambda: tg.data.batches(W, size=2, drop_remainder=True), "batches: .*drop_last="),
+        (lambda: tg.data.epoch(W, size=2, seed=0), "batches: .*'seed'. Did you mean rng="),
+    ],
+)
+def test_a_keyword_of_another_library_says_what_to_write(call, text):
+    grad = X.grad
+    with pytest.raises(TypeError, match=text):
+        call()
+    assert X.grad is grad
+
+
+def test_the_keywords_to_write_exist():
+    places = [tg.SGD, tg.Adam, tg.RMSprop, tg.compile, tg.backward, tg.data.batches]
+    ours = {name for f in places for name in inspect.signature(f).parameters}
+    for fix in KEYWORDS.values():
+        assert set(re.findall(r"^(\w+)=", fix)) <= ours, fix
+        for name in re.findall(r"\btg\.(\w+)", fix):
+            assert hasattr(tg, name)
 
 
 def test_other_errors_of_a_call_are_its_own():
@@ -116,18 +145,16 @@ def test_functions_stay_what_they_were():
     assert tg.amax is tg.max
 
 
-@in_one("name", AT_RANDOM)
-def test_a_name_of_random_functions_says_what_to_write(name):
-    with pytest.raises(AttributeError, match=re.escape(f"Did you mean {AT_RANDOM[name]}?")):
-        getattr(tg.random, name)
-
-
-def test_what_is_to_be_written_of_random_functions_exists():
-    for ours in AT_RANDOM.values():
-        for name in re.findall(r"\btg\.random\.(\w+)", ours):
-            assert name in tg.random.__all__
-    with pytest.raises(AttributeError, match=r"^module 'tapegraph\.random' has no .* 'nor'$"):
-        tg.random.nor  # noqa: B018
+@pytest.mark.parametrize("module", IN_MODULES)
+def test_a_name_in_a_module_says_what_to_write_there(module):
+    here = getattr(tg, module)
+    for name, ours in IN_MODULES[module].items():
+        with pytest.raises(AttributeError, match=re.escape(f"Did you mean {ours}?")):
+            getattr(here, name)
+        for written in re.findall(rf"\btg\.{module}\.(\w+)", ours):
+            assert written in here.__all__
+    with pytest.raises(AttributeError, match=rf"^module 'tapegraph\.{module}' has no .* 'nor'$"):
+        here.nor  # noqa: B018
 
 
 @pytest.mark.parametrize("name", ["random", "data", "optim", "optim.schedules", "special", "fft"])

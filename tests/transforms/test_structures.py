@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -38,6 +40,48 @@ def test_hvp_pairs_by_key(backend):
         assert list(found) == ["a", "b"]
         assert found["a"] == wanted["a"]
         np.testing.assert_array_equal(found["b"], wanted["b"])
+
+
+def moved(p, line):
+    """Return several structures; the slopes are those in `test_jvp_pairs_by_key`."""
+    found = {"cube": p["a"] ** 3, "product": [p["a"] * p["b"], (tg.sum(p["b"] ** 2), 7.0)]}
+    return found, Line(line.slope * p["a"], -line.height)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_jvp_pairs_by_key(compiled, backend):
+    run = tg.compile(lambda *given: tg.jvp(moved, *given)) if compiled else partial(tg.jvp, moved)
+    a, b, slope = 2.0, np.array([2.0, 3.0]), 5.0
+    da, db, dslope, dheight = 10.0, np.array([1.0, -1.0]), 3.0, 0.5
+    primals = ({"a": a, "b": b}, Line(slope, 4.0))
+    for tangent in ({"a": da, "b": db}, {"b": db, "a": da}):
+        for _ in range(3):
+            values, tangents = run(primals, (tangent, [dslope, dheight]))
+            assert list(values[0]) == list(tangents[0]) == ["cube", "product"]
+            assert values[0]["product"][1] == (13.0, 7.0)
+            assert values[1] == Line(10.0, -4.0)
+            assert tangents[0]["cube"] == 3 * a**2 * da
+            np.testing.assert_array_equal(tangents[0]["product"][0], da * b + a * db)
+            assert tangents[0]["product"][1] == (2 * (b @ db), 0.0)
+            assert tangents[1] == Line(dslope * a + slope * da, -dheight)
+    _, along = tg.linearize(moved, *primals)
+    both = zip(*map(tg.tree.leaves, (along(tangent, [dslope, dheight]), tangents)), strict=True)
+    assert all(np.array_equal(a, b) for a, b in both)
+
+
+def test_jvp_of_structures_within_other_levels():
+    """The energy's third derivative, of which only that by a, a, a (6) and a, b, b (2) stay."""
+    tangent = {"a": 2.0, "b": np.array([1.0, 0.5])}
+
+    def along(p):
+        return tg.jvp(energy, (p,), (tangent,))[1]
+
+    found = tg.grad(lambda p: tg.jvp(along, (p,), (tangent,))[1])(POINT)
+    assert found["a"] == 6.0 * 4.0 + 2.0 * 1.25
+    np.testing.assert_array_equal(found["b"], 2 * 2.0 * 2.0 * tangent["b"])
+    points = {"a": np.arange(3.0), "b": np.ones((3, 2))}
+    each = tg.vmap(along)(points)
+    np.testing.assert_array_equal(each, 2.0 * (3 * np.arange(3.0) ** 2 + 2) + 3.0 * np.arange(3.0))
 
 
 def test_cotangents_are_paired_by_key(backend):
@@ -160,6 +204,7 @@ CALLS = {
         "tangents[0]",
         "primals[0]",
     ),
+    "jvp": (lambda given: tg.jvp(same, (FORM,), (given,)), "tangents[0]", "primals[0]"),
     "vjp": (lambda given: tg.vjp(same, FORM)[1](given), "the cotangent", "the function's result"),
     "make_vjp": (
         lambda given: core.make_vjp(same, FORM)[0](given),
@@ -283,3 +328,128 @@ def test_a_default_that_is_read_is_a_constant():
     given = defaultdict(lambda: 5.0, w=3.0)
     assert tg.value_and_grad(f)(given) == (14.0, {"w": 6.0})
     assert dict(given) == {"w": 3.0}
+
+
+# ------------------------------------------------------------------ dataclasses
+
+
+@dataclass(frozen=True)
+class Layer:
+    weight: object
+    bias: object
+
+    def __post_init__(self):  # what copies of tensors or of gradients may break
+        if not isinstance(self.weight, (float, np.ndarray)) or np.any(np.asarray(self.weight) < 0):
+            raise TypeError("a weight is an array of positive numbers")
+
+    def __call__(self, x):
+        return self.weight * x + self.bias
+
+
+@dataclass(slots=True)
+class Network:
+    first: Layer
+    others: list
+    scale: float = 2.0
+
+
+NETWORK = Network(Layer(np.array([1.0, 2.0]), 0.5), [Layer(3.0, -1.0)])
+INPUT = np.array([1.0, -2.0])
+
+
+def output(network, x):
+    return tg.sum(network.others[0](network.first(x)) * network.scale)
+
+
+def as_dict(network):
+    """Return the numbers of a network in plain containers."""
+    layers = [{"weight": x.weight, "bias": x.bias} for x in (network.first, *network.others)]
+    return {"first": layers[0], "others": layers[1:], "scale": network.scale}
+
+
+def output_of_dict(p, x):
+    for layer in (p["first"], *p["others"]):
+        x = layer["weight"] * x + layer["bias"]
+    return tg.sum(x * p["scale"])
+
+
+DOUBLED = tg.tree.map(lambda x: 2 * x, NETWORK)
+OF_DATACLASSES = {
+    "grad": lambda f, p, q: tg.grad(f)(p, INPUT),
+    "jvp": lambda f, p, q: tg.jvp(lambda p: f(p, INPUT), (p,), (q,)),
+    "linearize": lambda f, p, q: tg.linearize(lambda p: f(p, INPUT), p)[1](q),
+    "hvp": lambda f, p, q: tg.hvp(lambda p: f(p, INPUT), (p,), (q,)),
+    "hessian": lambda f, p, q: tg.hessian(lambda p: f(p, INPUT))(p),
+    "vmap": lambda f, p, q: tg.vmap(f, (None, 0))(p, np.stack([INPUT, 2 * INPUT])),
+    "checkpoint": lambda f, p, q: tg.grad(tg.checkpoint(f))(p, INPUT),
+    "compile": lambda f, p, q: [tg.compile(tg.grad(f))(p, INPUT) for _ in range(4)],
+    "scan": lambda f, p, q: tg.scan(lambda c, x: (c, (f(c, x), c)), p, np.stack([INPUT, INPUT])),
+    "cond": lambda f, p, q: tg.cond(f(p, INPUT) > 0, lambda p, q: p, lambda p, q: q, p, q),
+}
+
+
+@in_one("of", OF_DATACLASSES)
+def test_a_dataclass_is_the_dict_of_its_fields(of):
+    run = OF_DATACLASSES[of]
+    found = run(output, NETWORK, DOUBLED)
+    expected = run(output_of_dict, as_dict(NETWORK), as_dict(DOUBLED))
+    assert "Network(first=Layer(" in str(found) or of in ("jvp", "linearize", "vmap")
+    pairs = zip(tg.tree.leaves(found), tg.tree.leaves(expected), strict=True)
+    assert all(np.array_equal(a, b) and type(a) is type(b) for a, b in pairs)
+
+
+def test_axes_of_a_dataclass():
+    networks = replace(NETWORK, scale=np.array([1.0, 2.0, -1.0]))
+    for axes in (Network(None, None, 0), replace(tg.tree.map(lambda _: None, NETWORK), scale=0)):
+        found = tg.vmap(output, (axes, None))(networks, INPUT)
+        np.testing.assert_array_equal(found, output(NETWORK, INPUT) / 2 * networks.scale)
+    with pytest.raises(ValueError, match=r"in_axes\[0\]=Layer\(weight=\*, bias=\*\)"):
+        tg.vmap(output, (Layer(0.0, 0.0), None))(networks, INPUT)
+
+
+def test_a_dataclass_of_parameters_trains(backend):
+    model, twin = (tg.tree.map(tg.param, NETWORK) for _ in range(2))
+    optimizer, other = tg.SGD(model, lr=1e-3), tg.SGD(twin, lr=1e-3)
+
+    @tg.compile
+    def step(network, x):
+        optimizer.zero_grad()
+        loss = output(network, x) ** 2
+        loss.backward()
+        optimizer.step()
+        return replace(network, scale=loss)
+
+    for n in range(1, 5):
+        other.zero_grad()
+        loss = output(twin, n * INPUT) ** 2
+        loss.backward()
+        other.step()
+        left = step(model, n * INPUT)
+        assert type(left) is Network
+        np.testing.assert_allclose(left.scale, loss, rtol=1e-12)
+    for a, b in zip(tg.tree.leaves(model), tg.tree.leaves(twin), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    assert step.traces == 1
+
+
+def test_another_dataclass_is_refused_by_its_place():
+    other = Network(NETWORK.first, [Layer(3.0, [1.0])])
+    with pytest.raises(ValueError, match=r"differ at tangents\[0\]\.others\[0\]\.bias:"):
+        tg.jvp(output, (NETWORK, INPUT), (other, INPUT))
+    with pytest.raises(ValueError, match=r"received the cotangent of structure Layer\(weight=\*, "):
+        tg.vjp(lambda p: p, NETWORK)[1](NETWORK.first)
+    with pytest.raises(TypeError, match=r"'a' for 'argument 0\.others\[0\]'"):
+        tg.grad(output)(Network(NETWORK.first, ["a"]), INPUT)
+
+
+def test_what_a_dataclass_computes_is_no_field():
+    """Or the derivative by ``weight`` would leave out the way through ``inverse``."""
+
+    @dataclass
+    class Computed:
+        weight: float
+        inverse: float = field(init=False, default=1.0)
+
+    with pytest.raises(TypeError, match="Computed"):
+        tg.grad(lambda p: p.weight * p.inverse)(Computed(2.0))
+    assert tg.tree.leaves(held := Computed(2.0)) == [held]

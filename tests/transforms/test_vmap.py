@@ -422,6 +422,26 @@ def test_a_jacobian_by_what_is_unread(mode):
     np.testing.assert_array_equal(tg.vmap(slope, (None, 0))(W, X), np.zeros((4, 3)))
 
 
+@pytest.mark.parametrize("outer", [lambda f: f, tg.compile], ids=["eager", "compiled"])
+def test_derivatives_by_examples_that_nobody_reads(outer):
+    shared = np.arange(4.0)
+    pulled = lambda f, g: lambda x: tg.vjp(f, x)[1](g)  # noqa: E731
+    constant = lambda x: 2.0 * shared  # noqa: E731
+    for f, shape in (
+        (tg.jacrev(constant), (4, 4, 3)),
+        (tg.jacfwd(constant), (4, 4, 3)),
+        (tg.jacobian(lambda x: (2.0 * shared, x)), (4, 4, 3)),
+        (pulled(constant, shared), (4, 3)),
+        (pulled(lambda x: {}, {}), (4, 3)),
+        (lambda y: tg.vmap(tg.jacrev(lambda x: 0.0 * y[0]))(X), (4, 4, 3)),
+    ):
+        run = outer(tg.vmap(f))
+        for _ in range(3):
+            found = run(X)
+        parts = found if isinstance(found, tuple) else (found,)
+        np.testing.assert_array_equal(parts[0], np.zeros(shape))
+
+
 @pytest.mark.parametrize("levels", [1, 2])
 def test_a_pullback_of_many_cotangents(levels):
     value, pullback = tg.vjp(curve, W)

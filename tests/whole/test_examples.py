@@ -243,6 +243,33 @@ def test_script_explains_itself(name, run_here):
     assert_explains(run_here(name, "--help"))
 
 
+@pytest.mark.parametrize(
+    ("out", "place"),
+    [
+        ("plots", "plots/linear_regression.png"),
+        ("there", "there/linear_regression.png"),
+        ("new/folder/line.svg", "new/folder/line.svg"),
+    ],
+)
+def test_a_picture_may_go_into_a_folder(out, place, run_here):
+    Path("there").mkdir()
+    printed = run_here("linear_regression", "--quick", "--out", out)
+    assert f"picture   {place}\n" in printed.replace("\\", "/") and Path(place).stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("out", "text"),
+    [
+        ("file/line.png", "--out: no picture can be saved in the folder file: "),
+        ("line.txt", "--out: line.txt is no picture; it may end in ."),
+    ],
+)
+def test_where_no_picture_can_go_is_told_before_the_training(out, text, tmp_path):
+    (tmp_path / "file").touch()
+    told = run(SCRIPTS / "linear_regression.py", "--out", out, cwd=tmp_path, status=2)
+    assert text in told and "mse" not in told
+
+
 def assert_says_what_it_gained(out: str, engines: int) -> None:
     line = r"^speed +(.+) ms a training step, run eagerly by NumPy$"
     (eager,) = re.findall(line, out, re.MULTILINE)

@@ -183,7 +183,6 @@ def inside(name: str, packages: tuple[str, ...]) -> bool:
 ROOMS = (
     "checkout",
     "environment",
-    "escapes",
     "errors",
     "other_names",
     "interrupts",

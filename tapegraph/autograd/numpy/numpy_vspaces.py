@@ -12,7 +12,7 @@ import numpy as np
 from tapegraph.autograd.boxes import TENSORS, ValueBox, box_class, isbox
 from tapegraph.autograd.tracer import called, entry_of
 from tapegraph.errors import kind_of, message
-from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.pytree import LEAVES, leaves, mapped, matched, replaced
 from tapegraph.typed import Fun, Pytree
 
 
@@ -41,7 +41,7 @@ def _undefined(name: str) -> Fun:
 class VSpace:
     """The vector space of a value; subclass it for a type of your own."""
 
-    mappings: ClassVar[dict[type, Fun]] = {}
+    mappings: ClassVar[dict[type, Fun]] = LEAVES
     iscomplex = False
 
     def __init__(self, value: Pytree) -> None:
