@@ -38,7 +38,7 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
     return copy
 
 
-def copied(view: Array) -> Array:
+def as_it_lies(view: Array) -> Array:
     """Return a copy that lies in memory as a view; axes that it repeats come first.
 
     NumPy would put them last, and products of the matrices along them would add in another order.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapegraph.arrays.buffers import ALIGNMENT, copied, own
+from tapegraph.arrays.buffers import ALIGNMENT, as_it_lies, own
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8", "<i8", "?"])
@@ -25,6 +25,6 @@ def test_a_copy_of_repeated_matrices_has_each_of_them_in_one_piece():
         (np.broadcast_to(matrix[:, None], (2, 4, 3)), (24, 48, 8)),
         (matrix.T, (8, 24)),
     ):
-        copy = copied(view)
+        copy = as_it_lies(view)
         np.testing.assert_array_equal(copy, view)
         assert copy.strides == strides and copy.base is not view.base
