@@ -30,9 +30,8 @@ from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.batched import Batched, at_level, entered_again
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import next_tag
+from tapegraph.transforms.levels import next_tag, stop_gradient
 from tapegraph.transforms.reverse import vjp
-from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.typed import Fun
 
 Rule = Fun

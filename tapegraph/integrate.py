@@ -22,8 +22,8 @@ from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
+from tapegraph.transforms.levels import stop_gradient
 from tapegraph.transforms.reverse import vjp
-from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.tree import ravel_pytree
 from tapegraph.typed import Array, Fun, Pytree
 
