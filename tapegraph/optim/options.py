@@ -149,6 +149,9 @@ class Group:
 
 def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     """Return the user's groups: one, of a list or model, or those of a list of dicts."""
+    if isinstance(params, float):
+        fix = f"Write {kind}(params, lr={params})."
+        raise TypeError(message(kind, kind_of(params), "the parameters first", fix))
     params = listed(params)
     given: list[Any] = [{"params": params}]
     # Any other list of dicts is that of a model's layers.
