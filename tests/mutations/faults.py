@@ -3156,8 +3156,8 @@ FAULTS = (
         "pictures",
         "rounds-begin-anywhere",
         "tapegraph/drawing/folding.py:_find_repetition",
-        "start = min(starts, key=lambda n: _handed_on(read_by, n, n + period))",
-        "start = starts[-1]",
+        "start = min(range(begin, begin + length % period + 1), key=handed_on)",
+        "start = begin + length % period",
         DRAW,
     ),
     Fault(
