@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message

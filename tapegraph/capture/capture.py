@@ -125,7 +125,7 @@ class Capture(Recorder):
     State is every tensor from before the scope, and its gradient. Operations inside also run
     eagerly; an exception that leaves the scope undoes their effects.
 
-        :ivar start: The time of the scope's beginning, on the clock of entries.
+    :ivar start: The time of the scope's beginning, on the clock of entries.
     :ivar readings: Leaves that every run reads anew, such as a learning rate.
     :ivar steps: The number of steps that each optimizer has taken inside, by id.
     :ivar gradients: The leaves whose gradient was changed, by id, with the gradient: a tensor,

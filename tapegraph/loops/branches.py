@@ -22,7 +22,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Reverse

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.loops.body import Example, Replay, Traced, example, traced

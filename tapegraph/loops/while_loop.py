@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph import random
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry

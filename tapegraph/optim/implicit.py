@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.custom_rules import custom_vjp
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message, scipy_module, sentence

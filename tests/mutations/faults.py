@@ -599,7 +599,7 @@ FAULTS = (
     Fault(
         "transforms",
         "batched-axes-are-those-of-one-example",
-        "tapegraph/batching/rules.py:_along",
+        "tapegraph/batching.py:_along",
         "name: tuple(i + 1 for i in at) if isinstance(at, tuple) else at + 1",
         "name: at",
         f"{VMAP} -k values_and_dtypes",

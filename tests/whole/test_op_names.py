@@ -44,7 +44,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         {"where", "detach"},
         "an argument of NumPy's, and the method of tensors",
     ),
-    "tapegraph/batching/rules.py": (None, "the batching rules of every family"),
+    "tapegraph/batching.py": (None, "the batching rules of every family"),
     "tapegraph/transforms/reverse.py": ({"detach"}, "the method of tensors"),
     "tapegraph/integrate.py": ({"sqrt"}, "how often a loop keeps its carry"),
     "fallback/plan/records.py": ({"astype"}, "the method of arrays"),
