@@ -95,7 +95,12 @@ class Trace:
             with _in_place(fed, list(map(inputs.float, positions)), undo) as self.changed:
                 out = fn(*args, **kwargs)
             results = self._take_results(capture, out)
-            kept = self._take_gradients(capture)
+            pairs = capture.gradients.values()
+            touched = [(p, grad) for p, grad in pairs if capture.is_state(p)]
+            self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
+            # Leaves that were made inside may stay with the user, who sees their gradients.
+            self._inside = [(p, grad) for p, grad in pairs if not capture.is_state(p)]
+            kept: list[Any] = [grad for _, grad in touched if isinstance(grad, Node)]
             self.moves_stream = capture.stream is not None
             if self.moves_stream:
                 kept.append(capture.stream)
@@ -134,15 +139,6 @@ class Trace:
             if numbers:
                 tensors.append(capture.numbers.tensor(numbers))
         return tensors
-
-    def _take_gradients(self, capture: Capture) -> list[Any]:
-        """Find the gradients that the call changed; return those of state that it computed."""
-        pairs = capture.gradients.values()
-        touched = [(p, grad) for p, grad in pairs if capture.is_state(p)]
-        self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
-        # Leaves that were made inside may stay with the user, who sees their gradients.
-        self._inside = [(p, grad) for p, grad in pairs if not capture.is_state(p)]
-        return [grad for _, grad in touched if isinstance(grad, Node)]
 
     def _find_leaves(self, capture: Capture, inputs: Inputs) -> None:
         """Find where each leaf of the program gets its value in a run."""
@@ -350,12 +346,16 @@ class Trace:
         if self.results != other.results or not _same(self._plain, other._plain):
             returned = as_written(self.results), as_written(other.results)
             return f"it returned {returned[0]}, and then {returned[1]}"
-        difference = self._differs_in_numbers(other)
-        if difference is None and self._floats is not None and other._floats is not None:
+        if self._floats is not None and other._floats is not None:
             difference = self._floats.differs_from(other._floats)
-        if difference is not None:
-            return difference
+            if difference is not None:
+                return difference
         for slot in range(min(len(a), len(b))):
+            if a.ops[slot] is b.ops[slot] is NUMBERS:
+                numbers: Numbers = a.attrs[slot]["numbers"]
+                difference = numbers.differs_from(b.attrs[slot]["numbers"])
+                if difference is not None:
+                    return difference
             if _entry_of(a, slot) != _entry_of(b, slot):
                 return f"{_entry(mine, slot)}, and then {_entry(theirs, slot)}"
             before, after = mine.values[slot], theirs.values[slot]
@@ -371,21 +371,9 @@ class Trace:
         read, later = ([attrs for attrs, _ in t._readings] for t in (self, other))
         if read != later:
             return f"the numbers read in each call were {read}, and then {later}"
-        if a.key != b.key:
-            return f"{len(a)} entries, and then {len(b)}"
-        return None
-
-    def _differs_in_numbers(self, other: Trace) -> str | None:
-        mine, theirs = self.recording.program, other.recording.program
-        for slot in range(min(len(mine), len(theirs))):
-            if mine.ops[slot] is theirs.ops[slot] is NUMBERS:
-                numbers: Numbers = mine.attrs[slot]["numbers"]
-                difference = numbers.differs_from(theirs.attrs[slot]["numbers"])
-                if difference is not None:
-                    return difference
         if self.numbers != other.numbers:
             return f"{self.numbers!r}, and then others, of other Values from outside"
-        return None
+        return None if a.key == b.key else f"{len(a)} entries, and then {len(b)}"
 
 
 def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:

@@ -35,7 +35,7 @@ from tapegraph.batching.rules import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.loops.body import Example, Replay, Traced, example, traced
-from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
+from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.residuals import with_residuals, without_residuals
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
@@ -66,20 +66,9 @@ def run_scan(
     flows = recorder().flows and any(x.requires_grad for x in inputs)
     step = with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
     end, kept = len(body.outputs), len(step.outputs)
-    outs = apply(
-        SCAN,
-        inputs,
-        {
-            "body": step,
-            "carries": len(carries),
-            "xs": len(xs),
-            "length": length,
-            "reverse": reverse,
-            "checkpoint": checkpoint,
-            "keeps": keeps or flows,
-            "residuals": kept - end,
-        },
-    )
+    attrs = {"body": step, "carries": len(carries), "xs": len(xs), "length": length}
+    attrs |= {"reverse": reverse, "checkpoint": checkpoint}
+    outs = apply(SCAN, inputs, {**attrs, "keeps": keeps or flows, "residuals": kept - end})
     return [*outs[:end], *outs[kept:]]
 
 
@@ -115,7 +104,7 @@ def run_derived(found: Traced, lists: Lists, attrs: Any) -> Sequence[Any]:
     consts, carries, xs = lists
     return run_scan(
         found.body,
-        [*(as_leaf(x._array) for x in found.consts), *consts],
+        [*found.made, *consts],
         carries,
         xs,
         attrs["length"],
@@ -388,10 +377,7 @@ def scan_vjp(
         return found
 
     of_carry, of_rows, of_consts = quietly(run)
-    grads = [
-        np.zeros(x.shape, x.dtype) if need and x.dtype.kind in "fc" else None
-        for x, need in zip(arrays, needs, strict=True)
-    ]
+    grads = zeros_where(needs, arrays, np.zeros_like)
     for i, grad in zip(range(first, second), of_carry, strict=True):
         grads[i] = grad if needs[i] and grad is not None else grads[i]
     for places, found in ((by_row, of_rows), (by_const, of_consts)):
@@ -437,10 +423,7 @@ def recorded_scan_vjp(
     count, reverse = len(found.body.outputs), not attrs["reverse"]
     outs = run_derived(found, lists, {**attrs, "reverse": reverse, "keeps": False})[:count]
     places = [*(first + i for i in ends), *of_const, *(i for i in wanted if i >= second)]
-    grads = [
-        zeros(x) if need and x.dtype.kind in "fc" else None
-        for x, need in zip(inputs, needs, strict=True)
-    ]
+    grads = zeros_where(needs, inputs)
     for i, grad in zip(places, outs, strict=True):
         if needs[i]:
             grads[i] = grad
