@@ -327,12 +327,6 @@ class Trace:
         self._start = other._start
         self._given += other._given
 
-    def put_back(self) -> None:
-        """Put back other threads' objects in place of fed floats, after the call was undone."""
-        for place, before, now in self.changed:
-            if place.read() is before:
-                place.put(now)
-
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
         """Return the tensors of this call, or one before, that are held and are not state."""
         state = set(map(id, self.state.values()))
