@@ -89,7 +89,13 @@ def workers(op: str, strategy: object) -> Workers:
         raise ValueError(message(op, received, "one replica in each process", fix))
     # The numbers are at home, so they travel from there.
     device = tf.DeviceSpec.from_string(devices[0]).replace(device_type="CPU", device_index=0)
-    rank = 0 if size == 1 else _rank(strategy)
+    rank = 0
+    if size > 1:
+
+        def number() -> Any:
+            return distribute.get_replica_context().replica_id_in_sync_group
+
+        rank = int(tf.function(partial(strategy.run, number), autograph=False)())
     return Workers(rank, size, device.to_string())
 
 
@@ -104,12 +110,3 @@ def _made(op: str, make: Any) -> Any:
             "the program, before tensors, compiled steps and models."
         )
         raise RuntimeError(sentence(op, text)) from error
-
-
-def _rank(strategy: Any) -> int:
-    tf = tensorflow()
-
-    def number() -> Any:
-        return tf.distribute.get_replica_context().replica_id_in_sync_group
-
-    return int(tf.function(partial(strategy.run, number), autograph=False)())

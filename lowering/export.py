@@ -278,8 +278,14 @@ def _check(serve: Any, function: Function, variables: Variables) -> None:
     tf = tensorflow()
     inputs, wanted = function.recorded.arrays[-1], function.recorded.runs[-1].values
     feeds = list(map(tf.constant, inputs))
-    for got, value in zip(serve(*feeds).values(), wanted, strict=True):
-        _compare(got.numpy(), value)
+    for result, value in zip(serve(*feeds).values(), wanted, strict=True):
+        got, tolerance = result.numpy(), PARITY_TOLERANCE.get(value.dtype.name, (0.0, 0.0))
+        if not np.allclose(got, value, *tolerance, equal_nan=True):
+            text = (
+                f"TensorFlow's numbers differ from the function's by "
+                f"{np.max(np.abs(got - value)):.3g}. Check the lowering of your own operations."
+            )
+            raise RuntimeError(sentence("export", text))
     try:
         with tf.GradientTape() as tape:
             tape.watch([x for x in feeds if x.dtype.is_floating])
@@ -292,14 +298,3 @@ def _check(serve: Any, function: Function, variables: Variables) -> None:
         fix = f"Pass batch=False. ({type(error).__name__}: {error})"
         expected = "operations that TensorFlow differentiates"
         raise NotLowered(message("export", received, expected, fix)) from error
-
-
-def _compare(got: Array, wanted: Array) -> None:
-    relative, absolute = PARITY_TOLERANCE.get(wanted.dtype.name, (0.0, 0.0))
-    if not np.allclose(got, wanted, relative, absolute, equal_nan=True):
-        worst = np.max(np.abs(got - wanted))
-        text = (
-            f"TensorFlow's numbers differ from the function's by {worst:.3g}. Check the lowering "
-            "of your own operations."
-        )
-        raise RuntimeError(sentence("export", text))

@@ -66,10 +66,6 @@ class LaidOut:
         else:
             self._first[slot] = tensor
 
-    def lies_last(self, slot: int) -> bool:
-        """Return whether a slot's tensor was made channels last."""
-        return slot in self._made_last
-
     def as_made(self, slot: int) -> GraphTensor:
         """Return a slot's tensor in its original layout."""
         return self._last[slot] if slot in self._made_last else self._first[slot]

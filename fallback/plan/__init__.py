@@ -69,9 +69,8 @@ class Plan:
                 source = Compiler(recording).compile()
         self.source, self.nbytes = source.text, source.nbytes
         self._plain, self._body, self._names = source.plain, source.body, source.names
-        self._plain_is_long = source.plain_is_long
         file = f"{PLAN} {next(_numbers)}>"
-        self._run = self._made(self.source, file, self._names, source.long)
+        self._run = self._made(self.source, file, self._names)
         # Tracebacks, debuggers and profilers ask there for lines; without a time it is kept.
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
@@ -80,15 +79,15 @@ class Plan:
         self._is_dense = all(isinstance(v.value, _ARRAYS) for v in source.results)
         self._watched_plan: tuple[Fun, dict[str, Any]] | None = None
 
-    def _made(self, text: str, file: str, names: dict[str, Any], long: bool) -> Fun:
+    def _made(self, text: str, file: str, names: dict[str, Any]) -> Fun:
         exec(compile(text, file, "exec"), names)
-        plan = names["plan"]
-        return (lambda *a: next(plan(*a))) if long else plan
+        plan: Fun = names["plan"]
+        return plan
 
     def in_python(self) -> Fun:
         """Switch to lines of Python for good, because records do not fit an array (`Mismatch`)."""
         file = f"{PLAN}, in Python alone>"
-        self._run = self._made(self._plain, file, dict(self._names), self._plain_is_long)
+        self._run = self._made(self._plain, file, dict(self._names))
         return self._run
 
     def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
@@ -183,7 +182,7 @@ class Plan:
                 if line.names:
                     told.append(f"    {TELL}({number}, {', '.join(line.names)})")
             text = "\n".join(told) + "\n"
-            made = self._made(text, f"{PLAN}, watched>", names, self._plain_is_long)
+            made = self._made(text, f"{PLAN}, watched>", names)
             self._watched_plan = made, names
             for watcher in watchers:
                 what = "compiling a plan that tells of its lines"

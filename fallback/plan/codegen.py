@@ -15,13 +15,9 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.errors import escaped
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, root_ids
 from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over
-from tapegraph.fallback.plan.segments import Segment, Segments, is_view
+from tapegraph.fallback.plan.segments import Segment, Segments
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
-from tapegraph.pytree import mapped
 
-# A plan of more lines is a generator, whose values lie on the heap. Thousands of them would fill
-# the interpreter's stack, and where a chunk of that ends, a call of Python maps memory every time.
-LONG = 256
 # A watched plan calls it after each line.
 TELL = "tell"
 # Their result's place may be a last operand, which is quicker than by keyword; of np.maximum and
@@ -84,9 +80,8 @@ class Line(NamedTuple):
 class Source:
     """Writes a plan.
 
-    ``text`` is a function ``plan``, and ``names`` its globals. A ``long`` plan is a generator whose
-    first value is the results. ``plain`` is the function in Python alone, and ``body`` its lines.
-    ``segments`` run in C, from ``leaves`` to ``results``.
+    ``text`` is a function ``plan``, and ``names`` its globals. ``plain`` is the function in Python
+    alone, and ``body`` its lines. ``segments`` run in C, from ``leaves`` to ``results``.
     """
 
     def __init__(
@@ -101,8 +96,6 @@ class Source:
         self._names = Names("plan", TELL)
         self.names = self._names.known
         self._arrays: dict[tuple[str, Any], Constant] = {}  # numbers as arrays
-        self._fixed: set[int] = set()  # the views of buffers, by id
-        self._whole: dict[int, Constant] = {}  # buffers, as the bases of views
         self.leaves, self.results = leaves, (*outputs, *updates)
         results = self.results
         self._over = written_over(instrs, results)
@@ -110,29 +103,17 @@ class Source:
         segments = self.segments = Segments(instrs, results, buffers.of, self._over)
         self._buffers, self.nbytes = buffers.of, buffers.nbytes + segments.nbytes
         self._dropped = dropped(instrs, root_ids(results), self._buffers)
-        once, lines = [], dict[int, Line]()
-        for number, instr in enumerate(instrs):
-            view = self._fixed_view(instr)
-            if view is None:
-                lines[number] = self._call(instr)
-            else:
-                once.append(Line(self._line(view), place=instr.place))
+        lines = [self._call(instr) for instr in instrs]
         start = Line(f"def plan({', '.join(map(self._names.of, leaves))}):")
         given = [", ".join(map(self._result, part)) for part in (outputs, updates)]
-
-        def whole(found: dict[int, Segment]) -> tuple[list[Line], bool]:
-            body = [start, *self._body(instrs, lines, found)]
-            long = len(body) > LONG
-            body.append(Line(f"    {'yield' if long else 'return'} [{given[0]}], [{given[1]}]"))
-            return body, long
-
-        self.body, self.plain_is_long = whole({})
-        self.plain = "\n".join(map(str, [*once, *self.body])) + "\n"
-        body, self.long = whole(segments.found)
-        self.text = "\n".join(map(str, [*once, *body])) + "\n"
+        end = Line(f"    return [{given[0]}], [{given[1]}]")
+        self.body = [start, *self._body(instrs, lines, {}), end]
+        self.plain = "\n".join(map(str, self.body)) + "\n"
+        body = [start, *self._body(instrs, lines, segments.found), end]
+        self.text = "\n".join(map(str, body)) + "\n"
 
     def _body(
-        self, instrs: list[Instr], lines: dict[int, Line], segments: dict[int, Segment]
+        self, instrs: list[Instr], lines: list[Line], segments: dict[int, Segment]
     ) -> list[Line]:
         """Return the lines between the first and the last, some of them as segments."""
         body: list[Line] = []
@@ -142,11 +123,9 @@ class Source:
             segment = segments.get(number)
             stop = number + 1 if segment is None else segment.stop
             if segment is not None:
-                body += self._segment(
-                    segment, [lines[i] for i in range(number, stop) if i in lines]
-                )
+                body += self._segment(segment, lines[number:stop])
                 bound |= {id(var) for var in segment.named}
-            elif number in lines:
+            else:
                 body.append(lines[number])
                 bound |= {id(var) for var in instrs[number].results}
             last = [var for i in range(number, stop) for var in self._dropped.get(i, ())]
@@ -168,8 +147,7 @@ class Source:
         for var, array in segment.scalars:
             body.append(Line(f"    {of(var)} = {self._names.refer(array, 'b')}[()]"))
         body += [Line(f"    {of(var)} = {of(held)}") for var, held in segment.same]
-        views = (instr for instr in segment.views if id(instr.results[0]) not in self._fixed)
-        return body + [self._call(instr) for instr in views]
+        return body + [self._call(instr) for instr in segment.views]
 
     # Lines
 
@@ -226,22 +204,6 @@ class Source:
     def _number(self, x: float, dtype: Any) -> Constant:
         constant = Constant(self._builder, np.array(x, dtype), f"n{x!r}")
         return self._arrays.setdefault((repr(x), dtype), constant)
-
-    def _fixed_view(self, instr: Instr) -> Instr | None:
-        """Return a view of a buffer that the plan will fill, the same in every run, or None."""
-        if not is_view(instr) or isinstance(instr.reads[0].value, np.generic):
-            return None
-        operand, args = id(instr.reads[0]), instr.args
-        if operand in self._buffers:
-            buffer = self._buffers[operand]
-            whole = self._whole.setdefault(id(buffer), Constant(self._builder, buffer, "b"))
-            args = mapped(lambda x: whole if isinstance(x, Var) else x, args)
-        elif operand not in self._fixed:
-            return None
-        view = Instr(instr.function, args, instr.kwargs)
-        view.results = instr.results
-        self._fixed.add(id(instr.results[0]))
-        return view
 
     def _check(self, check: NanCheck) -> str:
         names = ", ".join(map(self._names.of, check.results))

@@ -29,28 +29,19 @@ from tapegraph.lowering.rows.rules import (
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 
 
-def _tensor_slice(
-    out: Result, x: GraphTensor, begin: GraphTensor, *, size: tuple[int, ...]
-) -> GraphTensor:
-    return raw.Slice(input=x, begin=begin, size=ints(size))
-
-
 def _gather(out: Result, x: Any, indices: GraphTensor, *, axis: int) -> GraphTensor:
     if 0 in x.shape:  # nothing is taken of it, and TensorFlow's gradient refuses to spread that
         return reshaped(x, out.shape)
     if not isinstance(x, tensorflow().Tensor):  # a variable that has no other reader
         return raw.ResourceGather(resource=x.handle, indices=indices, dtype=x.dtype)
     last = len(x.shape) - 1
-    if 0 < axis == last and indices.shape.rank == 1 and _are_many(indices, x):
+    of_last = 0 < axis == last and indices.shape.rank == 1 and None not in indices.shape
+    if of_last and is_large(x) and 2 * indices.shape[0] > x.shape[-1]:
         # Whole rows are taken several times quicker than single numbers, and put back so too.
         order = (last, *range(last))
         rows = raw.GatherV2(params=permuted(x, order), indices=indices, axis=0)
         return permuted(rows, (*range(1, last + 1), 0))
     return raw.GatherV2(params=x, indices=indices, axis=axis)
-
-
-def _are_many(indices: GraphTensor, x: GraphTensor) -> bool:
-    return is_large(x) and None not in indices.shape and 2 * indices.shape[0] > x.shape[-1]
 
 
 def _getitem(
@@ -183,10 +174,6 @@ def _taken(x: GraphTensor, places: list[GraphTensor]) -> GraphTensor:
     return own_gradient(lowered, x)
 
 
-def _indexes_rows(*, plan: tuple[str, ...]) -> bool:
-    return plan[0] == "array" and plan.count("array") == 1
-
-
 def _scatter(
     out: Result, x: GraphTensor, places: GraphTensor, *, shape: tuple[int, ...]
 ) -> GraphTensor:
@@ -242,23 +229,30 @@ def _searchsorted(out: Result, a: GraphTensor, v: GraphTensor, *, side: str) -> 
     return reshaped(node(sorted_inputs=rows, values=places, out_type="int64"), out.shape)
 
 
-def _roll(
-    out: Result, x: GraphTensor, *, shift: tuple[int, ...], axis: tuple[int, ...]
-) -> GraphTensor:
-    return raw.Roll(input=x, shift=ints(shift), axis=ints(axis))
-
-
 LOWERINGS: dict[str, Row | Rule] = {
     "part": Row(lambda out, outputs, *, output: outputs[output], xla=True, complex=True),
-    "roll": Row(_roll, xla=True, complex=True),
+    "roll": Row(
+        lambda out, x, *, shift, axis: raw.Roll(input=x, shift=ints(shift), axis=ints(axis)),
+        xla=True,
+        complex=True,
+    ),
     "within": Row(_within, xla=True),
     "argsort": _argsort,
     # Sorted is parted too, at every place.
     "argpartition": lambda out, x, *, kth, axis: _argsort(out, x, axis=axis),
     "searchsorted": _searchsorted,
-    "tensor_slice": Row(_tensor_slice, xla=True, complex=True),
+    "tensor_slice": Row(
+        lambda out, x, begin, *, size: raw.Slice(input=x, begin=begin, size=ints(size)),
+        xla=True,
+        complex=True,
+    ),
     "gather": Row(_gather, xla=True, complex=True, reads_rows=lambda *, axis: axis == 0),
     "getitem": Row(_getitem_with_gradient, xla=True, complex=True),
-    "index": Row(_index, xla=True, complex=True, reads_rows=_indexes_rows),
+    "index": Row(
+        _index,
+        xla=True,
+        complex=True,
+        reads_rows=lambda *, plan: plan[0] == "array" and plan.count("array") == 1,
+    ),
     "scatter": Row(_scatter, complex=True),
 }

@@ -42,7 +42,6 @@ from tapegraph.ops.nn import Pair, valid_counts
 
 
 def _of_channels_first(rule: Rule) -> Rule:
-
     def lowered(out: Result, x: GraphTensor, *rest: GraphTensor, **attrs: object) -> GraphTensor:
         image = reordered(x, TO_LAST)
         y = rule(Result(channels_last(out.shape), out.dtype), image, *rest, **attrs)
@@ -78,8 +77,7 @@ def _dilated(image: GraphTensor, kernel: GraphTensor, stride: Pair, dilation: Pa
     On the CPU, TensorFlow has no gradient of a dilated convolution. Every stride is 1 until the
     end: pixels a stride apart may be of different images.
     """
-    missing = [-n % d for n, d in zip(image.shape[1:3], dilation, strict=True)]
-    borders = np.array([[0, n] for n in missing])
+    borders = np.array([[0, -n % d] for n, d in zip(image.shape[1:3], dilation, strict=True)])
     apart = raw.SpaceToBatchND(input=image, block_shape=ints(dilation), paddings=borders)
     y = raw.Conv2D(input=apart, filter=kernel, strides=[1, 1, 1, 1], padding="VALID")
     y = raw.BatchToSpaceND(input=y, block_shape=ints(dilation), crops=borders)
@@ -240,10 +238,6 @@ def _row_losses(logits: GraphTensor, targets: GraphTensor) -> GraphTensor:
     return own_gradient(lowered, logits)
 
 
-def _mse_loss(out: Result, prediction: GraphTensor, target: GraphTensor) -> GraphTensor:
-    return reduced("Mean", raw.SquaredDifference(x=prediction, y=target))
-
-
 def _loss_keeping_zeros(rule: Rule) -> Rule:
     """Return the rule of a 0-d result in which zeros of its cotangent absorb."""
 
@@ -313,6 +307,10 @@ def _row_mean(x: GraphTensor) -> GraphTensor:
 def _conv2d_keeping_zeros(out: Result, x: GraphTensor, k: GraphTensor, **attrs: Any) -> GraphTensor:
     product = product_keeping_zeros(lambda out, a, b: raw.MatMul(a=a, b=b))
     return _convolved_by_columns(out, x, k, product=partial(product, None), **attrs)
+
+
+def _mse_loss(out: Result, prediction: GraphTensor, target: GraphTensor) -> GraphTensor:
+    return reduced("Mean", raw.SquaredDifference(x=prediction, y=target))
 
 
 LOWERINGS: dict[str, Row | Rule] = {

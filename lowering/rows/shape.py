@@ -12,10 +12,6 @@ def _concat(out: Result, *parts: GraphTensor, axis: int) -> GraphTensor:
     return raw.ConcatV2(values=list(parts), axis=axis)
 
 
-def _broadcast_to(out: Result, x: GraphTensor, *, shape: tuple[int, ...]) -> GraphTensor:
-    return raw.BroadcastTo(input=x, shape=ints(shape))
-
-
 LOWERINGS: dict[str, Row | Rule] = {
     "transpose": Row(
         lambda out, x, *, axes: permuted(x, axes),
@@ -25,5 +21,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     ),
     "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True, complex=True),
     "concat": Row(_concat, xla=True, complex=True),
-    "broadcast_to": Row(_broadcast_to, xla=True, complex=True),
+    "broadcast_to": Row(
+        lambda out, x, *, shape: raw.BroadcastTo(input=x, shape=ints(shape)), xla=True, complex=True
+    ),
 }

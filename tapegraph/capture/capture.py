@@ -19,7 +19,7 @@ from weakref import ref
 
 import numpy as np
 
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays.buffers import copied, own
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.capture.streams import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
@@ -199,7 +199,7 @@ class Capture(Recorder):
         """Return a result, as an entry if it depends on an input or on state."""
         if not self.records(*inputs):
             return super().constant(op, out, inputs, attrs)
-        result = self.result(op, out if out.base is None else out.copy("K"), inputs, attrs)
+        result = self.result(op, out if out.base is None else copied(out), inputs, attrs)
         result._requires_grad = False
         return result
 
