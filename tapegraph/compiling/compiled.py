@@ -392,7 +392,9 @@ class Compiled:
             raise_interrupt(error)
         plain = self._call_anew(witness, structure, given[:first], undo)
         if recorded is not None:
-            recorded.put_back()
+            for place, before, now in recorded.changed:  # by other threads
+                if place.read() is before:
+                    place.put(now)
             occupied = bool(recorded.changed) and not recorded.read_floats
         if occupied:  # by another thread
             return plain, False

@@ -327,12 +327,6 @@ class Trace:
         self._start = other._start
         self._given += other._given
 
-    def put_back(self) -> None:
-        """Put back other threads' objects in place of fed floats, after the call was undone."""
-        for place, before, now in self.changed:
-            if place.read() is before:
-                place.put(now)
-
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
         """Return the tensors of this call, or one before, that are held and are not state."""
         state = set(map(id, self.state.values()))
@@ -346,16 +340,12 @@ class Trace:
         if self.results != other.results or not _same(self._plain, other._plain):
             returned = as_written(self.results), as_written(other.results)
             return f"it returned {returned[0]}, and then {returned[1]}"
-        if self._floats is not None and other._floats is not None:
+        difference = self._differs_in_numbers(other)
+        if difference is None and self._floats is not None and other._floats is not None:
             difference = self._floats.differs_from(other._floats)
-            if difference is not None:
-                return difference
+        if difference is not None:
+            return difference
         for slot in range(min(len(a), len(b))):
-            if a.ops[slot] is b.ops[slot] is NUMBERS:
-                numbers: Numbers = a.attrs[slot]["numbers"]
-                difference = numbers.differs_from(b.attrs[slot]["numbers"])
-                if difference is not None:
-                    return difference
             if _entry_of(a, slot) != _entry_of(b, slot):
                 return f"{_entry(mine, slot)}, and then {_entry(theirs, slot)}"
             before, after = mine.values[slot], theirs.values[slot]
@@ -371,9 +361,19 @@ class Trace:
         read, later = ([attrs for attrs, _ in t._readings] for t in (self, other))
         if read != later:
             return f"the numbers read in each call were {read}, and then {later}"
+        return None if a.key == b.key else f"{len(a)} entries, and then {len(b)}"
+
+    def _differs_in_numbers(self, other: Trace) -> str | None:
+        mine, theirs = self.recording.program, other.recording.program
+        for slot in range(min(len(mine), len(theirs))):
+            if mine.ops[slot] is theirs.ops[slot] is NUMBERS:
+                numbers: Numbers = mine.attrs[slot]["numbers"]
+                difference = numbers.differs_from(theirs.attrs[slot]["numbers"])
+                if difference is not None:
+                    return difference
         if self.numbers != other.numbers:
             return f"{self.numbers!r}, and then others, of other Values from outside"
-        return None if a.key == b.key else f"{len(a)} entries, and then {len(b)}"
+        return None
 
 
 def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:

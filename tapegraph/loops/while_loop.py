@@ -27,7 +27,7 @@ from tapegraph.loops import scan_entry
 from tapegraph.loops.at_run_time import Anew, pulled
 from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, traced
 from tapegraph.loops.branches import traced_inputs
-from tapegraph.loops.derived import examples, taker, tangents, zeros, zeros_where
+from tapegraph.loops.derived import examples, zeros_where
 from tapegraph.loops.scan import replaced_present, traced_loop
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.elementwise import where
@@ -234,58 +234,23 @@ def _jvp(
     """Return the tangents: a loop of the rounds with their tangents."""
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     _, by_body, by_init = _by_role(moving, cond, carries)
-    of_const = tuple(i for i, t in enumerate(by_body) if t is not None)
-    of_carry = tuple(i for i, t in enumerate(by_init) if t is not None)
-    turned = [by_body[i] for i in of_const]
-    while True:
-        after = [zeros(first[i]) if by_init[i] is None else by_init[i] for i in of_carry]
-        given = [*of_body, *turned, *first, *after]
-        key = ("tangents", len(of_body), of_const, of_carry)
-        step, have = body.make(key, _moved, body, len(of_body), of_const, of_carry, given)
-        wider = tuple(sorted({*of_carry, *have}))
-        if wider == of_carry:
-            break
-        of_carry = wider
+    lists: scan_entry.Lists = (of_body, first, [])
+    step, (consts, carry, _), of_carry, _ = scan_entry.moved_rounds(
+        "while_loop", body, lists, (by_body, by_init, [])
+    )
 
     def test(*leaves: object) -> Any:
         return Replay(cond)(*leaves[: len(cond.inputs)])[0]
 
     condition = cond.make(
-        ("beside", of_carry), traced_inputs, "while_loop", test, [*of_cond, *first, *after]
+        ("beside", tuple(of_carry)), traced_inputs, "while_loop", test, [*of_cond, *carry]
     )
-    lists = (
-        [*condition.made, *of_cond],
-        [*step.made, *of_body, *turned],
-        [*first, *after],
-    )
-    outs = _run(condition.body, step.body, lists, max_steps)
+    given = ([*condition.made, *of_cond], [*step.made, *consts], carry)
+    outs = _run(condition.body, step.body, given, max_steps)
     result = [None] * (carries + 1)
     for i, tangent in zip(of_carry, outs[carries:-1], strict=True):
         result[i] = tangent
     return tuple(result)
-
-
-def _moved(
-    body: SubProgram,
-    consts: int,
-    of_const: Sequence[int],
-    of_carry: Sequence[int],
-    inputs: Sequence[object],
-) -> tuple[Traced, list[int]]:
-    """Return a round with tangents as a body, and which carries have one after it."""
-    have: list[int] = []
-
-    def step(*leaves: object) -> tuple[Any, ...]:
-        take = taker(leaves)
-        own = take(consts)
-        moving = dict(zip(of_const, take(len(of_const)), strict=True))
-        own += take(len(body.outputs))
-        moving |= {consts + i: t for i, t in zip(of_carry, take(len(of_carry)), strict=True)}
-        outs, turned = tangents(Replay(body), own, moving)
-        have.extend(i for i, t in enumerate(turned) if t is not None)
-        return (*outs, *(zeros(outs[i]) if turned[i] is None else turned[i] for i in of_carry))
-
-    return traced_inputs("while_loop", step, inputs), have
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:

@@ -2587,7 +2587,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-from-outside-not-compared",
-        "tapegraph/compiling/trace.py:Trace.differs_from",
+        "tapegraph/compiling/trace.py:Trace._differs_in_numbers",
         "        if self.numbers != other.numbers:\n",
         "        if self.numbers is None:\n",
         f"{VALUES} -k differ",
