@@ -50,7 +50,7 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
         if op is GRADIENT or not program.inputs[slot]:
             continue
         if op.name not in EMITTED:
-            rule_of(program, slot, whole=whole)
+            entry_rule(program, slot, whole=whole)
             continue
         gap = None if whole else gap_among([op], [program.attrs[slot]])
         inner = subprograms(program.attrs[slot])
@@ -72,7 +72,9 @@ def row_of(op: Op, *, whole: bool = False) -> Row:
     return row
 
 
-def rule_of(program: Program, slot: int, *, whole: bool = False, strong_zero: bool = False) -> Rule:
+def entry_rule(
+    program: Program, slot: int, *, whole: bool = False, strong_zero: bool = False
+) -> Rule:
     """Return the rule of an entry's operation for its dtypes.
 
     :raises MetNaN: Zeros are to be strong, and the rule cannot make them so.
@@ -136,7 +138,7 @@ class Translator(Interpreter):
             return EMITTED[op.name](self, read, *operands, **attrs)
         out = Result(program.shapes[slot], program.dtypes[slot].name)
         operands = self.converted(slot, tensors)
-        rule = rule_of(program, slot, whole=self._whole, strong_zero=self._strong_zero)
+        rule = entry_rule(program, slot, whole=self._whole, strong_zero=self._strong_zero)
         if last:
             out, rule, attrs = emitted_last(op, out, rule, attrs)
         result = rule(out, *operands, **attrs)

@@ -98,6 +98,10 @@ def _arccos(out: Result, x: GraphTensor) -> GraphTensor:
     return raw.Acos(x=x) if _is_single(x) else 2.0 * raw.Atan(x=raw.Sqrt(x=(1.0 - x) / (1.0 + x)))
 
 
+def _cbrt(out: Result, x: GraphTensor) -> GraphTensor:
+    return raw.Sign(x=x) * raw.Abs(x=x) ** (1.0 / 3.0)
+
+
 def _sinc(out: Result, x: GraphTensor) -> GraphTensor:
     angle = x * math.pi
     zero = angle == 0.0
@@ -324,7 +328,7 @@ LOWERINGS: dict[str, Row | Rule] = {
     "abs": Row(lambda out, x: raw.Abs(x=x), xla=True, complex=_complex_abs),
     "gelu": Row(_gelu, xla=True),
     "silu": Row(lambda out, x: x * raw.Sigmoid(x=x), xla=True),
-    "cbrt": by_slopes("cbrt", lambda out, x: raw.Sign(x=x) * raw.Abs(x=x) ** (1.0 / 3.0)),
+    "cbrt": by_slopes("cbrt", _cbrt),
     "log1p": Row(lambda out, x: raw.Log1p(x=x), complex=True),
     "expm1": Row(  # as precise near 0 as tanh is
         by_slopes("expm1", lambda out, x: raw.Tanh(x=x * 0.5) * (raw.Exp(x=x) + 1.0)),

@@ -141,7 +141,6 @@ def test_a_long_plan_raises_what_a_rule_raises():
     same = tg.defop(lambda x: x * 1.0, vjp=vjp, jvp=lambda t, y, x: t[0], name="long_plan_same")
     with tg.use_backend("native"):
         step, _ = compiled(tg.jacobian(lambda x: same(wave(30)(x) * x), mode="reverse"), X)
-        assert "yield" in step.source()
         armed.append(1)
         with pytest.raises(OSError, match="no gradient today"):
             step(X)

@@ -314,8 +314,7 @@ def ran(monkeypatch):
     def twice(plan, values, changes=None):
         got = run(plan, values, changes)
         if plan.source != plan._plain:
-            names, long = dict(plan._names), plan._plain_is_long
-            in_python = plan._made(plan._plain, "<a plan in Python alone>", names, long)
+            in_python = plan._made(plan._plain, "<a plan in Python alone>", dict(plan._names))
             want = quietly(in_python, *map(np.asarray, values, *plan._types))
             for ours, theirs in zip(got, want, strict=True):
                 for one, two in zip(ours, theirs, strict=True):
