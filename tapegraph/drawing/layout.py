@@ -273,8 +273,8 @@ def _settle(row: list[_Cell], wishes: list[float]) -> None:
     for wish, offset in zip(wishes, offsets, strict=True):
         mean, count = wish - offset, 1
         while blocks and blocks[-1][0] > mean:
-            other, more = blocks.pop()
-            mean, count = (mean * count + other * more) / (count + more), count + more
+            before, more = blocks.pop()
+            mean, count = (mean * count + before * more) / (count + more), count + more
         blocks.append((mean, count))
     means = [mean for mean, count in blocks for _ in range(count)]
     for cell, mean, offset in zip(row, means, offsets, strict=True):
