@@ -189,7 +189,7 @@ class JointPullback:
         pulls = [Pullback(x, targets) for x in outs]
         self.values = [flowing(pull.value) for pull in pulls]
         self._needed = [x.requires_grad for x in outs]
-        self._pull = next(compress(pulls, self._needed), None)
+        self._pull: Any = next(compress(pulls, self._needed), None)
         if self._pull is None:  # a constant has the zeros of each leaf
             self._pull = Pullback(of_each_example(as_leaf(np.zeros(()))), targets)
         elif sum(self._needed) > 1:
