@@ -48,8 +48,9 @@ class Graph:
         results: Sequence[int] = (),
         strong_zero: bool = False,
     ) -> None:
-        tf, program = tensorflow(), recording.program
+        program = recording.program
         check_lowers(program)
+        tf = tensorflow()
         self.slots = [*program.fed, *results]
         self._fed_scalars = list(fed_scalars)
         self._tables: list[tuple[int, ...] | None] = []

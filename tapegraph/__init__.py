@@ -76,9 +76,8 @@ from tapegraph.tensors.value import Value, vsum
 from tapegraph.transforms.checkpoint import checkpoint
 from tapegraph.transforms.jacobian import hessian, hvp, jacfwd, jacobian, jacrev
 from tapegraph.transforms.jvp import jvp
-from tapegraph.transforms.linearize import linearize
-from tapegraph.transforms.reverse import elementwise_grad, grad, value_and_grad, vjp
-from tapegraph.transforms.stop_gradient import stop_gradient
+from tapegraph.transforms.levels import stop_gradient
+from tapegraph.transforms.reverse import elementwise_grad, grad, linearize, value_and_grad, vjp
 from tapegraph.transforms.vmap import vmap
 from tapegraph.tree import ravel_pytree
 

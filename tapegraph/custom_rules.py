@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
@@ -30,9 +30,8 @@ from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.batched import Batched, at_level, entered_again
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import next_tag
+from tapegraph.transforms.levels import next_tag, stop_gradient
 from tapegraph.transforms.reverse import vjp
-from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.typed import Fun
 
 Rule = Fun
@@ -254,8 +253,8 @@ class _Call:
         self._out, self._residuals = with_holes(out, _is_tensor), with_holes(residuals, _is_numeric)
         if any(map(_flows, self.values)):
             raise RuntimeError(
-                f"{op}: the function reads a tensor that needs a gradient and is no argument of "
-                "it, so its rule cannot give that gradient. Pass the tensor as an argument."
+                f"{op}: the function closes over a tensor that needs a gradient, which its rule "
+                "cannot give. Pass the tensor as an argument."
             )
 
     def recorded(self) -> Any:
@@ -452,8 +451,8 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
         consts = of_all.trace(xs)
         if any(isinstance(x, Batched) and x.tag == call.tag for x in consts):
             raise RuntimeError(
-                "custom_vjp: the backward reads a value that differs among the examples of vmap "
-                "and is no argument of the function. Pass the value as an argument."
+                "custom_vjp: the backward closes over a value that differs among the examples of "
+                "vmap. Pass the value to the function as an argument."
             )
         xs += consts
     return tuple(apply(CUSTOM, tuple(xs), of_all.attrs()))

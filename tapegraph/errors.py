@@ -43,14 +43,13 @@ class _Origins(dict[str, int]):
     def __missing__(self, file: str) -> int:
         if file.startswith("<tapegraph "):  # the lines of a plan, which may be one of many
             return BETWEEN
-        origin = self[file] = _origin(os.path.abspath(file) if os.path.exists(file) else file)
+        path = os.path.abspath(file) if os.path.exists(file) else file
+        if path.startswith((*_BETWEEN, "<frozen ")):
+            origin = BETWEEN
+        else:
+            origin = LIBRARY if any(part in path for part in _INSTALLED) else USER
+        self[file] = origin
         return origin
-
-
-def _origin(file: str) -> int:
-    if file.startswith((*_BETWEEN, "<frozen ")):
-        return BETWEEN
-    return LIBRARY if any(part in file for part in _INSTALLED) else USER
 
 
 ORIGINS = _Origins()

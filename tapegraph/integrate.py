@@ -22,8 +22,8 @@ from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
+from tapegraph.transforms.levels import stop_gradient
 from tapegraph.transforms.reverse import vjp
-from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.tree import ravel_pytree
 from tapegraph.typed import Array, Fun, Pytree
 
@@ -248,9 +248,9 @@ def _adaptive(
     if stopped is not None:
         at = float(_numbers(origin)) + float(_numbers(sign)) * float(_numbers(ends)[stopped])
         raise RuntimeError(
-            f"odeint: after {max_steps or MOST_STEPS} steps from one time to the next it had come "
-            f"to t={at:.6g} and not to t={float(_numbers(times)[stopped + 1]):.6g}. Give a larger "
-            "max_steps, or larger rtol and atol; a stiff equation needs another solver."
+            f"odeint: {max_steps or MOST_STEPS} steps reached t={at:.6g}, not the next time, "
+            f"t={float(_numbers(times)[stopped + 1]):.6g}. Give a larger max_steps, or larger "
+            "rtol and atol; a stiff equation needs another solver."
         )
     whole = reshape(reached, (-1, 1)) if later.shape[0] else reached
     return _rows(y, where(whole, later, np.nan) if later.shape[0] else later)

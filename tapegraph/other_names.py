@@ -192,28 +192,23 @@ IN_MODULES = {
     },
 }
 
-_BETAS = "betas=(beta_1, beta_2)"
-_CLIPPED = "before optimizer.step()"
+_STATIC = "the argument alone: numbers but floats, strings and None are static"
 # Keywords of PyTorch, TensorFlow, Keras and JAX; functions that other code calls often name none.
 KEYWORDS = {
-    "beta_1": _BETAS,
-    "beta_2": _BETAS,
-    "clipnorm": f"tg.clip_grad_norm(params, limit) {_CLIPPED}",
-    "clipvalue": f"tg.clip_grad_value(params, limit) {_CLIPPED}",
+    **dict.fromkeys(("beta_1", "beta_2"), "betas=(beta_1, beta_2)"),
+    **dict.fromkeys(("clipnorm", "global_clipnorm"), "tg.clip_grad_norm before optimizer.step()"),
+    **dict.fromkeys(("generator", "seed"), "rng="),
+    **dict.fromkeys(("static_argnames", "static_argnums"), _STATIC),
+    "clipvalue": "tg.clip_grad_value before optimizer.step()",
     "create_graph": "tg.gradients(y, xs, create_graph=True)",
     "drop_remainder": "drop_last=",
     "epsilon": "eps=",
-    "generator": "rng=",
-    "global_clipnorm": f"tg.clip_grad_norm(params, limit) {_CLIPPED}",
     "gradient": "seed=",
     "inputs": "tg.gradients(y, inputs)",
     "jit_compile": "xla=",
     "learning_rate": "lr=",
     "retain_graph": "y.backward(), as often as you like: a recording lives as long as its results",
     "rho": "alpha=",
-    "seed": "rng=",
-    "static_argnames": "the argument alone: numbers but floats, strings and None are static",
-    "static_argnums": "the argument alone: numbers but floats, strings and None are static",
 }
 
 

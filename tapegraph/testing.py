@@ -76,7 +76,8 @@ def check_gradients(
     >>> report.checked
     2
     """
-    points = [_point(x, f"inputs[{i}]") for i, x in enumerate(inputs)]
+    given = [x._array if isinstance(x, Node) else x for x in inputs]
+    points = [_doubled(numeric(x, "check_gradients", f"inputs[{i}]")) for i, x in enumerate(given)]
     leaves = [param(p) for p in points]
     out = f(*leaves)
     if not isinstance(out, Tensor):
@@ -108,11 +109,6 @@ def check_gradients(
                 worst_rel = max(worst_rel, float((error / np.maximum(np.abs(want), 1e-12)).max()))
     checked = sum(p.size for p in points)
     return GradientReport(found[0], slopes[0], worst_abs, worst_rel, checked)
-
-
-def _point(value: object, argument: str) -> Array:
-    value = value._array if isinstance(value, Node) else value
-    return _doubled(numeric(value, "check_gradients", argument))
 
 
 def _doubled(array: Array) -> Array:

@@ -68,8 +68,9 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Where processes share the cores, leave each one thread for products of matrices.
 
-    OpenBLAS' and OpenMP's threads wait for each other in busy loops, which is slower by far than
-    one alone. And the interpreters that tests start find compiled what the first of them imported.
+    Threads of OpenBLAS, OpenMP and TensorFlow wait for each other in busy loops, which is slower by
+    far than one alone. And the interpreters that tests start find compiled what the first of them
+    imported.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # No deadlines, which say how busy the machine is; the same draws each time but for a release.
@@ -79,6 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None):
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+        os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
@@ -131,6 +133,15 @@ def backend(request):
         pytest.importorskip("tensorflow")
     tg.set_backend(request.param)
     return request.param
+
+
+@pytest.fixture(params=["native", "tensorflow"])
+def engine(request):
+    """Run the test once within each engine that is installed."""
+    if request.param == "tensorflow":
+        pytest.importorskip("tensorflow")
+    with tg.use_backend(request.param):
+        yield request.param
 
 
 @pytest.fixture(params=["eager", "compiled"])

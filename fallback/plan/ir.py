@@ -161,7 +161,7 @@ class Builder:
             raise Untraceable("has been overwritten")
         if out is not None and out.value.ndim:
             if id(out) in self._fixed:
-                raise Untraceable("writing into an array of someone else's")
+                raise Untraceable("writing into an array that the code did not make")
             self._gone.add(id(out))
             return self.emit(instr, like=out)
         var = self.emit(instr)

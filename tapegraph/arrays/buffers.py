@@ -38,6 +38,17 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
     return copy
 
 
+def as_it_lies(view: Array) -> Array:
+    """Return a copy that lies in memory as a view; axes that it repeats come first.
+
+    NumPy would put them last, and products of the matrices along them would add in another order.
+    """
+    if 0 not in view.strides:
+        return view.copy("K")
+    axes = sorted(range(view.ndim), key=lambda i: -abs(view.strides[i] or math.inf))
+    return view.transpose(axes).copy().transpose(np.argsort(axes))
+
+
 _address: Any = ctypes.addressof
 _first_byte: Any = ctypes.c_char.from_buffer
 

@@ -151,7 +151,7 @@ def name_of(fun: Fun) -> str:
 def entry_of(name: str) -> Op:
     """Return a primitive's operation, which saves the call; the rules are looked up later."""
     # Its name is no identifier, as those of the library's operations and of `tapegraph.defop` are.
-    return Op(f"primitive {name}", saves=True, rules=Rules(_swept, None, None, _recorded))
+    return Op(f"primitive {name}", saves=True, rules=Rules(_swept, None, None, _gradients))
 
 
 def rules_for(args: tuple[Pytree, ...]) -> dict[Any, Rule]:
@@ -268,7 +268,12 @@ class _Call:
         boxes = [(i, x) for i, arg in enumerate(args) for _, x in leaves(arg) if isbox(x)]
         self.inputs = tuple(tensor_of(x) for _, x in boxes)
         self._argnums = [i for i, _ in boxes]  # where each of them stands
-        self._args = [_marked(x) if holds_box(x) else _plain(x) for x in args]
+        self._args = [
+            mapped(lambda leaf: HOLE if isbox(leaf) else getval(leaf), x)
+            if holds_box(x)
+            else _plain(x)
+            for x in args
+        ]
         self._form = out
         self._several = isinstance(out, CONTAINERS)
         self._arrays = [self._result(x) for _, x in leaves(out)]
@@ -412,18 +417,10 @@ def _opened(x: Pytree) -> Pytree:
     return x if isinstance(x, Tensor) else number(x)
 
 
-def _marked(x: Pytree) -> Pytree:
-    return mapped(lambda leaf: HOLE if isbox(leaf) else getval(leaf), x)
-
-
-def _swept(
-    needs: list[bool], g: Cotangent, y: Pytree, *inputs: Pytree, saved: _Call
-) -> list[Pytree]:
-    found = saved.gradients(needs, np.array(g), y, inputs)
-    return [None if x is None else np.array(x) for x in found]
-
-
-def _recorded(
-    needs: list[bool], g: Cotangent, y: Pytree, *inputs: Pytree, saved: _Call
-) -> list[Pytree]:
+def _gradients(needs: list[bool], g: Cotangent, y: Pytree, *inputs: Pytree, saved: _Call) -> Any:
     return saved.gradients(needs, g, y, inputs)
+
+
+def _swept(needs: list[bool], g: Cotangent, *values: Pytree, saved: _Call) -> list[Pytree]:
+    found = _gradients(needs, np.array(g), *values, saved=saved)
+    return [None if x is None else np.array(x) for x in found]

@@ -19,7 +19,7 @@ from weakref import ref
 
 import numpy as np
 
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays.buffers import as_it_lies, own
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.capture.streams import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
@@ -125,7 +125,7 @@ class Capture(Recorder):
     State is every tensor from before the scope, and its gradient. Operations inside also run
     eagerly; an exception that leaves the scope undoes their effects.
 
-        :ivar start: The time of the scope's beginning, on the clock of entries.
+    :ivar start: The time of the scope's beginning, on the clock of entries.
     :ivar readings: Leaves that every run reads anew, such as a learning rate.
     :ivar steps: The number of steps that each optimizer has taken inside, by id.
     :ivar gradients: The leaves whose gradient was changed, by id, with the gradient: a tensor,
@@ -199,7 +199,7 @@ class Capture(Recorder):
         """Return a result, as an entry if it depends on an input or on state."""
         if not self.records(*inputs):
             return super().constant(op, out, inputs, attrs)
-        result = self.result(op, out if out.base is None else out.copy("K"), inputs, attrs)
+        result = self.result(op, out if out.base is None else as_it_lies(out), inputs, attrs)
         result._requires_grad = False
         return result
 

@@ -127,7 +127,8 @@ def flattened(
     if (names := fields_of(kind)) is not None:
         parts = [flattened(getattr(value, n), f"{path}.{n}", found, marked) for n in names]
         return (kind, tuple(parts))
-    if isinstance(value, np.dtype) or _is_dtype(value):
+    is_class = isinstance(value, type) and (value in _DTYPES or issubclass(value, np.generic))
+    if is_class or isinstance(value, np.dtype):
         return Static(kind, value)
     ours = isinstance(value, np.ndarray) or hasattr(kind, "__tapegraph_apply__")
     if isinstance(value, (memoryview, array)) or (hasattr(value, "__array__") and not ours):
@@ -137,10 +138,6 @@ def flattened(
     expected = "arrays, numbers, strings, None, and dicts, lists, tuples and dataclasses of them"
     fix = "Reach other objects through the function's closure or self."
     raise TypeError(message("compile", f"{kind_of(value)} for {path}", expected, fix))
-
-
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, type) and (value in _DTYPES or issubclass(value, np.generic))
 
 
 class _Parameter(Same):

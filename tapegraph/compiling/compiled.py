@@ -22,8 +22,8 @@ from tapegraph import markup, random
 from tapegraph.arrays.buffers import is_shared
 from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
-from tapegraph.compiling.float_arithmetic import NotReal
 from tapegraph.compiling.guards import FedPlace, View, look
+from tapegraph.compiling.inputs import NotReal
 from tapegraph.compiling.parts import programs_of
 from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
@@ -65,7 +65,7 @@ _NOT_ONE_CALL = {
 # Arguments that hold no tensor.
 _PLAIN = frozenset((np.ndarray, float, int, bool, complex, str, type(None)))
 # The functions that `tapegraph.grad` and the like return, which give plain numbers for such.
-_DERIVATIVES: weakref.WeakSet[Fun] = weakref.WeakSet()
+DERIVATIVES: weakref.WeakSet[Fun] = weakref.WeakSet()
 _disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
 
 
@@ -151,7 +151,8 @@ class Compiled:
         self._by_value: frozenset[str] = frozenset()
         self._averages = False  # whether a call has averaged over processes
         self._parameters = positional_names(fn)
-        self._is_derivative = _is_derivative(fn)
+        function = getattr(fn, "__func__", fn)  # other callables may have no hash
+        self._is_derivative = isinstance(function, FunctionType) and function in DERIVATIVES
         self._lock = Lock()
         self._runs_in: int | None = None  # the thread
         # Of instances that have no attributes of their own: by identity, as they may be equal.
@@ -208,8 +209,8 @@ class Compiled:
                 if getattr(method, "__func__", None) is self:
                     return self.__get__(args[0])(*args[1:], **kwargs)
             raise
-        result, real = self._alone(self._call, structure, [value for _, value in found])
-        return self._as_eagerly(result, args, kwargs, real) if self._is_derivative else result
+        result = self._alone(self._call, structure, [value for _, value in found])
+        return self._as_eagerly(result, args, kwargs) if self._is_derivative else result
 
     def _alone(self, work: Fun, *arguments: object) -> Any:
         """Do some work while no other thread does: all of it, or nothing."""
@@ -233,12 +234,10 @@ class Compiled:
             finally:
                 self._runs_in = None
 
-    def _call(self, structure: object, given: list[Any], undo: Undo) -> tuple[Any, bool]:
+    def _call(self, structure: object, given: list[Any], undo: Undo) -> Any:
         return self._called(self._entry(structure), structure, given, undo)
 
-    def _called(
-        self, entry: _KnownCall, structure: object, given: list[Any], undo: Undo
-    ) -> tuple[Any, bool]:
+    def _called(self, entry: _KnownCall, structure: object, given: list[Any], undo: Undo) -> Any:
         entry.calls += 1
         if entry.view.fed:
             given = [*given, *(place.read() for place in entry.view.fed)]
@@ -247,19 +246,19 @@ class Compiled:
             entry.programs, entry.unchecked = None, 0
         real = entry.calls == entry.real or _is_looked_at(trace)
         if trace is None or entry.programs is None or real:
-            return self._real(entry, structure, given, undo), True
+            return self._real(entry, structure, given, undo)
         entry.unchecked += 1
         if entry.leaked:
             self._expire(entry)
         if trace.draws:
             random.come_back(undo)
         try:
-            return entry.programs.run(given, undo), False
+            return entry.programs.run(given, undo)
         except AskReal as asked:
             take_back(undo)
             if isinstance(asked, NotReal):  # the recording has only floats
                 entry.trace = entry.programs = None
-            return self._real(entry, structure, given, undo), True
+            return self._real(entry, structure, given, undo)
         except (ArithmeticError, LookupError, ValueError):  # the arguments are at fault
             if not trace.averages:  # a real call would be a second average, here alone
                 self._raise_as_really(structure, given[: len(given) - len(entry.view.fed)])
@@ -393,7 +392,9 @@ class Compiled:
             raise_interrupt(error)
         plain = self._call_anew(witness, structure, given[:first], undo)
         if recorded is not None:
-            recorded.put_back()
+            for place, before, now in recorded.changed:  # by other threads
+                if place.read() is before:
+                    place.put(now)
             occupied = bool(recorded.changed) and not recorded.read_floats
         if occupied:  # by another thread
             return plain, False
@@ -512,14 +513,14 @@ class Compiled:
                     raise
                 progress(results.count)
         stacked = results.stacked()
-        return self._as_eagerly(stacked, args, kwargs, True) if self._is_derivative else stacked
+        return self._as_eagerly(stacked, args, kwargs) if self._is_derivative else stacked
 
     @staticmethod
-    def _as_eagerly(result: object, args: Any, kwargs: object, real: bool) -> Any:
+    def _as_eagerly(result: object, args: Any, kwargs: object) -> Any:
         """Return results in the kinds of eager calls: numbers for numbers, tensors for tensors."""
         plain = not kwargs and _PLAIN.issuperset(map(type, args))
         plain = plain or not any(isinstance(x, Node) for _, x in leaves((args, kwargs)))
-        return mapped(_as_number if real else _as_own_number, result) if plain else result
+        return mapped(_as_number, result) if plain else result
 
     def _next(self, calls: Calls, results: Results, undo: Undo) -> None:
         """Make the next calls of a scan: all alike ones, up to the next real call."""
@@ -538,8 +539,7 @@ class Compiled:
             if done == runs:
                 return
             block = calls.block(results.count)
-        result, _ = self._called(entry, block.structure, block.given, undo)
-        results.add(result)
+        results.add(self._called(entry, block.structure, block.given, undo))
 
     def _expire(self, entry: _KnownCall) -> None:
         expire(entry.leaked, self.__name__)
@@ -632,30 +632,13 @@ def latest(step: Compiled) -> Latest | None:
     return None
 
 
-def derivative_function(f: F) -> F:
-    """Mark a function as one that returns plain numbers for plain numbers."""
-    _DERIVATIVES.add(f)
-    return f
-
-
-def _is_derivative(f: object) -> bool:
-    f = getattr(f, "__func__", f)
-    return isinstance(f, FunctionType) and f in _DERIVATIVES  # other callables may have no hash
-
-
-def _as_own_number(x: object) -> Any:
-    """Convert as `_as_number` does a tensor that a program has just made."""
-    if not isinstance(x, Node) or not restore(x).ndim:
-        return _as_number(x)
-    alone = x._array.base is None and x._array.flags.writeable and not is_shared(x)
-    return x._array if alone else np.array(x._array)
-
-
 def _as_number(x: object) -> Any:
     if not isinstance(x, Node):
         return x
-    array = np.array(restore(x))  # an engine may have kept its numbers
-    return array.item() if array.shape == () else array
+    if not restore(x).ndim:  # an engine may have kept its numbers
+        return x._array.item()
+    alone = x._array.base is None and x._array.flags.writeable and not is_shared(x)
+    return x._array if alone else np.array(x._array)
 
 
 class _Steps(dict[Compiled, Compiled]):

@@ -141,10 +141,12 @@ class View(NamedTuple):
         if len(self.key) != len(later.key):
             return names
         for (name, one), (other_name, two) in zip(self.key, later.key, strict=True):
-            if name != other_name or (one != two and not _are_floats(one, two)):
+            if name == other_name and one == two:
+                continue
+            kinds = [mark[0] if type(mark) is tuple and mark else None for mark in (one, two)]
+            if name != other_name or kinds != [float, float]:
                 return set()
-            if one != two:
-                names.add(name)
+            names.add(name)
         return names
 
     def difference(self, later: View) -> str:
@@ -177,8 +179,10 @@ def look(function: object, known: Known = NOTHING_KNOWN, fed: frozenset[str] = f
         walk.value(function, "")
         for space, names in known.roots:
             walk.globals(space, names)
-        now = known.with_found(walk.codes, walk.more)
-        if now is known:
+        names = CodeNames(reads=frozenset(walk.strings), calls=frozenset(walk.aliases))
+        for code in walk.codes:
+            names |= names_of(code)
+        if names | known.names == known.names:
             checks = walk.checks()
             floats = frozenset(id(x) for _, before in checks for x in before if type(x) is float)
             view = View(tuple(walk.seen), known, walk.fed, checks, walk.arrays, floats)
@@ -186,7 +190,8 @@ def look(function: object, known: Known = NOTHING_KNOWN, fed: frozenset[str] = f
             if not elsewhere:
                 return view
             fed -= elsewhere
-        known = now  # other names may lead further
+        else:
+            known = Known(names | known.names, known.ran, known.roots)  # which may lead further
 
 
 class _Walk:
@@ -198,8 +203,8 @@ class _Walk:
         self.fed: list[FedPlace] = []
         self.codes: dict[CodeType, None] = {}
         self._known, self._may_be_fed, self._package = known, fed, package
-        self._strings: set[str] = set()  # that may be the name of an attribute
-        self._aliases: set[str] = set()  # other names of methods that have run
+        self.strings: set[str] = set()  # that may be the name of an attribute
+        self.aliases: set[str] = set()  # other names of methods that have run
         self._visited: dict[int, tuple[Any, int]] = {}  # objects, which keep their ids, and depths
         self._named: dict[int, set[Any]] = {}  # the names of globals that have been looked up
         # Checks: entries by owner and key, what a call gives of an owner, and all that
@@ -207,10 +212,6 @@ class _Walk:
         self._reads: dict[Read, tuple[list[Any], list[Any], list[Any]]] = {}
         self._calls: dict[Callable[[Any], Any], tuple[list[Any], list[Any]]] = {}
         self._held: tuple[list[Iterable[Any]], list[Any]] = ([], [])
-
-    @property
-    def more(self) -> CodeNames:
-        return CodeNames(reads=frozenset(self._strings), calls=frozenset(self._aliases))
 
     def checks(self) -> list[Check]:
         """Return the checks of `View.holds`: one call of C code for each kind."""
@@ -232,7 +233,7 @@ class _Walk:
         if kind in _ATOMS:
             self._see(name, identity(value))
             if kind is str and self._known.by_strings and value.isidentifier():
-                self._strings.add(value)
+                self.strings.add(value)
         elif issubclass(kind, (Node, Value)):
             self._see(name, Same(value))
         elif issubclass(kind, (np.ndarray, *_BUFFERS)):
@@ -429,7 +430,7 @@ class _Walk:
             if top(base.__module__) not in _NOT_USERS and (base is kind or self._is_new(base)):
                 space = vars(base)
                 ran = {n for n, held in space.items() if _defined_as(held) in self._known.ran}
-                self._aliases |= ran
+                self.aliases |= ran
                 names = sorted(ran | (self._known.attributes & space.keys()))
                 self._entries(_OF_CLASS, space, names, [f"{base.__name__}.{n}" for n in names])
                 self._check_all(space)  # a new one may hide that of a class above
@@ -548,10 +549,6 @@ def _own(value: object) -> dict[str, Any] | None:
 def _defined_as(held: object) -> str | None:
     held = getattr(held, "fget", None) or getattr(held, "__func__", None) or held
     return held.__code__.co_name if isinstance(held, FunctionType) else None
-
-
-def _are_floats(*marks: object) -> bool:
-    return all(type(mark) is tuple and mark[:1] == (float,) for mark in marks)
 
 
 def _as_key(value: object) -> Any:

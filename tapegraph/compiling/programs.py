@@ -357,17 +357,15 @@ class Programs:
             choice.add(Way(name, variant, partial(_at_pace, estimate)))
 
     def _rivals(self) -> list[str]:
-        return [name for name in registry.rivals() if self._may_run(name)]
-
-    def _may_run(self, name: str) -> bool:
-        """Return whether an engine may be tried; remember why not."""
-        try:
-            registry.engine(name).check_whole(self._trace.recording.program)
-        except Exception as error:
-            if not isinstance(error, EngineDeclined):
-                raise_interrupt(error)
-            self._failed.setdefault(name, Failure(str(error)))
-        return name not in self._failed
+        """Return the engines that may be tried; remember why not the others."""
+        for name in registry.rivals():
+            try:
+                registry.engine(name).check_whole(self._trace.recording.program)
+            except Exception as error:
+                if not isinstance(error, EngineDeclined):
+                    raise_interrupt(error)
+                self._failed.setdefault(name, Failure(str(error)))
+        return [name for name in registry.rivals() if name not in self._failed]
 
     def _make(self, decision: Decision) -> tuple[Runner | None, float]:
         """Return an engine's runner, if it has one now, and what making it took."""

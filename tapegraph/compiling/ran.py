@@ -118,13 +118,6 @@ class Known:
     def attributes(self) -> frozenset[str]:
         return self.reads | self.names.calls | self.ran
 
-    def with_found(self, codes: Iterable[CodeType], more: CodeNames) -> Known:
-        """Return the known code after a look found some; itself if that was known."""
-        names = self.names | more
-        for code in codes:
-            names |= names_of(code)
-        return self if names == self.names else Known(names, self.ran, self.roots)
-
     def with_ran(self, noted: Iterable[tuple[CodeType, Globals]], package: str) -> Known:
         """Return the known code after a call ran some; itself if that was known."""
         names, ran = self.names, self.ran

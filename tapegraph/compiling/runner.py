@@ -64,7 +64,17 @@ class Runner:
         trace, (outputs, updates) = self._trace, found
         results = [o.dense() if isinstance(o, RowSparse) else o for o in outputs[: trace.count]]
         gradients = outputs[trace.count :]
-        arrays = iter(self._owned([*results, *gradients, *updates], values))
+        # Nobody else may hold the arrays: not their givers, and none is returned twice.
+        seen, owned = set(map(id, values)), []
+        for array in (*results, *gradients, *updates):
+            if isinstance(array, RowSparse):
+                array = array.apart([values[i] for i in self._fed])
+            elif not isinstance(array, RowUpdate):
+                if id(array) in seen or array.base is not None:
+                    array = array.copy()
+                seen.add(id(array))
+            owned.append(array)
+        arrays = iter(owned)
         values.clear()  # who else holds a parameter's array decides where it is written
         results = [next(arrays) for _ in results]
         changes = trace.gradients_stored([next(arrays) for _ in gradients])
@@ -102,19 +112,6 @@ class Runner:
         for i, slot in self._constants:
             values[i] = constants[slot]
         return values
-
-    def _owned(self, arrays: list[Any], values: list[Any]) -> list[Any]:
-        """Return arrays that nobody else holds: not their givers, and none twice."""
-        seen, owned = set(map(id, values)), []
-        for array in arrays:
-            if isinstance(array, RowSparse):
-                array = array.apart([values[i] for i in self._fed])
-            elif not isinstance(array, RowUpdate):
-                if id(array) in seen or array.base is not None:
-                    array = array.copy()
-                seen.add(id(array))
-            owned.append(array)
-        return owned
 
     def _left(
         self, then: list[Change], outputs: list[Any], updates: list[RemoteArray]

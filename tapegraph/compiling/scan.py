@@ -99,7 +99,12 @@ class Calls:
             lengths["length"] = operator.index(length)
         if not lengths:
             raise _no_rows(self._leaves)
-        self._count = _common(lengths)
+        if len(set(lengths.values())) > 1:
+            received = ", ".join(f"{n} for {path}" for path, n in lengths.items())
+            raise ValueError(message("scan", f"rows: {received}", "as many of each"))
+        self._count = next(iter(lengths.values()))
+        if self._count < 1:
+            raise ValueError(message("scan", f"{self._count} calls", "1 or more"))
 
     def __len__(self) -> int:
         return self._count
@@ -201,16 +206,6 @@ def _no_rows(leaves: dict[str, Any]) -> Exception:
     return ValueError(
         message("scan", "no array", expected, "Pass length=n where no argument is an array.")
     )
-
-
-def _common(lengths: dict[str, int]) -> int:
-    if len(set(lengths.values())) > 1:
-        received = ", ".join(f"{n} for {path}" for path, n in lengths.items())
-        raise ValueError(message("scan", f"rows: {received}", "as many of each"))
-    count = next(iter(lengths.values()))
-    if count < 1:
-        raise ValueError(message("scan", f"{count} calls", "1 or more"))
-    return count
 
 
 TENSORS = (Node, Dual, Batched)

@@ -95,7 +95,12 @@ class Trace:
             with _in_place(fed, list(map(inputs.float, positions)), undo) as self.changed:
                 out = fn(*args, **kwargs)
             results = self._take_results(capture, out)
-            kept = self._take_gradients(capture)
+            pairs = capture.gradients.values()
+            touched = [(p, grad) for p, grad in pairs if capture.is_state(p)]
+            self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
+            # Leaves that were made inside may stay with the user, who sees their gradients.
+            self._inside = [(p, grad) for p, grad in pairs if not capture.is_state(p)]
+            kept: list[Any] = [grad for _, grad in touched if isinstance(grad, Node)]
             self.moves_stream = capture.stream is not None
             if self.moves_stream:
                 kept.append(capture.stream)
@@ -134,15 +139,6 @@ class Trace:
             if numbers:
                 tensors.append(capture.numbers.tensor(numbers))
         return tensors
-
-    def _take_gradients(self, capture: Capture) -> list[Any]:
-        """Find the gradients that the call changed; return those of state that it computed."""
-        pairs = capture.gradients.values()
-        touched = [(p, grad) for p, grad in pairs if capture.is_state(p)]
-        self.gradients = [(p, COMPUTED if isinstance(g, Node) else g) for p, g in touched]
-        # Leaves that were made inside may stay with the user, who sees their gradients.
-        self._inside = [(p, grad) for p, grad in pairs if not capture.is_state(p)]
-        return [grad for _, grad in touched if isinstance(grad, Node)]
 
     def _find_leaves(self, capture: Capture, inputs: Inputs) -> None:
         """Find where each leaf of the program gets its value in a run."""
@@ -331,12 +327,6 @@ class Trace:
         self._start = other._start
         self._given += other._given
 
-    def put_back(self) -> None:
-        """Put back other threads' objects in place of fed floats, after the call was undone."""
-        for place, before, now in self.changed:
-            if place.read() is before:
-                place.put(now)
-
     def leaked(self, before: list[ref[Node]]) -> list[ref[Node]]:
         """Return the tensors of this call, or one before, that are held and are not state."""
         state = set(map(id, self.state.values()))
@@ -371,9 +361,7 @@ class Trace:
         read, later = ([attrs for attrs, _ in t._readings] for t in (self, other))
         if read != later:
             return f"the numbers read in each call were {read}, and then {later}"
-        if a.key != b.key:
-            return f"{len(a)} entries, and then {len(b)}"
-        return None
+        return None if a.key == b.key else f"{len(a)} entries, and then {len(b)}"
 
     def _differs_in_numbers(self, other: Trace) -> str | None:
         mine, theirs = self.recording.program, other.recording.program

@@ -51,11 +51,8 @@ def over(a: Array, b: Array, absorbs: Absorbs = BOTH) -> Array:
 
 def divisor(a: Array, b: Array, absorbs: Absorbs) -> Array:
     """Return the divisor, with inf where a zero absorbs its reciprocal."""
-    return _tamed(b, _divides, a != 0, math.inf) if absorbs[0] else b
-
-
-def _divides(x: Array) -> Array:
-    return abs(x) > 0  # no NaN is
+    # No NaN is above zero.
+    return _tamed(b, lambda x: abs(x) > 0, a != 0, math.inf) if absorbs[0] else b
 
 
 def _tamed(x: Array, is_tame: Callable[[Array], Array], counts: Array, instead: float) -> Array:

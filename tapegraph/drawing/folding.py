@@ -141,7 +141,6 @@ class Folding:
             self.alike[mine] += self.alike.pop(theirs)
 
     def _surplus(self) -> int:
-        """Return how many boxes are too many."""
         return len(self.root.boxes()) - self._most
 
     def _links(self, parts: list[Part]) -> tuple[list[set[int]], list[set[int]]]:

@@ -186,7 +186,6 @@ class _Layout:
         return found[::-1]
 
     def _centre(self, scene: Scene) -> None:
-        """Centre the graph below the header."""
         left, right = _sides(self._rows, scene.frames)
         width = max(right - left, scene.header_width)
         by = MARGIN + (width - (right - left)) / 2 - left

@@ -9,7 +9,7 @@ from typing import Any
 
 from tapegraph.drawing.folding import Part
 from tapegraph.drawing.layout import lay_out
-from tapegraph.drawing.scene import LIGHT, Box, Theme, colours, save_png, svg
+from tapegraph.drawing.scene import LIGHT, Theme, colours, save_png, svg
 from tapegraph.drawing.sketch import sketch
 from tapegraph.errors import kind_of, message, path_of
 
@@ -60,7 +60,11 @@ class Drawing:
                     yield from inside(part, indent + "  ")
                     yield f"{indent}}}"
                 else:
-                    yield f"{indent}n{number[part]} [{_attributes(boxes[part])}];"
+                    box = boxes[part]
+                    border = LIGHT[f"{'result' if box.is_result else box.kind}-line"]
+                    label = _quoted([line.text for line in box.lines])
+                    paint = f'fillcolor="{LIGHT[box.kind]}", color="{border}"'
+                    yield f"{indent}n{number[part]} [label={label}, {paint}];"
 
         yield "digraph tapegraph {"
         yield f"  label={_quoted([scene.title, *scene.facts])};"
@@ -136,12 +140,6 @@ class Drawing:
 
     def __repr__(self) -> str:
         return f"<drawing of {self.title}: {self.boxes} boxes; save it, or print it>"
-
-
-def _attributes(box: Box) -> str:
-    fill, line = LIGHT[box.kind], LIGHT[f"{'result' if box.is_result else box.kind}-line"]
-    label = _quoted([line.text for line in box.lines])
-    return f'label={label}, fillcolor="{fill}", color="{line}"'
 
 
 def _quoted(lines: list[str]) -> str:

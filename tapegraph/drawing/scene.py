@@ -298,7 +298,6 @@ def _elements(shape: Rect | Text | Edge, colour: Mapping[str, str]) -> Iterator[
 
 
 def _line_of(shape: Rect) -> str:
-    """Return the name of the colour of a rectangle's border."""
     return f"{'result' if shape.is_result else shape.kind}-line"
 
 

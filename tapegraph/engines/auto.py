@@ -92,8 +92,9 @@ def decide(history: History) -> Decision:
                 rivals.append(engine)
     if rivals:
         if not backwards.earned:
-            ways = [way_of(engine, 0) for engine in rivals]
-            until = min(_earned_at(way) for way in ways)
+            ways, until = [way_of(engine, 0) for engine in rivals], choice.EARLIEST
+            if choice.PROCESS.spent >= until:  # it may pay for its cheapest candidate
+                until = choice.PROCESS.paid + min(way.price for way in ways)
             if choice.PROCESS.spent < until:
                 return backwards.decide_for_all(Failure(too_dear(ways[0])), until)
             backwards.earned = True
@@ -109,13 +110,6 @@ def decide(history: History) -> Decision:
 @lru_cache
 def _natively(failure: Failure) -> Decision:
     return Decision(NATIVELY, failure)
-
-
-def _earned_at(way: Way) -> float:
-    """Return the seconds at which the process can pay for its cheapest candidate."""
-    if choice.PROCESS.spent < choice.EARLIEST:
-        return choice.EARLIEST
-    return choice.PROCESS.paid + way.price
 
 
 def way_of(engine: Engine, entries: int, xla: Xla = "auto") -> Way:

@@ -69,7 +69,11 @@ class FreeFunction:
         self.op = op
         self._f = f
         self.batched = list(batched)
-        self._sizes = _sizes_of(arrays, batched)
+        # Of the batches to record: two and that of the arguments, or two equal calls.
+        self._sizes: tuple[int, ...] = (0, 0)
+        if any(batched):
+            own = len(arrays[self.batched.index(True)])
+            self._sizes = (*TWO_SIZES, max(own, TWO_SIZES[1] + 2))
         self.arrays = [
             [
                 np.take(array, np.arange(size) % len(array), axis=0) if free else array
@@ -207,14 +211,6 @@ def _result(op: str, value: Pytree) -> Node:
 
 def _name(f: Fun) -> str:
     return str(getattr(f, "__name__", type(f).__name__))
-
-
-def _sizes_of(arrays: Sequence[Array], batched: Sequence[bool]) -> tuple[int, ...]:
-    """Return the batch sizes to record: two and that of the arguments, or two equal calls."""
-    if not any(batched):
-        return (0, 0)
-    own = len(arrays[list(batched).index(True)])
-    return (*TWO_SIZES, max(own, TWO_SIZES[1] + 2))
 
 
 def _followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:

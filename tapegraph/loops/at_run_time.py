@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines.backend import use_backend
 from tapegraph.loops.derived import examples, tangents, zeros

@@ -63,6 +63,11 @@ class Traced(NamedTuple):
     draws_on: bool
     form: Any
 
+    @property
+    def made(self) -> list[Any]:
+        """The arrays that rules made for a derived body."""
+        return [as_leaf(x._array) for x in self.consts]
+
 
 class Body(Capture):
     """Captures a function as an inner program, a level inside which outer duals are constants."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Reverse
@@ -37,13 +37,12 @@ from tapegraph.loops.body import (
     loop_operand,
     traced,
 )
-from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
+from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.scan import replaced_present
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import reshape
 from tapegraph.pytree import leaves, matched
-from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.subprogram import SubProgram
@@ -167,7 +166,7 @@ def _run(index: object, branches: Sequence[Branch]) -> list[Any]:
 
 def _run_derived(index: object, founds: Sequence[Traced], inputs: Sequence[list[Any]]) -> list[Any]:
     pairs = zip(founds, inputs, strict=True)
-    return _run(index, [(f.body, [*(as_leaf(x._array) for x in f.consts), *xs]) for f, xs in pairs])
+    return _run(index, [(f.body, [*f.made, *xs]) for f, xs in pairs])
 
 
 def traced_inputs(op: str, f: Fun, inputs: Sequence[object]) -> Traced:
@@ -192,11 +191,8 @@ def _forward(
         with registry.engine(registry.NATIVE).inner(body).forward(inputs) as step:
             return step(inputs)
 
-    return tuple(np.array(x) if _is_shared(x, inputs) else x for x in quietly(run))
-
-
-def _is_shared(x: Any, inputs: Sequence[Any]) -> bool:
-    return x.base is not None or any(x is given for given in inputs)
+    held = set(map(id, inputs))
+    return tuple(np.array(x) if x.base is not None or id(x) in held else x for x in quietly(run))
 
 
 def _vjp(
@@ -216,10 +212,7 @@ def _vjp(
         for slot, x in zip(body.outputs, g, strict=True)
         if x is not None and program.needs[slot]
     }
-    grads = [None] + [
-        np.zeros(x.shape, x.dtype) if need and x.dtype.kind in "fc" else None
-        for x, need in zip(operands, needs[1:], strict=True)
-    ]
+    grads = [None, *zeros_where(needs[1:], operands, np.zeros_like)]
     if not wanted or not seeds:
         return grads
     flowing = [i for i, x in enumerate(g) if x is not None and program.needs[body.outputs[i]]]

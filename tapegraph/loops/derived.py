@@ -72,3 +72,11 @@ def taker(values: Sequence[object]) -> Callable[[int], list[Any]]:
 
 def zeros(x: Any) -> Any:
     return as_leaf(np.zeros(x.shape, x.dtype))
+
+
+def zeros_where(
+    needs: Sequence[bool], inputs: Sequence[Any], like: Callable[[Any], Any] = zeros
+) -> list[Any]:
+    """Return zero gradients for the inputs that need one, and None for the others."""
+    pairs = zip(needs, inputs, strict=True)
+    return [like(x) if need and x.dtype.kind in "fc" else None for need, x in pairs]

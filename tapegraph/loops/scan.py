@@ -73,7 +73,8 @@ def scan(
     def body(carry: object, x: object) -> Any:
         out = f(carry, x)
         if not (isinstance(out, tuple) and len(out) == 2):
-            received = f"a function that returns {_returned(out)}"
+            kind = f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
+            received = f"a function that returns {kind}"
             raise TypeError(
                 message("scan", received, "a pair: the next carry, and the values to stack")
             )
@@ -150,10 +151,6 @@ def _every(checkpoint: object, n: int) -> int:
         return int(checkpoint)
     expected = 'a number of rounds, 1 or more, or "sqrt"'
     raise ValueError(message("scan", f"checkpoint={checkpoint!r}", expected))
-
-
-def _returned(out: object) -> str:
-    return f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
 
 
 def replaced_present(form: object, content: Sequence[object]) -> Any:

@@ -24,18 +24,18 @@ Its derivatives are scans of the body's derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from tapegraph.arrays.row_sparse import has_nan
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.loops.body import Example, Replay, Traced, example, traced
-from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros
+from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.residuals import with_residuals, without_residuals
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
@@ -66,20 +66,9 @@ def run_scan(
     flows = recorder().flows and any(x.requires_grad for x in inputs)
     step = with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
     end, kept = len(body.outputs), len(step.outputs)
-    outs = apply(
-        SCAN,
-        inputs,
-        {
-            "body": step,
-            "carries": len(carries),
-            "xs": len(xs),
-            "length": length,
-            "reverse": reverse,
-            "checkpoint": checkpoint,
-            "keeps": keeps or flows,
-            "residuals": kept - end,
-        },
-    )
+    attrs = {"body": step, "carries": len(carries), "xs": len(xs), "length": length}
+    attrs |= {"reverse": reverse, "checkpoint": checkpoint}
+    outs = apply(SCAN, inputs, {**attrs, "keeps": keeps or flows, "residuals": kept - end})
     return [*outs[:end], *outs[kept:]]
 
 
@@ -98,11 +87,11 @@ def by_role(
 Lists = tuple[list[Any], list[Any], list[Any]]
 
 
-def traced_round(f: Fun, lists: Lists) -> Traced:
+def traced_round(f: Fun, lists: Lists, op: str = "scan") -> Traced:
     """Return a function of all inputs of a round as a body; a gradient flows from each of them."""
     consts, carries, xs = lists
     given = [*map(example, (*consts, *carries)), *(row(example(x)) for x in xs)]
-    return traced("scan", f, list, [Example(x, True) for x in given])
+    return traced(op, f, list, [Example(x, True) for x in given])
 
 
 def row(array: Any) -> Any:
@@ -115,7 +104,7 @@ def run_derived(found: Traced, lists: Lists, attrs: Any) -> Sequence[Any]:
     consts, carries, xs = lists
     return run_scan(
         found.body,
-        [*(as_leaf(x._array) for x in found.consts), *consts],
+        [*found.made, *consts],
         carries,
         xs,
         attrs["length"],
@@ -165,7 +154,26 @@ def _forward(
         now = carry
         first = [*consts, *carry, *(x[0, ...] for x in rows)]
         with _inner(body).forward(first) as step:
-            last = _in_blocks(step, consts, now, rows, stacks, own, length, reverse, checkpoint)
+
+            def block(start: int, n: int, works: list[Any]) -> bool:
+                t, by = (length - 1 - start, -1) if reverse else (start, 1)
+                of_rows, of_stacks = ([RoundRows(x, t, by) for x in xs] for xs in (rows, stacks))
+                reads = [*map(RoundRows, consts), *(RoundRows(w, 0, 1) for w in works), *of_rows]
+                if not step.many(n, reads, [*(RoundRows(w, 1, 1) for w in works), *of_stacks]):
+                    return False
+                at = -(-start // checkpoint)
+                for stack, work in zip(own, works, strict=False):
+                    if stack is None:
+                        continue
+                    found = work[at * checkpoint - start : n : checkpoint]
+                    until = at + len(found)
+                    if reverse:
+                        stack[count - until : count - at] = found[::-1]
+                    else:
+                        stack[at:until] = found
+                return True
+
+            last = _in_blocks(carry, length, block)
             if last is not None:
                 return last
             for i in range(length):
@@ -186,48 +194,24 @@ def _forward(
 
 
 def _in_blocks(
-    step: Round,
-    consts: Sequence[Any],
-    carry: Sequence[Any],
-    rows: Sequence[Any],
-    stacks: Sequence[Any],
-    kept: Sequence[Any],
-    length: int,
-    reverse: bool,
-    checkpoint: int,
+    carry: Sequence[Any], length: int, run: Callable[[int, int, list[Any]], bool]
 ) -> list[Any] | None:
-    """Run many rounds at a time and return the last carries; None if the engine cannot."""
-    size = _rounds_at_once(carry, length)
-    works = [np.empty((size + 1, *c.shape), c.dtype) for c in carry]
-    for work, c in zip(works, carry, strict=True):
-        work[0] = c
-    count, by = -(-length // checkpoint), -1 if reverse else 1
+    """Run many rounds at a time, and return the last carries; None if the engine cannot.
+
+    ``run(start, count, works)`` makes some rounds. Row i of an array of ``works`` is a carry before
+    round ``start + i``.
+    """
+    size = min(length, max(_FEWEST, _BLOCK // max(sum(x.nbytes for x in carry), 1)))
+    works = [np.empty((size + 1, *x.shape), x.dtype) for x in carry]
+    for work, x in zip(works, carry, strict=True):
+        work[0] = x
     for start in range(0, length, size):
-        n = min(size, length - start)
-        t = length - 1 - start if reverse else start
-        of_rows, of_stacks = ([RoundRows(x, t, by) for x in part] for part in (rows, stacks))
-        reads = [*map(RoundRows, consts), *(RoundRows(w, 0, 1) for w in works), *of_rows]
-        if not step.many(n, reads, [*(RoundRows(w, 1, 1) for w in works), *of_stacks]):
+        count = min(size, length - start)
+        if not run(start, count, works):
             return None
-        first = -(-start // checkpoint)
-        for stack, work in zip(kept, works, strict=False):
-            if stack is None:
-                continue
-            found = work[first * checkpoint - start : n : checkpoint]
-            until = first + len(found)
-            if reverse:
-                stack[count - until : count - first] = found[::-1]
-            else:
-                stack[first:until] = found
         for work in works:
-            work[0] = work[n]
+            work[0] = work[count]
     return [work[0, ...] for work in works]
-
-
-def _rounds_at_once(arrays: Sequence[Any], length: int) -> int:
-    """Return how many rounds run at once, given the size of their rows."""
-    size: int = sum(x.nbytes for x in arrays)
-    return min(length, max(_FEWEST, _BLOCK // max(size, 1)))
 
 
 def scan_vjp(
@@ -305,13 +289,9 @@ def scan_vjp(
         """Run many rounds at a time; None if the engine cannot."""
         begin = {first + i: x for i, x in back.items()}
         started = [begin.get(i, carry[i - first]) for i in by_carry]
-        size = _rounds_at_once(started, length)
-        works = [np.empty((size + 1, *x.shape), x.dtype) for x in started]
-        for work, x in zip(works, started, strict=True):
-            work[0] = x
         sums = [np.array(x, order="C") for x in totals]  # a round writes where it has read
-        for done in range(0, length, size):
-            n = min(size, length - done)
+
+        def block(done: int, n: int, works: list[Any]) -> bool:
             t, by = row_of(length - 1 - done), 1 if reverse else -1
             seeds = [
                 *map(RoundRows, sums),
@@ -324,11 +304,12 @@ def scan_vjp(
                 *(RoundRows(x, t, by) for x in stacks),
                 *map(RoundRows, sums),
             ]
-            if not pull.many(n, [*map(RoundRows, consts), *of_rows, *seeds], writes):
-                return None
-            for work in works:
-                work[0] = work[n]
-        found = dict(zip(by_carry, (w[0, ...].copy() for w in works), strict=True))
+            return pull.many(n, [*map(RoundRows, consts), *of_rows, *seeds], writes)
+
+        last = _in_blocks(started, length, block)
+        if last is None:
+            return None
+        found = dict(zip(by_carry, (x.copy() for x in last), strict=True))
         return [found.get(i) for i in range(first, second)], stacks, sums
 
     def swept(pull: Any, step: Any) -> tuple[list[Any], list[Any], list[Any]]:
@@ -388,10 +369,7 @@ def scan_vjp(
         return found
 
     of_carry, of_rows, of_consts = quietly(run)
-    grads = [
-        np.zeros(x.shape, x.dtype) if need and x.dtype.kind in "fc" else None
-        for x, need in zip(arrays, needs, strict=True)
-    ]
+    grads = zeros_where(needs, arrays, np.zeros_like)
     for i, grad in zip(range(first, second), of_carry, strict=True):
         grads[i] = grad if needs[i] and grad is not None else grads[i]
     for places, found in ((by_row, of_rows), (by_const, of_consts)):
@@ -437,10 +415,7 @@ def recorded_scan_vjp(
     count, reverse = len(found.body.outputs), not attrs["reverse"]
     outs = run_derived(found, lists, {**attrs, "reverse": reverse, "keeps": False})[:count]
     places = [*(first + i for i in ends), *of_const, *(i for i in wanted if i >= second)]
-    grads = [
-        zeros(x) if need and x.dtype.kind in "fc" else None
-        for x, need in zip(inputs, needs, strict=True)
-    ]
+    grads = zeros_where(needs, inputs)
     for i, grad in zip(places, outs, strict=True):
         if needs[i]:
             grads[i] = grad
@@ -489,74 +464,69 @@ def _transposed(
 
 def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
     """Return the tangents: a scan of the rounds with their tangents."""
-    end, carries = len(attrs["body"].outputs), attrs["carries"]
+    end, carries, xs = len(attrs["body"].outputs), attrs["carries"], attrs["xs"]
     body = without_residuals(attrs["body"], attrs["residuals"])
-    consts, carry, rows = by_role(inputs, carries, attrs["xs"])
-    first, second = len(consts), len(consts) + carries
-    places = [i for i, t in enumerate(moving) if t is not None]
-    of_const = [i for i in places if i < first]
-    of_row = [i for i in places if i >= second]
-    of_carry = [i - first for i in places if first <= i < second]
-    while True:
-        turned = [
-            zeros(carry[i]) if moving[first + i] is None else moving[first + i] for i in of_carry
-        ]
-        lists = (
-            [*consts, *(moving[i] for i in of_const)],
-            [*carry, *turned],
-            [*rows, *(moving[i] for i in of_row)],
-        )
-        key = ("tangents", first, carries, tuple(places), tuple(of_carry))
-        found, have = body.make(
-            key, _moved, body, first, carries, of_const, of_row, of_carry, lists
-        )
-        wider = sorted({*of_carry, *(i for i in have if i < carries)})
-        if wider == of_carry:
-            break
-        of_carry = wider
-    take = taker(run_derived(found, lists, attrs))
-    result = [None] * (end + carries * attrs["keeps"])
-    take(carries)
-    for i, tangent in zip(of_carry, take(len(of_carry)), strict=True):
-        result[i] = tangent
-    take(len(body.outputs) - carries)
+    lists, turned = by_role(inputs, carries, xs), by_role(moving, carries, xs)
+    found, lists, of_carry, have = moved_rounds("scan", body, lists, turned)
     stacked = [i for i in have if i >= carries]
-    for i, tangent in zip(stacked, take(len(stacked)), strict=True):
-        result[i] = tangent
-    if attrs["keeps"]:
-        take(carries)
-        for i, tangent in zip(of_carry, take(len(of_carry)), strict=True):
-            result[end + i] = tangent
+    places = [*[None] * carries, *of_carry, *[None] * (len(body.outputs) - carries), *stacked]
+    places += [*[None] * carries, *(end + i for i in of_carry)]
+    result = [None] * (end + carries * attrs["keeps"])
+    for place, tangent in zip(places, run_derived(found, lists, attrs), strict=False):
+        if place is not None and place < len(result):
+            result[place] = tangent
     return tuple(result)
 
 
+def moved_rounds(
+    op: str, body: SubProgram, lists: Lists, moving: Lists
+) -> tuple[Traced, Lists, list[int], list[int]]:
+    """Return a loop's round with tangents as a body, and its inputs with their tangents.
+
+    A carry that has a tangent after a round has one before it. These carries are returned too, and
+    the outputs that have a tangent.
+    """
+    carry, carries = lists[1], len(lists[1])
+    places = [tuple(i for i, t in enumerate(part) if t is not None) for part in moving]
+    while True:
+        turned = [[part[i] for i in at] for part, at in zip(moving, places, strict=True)]
+        pairs = zip(places[1], turned[1], strict=True)
+        turned[1] = [zeros(carry[i]) if t is None else t for i, t in pairs]
+        consts, now, rows = ([*a, *b] for a, b in zip(lists, turned, strict=True))
+        parts = tuple((len(a), at) for a, at in zip(lists, places, strict=True))
+        given = (consts, now, rows)
+        found, have = body.make(("tangents", parts), _moved, op, body, parts, given)
+        wider = tuple(sorted({*places[1], *(i for i in have if i < carries)}))
+        if wider == places[1]:
+            return found, given, list(wider), have
+        places[1] = wider
+
+
 def _moved(
-    body: SubProgram,
-    first: int,
-    carries: int,
-    of_const: list[int],
-    of_row: list[int],
-    of_carry: list[int],
-    lists: Lists,
+    op: str, body: SubProgram, parts: Sequence[tuple[int, Sequence[int]]], lists: Lists
 ) -> tuple[Traced, list[int]]:
-    """Return a round with tangents as a body, and which outputs have one."""
+    """Return a round with tangents as a body, and which outputs have one.
+
+    ``parts`` says how many consts, carries and rows there are, and which of them have a tangent.
+    """
     have: list[int] = []
+    carries, of_carry = parts[1]
 
     def forward(*leaves: object) -> tuple[Any, ...]:
         take = taker(leaves)
-        inputs = take(first)
-        moving = dict(zip(of_const, take(len(of_const)), strict=True))
-        inputs += take(carries)
-        moving |= {first + i: t for i, t in zip(of_carry, take(len(of_carry)), strict=True)}
-        inputs += take(len(body.inputs) - len(inputs))
-        moving |= dict(zip(of_row, take(len(of_row)), strict=True))
+        inputs: list[Any] = []
+        moving: dict[int, Any] = {}
+        for count, places in parts:
+            start = len(inputs)
+            inputs += take(count)
+            moving |= {start + i: t for i, t in zip(places, take(len(places)), strict=True)}
         outs, turned = tangents(Replay(body), inputs, moving)
         have.extend(i for i, t in enumerate(turned) if t is not None)
         next_ = [zeros(outs[i]) if turned[i] is None else turned[i] for i in of_carry]
         stacked = (t for t in turned[carries:] if t is not None)
         return (*outs[:carries], *next_, *outs[carries:], *stacked)
 
-    return traced_round(forward, lists), have
+    return traced_round(forward, lists, op), have
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:

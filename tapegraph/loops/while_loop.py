@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from tapegraph import random
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
 from tapegraph.loops.at_run_time import Anew, pulled
 from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, traced
 from tapegraph.loops.branches import traced_inputs
-from tapegraph.loops.derived import examples, taker, tangents, zeros
+from tapegraph.loops.derived import examples, zeros_where
 from tapegraph.loops.scan import replaced_present, traced_loop
 from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.elementwise import where
@@ -123,35 +123,19 @@ def _by_role(inputs: Sequence[object], cond: SubProgram, carries: int) -> ByRole
 def _forward(
     *inputs: object, cond: SubProgram, body: SubProgram, carries: int, max_steps: int | None
 ) -> tuple[Any, ...]:
-    arrays = list(map(np.asarray, inputs))
-    last, count = _rounds(arrays, cond, body, carries, max_steps)
-    return (*map(np.array, last), np.array(count, np.int64))
-
-
-def _rounds(
-    arrays: list[Any],
-    cond: SubProgram,
-    body: SubProgram,
-    carries: int,
-    max_steps: int | None,
-    kept: list[list[Any]] | None = None,
-) -> tuple[list[Any], int]:
-    """Return the last carries and the number of rounds; ``kept`` collects each round's inputs."""
-    of_cond, of_body, first = _by_role(arrays, cond, carries)
+    of_cond, of_body, first = _by_role(list(map(np.asarray, inputs)), cond, carries)
     native = registry.engine(registry.NATIVE)
 
-    def run() -> tuple[list[Any], int]:
+    def run() -> tuple[Any, ...]:
         now, count = first, 0
         with (
             native.inner(cond).forward([*of_cond, *now]) as test,
             native.inner(body).forward([*of_body, *now]) as step,
         ):
             while count != max_steps and test([*of_cond, *now])[0]:
-                if kept is not None:
-                    kept.append(now)
                 now = step([*of_body, *now])
                 count += 1
-        return now, count
+        return (*map(np.array, now), np.array(count, np.int64))
 
     return quietly(run)
 
@@ -159,30 +143,18 @@ def _rounds(
 def _vjp(
     needs: Sequence[bool],
     g: Sequence[object],
-    y: object,
+    y: Sequence[Any],
     *inputs: object,
     cond: SubProgram,
     body: SubProgram,
     carries: int,
     max_steps: int | None,
 ) -> list[Any]:
-    arrays = list(map(np.asarray, inputs))
-    of_cond, of_body, first = _by_role(arrays, cond, carries)
-    kept: list[list[Any]] = []
-    _rounds(arrays, cond, body, carries, max_steps, kept)
-    stacks = [
-        np.array([carry[i] for carry in kept], x.dtype).reshape(len(kept), *x.shape)
-        for i, x in enumerate(first)
-    ]
-    start = len(of_cond)
-    outs = [None] * carries + stacks
-    attrs = _as_scan(body, carries, len(kept))
-    grads = scan_entry.scan_vjp(needs[start:], g[:carries], outs, *of_body, *first, **attrs)
-    of_test = [
-        np.zeros_like(x) if need and x.dtype.kind in "fc" else None
-        for x, need in zip(of_cond, needs[:start], strict=True)
-    ]
-    return [*of_test, *grads]
+    """Return the backward of the scan that makes the same rounds, which it runs again."""
+    of_cond, of_body, first = _by_role(list(map(np.asarray, inputs)), cond, carries)
+    start, attrs = len(of_cond), {**_as_scan(body, carries, int(y[carries])), "keeps": False}
+    grads = scan_entry.scan_vjp(needs[start:], g[:carries], None, *of_body, *first, **attrs)
+    return [*zeros_where(needs[:start], of_cond, np.zeros_like), *grads]
 
 
 def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
@@ -223,27 +195,19 @@ def _recorded(
     else:
         length, start = max_steps, 0
         found = body.make(("masked", cond), _masked, cond, body, carries, inputs)
-        step, consts = found.body, [*_made(found), *of_cond, *of_body]
+        step, consts = found.body, [*found.made, *of_cond, *of_body]
     attrs = _as_scan(step, carries, length)
     given = (*consts, *first)
     outs = apply(scan_entry.SCAN, given, attrs)
     wanted = [*[False] * (len(given) - len(needs) + start), *needs[start:]]
     seeds = [*g[:carries], *[None] * carries]
     grads = scan_entry.recorded_scan_vjp(wanted, seeds, outs, *given, **attrs)
-    of_rest = [
-        zeros(x) if need and x.dtype.kind in "fc" else None
-        for x, need in zip(of_cond[:start], needs[:start], strict=True)
-    ]
+    of_rest = zeros_where(needs[:start], of_cond[:start])
     return [*of_rest, *grads[len(given) - len(needs) + start :]]
 
 
 def _again(cond: SubProgram, body: SubProgram, carries: int, *inputs: Any) -> Sequence[Any]:
     return _run(cond, body, _by_role(inputs, cond, carries), None)[:carries]
-
-
-def _made(found: Traced) -> list[Any]:
-    """Return the arrays that rules made for a derived body."""
-    return [as_leaf(x._array) for x in found.consts]
 
 
 def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[object]) -> Traced:
@@ -270,58 +234,23 @@ def _jvp(
     """Return the tangents: a loop of the rounds with their tangents."""
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     _, by_body, by_init = _by_role(moving, cond, carries)
-    of_const = tuple(i for i, t in enumerate(by_body) if t is not None)
-    of_carry = tuple(i for i, t in enumerate(by_init) if t is not None)
-    turned = [by_body[i] for i in of_const]
-    while True:
-        after = [zeros(first[i]) if by_init[i] is None else by_init[i] for i in of_carry]
-        given = [*of_body, *turned, *first, *after]
-        key = ("tangents", len(of_body), of_const, of_carry)
-        step, have = body.make(key, _moved, body, len(of_body), of_const, of_carry, given)
-        wider = tuple(sorted({*of_carry, *have}))
-        if wider == of_carry:
-            break
-        of_carry = wider
+    lists: scan_entry.Lists = (of_body, first, [])
+    step, (consts, carry, _), of_carry, _ = scan_entry.moved_rounds(
+        "while_loop", body, lists, (by_body, by_init, [])
+    )
 
     def test(*leaves: object) -> Any:
         return Replay(cond)(*leaves[: len(cond.inputs)])[0]
 
     condition = cond.make(
-        ("beside", of_carry), traced_inputs, "while_loop", test, [*of_cond, *first, *after]
+        ("beside", tuple(of_carry)), traced_inputs, "while_loop", test, [*of_cond, *carry]
     )
-    lists = (
-        [*_made(condition), *of_cond],
-        [*_made(step), *of_body, *turned],
-        [*first, *after],
-    )
-    outs = _run(condition.body, step.body, lists, max_steps)
+    given = ([*condition.made, *of_cond], [*step.made, *consts], carry)
+    outs = _run(condition.body, step.body, given, max_steps)
     result = [None] * (carries + 1)
     for i, tangent in zip(of_carry, outs[carries:-1], strict=True):
         result[i] = tangent
     return tuple(result)
-
-
-def _moved(
-    body: SubProgram,
-    consts: int,
-    of_const: Sequence[int],
-    of_carry: Sequence[int],
-    inputs: Sequence[object],
-) -> tuple[Traced, list[int]]:
-    """Return a round with tangents as a body, and which carries have one after it."""
-    have: list[int] = []
-
-    def step(*leaves: object) -> tuple[Any, ...]:
-        take = taker(leaves)
-        own = take(consts)
-        moving = dict(zip(of_const, take(len(of_const)), strict=True))
-        own += take(len(body.outputs))
-        moving |= {consts + i: t for i, t in zip(of_carry, take(len(of_carry)), strict=True)}
-        outs, turned = tangents(Replay(body), own, moving)
-        have.extend(i for i, t in enumerate(turned) if t is not None)
-        return (*outs, *(zeros(outs[i]) if turned[i] is None else turned[i] for i in of_carry))
-
-    return traced_inputs("while_loop", step, inputs), have
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
@@ -345,8 +274,8 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
             break
         c = wider
     lists = (
-        [*_made(test), *of_cond],
-        [*_made(step), *of_cond, *of_body],
+        [*test.made, *of_cond],
+        [*step.made, *of_cond, *of_body],
         [*carry, count],
     )
     outs = _run(test.body, step.body, lists, call.attrs["max_steps"])

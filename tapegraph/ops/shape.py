@@ -11,6 +11,7 @@ from typing import Literal, SupportsIndex, overload
 import numpy as np
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
+from tapegraph.arrays.buffers import as_it_lies
 from tapegraph.errors import kind_of, message
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op, OpKind
@@ -61,7 +62,7 @@ def alias(x: DuckArray, own: bool = False) -> DuckArray:
     """
     array = x._array
     if not own:  # a leaf's numbers may be changed later on
-        array = array.view() if (x._entry or x)._inputs else array.copy("K")
+        array = array.view() if (x._entry or x)._inputs else as_it_lies(array)
     result = recorder().result(RESHAPE, array, (x,), {"shape": array.shape})
     (result._entry or result)._array = array  # that leaf may have others when they are read
     return result

@@ -11,7 +11,7 @@ import numpy as np
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import message, warn
 from tapegraph.optim.leaves import AVERAGING, Leaf, Leaves, gradients_of, replace_gradient
-from tapegraph.optim.options import checked_params, number
+from tapegraph.optim.options import named_params, number
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor
@@ -90,7 +90,7 @@ def clip_grad_value(params: Leaves, limit: float) -> None:
 
 
 def _averaged(op: str, params: Leaves) -> list[Leaf]:
-    leaves = checked_params(op, params)
+    _, leaves = named_params(op, params)
     averaging = AVERAGING.value()
     if averaging is not None:
         averaging.average(leaves)

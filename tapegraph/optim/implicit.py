@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.batching.rules import BatchedCall
+from tapegraph.batching import BatchedCall
 from tapegraph.custom_rules import custom_vjp
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message, scipy_module, sentence
@@ -35,9 +35,8 @@ from tapegraph.recording.record import apply
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.jacobian import jacobian
-from tapegraph.transforms.levels import like_input
+from tapegraph.transforms.levels import like_input, stop_gradient
 from tapegraph.transforms.reverse import vjp
-from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.typed import Array, Fun, Pytree
 
 # Up to so many unknowns the linear equation of the derivative is solved with its matrix.

@@ -18,9 +18,8 @@ from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.dual import lifted
 from tapegraph.transforms.jacobian import hessian, hvp
-from tapegraph.transforms.levels import NUMBER_TYPES
+from tapegraph.transforms.levels import NUMBER_TYPES, stop_gradient
 from tapegraph.transforms.reverse import value_and_grad
-from tapegraph.transforms.stop_gradient import stop_gradient
 from tapegraph.typed import Array, Fun, Pytree
 
 # SciPy's methods by their further inputs; the others take value and gradient.

@@ -658,7 +658,6 @@ def _rates(optimizer: Optimizer) -> list[Rate | None]:
 def _arrays(
     op: str, optimizer: Optimizer, state: Any, owned: Callable[[Any, str, str], Array]
 ) -> Iterable[tuple[Any, Any]]:
-    """Yield each slot with its new array."""
     _check_names(op, "parameters", state, optimizer.state)
     for name, slots in optimizer.state.items():
         kept = {**slots, **optimizer.counted(0)}

@@ -149,6 +149,9 @@ class Group:
 
 def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     """Return the user's groups: one, of a list or model, or those of a list of dicts."""
+    if isinstance(params, float):
+        fix = f"Write {kind}(params, lr={params})."
+        raise TypeError(message(kind, kind_of(params), "the parameters first", fix))
     params = listed(params)
     given: list[Any] = [{"params": params}]
     # Any other list of dicts is that of a model's layers.
@@ -157,8 +160,14 @@ def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     ):
         given = list(params)
     for group in given:
-        _check_group(kind, group)
-    parts = [_named(kind, group["params"]) for group in given]
+        if not isinstance(group, Mapping):
+            fix = 'Write {"params": [w]} for each group.'
+            raise TypeError(message(kind, f"{kind_of(group)} among groups", "groups alone", fix))
+        unknown = [key for key in group if key not in _KEYS]
+        if unknown or "params" not in group:
+            received = f"a group with {unknown}" if unknown else "a group without 'params'"
+            raise TypeError(message(kind, received, f"groups of {', '.join(_KEYS)}"))
+    parts = [named_params(kind, group["params"]) for group in given]
     _check_distinct(kind, [p for _, leaves in parts for p in leaves])
     names = iter(_names(kind, parts))
     return [
@@ -168,13 +177,8 @@ def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     ]
 
 
-def checked_params(op: str, params: object) -> list[Leaf]:
-    """Return parameters as a list, each of them a leaf and there once, or raise."""
-    return _named(op, params)[1]
-
-
-def _named(op: str, params: object) -> tuple[list[str] | None, list[Leaf]]:
-    """Return parameters and their names in a dict or model, None for those of a plain list."""
+def named_params(op: str, params: object) -> tuple[list[str] | None, list[Leaf]]:
+    """Return parameters, each a leaf and there once, and their names; None for those of a list."""
     expected = "a list of parameters, or a model that holds some"
     if isinstance(params, (Node, Value)):
         raise TypeError(message(op, kind_of(params), expected, "Write [w]."))
@@ -202,16 +206,6 @@ def _check_distinct(op: str, params: list[Leaf]) -> None:
     if len(set(map(id, params))) < len(params):
         fix = "It would count twice."
         raise ValueError(sentence(op, f"a parameter is listed more than once. {fix}"))
-
-
-def _check_group(kind: str, group: object) -> None:
-    if not isinstance(group, Mapping):
-        fix = 'Write {"params": [w]} for each group.'
-        raise TypeError(message(kind, f"{kind_of(group)} among groups", "groups alone", fix))
-    unknown = [key for key in group if key not in _KEYS]
-    if unknown or "params" not in group:
-        received = f"a group with {unknown}" if unknown else "a group without 'params'"
-        raise TypeError(message(kind, received, f"groups of {', '.join(_KEYS)}"))
 
 
 def _names(kind: str, parts: list[tuple[list[str] | None, list[Leaf]]]) -> list[str]:

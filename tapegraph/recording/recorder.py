@@ -11,6 +11,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
+from tapegraph.arrays.buffers import as_it_lies
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import ORIGINS, USER, message, user_frame, warn
 from tapegraph.recording import node as nodes
@@ -61,7 +62,7 @@ class Recorder:
     def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
         leaf = new(nodes.tensor_class)  # `as_leaf` in line
         # A view of a leaf would change with the leaf, and nothing would remember that it did.
-        leaf._array = out if out.base is None else out.copy("K")
+        leaf._array = out if out.base is None else as_it_lies(out)
         leaf._entry = None
         leaf._op = CONSTANT
         leaf._inputs = ()

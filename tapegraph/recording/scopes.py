@@ -52,9 +52,6 @@ class Setting(Generic[T]):
     def leave(self, scope: object) -> None:
         """Leave the last block of a scope, not always the innermost, as generators interleave."""
         entered = self.entered.get()
-        if entered and entered[-1][0] is scope:
-            self.set(entered[:-1])
-            return
         for position in range(len(entered) - 1, -1, -1):
             if entered[position][0] is scope:
                 self.set((*entered[:position], *entered[position + 1 :]))

@@ -187,12 +187,12 @@ def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metada
         start, end = end, end + math.prod(shape) * dtype.itemsize
         if entry["data_offsets"] != [start, end]:
             place = _shown(entry["data_offsets"])
-            raise ValueError(f"{_shown(name)} stands at {place}, and must at {[start, end]}")
+            raise ValueError(f"{_shown(name)} is at {place}, where {[start, end]} is free")
         kind = np.dtype(np.float32) if word == BFLOAT16 else _native(dtype)
         read = partial(_read_safetensors, file, 8 + length + start, name, tuple(shape), word)
         stored[name] = Stored(name, tuple(shape), kind, read, word)
     if end != size - length:
-        raise ValueError(f"its numbers take {size - length} bytes, and must take {end}")
+        raise ValueError(f"it holds {size - length} bytes of numbers, and its header {end}")
     return stored, text
 
 
@@ -272,7 +272,7 @@ def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
             raise ValueError(f"{_shown(info.filename)} overlaps with another array")
         end = info.header_offset + info.compress_size
     if end > os.fstat(file.fileno()).st_size:
-        raise ValueError("its directory speaks of places behind its end")
+        raise ValueError("its directory points beyond its end")
     members = [(info.filename.removesuffix(".npy"), info) for info in archive.infolist()]
     stored = {name: _member(archive, name, info) for name, info in _once(members).items()}
     # Another program may have an array of that name, which is no text.
@@ -296,7 +296,7 @@ def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Store
     """Return an array of a zip file after a check of its header, before any memory is taken."""
     factor = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: _DEFLATED}.get(info.compress_type)
     if factor is None:
-        raise ValueError(f"{_shown(name)} is compressed in a way that numpy.savez has not")
+        raise ValueError(f"{_shown(name)} has a compression that numpy.savez does not write")
     if info.file_size > factor * info.compress_size:
         raise ValueError(f"{_shown(name)} cannot hold as much as it says, {info.file_size} bytes")
     with archive.open(info) as member:
@@ -316,7 +316,7 @@ def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Store
     size = math.prod(shape) * dtype.itemsize
     held = info.file_size - start.tell()
     if min(shape, default=0) < 0 or held != size:
-        raise ValueError(f"{_shown(name)} holds {held} bytes, and says {size}")
+        raise ValueError(f"{_shown(name)} holds {held} bytes, and its header says {size}")
     read = partial(_read_member, archive, info, start.tell(), shape, fortran, dtype)
     return Stored(name, shape, _native(dtype), read)
 

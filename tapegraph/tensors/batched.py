@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.batching.rules import BatchedCall, batching_rule
+from tapegraph.batching import BatchedCall, batching_rule
 from tapegraph.capture.streams import refuse_examples
 from tapegraph.errors import ConcretizationError, message, sentence, warn
 from tapegraph.ops.shape import alias, broadcast_to

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph.arrays.axes import spreads
 from tapegraph.arrays.buffers import read_only
-from tapegraph.batching.rules import BatchedCall, element_by_element
+from tapegraph.batching import BatchedCall, element_by_element
 from tapegraph.capture.capture import OPERATION
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.errors import check_callable, kind_of, message

@@ -115,18 +115,15 @@ class RunFloat(ArrayMethods):
     def __reduce__(self) -> Any:
         return float, (self.read("pickle"),)
 
-    def __copy__(self) -> Any:
-        return _as_met(self)
-
-    def __deepcopy__(self, memo: object) -> Any:
-        return _as_met(self)
-
     def conjugate(self) -> Any:
         """Return the number itself, as a float does."""
         return _as_met(self)
 
-    __pos__ = conjugate
+    __pos__ = __copy__ = conjugate
     real = property(conjugate)
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return _as_met(self)
 
     def __round__(self, digits: int | None = None) -> Any:
         if digits is None:  # which gives an int

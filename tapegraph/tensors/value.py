@@ -802,17 +802,10 @@ def _silu(x: Value) -> Value:
     return x * x.sigmoid()
 
 
-_OPERATORS = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "div": "truediv",
-    "pow": "pow",
-    "neg": "neg",
-}
 _METHODS = "sin cos tan exp log sqrt tanh sigmoid relu abs".split()
 _OPERATIONS: dict[str, Callable[..., Value]] = {
-    **{name: getattr(operator, word) for name, word in _OPERATORS.items()},
+    **{name: getattr(operator, name) for name in ("add", "sub", "mul", "pow", "neg")},
+    "div": operator.truediv,
     **{name: getattr(Value, name) for name in _METHODS},
     "gelu": _gelu,
     "silu": _silu,

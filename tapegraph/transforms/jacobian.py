@@ -18,9 +18,9 @@ from tapegraph.tensors.dual import dual_of
 from tapegraph.transforms.jvp import along_tangent, check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
     TracedArgument,
-    check_positions,
     derivative_of,
     next_tag,
+    no_argument,
     positions,
     recording,
     result,
@@ -99,7 +99,9 @@ def _jacobian(
     several = type(argnums) if isinstance(argnums, (tuple, list)) else None
 
     def derivative(*args: object, **kwargs: object) -> Any:
-        check_positions(op, wanted, args)
+        for i in wanted:
+            if i >= len(args):
+                raise no_argument(op, i, args)
         lifted = {i: TracedArgument(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
         arguments = list(lifted.values())
         level = next_tag()

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.compiling.compiled import derivative_function
+from tapegraph.compiling.compiled import DERIVATIVES
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.ops.shape import alias
-from tapegraph.pytree import is_tree, leaves, replaced
+from tapegraph.pytree import is_tree, leaves, mapped, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.record import tensor_like
@@ -27,7 +27,7 @@ from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, dual_of, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Fun
+from tapegraph.typed import Fun, Pytree
 
 # Tag 0 is the level of all duals that users make.
 next_tag = itertools.count(1).__next__
@@ -98,12 +98,6 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
     return found
 
 
-def check_positions(op: str, wanted: Sequence[int], args: Sequence[object]) -> None:
-    for position in wanted:
-        if not -len(args) <= position < len(args):
-            raise no_argument(op, position, args)
-
-
 def no_argument(op: str, position: int, args: Sequence[Any]) -> ValueError:
     """Return the error of a position without an argument."""
     received = f"argnum {position} and {len(args)} positional arguments"
@@ -154,6 +148,26 @@ def _number_of(x: Any) -> float | complex:
     return complex(x) if x.dtype.kind == "c" else float(x)
 
 
+def stop_gradient(x: Pytree) -> Pytree:
+    """Return the same numbers as constants, through which no derivative of any order or mode flows.
+
+    :param x: A tensor, array or number, or dicts, lists and tuples of them.
+    :returns: The same structure, with arrays and numbers unchanged.
+
+    >>> tg.grad(lambda x: x * tg.stop_gradient(x))(3.0)
+    3.0
+    """
+    return mapped(_stopped, x)
+
+
+def _stopped(x: object) -> Any:
+    if isinstance(x, Batched):
+        return Batched(_stopped(x.inner), x.tag)
+    if isinstance(x, Dual):
+        return _stopped(x.primal)
+    return x.detach() if isinstance(x, Tensor) else x
+
+
 class recording:
     """Record inside, also under ``no_grad``; losing a gradient is an error."""
 
@@ -183,4 +197,5 @@ def derivative_of(f: Fun, derivative: Fun, doc: str, by: str = "") -> Fun:
     """Name a derivative after its function, with its own docstring."""
     named: Fun = functools.wraps(f)(derivative)
     named.__doc__ = doc.format(name=getattr(f, "__name__", repr(f)), by=by)
-    return derivative_function(named)
+    DERIVATIVES.add(named)
+    return named

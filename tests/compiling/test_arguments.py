@@ -170,15 +170,6 @@ FLOATS = {
 }
 
 
-@pytest.fixture(params=["native", "tensorflow"])
-def engine(request):
-    """Compile the test's steps for each engine that is installed."""
-    if request.param == "tensorflow":
-        pytest.importorskip("tensorflow")
-    with tg.use_backend(request.param):
-        yield request.param
-
-
 @pytest.mark.parametrize("name", FLOATS)
 def test_a_float_is_fed_wherever_it_goes(name, engine):
     f = FLOATS[name]

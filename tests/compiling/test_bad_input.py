@@ -12,7 +12,6 @@ import pytest
 
 import tapegraph as tg
 from tests.compiling.beside import agree, beside, run, standing, taken
-from tests.compiling.test_hazards import engine  # noqa: F401
 from tests.quick import thinned
 
 RNG = np.random.default_rng(0)
@@ -53,7 +52,7 @@ def _misaligned(x):
     [(layout, np.float64) for layout in LAYOUTS]
     + [pytest.param(*row.values, np.float32, marks=row.marks) for row in thinned(LAYOUTS, 4)],
 )
-def test_a_step_takes_every_layout(layout, dtype, engine):  # noqa: F811
+def test_a_step_takes_every_layout(layout, dtype, engine):
     """Bit for bit: the layout decides in which order sums add."""
 
     def make():
@@ -74,7 +73,7 @@ def test_a_step_takes_every_layout(layout, dtype, engine):  # noqa: F811
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_returned_of_every_layout_is_its_own_array_of_native_numbers(layout, engine):  # noqa: F811
+def test_what_is_returned_of_every_layout_is_its_own_array_of_native_numbers(layout, engine):
     step = tg.compile(lambda x: (x, x.T, x[:0], x * 2.0))
     for x in X:
         given = LAYOUTS[layout](x)
@@ -89,7 +88,7 @@ def test_what_is_returned_of_every_layout_is_its_own_array_of_native_numbers(lay
 
 
 @pytest.mark.parametrize("change", ["strided", "empty", "0-d", "read-only", "large"])
-def test_parameters_of_every_kind(change, engine):  # noqa: F811
+def test_parameters_of_every_kind(change, engine):
     start = {
         "strided": np.arange(12.0).reshape(3, 4)[::-1, ::2],
         "empty": np.zeros((0, 3)),
@@ -120,7 +119,7 @@ def test_parameters_of_every_kind(change, engine):  # noqa: F811
     ["c32", "O", "M8[s]", "m8[s]", "U3", "S3", "V4", np.longdouble],
     ids=str,
 )
-def test_arrays_of_no_numbers_are_refused_in_every_call(dtype, engine):  # noqa: F811
+def test_arrays_of_no_numbers_are_refused_in_every_call(dtype, engine):
     w = tg.param([1.0, 2.0, 3.0])
     step = tg.compile(lambda x: w * x)
     for _ in range(3):
@@ -129,7 +128,7 @@ def test_arrays_of_no_numbers_are_refused_in_every_call(dtype, engine):  # noqa:
         step(np.zeros(3))
 
 
-def test_structured_masked_and_matrix_arrays_are_refused(engine):  # noqa: F811
+def test_structured_masked_and_matrix_arrays_are_refused(engine):
     step = tg.compile(lambda x: x * x)
     with pytest.raises(TypeError, match="expected numbers"):
         step(np.zeros(3, [("a", float)]))
@@ -189,7 +188,7 @@ class Two(tuple):
     ],
     ids=lambda w: type(w).__name__,
 )
-def test_arguments_and_results_of_other_kinds_are_named(wrong, engine):  # noqa: F811
+def test_arguments_and_results_of_other_kinds_are_named(wrong, engine):
     with pytest.raises(TypeError, match=r"args\[1\]"):
         tg.compile(lambda x, y: x)(np.ones(2), wrong)
     with pytest.raises(TypeError, match=r"kwargs\['y'\]"):
@@ -210,7 +209,7 @@ def test_arguments_and_results_of_other_kinds_are_named(wrong, engine):  # noqa:
         agree(standing([w, optimizer]), before, "native")
 
 
-def test_a_value_is_no_argument_and_says_so(engine):  # noqa: F811
+def test_a_value_is_no_argument_and_says_so(engine):
     with pytest.raises(TypeError, match=r"Value.* for args\[1\]"):
         tg.compile(lambda x, y: x)(np.ones(2), tg.Value(1.0))
 
@@ -241,14 +240,14 @@ def test_bounds_that_are_none_are_refused(wrong):
         tg.compile(lambda x: x, max_traces=wrong)
 
 
-def test_numbers_of_numpy_as_flags_and_axes_say_what_they_are(engine):  # noqa: F811
+def test_numbers_of_numpy_as_flags_and_axes_say_what_they_are(engine):
     with pytest.raises(tg.ConcretizationError, match="bool"):
         tg.compile(lambda x, flag: x if flag else -x)(np.ones(2), np.bool_(True))
     with pytest.raises(TypeError, match="axis"):
         tg.compile(lambda x, axis: x.sum(axis=axis))(np.ones((2, 2)), np.int64(1))
 
 
-def test_a_result_of_another_structure_in_the_second_call(engine):  # noqa: F811
+def test_a_result_of_another_structure_in_the_second_call(engine):
     others = [[1], (1,), {"a": 1}, None]
     w = tg.param([1.0, 2.0])
     for first in others:
@@ -272,7 +271,7 @@ def test_a_result_of_another_structure_in_the_second_call(engine):  # noqa: F811
                 np.testing.assert_array_equal(w.data, [0.5, 1.0])
 
 
-def test_the_wrong_number_of_arguments_is_pythons_error(engine):  # noqa: F811
+def test_the_wrong_number_of_arguments_is_pythons_error(engine):
     step = tg.compile(lambda x: x * 2.0)
     for _ in range(2):
         for x in X[:2]:
@@ -283,7 +282,7 @@ def test_the_wrong_number_of_arguments_is_pythons_error(engine):  # noqa: F811
             step(X[0], X[0])
 
 
-def test_shapes_that_do_not_fit_raise_in_every_call(engine):  # noqa: F811
+def test_shapes_that_do_not_fit_raise_in_every_call(engine):
     w = tg.param(np.ones((7, 2)))
     step = tg.compile(lambda x: x @ w)
     for x in X:

@@ -16,15 +16,6 @@ import tapegraph as tg
 X = np.array([1.0, -2.0, 0.5])
 
 
-@pytest.fixture(params=["native", "tensorflow"])
-def engine(request):
-    """Compile the test's steps for each engine that is installed."""
-    if request.param == "tensorflow":
-        pytest.importorskip("tensorflow")
-    with tg.use_backend(request.param):
-        yield request.param
-
-
 class Held:
     """An object whose attribute a step reads."""
 

@@ -17,7 +17,6 @@ import pytest
 import tapegraph as tg
 from tapegraph.compiling.guards import MOST_BYTES, MOST_ENTRIES, look
 from tests.compiling.beside import agree, taken
-from tests.compiling.test_hazards import engine  # noqa: F401
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 rate = 2.0
@@ -461,7 +460,7 @@ def a_value_replaced():
     ],
     indirect=["engine"],
 )
-def test_a_change_is_seen_at_once(name, calls, engine):  # noqa: F811
+def test_a_change_is_seen_at_once(name, calls, engine):
     def run(compiled):
         globals().update(rate=2.0)
         table.update(rate=2.0)
@@ -482,7 +481,7 @@ def test_a_change_is_seen_at_once(name, calls, engine):  # noqa: F811
     assert step.traces == 2
 
 
-def test_switching_back_finds_the_trace_of_before(engine):  # noqa: F811
+def test_switching_back_finds_the_trace_of_before(engine):
     layer, calls = Layer(), iter(range(100))
 
     def step(x):
@@ -563,7 +562,7 @@ def test_new_traces_can_be_refused():
     [("doubling", [1, 2, 4, 8, 16, 32]), (5, [1, 2, 5, 10, 15, 20, 25, 30]), (None, [1, 2])],
     ids=str,
 )
-def test_the_calls_that_are_real(every, real, engine):  # noqa: F811
+def test_the_calls_that_are_real(every, real, engine):
     calls, at = iter(range(1000)), []
     step = tg.compile(lambda x: x * (next(calls) * 0 + 2), verify_every=every)
     for i in range(1, 40):
@@ -574,7 +573,7 @@ def test_the_calls_that_are_real(every, real, engine):  # noqa: F811
     assert at[: len(real)] == real and len(at) <= len(real) + 2
 
 
-def test_a_real_call_says_what_differs_and_how_many_calls_it_may_concern(engine):  # noqa: F811
+def test_a_real_call_says_what_differs_and_how_many_calls_it_may_concern(engine):
     hidden, w = [[[2.0]]], tg.param([1.0, 2.0, 3.0])
 
     @tg.compile
@@ -818,7 +817,7 @@ def descend(w, optimizer, x, beta):
     return loss
 
 
-def test_an_annealed_weight_is_fed(engine):  # noqa: F811
+def test_an_annealed_weight_is_fed(engine):
     step = annealed(descend)
     assert step.traces == 2  # one for the first number, one for all others
     assert "beta was 1.0, and is a float" in step.explain()
@@ -840,11 +839,11 @@ def test_an_annealed_weight_is_fed(engine):  # noqa: F811
     }.items(),
     ids=lambda item: item[0],
 )
-def test_a_float_that_is_read_counts_by_value(body, engine):  # noqa: F811
+def test_a_float_that_is_read_counts_by_value(body, engine):
     annealed(lambda *given: body[1](*given))
 
 
-def test_floats_in_attributes_lists_and_globals_are_fed(engine):  # noqa: F811
+def test_floats_in_attributes_lists_and_globals_are_fed(engine):
     class Held:
         k = 2.0
 
@@ -865,7 +864,7 @@ def test_floats_in_attributes_lists_and_globals_are_fed(engine):  # noqa: F811
 
 
 @pytest.mark.filterwarnings("ignore:.*8 new traces")
-def test_a_float_that_the_step_sets_is_never_stale(engine):  # noqa: F811
+def test_a_float_that_the_step_sets_is_never_stale(engine):
     class Held:
         k = 1.0
 

@@ -34,15 +34,6 @@ SCALES = [(x.astype(np.float32), 0.3 * i) for i, (x,) in enumerate(X, 1)]
 Pair = collections.namedtuple("Pair", "first second")
 
 
-@pytest.fixture(params=["native", "tensorflow"])
-def engine(request):
-    """Compile the test's steps for each engine that is installed."""
-    if request.param == "tensorflow":
-        pytest.importorskip("tensorflow")
-    with tg.use_backend(request.param):
-        yield request.param
-
-
 def momentum(params):
     return tg.SGD(params, lr=0.1, momentum=0.9, weight_decay=0.01)
 

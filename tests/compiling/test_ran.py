@@ -21,7 +21,6 @@ import pytest
 import tapegraph as tg
 from tapegraph.compiling.ran import Witness
 from tests.compiling.beside import agree, engine_of, taken
-from tests.compiling.test_hazards import engine  # noqa: F401
 
 X = np.random.default_rng(0).normal(size=(20, 3))
 config = {"k": 2}
@@ -572,7 +571,7 @@ def test_whatever_calls_the_code_a_change_of_what_it_names_is_seen(name):
 
 
 @pytest.mark.parametrize("name", ["__mul__", "a constructor", "a method overridden later"])
-def test_so_it_is_in_either_engine(name, engine):  # noqa: F811
+def test_so_it_is_in_either_engine(name, engine):
     assert follow(CASES[name], 3)[1] == 2
 
 

@@ -13,14 +13,6 @@ X = [(np.array([1.0, 2.0, -0.5]) * (1.0 + 0.1 * i),) for i in range(5)]
 X.insert(0, X[0])  # both recordings are made of one call: comparing them finds nothing
 
 
-@pytest.fixture(params=["native", "tensorflow"])
-def engine(request):
-    if request.param == "tensorflow":
-        pytest.importorskip("tensorflow")
-    with tg.use_backend(request.param):
-        yield request.param
-
-
 def assigned(w, x):
     w.assign(x)
 

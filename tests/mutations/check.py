@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -96,18 +97,20 @@ def spans(path: Path, name: str) -> list[tuple[int, int]]:
     if not path.exists():
         return []
     text = path.read_text()
-    if not name:
-        return [(0, len(text))]
+    return _definitions(text).get(name, []) if name else [(0, len(text))]
+
+
+@functools.lru_cache(maxsize=1024)
+def _definitions(text: str) -> dict[str, list[tuple[int, int]]]:
     starts = [0, *itertools.accumulate(map(len, text.splitlines(keepends=True)))]
     statements = [("", node) for node in ast.parse(text).body]
-    found = []
+    found: dict[str, list[tuple[int, int]]] = {}
     for scope, node in statements:  # grows while it is walked
         targets = getattr(node, "targets", [getattr(node, "target", node)])
         for target in targets:
             called = scope + getattr(target, "name", getattr(target, "id", ""))
-            if called == name:
-                first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
-                found.append((starts[first - 1], starts[node.end_lineno]))
+            first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", ()))])
+            found.setdefault(called, []).append((starts[first - 1], starts[node.end_lineno]))
             inner = f"{called}." if called != scope else scope
             statements += [(inner, child) for child in getattr(node, "body", ())]
     return found

@@ -162,6 +162,11 @@ def test_other_options_are_refused_and_named(make):
         make([tg.param(1.0)], lr=0.1, lrate=0.1)
 
 
+def test_a_rate_in_the_place_of_the_parameters_is_told():
+    with pytest.raises(TypeError, match=r"Adam: received float 0\.001; .*Write Adam\(params, lr=0"):
+        tg.Adam(0.001)
+
+
 def test_an_optimizer_of_ones_own_may_have_the_option():
     class Named(tg.SGD):
         def __init__(self, params, learning_rate):

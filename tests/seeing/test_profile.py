@@ -11,14 +11,6 @@ import tapegraph as tg
 from tapegraph.recording.watchers import OTHERS
 
 
-@pytest.fixture(params=["native", "tensorflow"])
-def engine(request):
-    if request.param == "tensorflow":
-        pytest.importorskip("tensorflow")
-    with tg.use_backend(request.param):
-        yield request.param
-
-
 @pytest.fixture
 def slow():
     def sleep(x):

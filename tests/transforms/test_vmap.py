@@ -260,6 +260,20 @@ def test_gradients_of_nestings_are_the_loops(name):
     np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradients_of_examples_have_the_same_bits_in_every_call(dtype):
+    draw = np.random.default_rng(0)
+    w, x = draw.normal(size=(34, 25)).astype(dtype), draw.normal(size=(11, 34)).astype(dtype)
+    given = {"shared": (w, x), "a tensor": (tg.tensor(w), x), "of rows": (w.T.copy(), x)}
+    losses = [lambda w, x: tg.sum(tg.tanh(x @ w) ** 2), lambda w, x: tg.sum(tg.tanh(w @ x) ** 2)]
+    with tg.use_backend("native"):
+        for name, args in given.items():
+            slope = tg.vmap(tg.grad(losses[name == "of rows"]), in_axes=(None, 0))
+            step, eager = tg.compile(slope), slope(*args)
+            for _ in range(4):
+                np.testing.assert_array_equal(step(*args), eager)
+
+
 def test_a_compiled_step_feeds_floats_to_examples(backend):
     step = tg.compile(tg.vmap(lambda x, k: x * k + np.sqrt(k), in_axes=(0, None)))
     for k in (1.0, 2.0, 3.0, 4.0, 5.5):

@@ -699,6 +699,7 @@ def test_the_command_of_batches(tmp_path):
 # What an all-reduce costs
 
 
+@pytest.mark.thorough
 def test_the_graphs_of_a_step_that_experiments_time_agree():
     pytest.importorskip("tensorflow")
     graph, _, feeds = experiments.compiled_step("tiny")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import shlex
 
 import pytest
@@ -13,13 +14,18 @@ from mutations.faults import FAULTS, Fault
 KNOWN = next(f for f in FAULTS if label(f) == "vjp/sub-wrong-sign")
 
 
+@functools.lru_cache(maxsize=1024)
+def meaning(text: str) -> str:
+    return ast.dump(ast.parse(text))
+
+
 def applies(fault: Fault) -> bool:
     tests = [word for word in shlex.split(fault.likely) if word.startswith("tests/")]
     try:
         path, start, end = located(fault, ROOT)
         sound = path.read_text()
         faulty = sound[:start] + fault.new.strip() + sound[end:]
-        changed = ast.dump(ast.parse(faulty)) != ast.dump(ast.parse(sound))
+        changed = ast.dump(ast.parse(faulty)) != meaning(sound)
     except (SyntaxError, ValueError):
         return False
     return changed and tests != [] and all((ROOT / file).exists() for file in tests)

@@ -44,8 +44,8 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         {"where", "detach"},
         "an argument of NumPy's, and the method of tensors",
     ),
-    "tapegraph/batching/rules.py": (None, "the batching rules of every family"),
-    "tapegraph/transforms/linearize.py": ({"detach"}, "the method of tensors"),
+    "tapegraph/batching.py": (None, "the batching rules of every family"),
+    "tapegraph/transforms/reverse.py": ({"detach"}, "the method of tensors"),
     "tapegraph/integrate.py": ({"sqrt"}, "how often a loop keeps its carry"),
     "fallback/plan/records.py": ({"astype"}, "the method of arrays"),
     "tapegraph/tensors/tensor.py": ({"index"}, "Python's word for a conversion"),
@@ -74,7 +74,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     ),
     **{
         f"tapegraph/{name}.py": (None, "Python's own operators, of which some are called alike")
-        for name in ("compiling/float_arithmetic", "tensors/run_float")
+        for name in ("compiling/inputs", "tensors/run_float")
     },
     "fallback/plan/tracer.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),

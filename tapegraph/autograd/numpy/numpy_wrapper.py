@@ -222,11 +222,6 @@ def _edges(a: DuckArray, bins: DuckArray, range: DuckArray, edges: DuckArray) ->
     return np.linspace(first - half, last + half, len(edges))
 
 
-def _convert(x: DuckArray, dtype: Any, *, copy: bool = True) -> DuckArray:
-    """Return an array in another dtype, as ``np.astype`` of NumPy 2.1."""
-    return x.astype(dtype, copy=copy)
-
-
 class ByIndex:
     """`r_` or `c_` of tensors: NumPy joins positions, which then select elements."""
 
@@ -345,7 +340,7 @@ _NAMES |= {
     "r_": ByIndex(np.r_),
     "row_stack": _NAMES["vstack"],
 }
-_astype = _NAMES.get(np.ndarray.astype.__name__) or wrapped(_convert)
+_astype = wrapped(lambda x, dtype, *, copy=True: x.astype(dtype, copy=copy))  # np.astype, of 2.1
 __all__ = sorted(_NAMES)
 
 

@@ -1,1 +1,0 @@
-"""Batching: how an operation runs on many examples at once."""
