@@ -119,7 +119,7 @@ class Batched(ArrayMethods):
             f"the value differs between {self.inner.shape[0]} examples, so it has no plain number. "
             "Write tg.where(condition, a, b) for a choice, or return the tensor."
         )
-        if self.dtype.kind in "iub":
+        if self.dtype.kind in "iu":
             text += f" {AS_INDEX}"
         raise ConcretizationError(sentence("vmap", text))
 

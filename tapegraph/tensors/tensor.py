@@ -256,7 +256,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if self._requires_grad and not lost_gradients.is_compared():
             raise lost_gradients.to_array("Tensor")
         fix = "Call NumPy's functions on the tensor itself."
-        if self.dtype.kind in "iub":
+        if self.dtype.kind in "iu":
             fix = f"{fix} {AS_INDEX}"
         recorder().read(self, "numpy.asarray", fix)
         return np.array(self._array, dtype=dtype)

@@ -152,6 +152,7 @@ class Level(enum.IntEnum):
 @dataclasses.dataclass
 class Batch:
     x: object
+    mean: object = dataclasses.field(init=False, default=0.0)  # which may be computed
 
 
 class Parts(list):
