@@ -86,7 +86,6 @@ def _others(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...]) -> GraphTenso
 
 def _softmax(out: Result, x: GraphTensor, *, axis: int, times: Fun = operator.mul) -> GraphTensor:
     """Emit the operation with a product ``times`` of a factor and a cotangent."""
-
     is_last = axis == len(out.shape) - 1
     if is_last and times is operator.mul:
         return raw.Softmax(logits=x)  # with a gradient of TensorFlow's, which is this one
