@@ -245,7 +245,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __dlpack__(self, **options: Any) -> Any:
         """Export a copy of a constant; a tensor that needs a gradient raises."""
         given = {name: x for name, x in options.items() if x is not None}  # NumPy 2.0 knows fewer
-        return np.asarray(self).__dlpack__(**given)
+        array: Any = np.asarray(self)
+        return array.__dlpack__(**given)
 
     def __dlpack_device__(self) -> tuple[Any, Any]:
         return np.empty(0).__dlpack_device__()
