@@ -85,7 +85,7 @@ class NativeInner(Inner):
 
 
 class _PlanRound(Round):
-    """A plan as a round; ``order`` holds the arrays of its leaves."""
+    """A plan as an iteration; ``order`` holds the arrays of its leaves."""
 
     def __init__(self, plan: Plan, order: list[int]) -> None:
         self._plan, self._order = plan, order

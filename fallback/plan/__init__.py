@@ -114,8 +114,9 @@ class Plan:
     def run_many(self, values: list[Any], runs: int, many: Many) -> tuple[list[Any], list[Any]]:
         """Return the outputs of many runs, and the new values of state after the last.
 
-        Each finds what the one before has left. Runs are rounds in C where the plan has them. One
-        that finds a NaN there is made in Python, which looks again; so are all runs of other plans.
+        Each finds what the one before has left. Runs are iterations in C where the plan has them.
+        One that finds a NaN there is made in Python, which looks again; so are all runs of other
+        plans.
 
         :param values: The value of each leaf; of an input that is not carried a row for each run.
         :raises EngineDeclined: A run fails, after ``runs_done``.
@@ -141,7 +142,7 @@ class Plan:
         try:
             while done < runs:
                 if rounds is not None:
-                    kept = list(map(np.array, kept))  # arrays of their own, which rounds write into
+                    kept = list(map(np.array, kept))  # copies: iterations write into them
                     reads = [
                         RoundRows(array, done * by, by) if place is None else RoundRows(kept[place])
                         for place, array, by in sources

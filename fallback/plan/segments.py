@@ -218,13 +218,13 @@ class Segments:
     def rounds(self, leaves: Sequence[Var], results: Sequence[Var]) -> Rounds | None:
         """Return the plan as a loop in C; None if a part of it is no record.
 
-        Each round reads its leaves and writes its results where the caller says, after all else, so
-        that the next may read them, and a leaf may lie where a result does. A round that finds a
-        NaN where the plan would look again writes nothing.
+        Each iteration reads its leaves and writes its results where the caller says, after all
+        else, so that the next may read them, and a leaf may lie where a result does. An iteration
+        that finds a NaN where the plan would look again writes nothing.
         """
         if records.off() or not all(map(self._is_in_c, range(len(self._instrs)))):
             return None
-        # A round's results in C order would have another layout in the Python loop.
+        # An iteration's results in C order would have another layout in the Python loop.
         if not all(records.may_copy(v.value) and _in_order(v.value) for v in results):
             return None
         found = np.zeros((), np.bool_)
@@ -282,13 +282,13 @@ class Rounds:
     def __call__(
         self, count: int, leaves: Sequence[RoundRows], results: Sequence[RoundRows]
     ) -> int:
-        """Run many rounds; every few milliseconds Python can handle a signal.
+        """Run many iterations; every few milliseconds Python can handle a signal.
 
-        A round may write a row that the next reads: a carry is a row of an array, and the next row
-        is written.
+        An iteration may write a row that the next reads: a carry is a row of an array, and the next
+        row is written.
 
-        :returns: How many rounds there were before one with a NaN.
-        :raises Mismatch: An array has another layout than in the plan; no round has run.
+        :returns: How many iterations there were before one with a NaN.
+        :raises Mismatch: An array has another layout than in the plan; no iteration has run.
         """
         rows, done = [*leaves, *results], 0
         while done < count:

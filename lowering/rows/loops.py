@@ -26,7 +26,7 @@ from tapegraph.recording.subprogram import SubProgram
 from tapegraph.typed import Fun
 
 GraphTensors = Sequence[GraphTensor]
-# Where a round lies among others.
+# Where an iteration lies among others.
 Place = GraphTensor | int
 
 
@@ -50,8 +50,8 @@ def _scan(
 ) -> list[GraphTensor | None]:
     """Emit a loop, whose gradient is a loop in the other direction.
 
-    The gradient runs the rounds again from the kept carries, as the native engine does, so its
-    memory does not depend on a round's work.
+    The gradient runs the iterations again from the kept carries, as the native engine does, so its
+    memory does not depend on an iteration's work.
     """
     if isinstance(length, Size):
         length = tensorflow().cast(length.tensor, "int32")
@@ -62,7 +62,7 @@ def _scan(
     stacked = [i for i in range(carries, count) if i in read]
 
     def keep(i: Place, carry: GraphTensors, stacks: Stacks) -> list[TensorArray]:
-        """Write the carries that go into a round."""
+        """Write the carries that go into an iteration."""
         if checkpoint == 1:
             return [stack.write(rounds.place(i), c) for stack, c in zip(stacks, carry, strict=True)]
         at = rounds.place(i // checkpoint, last)
@@ -73,7 +73,7 @@ def _scan(
         )
 
     def forward(*inputs: GraphTensor) -> tuple[GraphTensors, GraphTensors, GraphTensors]:
-        """Return the last carries, stacked values and kept carries, and check the rounds."""
+        """Return the last carries, stacked values and kept carries, and check the iterations."""
         first, second = rounds.consts, rounds.consts + carries
         kept = [_stack(last, x) for x in inputs[first:second]] if keeps else []
         types = body.types([body.outputs[i] for i in stacked])
@@ -137,7 +137,7 @@ def _while_loop(
     def run(
         inputs: GraphTensors, stacks: Stacks = ()
     ) -> tuple[GraphTensors, Stacks, GraphTensor, GraphTensors]:
-        """Return the last carries, those of each round, their number, and the checks."""
+        """Return the last carries, those of each iteration, their number, and the checks."""
         of_cond, of_body = inputs[:first], inputs[first : len(inputs) - carries]
         round_ = translator.body(body)
 
@@ -248,7 +248,7 @@ def _branches(
 
 
 class GraphRounds(NamedTuple):
-    """The rounds of a loop, whose body takes so many constants, carries, and rows."""
+    """The iterations of a loop, whose body takes so many constants, carries, and rows."""
 
     body: Any
     consts: int
@@ -305,7 +305,7 @@ class GraphRounds(NamedTuple):
             return [a if g is None else a + _row(g, at) for a, g in zip(back, gs, strict=True)]
 
         def segment(s: Place, *state: Any) -> tuple[Any, ...]:
-            """Pull back through the rounds from one kept carry to the next."""
+            """Pull back through the iterations from one kept carry to the next."""
             start, at = s * every, self.place(s, last)
             stop = tensorflow().minimum(start + every, self.length)
             carry = [_row(x, at) for x in kept]

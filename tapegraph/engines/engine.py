@@ -110,10 +110,10 @@ class WholeProgram(Protocol):
 
 
 class RoundRows(NamedTuple):
-    """The rows of an array that many rounds read or write.
+    """The rows of an array that many iterations read or write.
 
-    :ivar first: The row of the first round.
-    :ivar by: The step from one round's row to the next; 0 for the whole array each time.
+    :ivar first: The row of the first iteration.
+    :ivar by: The step from one iteration's row to the next; 0 for the whole array each time.
     """
 
     array: Array
@@ -126,13 +126,13 @@ class Round(ABC):
 
     @abstractmethod
     def __call__(self, arrays: Sequence[object]) -> list[Any]:
-        """Run one round on arrays, and return its outputs."""
+        """Run one iteration on arrays, and return its outputs."""
 
     def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
-        """Run ``count`` rounds and return True, or return False: then none of them counts.
+        """Run ``count`` iterations and return True, or return False: then none of them counts.
 
-        A round may read rows that an earlier round, in C order, has written, and write where it has
-        read itself.
+        An iteration may read rows that an earlier iteration, in C order, has written, and write
+        where it has read itself.
         """
         return False
 
@@ -151,7 +151,7 @@ class Reverse(NamedTuple):
 
 
 class Inner(ABC):
-    """An inner program, prepared to run round after round. Cotangents are those inside a sweep."""
+    """An inner program, prepared to run many times. Cotangents are those inside a sweep."""
 
     @abstractmethod
     def forward(self, inputs: Sequence[object]) -> AbstractContextManager[Round]:

@@ -38,7 +38,7 @@ from tapegraph.typed import Array, DType, Fun
 
 
 class Draw(NamedTuple):
-    """A draw of random numbers in a body, which every round makes anew."""
+    """A draw of random numbers in a body, which every iteration makes anew."""
 
     shape: tuple[int, ...]
     op: str
@@ -117,7 +117,7 @@ class Body(Capture):
         return super().records(*values) or any(map(self.is_outer, values))
 
     def read(self, value: Any, conversion: str, fix: str) -> None:
-        """Raise: a later round has another number."""
+        """Raise: a later iteration has another number."""
         if self.is_outer(value):
             value = self.inside(conversion, value)
         if conversion in ("bool", "if"):
@@ -125,7 +125,7 @@ class Body(Capture):
         super().read(value, conversion, fix)
 
     def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
-        """Return a leaf whose numbers each round draws; the stream is unchanged."""
+        """Return a leaf whose numbers each iteration draws; the stream is unchanged."""
         if self.stream is not None:
             return super().draw(op, draw, dtype, by)
         leaf = self.input(np.asarray(random.peeked(draw), dtype))
@@ -133,7 +133,7 @@ class Body(Capture):
         return leaf
 
     def position(self, read: Callable[[], Array]) -> Any:
-        """Return where the stream is; what drew in rounds is to be recorded as `drawing_on`."""
+        """Return where the stream is; what drew in iterations is to be recorded as `drawing_on`."""
         if self.stream is None:
             self.draws_on = True
             self.stream = self.input(read())

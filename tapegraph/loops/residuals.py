@@ -1,4 +1,4 @@
-"""Results of each round that are kept for the backward, which then need not compute them again."""
+"""Results of each iteration, kept for the backward, which need not compute them again then."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CHEAP = ("add", "sub", "neg", "mul")
 def with_residuals(body: SubProgram, consts: int) -> SubProgram:
     """Return a body with further outputs: the results that its backward reads.
 
-    :param consts: How many of its inputs, the first ones, are the same in every round.
+    :param consts: How many of its inputs, the first ones, are the same in every iteration.
     """
 
     def extended() -> SubProgram:
@@ -37,7 +37,7 @@ def _with_outputs(body: SubProgram, outputs: tuple[int, ...]) -> SubProgram:
 def _kept(body: SubProgram, consts: int) -> tuple[int, ...]:
     """Return the slots of results that the backward reads, and that take a while to compute.
 
-    What is the same in every round is none of them.
+    What is the same in every iteration is none of them.
     """
     program = body.program
     if GRADIENT in program.ops:

@@ -32,24 +32,24 @@ def scan(
 ) -> tuple[Pytree, Pytree]:
     """Run a loop inside a function: ``carry, y = f(carry, x)`` for each row ``x`` of ``xs``.
 
-    It is one entry of the tape and of a compiled program, whatever the number of rounds, and its
-    gradients are those of the loop in Python. (For many calls of a compiled step, see
+    It is one entry of the tape and of a compiled program, whatever the number of iterations, and
+    its gradients are those of the loop in Python. (For many calls of a compiled step, see
     ``step.scan``.)
 
     :param f: Takes the carry and a row of ``xs``, and returns the next carry and a value to stack.
         It runs once to be recorded, has no effects, and may read outside values, with gradients.
     :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
     :param xs: A structure of arrays with a leading axis of one length; None for none.
-    :param length: The number of rounds; required without ``xs``.
+    :param length: The number of iterations; required without ``xs``.
     :param reverse: Begin with the last row; rows of the result lie as those of ``xs``.
-    :param checkpoint: The backward runs rounds again, by default from the carry of each and,
+    :param checkpoint: The backward runs iterations again, by default from the carry of each and,
         natively, from results in it that take long to compute; for an int k from the carry of every
         k-th alone, for ``"sqrt"`` of every ``ceil(sqrt(length))``-th.
     :returns: The last carry, and the stacked values along a new first axis: Tensors in the
         structures that ``f`` returns.
     :raises TypeError: ``f`` is not callable or returns no pair; its carry differs from ``init`` in
         structure, shape or dtype.
-    :raises ValueError: Lengths differ, or none is known; ``checkpoint`` is no number of rounds.
+    :raises ValueError: Lengths differ, or none is known; ``checkpoint`` is no number of iterations.
     :raises ConcretizationError: ``f`` reads a number, as in ``if carry > 0``: use `where` or
         `cond`.
 
@@ -104,7 +104,7 @@ def scan(
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Pytree) -> Pytree:
     """Run ``carry = body(i, carry)`` for each ``i`` from ``lower`` to ``upper - 1``, as a `scan`.
 
-    :param lower, upper: Integers; no round where ``upper <= lower``.
+    :param lower, upper: Integers; no iteration where ``upper <= lower``.
     :param body: Takes an integer tensor and the carry, and returns the next carry.
     :param init: The first carry, as for `scan`.
     :returns: The last carry.
@@ -118,7 +118,7 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Pyt
         rounds = np.arange(operator.index(lower), operator.index(upper))
     except TypeError:
         received = f"bounds of {kind_of(lower)} and {kind_of(upper)}"
-        fix = "Write tg.while_loop for a number of rounds that is computed."
+        fix = "Write tg.while_loop for a number of iterations that is computed."
         raise TypeError(message("fori_loop", received, "integers", fix)) from None
     carry, _ = scan(lambda carry, i: (body(i, carry), None), init, rounds)
     return carry
@@ -135,7 +135,7 @@ def _length(rows: list[tuple[str, Any]], length: int | None) -> int:
     (first, n), *others = lengths.items()
     for path, m in others:
         if m != n:
-            received = f"{n} rounds by {first} and {m} by {path}"
+            received = f"{n} iterations by {first} and {m} by {path}"
             raise ValueError(message("scan", received, "one length"))
     if n < 0:
         raise ValueError(message("scan", f"length={n}", "0 or more"))
@@ -149,7 +149,7 @@ def _every(checkpoint: object, n: int) -> int:
         return max(1, math.ceil(math.sqrt(n)))
     if isinstance(checkpoint, (int, np.integer)) and checkpoint >= 1:
         return int(checkpoint)
-    expected = 'a number of rounds, 1 or more, or "sqrt"'
+    expected = 'a number of iterations, 1 or more, or "sqrt"'
     raise ValueError(message("scan", f"checkpoint={checkpoint!r}", expected))
 
 
@@ -206,7 +206,7 @@ def traced_loop(
 
 
 def drawn_rows(draws: Sequence[Any], length: int, reverse: bool) -> list[Any]:
-    """Draw a body's random numbers in the order of the rounds, a row for each."""
+    """Draw a body's random numbers in the order of the iterations, a row for each."""
     waiting: list[deque[Any]] = [deque() for _ in draws]
 
     def take(i: int) -> Any:

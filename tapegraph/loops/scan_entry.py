@@ -1,22 +1,22 @@
-"""The entry ``scan``: a loop of a known number of rounds, and its derivatives.
+"""The entry ``scan``: a loop of a known number of iterations, and its derivatives.
 
-Inputs: the *consts* that every round reads; the *carries* of the first round; the *xs*, arrays of
-``length`` rows of which each round reads one, the body's random numbers last.
+Inputs: the *consts* that every iteration reads; the *carries* of the first iteration; the *xs*,
+arrays of ``length`` rows of which each iteration reads one, the body's random numbers last.
 
 Attributes:
-- ``body``: a `SubProgram`. Its inputs are the consts, a round's carries and a row of each of xs;
-  its outputs the next carries, and then the values to stack.
+- ``body``: a `SubProgram`. Its inputs are the consts, an iteration's carries and a row of each of
+  xs; its outputs the next carries, and then the values to stack.
 - ``carries``, ``xs``: the number of each; the inputs before them are consts.
-- ``length``: the number of rounds.
-- ``reverse``: the first round reads the last row; stacked rows lie as those of xs.
-- ``checkpoint``: one carry in so many rounds is kept for the backward.
+- ``length``: the number of iterations.
+- ``reverse``: the first iteration reads the last row; stacked rows lie as those of xs.
+- ``checkpoint``: one carry in so many iterations is kept for the backward.
 - ``keeps``: whether carries are kept, which is where a gradient flows.
 - ``residuals``: how many of the body's last outputs are results that its backward reads in place of
   computing them again (`tapegraph.loops.residuals`). Nobody else reads them.
 
 Outputs (each read by a ``part``): the last carries; the stacked values, arrays of ``length`` rows;
 with ``keeps``, for each carry an array of ``ceil(length / checkpoint)`` rows, the inputs of each
-``checkpoint``-th round from the first on. An engine with its own loop derivative computes those
+``checkpoint``-th iteration from the first on. An engine with its own loop derivative computes those
 when they are read.
 
 Its derivatives are scans of the body's derivatives.
@@ -46,7 +46,7 @@ from tapegraph.recording.scopes import recorder
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.typed import Fun
 
-# How many bytes the carries of a block take, and how many rounds it has whatever they take.
+# How many bytes the carries of a block take, and how many iterations it has whatever they take.
 _BLOCK, _FEWEST = 1 << 18, 16
 
 
@@ -88,7 +88,7 @@ Lists = tuple[list[Any], list[Any], list[Any]]
 
 
 def traced_round(f: Fun, lists: Lists, op: str = "scan") -> Traced:
-    """Return a function of all inputs of a round as a body; a gradient flows from each of them."""
+    """Return a function of all inputs of an iteration as a body; a gradient flows from each."""
     consts, carries, xs = lists
     given = [*map(example, (*consts, *carries)), *(row(example(x)) for x in xs)]
     return traced(op, f, list, [Example(x, True) for x in given])
@@ -196,10 +196,10 @@ def _forward(
 def _in_blocks(
     carry: Sequence[Any], length: int, run: Callable[[int, int, list[Any]], bool]
 ) -> list[Any] | None:
-    """Run many rounds at a time, and return the last carries; None if the engine cannot.
+    """Run many iterations at a time, and return the last carries; None if the engine cannot.
 
-    ``run(start, count, works)`` makes some rounds. Row i of an array of ``works`` is a carry before
-    round ``start + i``.
+    ``run(start, count, works)`` makes some iterations. Row i of an array of ``works`` is a carry
+    before iteration ``start + i``.
     """
     size = min(length, max(_FEWEST, _BLOCK // max(sum(x.nbytes for x in carry), 1)))
     works = [np.empty((size + 1, *x.shape), x.dtype) for x in carry]
@@ -217,9 +217,9 @@ def _in_blocks(
 def scan_vjp(
     needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: Any
 ) -> list[Any]:
-    """Run the backward of the rounds, from the last to the first.
+    """Run the backward of the iterations, from the last to the first.
 
-    Gradients are added in a sweep's order: those of later rounds first, and before them the
+    Gradients are added in a sweep's order: those of later iterations first, and before them the
     cotangent of a carry or const that is stacked unchanged.
     """
     body, length, every = attrs["body"], attrs["length"], attrs["checkpoint"]
@@ -275,7 +275,7 @@ def scan_vjp(
         return -(-length // every) - 1 - segment if reverse else segment
 
     def carries_of(start: int, stop: int, step: Any) -> list[list[Any]]:
-        """Return the inputs of some rounds, from the carry kept for the first of them."""
+        """Return the inputs of some iterations, from the carry kept for the first of them."""
         at = place_of(start // every)
         found = [[x[at, ...] for x in kept]]
         for i in range(start, stop - 1):
@@ -286,10 +286,10 @@ def scan_vjp(
     def in_blocks(
         pull: Round, back: dict[int, Any], totals: list[Any], stacks: list[Any]
     ) -> tuple[list[Any], list[Any], list[Any]] | None:
-        """Run many rounds at a time; None if the engine cannot."""
+        """Run many iterations at a time; None if the engine cannot."""
         begin = {first + i: x for i, x in back.items()}
         started = [begin.get(i, carry[i - first]) for i in by_carry]
-        sums = [np.array(x, order="C") for x in totals]  # a round writes where it has read
+        sums = [np.array(x, order="C") for x in totals]  # an iteration writes where it has read
 
         def block(done: int, n: int, works: list[Any]) -> bool:
             t, by = row_of(length - 1 - done), 1 if reverse else -1
@@ -436,11 +436,11 @@ def _transposed(
     read: Sequence[int],
     lists: Lists,
 ) -> Traced:
-    """Return the backward of a round as a body.
+    """Return the backward of an iteration as a body.
 
     It carries the carries' cotangents and the sums of wanted consts' gradients; its rows are the
-    round's carries and rows, and the cotangents of stacked values and kept carries; it stacks the
-    gradients of wanted rows.
+    iteration's carries and rows, and the cotangents of stacked values and kept carries; it stacks
+    the gradients of wanted rows.
     """
     ends = _ends(body, first, carries)
     of_const = [i for i in wanted if i < first]
@@ -463,7 +463,7 @@ def _transposed(
 
 
 def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
-    """Return the tangents: a scan of the rounds with their tangents."""
+    """Return the tangents: a scan of the iterations with their tangents."""
     end, carries, xs = len(attrs["body"].outputs), attrs["carries"], attrs["xs"]
     body = without_residuals(attrs["body"], attrs["residuals"])
     lists, turned = by_role(inputs, carries, xs), by_role(moving, carries, xs)
@@ -481,10 +481,10 @@ def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any
 def moved_rounds(
     op: str, body: SubProgram, lists: Lists, moving: Lists
 ) -> tuple[Traced, Lists, list[int], list[int]]:
-    """Return a loop's round with tangents as a body, and its inputs with their tangents.
+    """Return a loop's iteration with tangents as a body, and its inputs with their tangents.
 
-    A carry that has a tangent after a round has one before it. These carries are returned too, and
-    the outputs that have a tangent.
+    A carry that has a tangent after an iteration has one before it. These carries are returned too,
+    and the outputs that have a tangent.
     """
     carry, carries = lists[1], len(lists[1])
     places = [tuple(i for i, t in enumerate(part) if t is not None) for part in moving]
@@ -505,7 +505,7 @@ def moved_rounds(
 def _moved(
     op: str, body: SubProgram, parts: Sequence[tuple[int, Sequence[int]]], lists: Lists
 ) -> tuple[Traced, list[int]]:
-    """Return a round with tangents as a body, and which outputs have one.
+    """Return an iteration with tangents as a body, and which outputs have one.
 
     ``parts`` says how many consts, carries and rows there are, and which of them have a tangent.
     """
@@ -530,7 +530,7 @@ def _moved(
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
-    """Return the examples: a scan of the rounds of all of them."""
+    """Return the examples: a scan of the iterations of all of them."""
     body, carries, keeps = call.attrs["body"], call.attrs["carries"], call.attrs["keeps"]
     consts, carry, rows = by_role(call.xs, carries, call.attrs["xs"])
     first, end, flags = len(consts), len(body.outputs), tuple(call.batched)

@@ -6,10 +6,11 @@ Attributes:
 - ``cond``: a `SubProgram` from its consts and the carries to a bool.
 - ``body``: a `SubProgram` from its consts and the carries to the next carries.
 - ``carries``: the number of carries.
-- ``max_steps``: the maximum number of rounds, or None.
+- ``max_steps``: the maximum number of iterations, or None.
 
-Outputs (each read by a ``part``): the last carries, and the number of rounds, an int64. The
-backward runs the rounds again and keeps their carries; it differentiates a `scan` of that length.
+Outputs (each read by a ``part``): the last carries, and the number of iterations, an int64. The
+backward runs the iterations again and keeps their carries; it differentiates a `scan` of that
+length.
 """
 
 from __future__ import annotations
@@ -49,15 +50,15 @@ def while_loop(
 ) -> Pytree:
     """Run ``carry = body(carry)`` while ``cond(carry)`` is true.
 
-    It is one entry, with the gradients of the rounds that ran. If `vmap` has a condition for each
-    example, each stops at its own end. XLA compiles its backward only with ``max_steps``.
+    It is one entry, with the gradients of the iterations that ran. If `vmap` has a condition for
+    each example, each stops at its own end. XLA compiles its backward only with ``max_steps``.
 
     :param cond: Takes the carry and returns a bool, or a number that is true unless it is zero.
     :param body: Takes the carry and returns the next one, of the same structure and types. Both run
         once to be recorded (twice, where they draw random numbers), and have no effects. The
         condition draws none.
     :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
-    :param max_steps: The maximum number of rounds, 0 or more; the loop then ends whatever the
+    :param max_steps: The maximum number of iterations, 0 or more; the loop then ends whatever the
         condition.
     :returns: The last carry, as Tensors.
     :raises TypeError: A function is not callable, or the carry changes its structure or a type.
@@ -150,7 +151,7 @@ def _vjp(
     carries: int,
     max_steps: int | None,
 ) -> list[Any]:
-    """Return the backward of the scan that makes the same rounds, which it runs again."""
+    """Return the backward of the scan that makes the same iterations, which it runs again."""
     of_cond, of_body, first = _by_role(list(map(np.asarray, inputs)), cond, carries)
     start, attrs = len(of_cond), {**_as_scan(body, carries, int(y[carries])), "keeps": False}
     grads = scan_entry.scan_vjp(needs[start:], g[:carries], None, *of_body, *first, **attrs)
@@ -158,7 +159,7 @@ def _vjp(
 
 
 def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
-    """Return the attributes of the scan that makes the same rounds."""
+    """Return the attributes of the scan that makes the same iterations."""
     return {
         "body": body,
         "carries": carries,
@@ -181,9 +182,9 @@ def _recorded(
     carries: int,
     max_steps: int | None,
 ) -> list[Any]:
-    """Return the backward of the scan that makes the same rounds.
+    """Return the backward of the scan that makes the same iterations.
 
-    In a captured program, where their number is unknown, the scan has ``max_steps`` rounds, and
+    In a captured program, where their number is unknown, the scan has ``max_steps`` iterations, and
     those after the end leave the carry unchanged; without ``max_steps`` every run records it anew.
     """
     of_cond, of_body, first = _by_role(inputs, cond, carries)
@@ -211,7 +212,7 @@ def _again(cond: SubProgram, body: SubProgram, carries: int, *inputs: Any) -> Se
 
 
 def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[object]) -> Traced:
-    """Return a round that leaves the carry unchanged once the condition is false."""
+    """Return an iteration that leaves the carry unchanged once the condition is false."""
 
     def step(*leaves: object) -> tuple[Any, ...]:
         of_cond, of_body, now = _by_role(leaves, cond, carries)
@@ -231,7 +232,7 @@ def _jvp(
     carries: int,
     max_steps: int | None,
 ) -> tuple[Any, ...]:
-    """Return the tangents: a loop of the rounds with their tangents."""
+    """Return the tangents: a loop of the iterations with their tangents."""
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     _, by_body, by_init = _by_role(moving, cond, carries)
     lists: scan_entry.Lists = (of_body, first, [])
@@ -294,7 +295,7 @@ def _batched(
     size: int,
     inputs: Sequence[object],
 ) -> tuple[Traced, Traced, bool, list[bool]]:
-    """Return the condition and the round of all examples, with a count of rounds for each."""
+    """Return the condition and the iteration of all examples, with a count for each."""
     a, b, c = flags
     apart: list[bool] = []
     after: list[bool] = []

@@ -231,7 +231,7 @@ def test_what_a_body_may_not_do():
         tg.scan(lambda c, x: ((c, c), None), 0.0, X)
     with pytest.raises(TypeError, match="a pair"):
         tg.scan(lambda c, x: c, 0.0, X)
-    with pytest.raises(ValueError, match="3 rounds by xs.*5 by xs"):
+    with pytest.raises(ValueError, match="3 iterations by xs.*5 by xs"):
         tg.scan(lambda c, x: (c, None), 0.0, (X[:3], X))
     with pytest.raises(ValueError, match="neither"):
         tg.scan(lambda c, x: (c, None), 0.0)
