@@ -640,13 +640,13 @@ def test_a_loop_of_xlas_has_room_for_no_more_than_may_be_held(runs, monkeypatch)
     monkeypatch.setattr(programs, "_MOST_BYTES", runs * 8 * 101)  # a row, and a result
     monkeypatch.setattr(loop, "_ROOM", 1)
     rooms = []
-    with_room = loop._with_room
+    fed = loop.Loop._fed
 
-    def noted(array, room):
+    def noted(loop, feeds, runs, room):
         rooms.append(room)
-        return with_room(array, room)
+        return fed(loop, feeds, runs, room)
 
-    monkeypatch.setattr(loop, "_with_room", noted)
+    monkeypatch.setattr(loop.Loop, "_fed", noted)
     x = np.random.default_rng(0).normal(size=(300, 100))
     with tg.use_backend("tensorflow"):
         sums = tg.compile(lambda x: tg.sum(x), xla=True).scan(x)

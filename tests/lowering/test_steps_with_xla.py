@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.compiling import programs
 from tapegraph.engines import choice
 from tapegraph.engines.choice import CLOCK, TRIALS
 from tapegraph.fallback.plan import Plan
@@ -55,6 +56,7 @@ def clock(monkeypatch):
     monkeypatch.setattr(StepGraph, "__call__", timed)
     monkeypatch.setattr(CLOCK, "now", lambda: fake.now)
     monkeypatch.setattr(choice, "EARLIEST", 0.0)
+    monkeypatch.setattr(programs, "pace", lambda: 1.0)  # which a busy machine would change
     monkeypatch.setattr(xla, "LIMIT", xla.LIMIT + 1000)  # of one process, where others test too
     monkeypatch.setattr(xla, "STEP", 0.0)
     monkeypatch.setattr(xla, "STEP_ENTRY", 0.0)

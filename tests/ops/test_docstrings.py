@@ -75,7 +75,9 @@ def of_our_own(function, doc: str) -> dict[str, bool]:
     """What an operation without a counterpart has to say."""
     signature = inspect.signature(function)
     stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
-    wanted = [stars.get(p.kind, "") + p.name for p in signature.parameters.values()]
+    # `others` are keywords of other libraries, which raise.
+    named = [p for p in signature.parameters.values() if p.name != "others"]
+    wanted = [stars.get(p.kind, "") + p.name for p in named]
     found = fields(doc)
     kinds = [kind for kind, _, _ in found]
     parameters = ", ".join(names for kind, names, _ in found if kind == "param")
