@@ -154,13 +154,13 @@ class _InnerSweep(PlanSweep):
         swept = zip(self.program.wanted, self.swept(seeds), strict=True)
         return [self._found(slot, grad) for slot, grad in swept]
 
-    def conjugated(self, g: Any) -> Any:
+    def conjugated(self, g: object) -> Any:
         return g
 
 
 class _Strong(StrongArrays):
-    def conjugated(self, g: Any) -> Any:
+    def conjugated(self, g: object) -> Any:
         return g
 
-    def fitted(self, slot: int, part: Any) -> Any:
+    def fitted(self, slot: int, part: object) -> Any:
         return super().fitted(slot, part.dense() if type(part) is RowSparse else part)

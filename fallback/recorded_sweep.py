@@ -78,7 +78,7 @@ class Tensors(Arrays):
     def takes_saved(self, op: Op) -> bool:
         return op.saves and op.rules is not None
 
-    def parts(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
+    def parts(self, slot: int, g: object) -> Iterator[tuple[int, Any]]:
         rules = self.program.ops[slot].rules
         if rules is None or rules.batch is not None or type(g) is not Batched:
             return super().parts(slot, g)
@@ -99,7 +99,7 @@ class Tensors(Arrays):
         y = self.operand(slot)
         return outputs_of(y) if self.program.ops[slot].several else y
 
-    def fitted(self, slot: int, part: Any) -> Any:
+    def fitted(self, slot: int, part: object) -> Any:
         part = as_tensor(part)
         if isinstance(part, np.ndarray):  # of a user's rule that depends on nothing recorded
             part = as_leaf(part)
@@ -134,7 +134,9 @@ class TangentTensors(StrongTensors):
         return tuple(map(_strong, y)) if self.program.ops[slot].several else y
 
 
-def _on_arrays(op: Op, needs: list[bool], g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
+def _on_arrays(
+    op: Op, needs: list[bool], g: object, y: object, *inputs: object, **attrs: object
+) -> list[Any]:
     """Return the gradients by a user's rule for arrays, which no gradient flows through."""
     given = {"needs": tuple(needs), "attrs": tuple(attrs.items())}
     found = iter(apply(_gradient_of(op), (g, y, *inputs), given))
@@ -146,7 +148,7 @@ def _gradient_of(op: Op) -> Op:
     """Return a user's rule for arrays as an operation: of the inputs that need it the gradients."""
     rules: Any = op.rules
 
-    def forward(*given: Any, needs: tuple[bool, ...], attrs: tuple[Any, ...]) -> Any:
+    def forward(*given: object, needs: tuple[bool, ...], attrs: tuple[Any, ...]) -> Any:
         grads = rules.vjp(list(needs), *given, **dict(attrs))
         found = zip(needs, given[2:], grads, strict=True)
         return tuple(

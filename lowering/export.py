@@ -128,7 +128,7 @@ def _constant(found: object, batch: GraphTensor | None) -> Any:
     return found.first + found.step * reshaped(tf.range(count), tuple(shape))
 
 
-def _sized(value: Any, batch: Any) -> Any:
+def _sized(value: object, batch: object) -> Any:
     """Return an attribute, a shape or a program with a `Size` for each `Length`."""
     if isinstance(value, SubProgram):
         return value.with_program(_sized(value.program, batch))

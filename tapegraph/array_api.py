@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     def __getattr__(name: str) -> Any: ...
 
 
-def _as_tensors(result: Any) -> Any:
+def _as_tensors(result: object) -> Any:
     """Return plain arrays, also in tuples and lists, as constants, and anything else unchanged."""
     if isinstance(result, (np.ndarray, np.generic)):
         return as_leaf(numeric(np.asarray(result), "array_api", "result"))
@@ -45,7 +45,7 @@ def _as_tensors(result: Any) -> Any:
 
 def _of_tensors(function: Fun) -> Fun:
     @functools.wraps(function)
-    def call(*args: Any, **options: Any) -> Any:
+    def call(*args: object, **options: object) -> Any:
         return _as_tensors(function(*args, **options))
 
     return call

@@ -378,9 +378,9 @@ def _vjp(
     needs: Sequence[bool],
     g: Sequence[Any],
     y: Sequence[Any],
-    *inputs: Any,
+    *inputs: object,
     rule: _Rule,
-    **attrs: Any,
+    **attrs: object,
 ) -> list[Any]:
     arrays = list(map(np.asarray, inputs))
     seeds = [
@@ -405,9 +405,9 @@ def _recorded(
     needs: Sequence[bool],
     g: Sequence[Any],
     y: Sequence[Any],
-    *inputs: Any,
+    *inputs: object,
     rule: _Rule,
-    **attrs: Any,
+    **attrs: object,
 ) -> list[Any]:
     seeds = [
         as_leaf(np.zeros(x.shape, x.dtype)) if s is None else conjugated(s)

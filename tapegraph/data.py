@@ -202,7 +202,7 @@ def epoch(
     return every.epoch()
 
 
-def _array(path: str, data: Any) -> Array:
+def _array(path: str, data: object) -> Array:
     """Return an argument's array, which has rows."""
     if isinstance(data, Node):
         if data._requires_grad:

@@ -323,7 +323,7 @@ class Adjoint:
         states, times, theta = residuals
         floats = [i for i, x in enumerate(theta) if x.dtype.kind == "f"]
 
-        def rate(y: Array, t: Any, *moving: Array) -> Any:
+        def rate(y: Array, t: object, *moving: Array) -> Any:
             return self._rate(y, t, *exchanged(theta, floats, moving))
 
         moving = [theta[i] for i in floats]

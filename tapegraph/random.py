@@ -252,7 +252,7 @@ class Stretch:
     :ivar end: The position after it.
     """
 
-    def __init__(self, start: Any) -> None:
+    def __init__(self, start: object) -> None:
         self.start = self.end = start
 
 

@@ -308,7 +308,7 @@ class Capture(Recorder):
             self.stream = self.draw("random.position", read, np.int64, {})
         return self.stream
 
-    def move_to(self, position: Any, write: Callable[[Array], None]) -> None:
+    def move_to(self, position: object, write: Callable[[Array], None]) -> None:
         """Let later draws, and the stream after a run, go on from another position."""
         self.stream = position
 

@@ -75,15 +75,15 @@ class RandomDraw:
         return self.op
 
 
-def _vjp(needs: Any, g: Any, y: Any, *inputs: Any, **attrs: Any) -> list[Any]:
+def _vjp(needs: object, g: object, y: object, *inputs: object, **attrs: object) -> list[Any]:
     return [None]
 
 
-def _jvp(moving: Any, y: Any, *inputs: Any, **attrs: Any) -> tuple[None, None]:
+def _jvp(moving: object, y: object, *inputs: object, **attrs: object) -> tuple[None, None]:
     return None, None
 
 
-def refuse_examples(*_: Any) -> NoReturn:
+def refuse_examples(*_: object) -> NoReturn:
     """Refuse to draw as often as each of many examples says: no one position comes after that."""
     text = (
         "the examples may draw unlike often in a branch or a loop. Draw before it, and pass it "

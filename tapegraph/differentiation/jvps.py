@@ -110,7 +110,7 @@ def _bilinear(op: Op) -> Rule:
     )
 
 
-def _einsum(tangents: tuple[Any, ...], y: Any, *operands: Any, spec: str) -> Any:
+def _einsum(tangents: tuple[Any, ...], y: object, *operands: object, spec: str) -> Any:
     total = None
     for i, t in enumerate(tangents):
         if t is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from tapegraph.drawing.folding import Part
 from tapegraph.drawing.layout import lay_out
@@ -148,7 +147,7 @@ def _quoted(lines: list[str]) -> str:
     return f'"{text}"'
 
 
-def draw(what: Any, *, names: Any = None, boxes: int = 24) -> Drawing:
+def draw(what: object, *, names: object = None, boxes: int = 24) -> Drawing:
     """Draw the operations behind a result: names, shapes, small values, and gradients.
 
     Nothing is computed. Parameters that one operation reads, loops, functions and chains of

@@ -109,7 +109,7 @@ class OnnxGraph:
         parts = [self.number(n, np.int64).node("Reshape", self.ints([1])) for n in values]
         return self.node("Concat", *parts, axis=0)
 
-    def number(self, value: Any, dtype: Any) -> Wire:
+    def number(self, value: object, dtype: object) -> Wire:
         if not isinstance(value, Length):
             return self.constant(value, dtype)
         grown: Wire = self.batch if value.per == 1 else self.batch * value.per

@@ -75,7 +75,7 @@ def _moved(of: Anew, moving: Sequence[int], *tensors: object) -> Sequence[Any]:
     return [zeros(x) if t is None else t for x, t in zip(outs, found, strict=True)]
 
 
-def _of_examples(of: Anew, batched: Sequence[bool], size: int, *tensors: Any) -> Sequence[Any]:
+def _of_examples(of: Anew, batched: Sequence[bool], size: int, *tensors: object) -> Sequence[Any]:
     return examples(of, tensors, batched, size)[0]
 
 
@@ -87,19 +87,21 @@ def _forward(*inputs: object, of: Anew) -> tuple[Any, ...]:
     return Context().run(quietly, run)  # outside of every capture
 
 
-def _vjp(needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: Any, of: Anew) -> list[Any]:
+def _vjp(
+    needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: object, of: Anew
+) -> list[Any]:
     given = [None if x is None else as_leaf(np.asarray(x)) for x in g]
     grads = Context().run(pulled, of, needs, given, [as_leaf(np.asarray(x)) for x in inputs])
     return [None if x is None else x._array for x in grads]
 
 
 def _recorded(
-    needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: Any, of: Anew
+    needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: object, of: Anew
 ) -> list[Any]:
     return pulled(of, needs, g, inputs)
 
 
-def _jvp(moving: Sequence[object], y: object, *inputs: Any, of: Anew) -> Sequence[Any]:
+def _jvp(moving: Sequence[object], y: object, *inputs: object, of: Anew) -> Sequence[Any]:
     places = tuple(i for i, t in enumerate(moving) if t is not None)
     given = (t for t in moving if t is not None)
     return at_run_time(Anew(_moved, (of, places)), *inputs, *given)

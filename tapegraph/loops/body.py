@@ -116,7 +116,7 @@ class Body(Capture):
     def records(self, *values: object) -> bool:
         return super().records(*values) or any(map(self.is_outer, values))
 
-    def read(self, value: Any, conversion: str, fix: str) -> None:
+    def read(self, value: object, conversion: str, fix: str) -> None:
         """Raise: a later iteration has another number."""
         if self.is_outer(value):
             value = self.inside(conversion, value)

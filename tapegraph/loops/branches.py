@@ -198,9 +198,9 @@ def _forward(
 def _vjp(
     needs: Sequence[bool],
     g: Sequence[Any],
-    y: Any,
-    index: Any,
-    *operands: Any,
+    y: object,
+    index: object,
+    *operands: object,
     branches: Sequence[SubProgram],
     reads: Sequence[Sequence[int]],
 ) -> list[Any]:

@@ -23,7 +23,7 @@ from tapegraph.transforms.levels import next_tag
 class OfTensors(Protocol):
     """A function of tensors that gives several."""
 
-    def __call__(self, /, *tensors: Any) -> Sequence[Any]: ...
+    def __call__(self, /, *tensors: object) -> Sequence[Any]: ...
 
 
 def cotangents(

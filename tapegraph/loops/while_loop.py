@@ -207,7 +207,7 @@ def _recorded(
     return [*of_rest, *grads[len(given) - len(needs) + start :]]
 
 
-def _again(cond: SubProgram, body: SubProgram, carries: int, *inputs: Any) -> Sequence[Any]:
+def _again(cond: SubProgram, body: SubProgram, carries: int, *inputs: object) -> Sequence[Any]:
     return _run(cond, body, _by_role(inputs, cond, carries), None)[:carries]
 
 

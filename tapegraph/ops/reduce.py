@@ -430,7 +430,7 @@ def _cumulative(
     empty: Fun,
     a: DuckArray,
     axis: SupportsIndex | None,
-    dtype: Any,
+    dtype: object,
     include_initial: bool,
 ) -> DuckArray:
     x = tensor_like(name, a)

@@ -57,7 +57,7 @@ class Option(Generic[T]):
         instance.__dict__[self._name] = self._check(kind, self._name, value)
 
 
-def number(kind: str, name: str, value: Any, below: float = np.inf) -> float:
+def number(kind: str, name: str, value: object, below: float = np.inf) -> float:
     """Return a number of at least 0 and less than ``below`` as a float, or raise."""
     found = as_float(value, kind, name)
     if not 0.0 <= found < below:

@@ -344,7 +344,7 @@ class Adagrad(Optimizer):
         slots = {"square": np.full_like(p, self.initial_accumulator_value)}
         return slots | {"step": np.zeros(())} if self.lr_decay else slots
 
-    def update(self, p: Array, g: Array, state: Slots, lr: Any) -> tuple[Array, Slots]:
+    def update(self, p: Array, g: Array, state: Slots, lr: object) -> tuple[Array, Slots]:
         slots = {"square": state["square"] + g * g}
         if self.lr_decay:
             slots["step"] = state["step"] + 1.0

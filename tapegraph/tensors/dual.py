@@ -221,7 +221,7 @@ def _operand(op: str, x: object) -> Any:
     return operand(op, x, "operand")
 
 
-def parts(x: Any, tag: int) -> tuple[Any, Any]:
+def parts(x: object, tag: int) -> tuple[Any, Any]:
     """Return value and tangent of an operand at a level; the tangent of a constant is None."""
     return (x.primal, x.tangent) if type(x) is Dual and x.tag == tag else (x, None)
 

@@ -69,7 +69,7 @@ class TracedArgument:
             return like_input(next(results), self.value)
         return replaced(self.value, (like_input(next(results), x) for x in self.given))
 
-    def _point(self, x: Any, given: object, *, spread: bool = True) -> Any:
+    def _point(self, x: object, given: object, *, spread: bool = True) -> Any:
         body = recorder().body
         if body is not None and body.is_outer(x):  # a constant there
             x = body.inside("a derivative", x)

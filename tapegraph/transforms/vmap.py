@@ -117,7 +117,9 @@ class _Arguments:
         )
 
 
-def _axes(axes: Any, value: Any, name: str, path: str) -> Iterator[tuple[int | None, str, Any]]:
+def _axes(
+    axes: object, value: object, name: str, path: str
+) -> Iterator[tuple[int | None, str, Any]]:
     """Yield the axis, path and value of each leaf; ``axes`` is a tree or a single axis."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
         for place, leaf in leaves(value, path):

@@ -21,7 +21,7 @@ def _of_own(f: Fun) -> Fun:
     entry = entry_of(f.__name__)
 
     @functools.wraps(f)
-    def run(space: Any, *elements: Pytree) -> Pytree:
+    def run(space: object, *elements: Pytree) -> Pytree:
         if any(box_class(x) for x in elements) and any(map(isbox, elements)):
             return called(run, f, entry, (space, *elements), {})
         return f(space, *elements)
@@ -32,7 +32,7 @@ def _of_own(f: Fun) -> Fun:
 def _undefined(name: str) -> Fun:
     """Return a method that a subclass must define."""
 
-    def method(space: Any, *elements: Pytree) -> Pytree:
+    def method(space: object, *elements: Pytree) -> Pytree:
         raise NotImplementedError(f"{type(space).__name__}: {name} is not defined")
 
     return method
