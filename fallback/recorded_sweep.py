@@ -170,7 +170,7 @@ def _strong(operand: object) -> Any:
 def transposed_vjp(op: Op) -> Rule:
     row = recorded_row(op)
 
-    def jvp(tangents: tuple[Any, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
+    def jvp(tangents: tuple[object, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
         ys = y if op.several else (y,)
         levels = levels_of(*ys, *inputs, *tangents)
         leaves = [leaf_of_examples(np.ones(x.shape, x.dtype), levels) for x in ys]

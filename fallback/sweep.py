@@ -218,7 +218,7 @@ class Arrays:
         return VJPS.get(op.name) or own_row(op, self.recording.nodes[slot])
 
     def called(
-        self, slot: int, rule: Any, given: tuple[Any, ...], attrs: Any, place: int | None = None
+        self, slot: int, rule: Any, given: tuple[object, ...], attrs: Any, place: int | None = None
     ) -> Any:
         """Return the result of a rule: that of one input, or a `JointVJP`."""
         return (rule if place is not None else rule.rule)(*given, **attrs)

@@ -275,7 +275,7 @@ class _Call:
         return found
 
     def gradients(
-        self, given: Sequence[object], residuals: Sequence[Any] | None, g: Sequence[object]
+        self, given: Sequence[object], residuals: Sequence[object] | None, g: Sequence[object]
     ) -> list[Any]:
         """Return the gradients with respect to the tensors among the arguments, None for zeros."""
         if residuals is None:
@@ -334,7 +334,7 @@ class _Rule:
     def attrs(self) -> dict[str, Any]:
         return {"rule": self, "backward": self.backward}
 
-    def parts(self, inputs: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+    def parts(self, inputs: Sequence[object]) -> tuple[Sequence[Any], Sequence[Any]]:
         """Return the flows, and the tensors that the backward reads."""
         stop = self.results + self.given
         return inputs[self.results : stop], inputs[stop:]
@@ -433,7 +433,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     flags = call.batched[stop:]
 
     def gradients(
-        given: Sequence[object], residuals: Sequence[Any] | None, g: Sequence[object]
+        given: Sequence[object], residuals: Sequence[object] | None, g: Sequence[object]
     ) -> list[Any]:
         # In a program inside a program values of outer levels are constants: it is a new one there.
         tag = call.tag if recorder().body is None else next_tag()

@@ -120,7 +120,7 @@ class Compiler(Interpreter):
             self.builder.emit(Instr(check_for_nan, (value,), may_raise=True))
         return value
 
-    def _apart(self, slots: tuple[int, ...], given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _apart(self, slots: tuple[int, ...], given: tuple[object, ...]) -> tuple[Any, ...]:
         """Return operands in separate memory if they are separate in eager code.
 
         Equal computations are made once here; but NumPy multiplies an array with its own transpose
@@ -177,7 +177,7 @@ class PlanSweep(Arrays):
         return super().parts(slot, g)
 
     def called(
-        self, slot: int, rule: Any, given: tuple[Any, ...], attrs: Any, place: int | None = None
+        self, slot: int, rule: Any, given: tuple[object, ...], attrs: Any, place: int | None = None
     ) -> Any:
         op, joint = self.program.ops[slot], place is None
         rule, opaque = rule.rule if joint else rule, joint and op.rules is not None

@@ -104,7 +104,7 @@ class Builder:
     def computed(
         self,
         function: Fun,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any],
         name: str,
         opaque: bool,
@@ -146,7 +146,7 @@ class Builder:
     def call(
         self,
         function: Any,
-        args: tuple[Any, ...],
+        args: tuple[object, ...],
         kwargs: dict[str, Any] | None = None,
         out: Any = None,
         **traits: Any,

@@ -102,7 +102,7 @@ def off() -> str:
 def table(
     records: Iterable[tuple[Record, Sequence[tuple[int, int]]]],
     fixed: Sequence[Array],
-    inputs: Sequence[Any] = (),
+    inputs: Sequence[object] = (),
     outputs: Sequence[Array] = (),
 ) -> Any:
     """Return records as one function of arrays that lie as ``inputs`` do.
@@ -141,7 +141,7 @@ def _layout_alone(x: Any) -> Any:
 # Which records
 
 
-def records_of(function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> Any:
+def records_of(function: Any, args: Sequence[object], kwargs: dict[str, Any], out: Any) -> Any:
     """Return the records of a call on arrays of this layout, or None."""
     owner = getattr(function, "__self__", None)
     method = getattr(function, "__name__", "") if isinstance(owner, np.ufunc) else ""
@@ -415,7 +415,7 @@ _NO_SUM = float(np.add.reduce(np.array([-0.0, -0.0])))
 
 
 def _is_proven(
-    found: Records, function: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any
+    found: Records, function: Any, args: Sequence[object], kwargs: dict[str, Any], out: Any
 ) -> bool:
     """Return whether records give the call's result, to the bit."""
     shapes = [x for x in (*args, out) if _is_array(x)]

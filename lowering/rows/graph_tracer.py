@@ -71,7 +71,7 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
         return GraphTracer(raw.SelectV2(condition=condition.tensor, t=t, e=e), self.dtype)
 
     @staticmethod
-    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> GraphTracer:
+    def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> GraphTracer:
         dtype = next(x.dtype for x in inputs if type(x) is GraphTracer)
         tensors = [tensor_of(x, dtype) for x in inputs]
         out = Result(broadcast_shape(tensors), dtype.name)

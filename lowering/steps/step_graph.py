@@ -101,7 +101,7 @@ class StepGraph:
 
 
 def _commit(
-    result: Iterator[Any], ran: list[GraphTensor], flag: Iterator[object], writes: Any
+    result: Iterator[object], ran: list[GraphTensor], flag: Iterator[object], writes: Any
 ) -> Any:
     """Run the graph, make the changes if the run is valid, and return whether it is.
 

@@ -121,7 +121,7 @@ def unboxed(x: Pytree) -> Pytree:
     return getval(x)
 
 
-def ancestors(x: Pytree, inputs: Callable[[Any], Iterable[Any]]) -> Iterator[Pytree]:
+def ancestors(x: Pytree, inputs: Callable[[Any], Iterable[object]]) -> Iterator[Pytree]:
     """Yield the entry of a tensor, and all entries that it was computed from, each once."""
     x = getattr(x, "_entry", None) or x
     found = {id(x): x}

@@ -432,7 +432,7 @@ class Capture(Recorder):
         array = y._array.copy("K") if is_leaf(y) else y._array.view()
         return self.result(OPS["reshape"], array, (y,), {"shape": array.shape})
 
-    def _derivative(self, array: Any, inputs: tuple[Any, ...]) -> Any:
+    def _derivative(self, array: Any, inputs: tuple[object, ...]) -> Any:
         self._ends.add(id(inputs[1]))  # a version is an entry there, to differentiate by
         entry = self.result(GRADIENT, dense_copy(array), inputs)
         entry._requires_grad = False

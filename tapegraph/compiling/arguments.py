@@ -59,7 +59,7 @@ class Static(NamedTuple):
 
 
 def of_call(
-    args: Sequence[Any], kwargs: dict[str, object], found: list[tuple[str, Any]]
+    args: Sequence[object], kwargs: dict[str, object], found: list[tuple[str, Any]]
 ) -> ArgSpec:
     positional = tuple([flattened(v, f"args[{i}]", found) for i, v in enumerate(args)])
     named = flattened(kwargs, "kwargs", found) if kwargs else _NOTHING

@@ -107,7 +107,7 @@ class Inputs:
 
     # Requests of the floats
 
-    def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
+    def python(self, name: str, operands: tuple[object, ...]) -> int | None:
         """Compute with numbers as Python does, or raise NotReal; None if one is not from here."""
         places = []
         for x in operands:

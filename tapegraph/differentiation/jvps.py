@@ -184,7 +184,7 @@ def _svd(t: Any, y: Any, x: Any) -> Any:
     return du, elementwise.real(diagonal(inner, 0, -2, -1)), dvh
 
 
-def _concat(tangents: tuple[Any, ...], y: Any, *arrays: Any, axis: int) -> Any:
+def _concat(tangents: tuple[object, ...], y: Any, *arrays: Any, axis: int) -> Any:
     parts = [
         as_leaf(np.zeros(x.shape, x.dtype)) if t is None else t
         for t, x in zip(tangents, arrays, strict=True)

@@ -88,7 +88,7 @@ def _forward(*inputs: object, of: Anew) -> tuple[Any, ...]:
 
 
 def _vjp(
-    needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: object, of: Anew
+    needs: Sequence[bool], g: Sequence[object], y: object, *inputs: object, of: Anew
 ) -> list[Any]:
     given = [None if x is None else as_leaf(np.asarray(x)) for x in g]
     grads = Context().run(pulled, of, needs, given, [as_leaf(np.asarray(x)) for x in inputs])
@@ -96,7 +96,7 @@ def _vjp(
 
 
 def _recorded(
-    needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: object, of: Anew
+    needs: Sequence[bool], g: Sequence[object], y: object, *inputs: object, of: Anew
 ) -> list[Any]:
     return pulled(of, needs, g, inputs)
 

@@ -197,7 +197,7 @@ def _forward(
 
 def _vjp(
     needs: Sequence[bool],
-    g: Sequence[Any],
+    g: Sequence[object],
     y: object,
     index: object,
     *operands: object,

@@ -167,7 +167,7 @@ def traced_loop(
     op: str,
     f: Callable[..., tuple[Any, Any]],
     init: object,
-    arguments: Callable[[Any, list[Any]], tuple[Any, ...]],
+    arguments: Callable[[Any, list[Any]], tuple[object, ...]],
     rows: Sequence[Example],
 ) -> tuple[list[Any], Traced]:
     """Return the first carry as tensors, and the body of a loop as an inner program."""

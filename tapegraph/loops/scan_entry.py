@@ -215,7 +215,7 @@ def _in_blocks(
 
 
 def scan_vjp(
-    needs: Sequence[bool], g: Sequence[Any], y: Any, *inputs: Any, **attrs: Any
+    needs: Sequence[bool], g: Sequence[object], y: Any, *inputs: Any, **attrs: Any
 ) -> list[Any]:
     """Run the backward of the iterations, from the last to the first.
 
@@ -382,7 +382,7 @@ def scan_vjp(
 
 
 def recorded_scan_vjp(
-    needs: Sequence[bool], g: Sequence[Any], y: Sequence[Any], *inputs: Any, **attrs: Any
+    needs: Sequence[bool], g: Sequence[object], y: Sequence[object], *inputs: Any, **attrs: Any
 ) -> list[Any]:
     """Return the backward as a scan in the other direction, which carries cotangents."""
     body, carries = attrs["body"], attrs["carries"]
@@ -462,7 +462,7 @@ def _transposed(
     return traced_round(backward, lists)
 
 
-def _jvp(moving: Sequence[Any], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
+def _jvp(moving: Sequence[object], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
     """Return the tangents: a scan of the iterations with their tangents."""
     end, carries, xs = len(attrs["body"].outputs), attrs["carries"], attrs["xs"]
     body = without_residuals(attrs["body"], attrs["residuals"])

@@ -234,7 +234,7 @@ def _recording(called: object) -> Fun | None:
     return found
 
 
-def _run(called: Any, name: str, args: tuple[Any, ...], options: dict[str, object]) -> Any:
+def _run(called: Any, name: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
     out = options.get("out")
     if any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
         text = "out= does not take tensors. Leave it out; for a += b write a = a + b."

@@ -59,7 +59,9 @@ class Recorder:
     def where_gradients_flow(self, flows: bool) -> Recorder:
         return Recorder(self.tape, flows)
 
-    def constant(self, op: Op, out: Array, inputs: tuple[Any, ...], attrs: dict[str, Any]) -> Any:
+    def constant(
+        self, op: Op, out: Array, inputs: tuple[object, ...], attrs: dict[str, Any]
+    ) -> Any:
         leaf = new(nodes.tensor_class)  # `as_leaf` in line
         # A view of a leaf would change with the leaf, and nothing would remember that it did.
         leaf._array = out if out.base is None else as_it_lies(out)

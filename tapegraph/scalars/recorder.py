@@ -166,7 +166,7 @@ class NumberRecorder:
         data = SCALAR_OPS[kind].number(*[self._data[a] for a in args])
         return self._enter(kind, args, data)
 
-    def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
+    def python(self, name: str, operands: tuple[object, ...]) -> int | None:
         places = [self._place_of(x) for x in operands]
         args = tuple(i for i in places if i is not None)
         if len(args) < len(places):

@@ -152,7 +152,7 @@ def _as_met(value: Any) -> Any:
     return value.number if type(value) is RunFloat and value.is_outside else value
 
 
-def _computed(name: str, operands: tuple[Any, ...]) -> Any:
+def _computed(name: str, operands: tuple[object, ...]) -> Any:
     """Return the result of Python's arithmetic on numbers, or None if one is no number."""
     for x in operands:
         if type(x) is RunFloat:

@@ -73,7 +73,7 @@ def jvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> tuple[
 
 
 def along_tangent(
-    op: str, i: int, primal: object, points: Sequence[Any], tangent: object, tag: int
+    op: str, i: int, primal: object, points: Sequence[object], tangent: object, tag: int
 ) -> Any:
     """Return argument ``i`` with duals for its leaves, of these points and the tangent's leaves."""
     path = f"tangents[{i}]"

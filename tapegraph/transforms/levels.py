@@ -98,7 +98,7 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
     return found
 
 
-def no_argument(op: str, position: int, args: Sequence[Any]) -> ValueError:
+def no_argument(op: str, position: int, args: Sequence[object]) -> ValueError:
     """Return the error of a position without an argument."""
     received = f"argnum {position} and {len(args)} positional arguments"
     return ValueError(message(op, received, "an argument at that position"))
