@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+from contextlib import suppress
 from typing import Any
 from weakref import finalize
 
@@ -19,7 +20,8 @@ from tapegraph.engines.engine import EngineDeclined, Many, RoundRows
 from tapegraph.fallback.plan.codegen import TELL
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy
 from tapegraph.fallback.plan.looks import NaNInPlan
-from tapegraph.fallback.plan.records import Mismatch
+from tapegraph.fallback.plan.records import Mismatch, NotRecords
+from tapegraph.fallback.plan.segments import Rounds
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.op import INPUT
@@ -75,7 +77,9 @@ class Plan:
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
         finalize(self, linecache.cache.pop, file, None)
-        self.rounds = source.segments.rounds(source.leaves, source.results)
+        self.rounds: Rounds | None = None
+        with suppress(NotRecords):  # a value has more axes than a record
+            self.rounds = source.segments.rounds(source.leaves, source.results)
         self._is_dense = all(isinstance(v.value, _ARRAYS) for v in source.results)
         self._watched_plan: tuple[Fun, dict[str, Any]] | None = None
 

@@ -165,9 +165,10 @@ _known: dict[Any, Records | None] = {}
 
 
 def copies(x: Any, out: Array) -> Records:
-    """Return the records that copy an array, or a NumPy number, into another."""
+    """Return the records that copy an array of any size, or a NumPy number, into another."""
     writer = _Writer([x], out)
-    return writer.write(np.copy, [x], {})
+    writer._convert(*writer._operands)
+    return Records(writer.records, [], writer.work)
 
 
 def may_copy(x: Any) -> bool:

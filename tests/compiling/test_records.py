@@ -225,6 +225,25 @@ def test_one_line_of_short_rows_is_a_segment(inside):
     assert step.source().count(" records(") == 1
 
 
+def test_large_results_of_a_plan_that_is_records_alone(rng):
+    x, row = rng.normal(size=(2000, 3)), rng.normal(size=3)
+    step = tg.compile(lambda x, row: (x, x + row, x[:, :1] * row))
+    for _ in range(3):
+        found = step(x, row)
+    for got, want in zip(found, (x, x + row, x[:, :1] * row), strict=True):
+        same_bits(got.data, want)
+    rows = np.stack([x, 2.0 * x])
+    same_bits(tg.compile(lambda x: x + row).scan(rows).data, rows + row)
+    same_bits(tg.scan(lambda c, x: (c + row, x), x, rows)[0].data, x + row + row)
+
+
+def test_a_gradient_of_many_axes_is_looked_at(rng):
+    x = rng.normal(size=(2, 3, 2, 3, 2, 3))[..., ::2, :]
+    step = tg.compile(tg.grad(lambda x: np.sum(np.sqrt(np.transpose(x, (5, 1, 3, 0, 2, 4)) ** 2))))
+    for _ in range(3):
+        np.testing.assert_allclose(step(x), np.sign(x), rtol=1e-15)
+
+
 def test_what_is_large_or_of_another_dtype_stays_a_line():
     for x in (np.ones(1 << 14), np.ones(3, np.float16), np.ones(3, object), np.ones(0)):
         assert records.records_of(np.add, (x, x), {}, x + x) is None
