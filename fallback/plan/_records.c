@@ -92,8 +92,8 @@ CAST_TO_COMPLEX(float32, npy_float32, complex64, npy_float32)
 CAST_TO_COMPLEX(float64, npy_float64, complex128, npy_float64)
 CAST_TO_COMPLEX(float32, npy_float32, complex128, npy_float64)
 
-/* Sums and products of few numbers, one beside the other or the same, along two axes: NumPy's loops take
-longer to find that out than to compute. */
+/* Sums and products of few numbers, one beside the other or the same, in one row or in many: NumPy's loops
+take longer to find that out than to compute. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define APART _Pragma("GCC ivdep")
 #elif defined(__clang__)
@@ -106,26 +106,33 @@ longer to find that out than to compute. */
 #else
 #define BY_PROCESSOR
 #endif
+#define ROW(type, sign)                                                                             \
+    if (steps[0] == 0) {                                                                            \
+        type x = a[0];                                                                              \
+        APART for (npy_intp i = 0; i < n; i++) c[i] = x sign b[i];                                  \
+    }                                                                                               \
+    else if (steps[1] == 0) {                                                                       \
+        type x = b[0];                                                                              \
+        APART for (npy_intp i = 0; i < n; i++) c[i] = a[i] sign x;                                  \
+    }                                                                                               \
+    else {                                                                                          \
+        APART for (npy_intp i = 0; i < n; i++) c[i] = a[i] sign b[i];                               \
+    }
 #define SHORT(name, type, sign)                                                                     \
     BY_PROCESSOR static void name(char **args, npy_intp const *sizes, npy_intp const *steps, void *data)         \
     {                                                                                               \
-        char *at = args[0], *bt = args[1], *ct = args[2];                                           \
+        type const *a = (type *)args[0], *b = (type *)args[1];                                      \
+        type *c = (type *)args[2];                                                                  \
+        npy_intp n = sizes[0];                                                                      \
+        ROW(type, sign)                                                                             \
+    }                                                                                               \
+    BY_PROCESSOR static void rows_##name(char **args, npy_intp const *sizes, npy_intp const *steps, void *data)  \
+    {                                                                                               \
         npy_intp n = sizes[0];                                                                      \
         for (npy_intp row = 0; row < sizes[1]; row++) {                                             \
-            type const *a = (type *)at, *b = (type *)bt;                                            \
-            type *c = (type *)ct;                                                                   \
-            if (steps[0] == 0) {                                                                    \
-                type x = a[0];                                                                      \
-                APART for (npy_intp i = 0; i < n; i++) c[i] = x sign b[i];                          \
-            }                                                                                       \
-            else if (steps[1] == 0) {                                                               \
-                type x = b[0];                                                                      \
-                APART for (npy_intp i = 0; i < n; i++) c[i] = a[i] sign x;                          \
-            }                                                                                       \
-            else {                                                                                  \
-                APART for (npy_intp i = 0; i < n; i++) c[i] = a[i] sign b[i];                       \
-            }                                                                                       \
-            at += steps[3], bt += steps[4], ct += steps[5];                                         \
+            type const *a = (type *)(args[0] + row * steps[3]), *b = (type *)(args[1] + row * steps[4]);         \
+            type *c = (type *)(args[2] + row * steps[5]);                                           \
+            ROW(type, sign)                                                                         \
         }                                                                                           \
     }
 #define SHORTS(name, type)                                                                          \
@@ -155,6 +162,8 @@ static struct {
     NAMED(float64_complex128), NAMED(float32_complex128),
     NAMED(add_float32), NAMED(subtract_float32), NAMED(multiply_float32), NAMED(divide_float32),
     NAMED(add_float64), NAMED(subtract_float64), NAMED(multiply_float64), NAMED(divide_float64),
+    NAMED(rows_add_float32), NAMED(rows_subtract_float32), NAMED(rows_multiply_float32), NAMED(rows_divide_float32),
+    NAMED(rows_add_float64), NAMED(rows_subtract_float64), NAMED(rows_multiply_float64), NAMED(rows_divide_float64),
     NAMED(nan_float32), NAMED(nan_float64),
     {"nan_complex64", nan_complex_float32}, {"nan_complex128", nan_complex_float64},
 };

@@ -272,9 +272,10 @@ class _Writer:
         if loop in _SHORT and shape[-1] <= few and out.dtype.char in "fd":
             if all(s in (0, out.itemsize) for s in inner) and inner[-1]:
                 loop = f"{loop.__name__}_{out.dtype.name}"
-                # It goes along two axes.
-                rows, *beside = outer.pop() if outer else (1, 0, 0, 0)
-                sizes, inner = (*sizes, rows), (*inner, *beside)
+                if outer:
+                    loop = f"rows_{loop}"
+                    rows, *beside = outer.pop()
+                    sizes, inner = (*sizes, rows), (*inner, *beside)
         self.records.append(Record(loop, index, sizes, inner, tuple(outer), places))
         work = math.prod(shape) * (8 if alone else 1)
         self.work += work
