@@ -208,7 +208,7 @@ class _Writer:
         self._views: list[Array] = []
         self.out = self._operands[-1]
         self.records: list[Record] = []
-        self.work = self._numpys_work = 0
+        self.work = self._in_rows = 0  # all, and that of loops along many short rows
 
     def write(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Records:
         owner = getattr(function, "__self__", None)
@@ -229,7 +229,7 @@ class _Writer:
         else:
             raise NotRecords
         large = any(a.nbytes > _LARGE for a in self._operands)
-        if large and self._numpys_work > _MOST_OTHER:
+        if large and self.work - self._in_rows > _MOST_OTHER:
             raise NotRecords
         return Records(self.records, self._operands[self._count :], self.work, large)
 
@@ -273,13 +273,12 @@ class _Writer:
             if all(s in (0, out.itemsize) for s in inner) and inner[-1]:
                 loop = f"{loop.__name__}_{out.dtype.name}"
                 if outer:
+                    self._in_rows += math.prod(shape)
                     loop = f"rows_{loop}"
                     rows, *beside = outer.pop()
                     sizes, inner = (*sizes, rows), (*inner, *beside)
         self.records.append(Record(loop, index, sizes, inner, tuple(outer), places))
-        work = math.prod(shape) * (8 if alone else 1)
-        self.work += work
-        self._numpys_work += work * (len(sizes) == 1)
+        self.work += math.prod(shape) * (8 if alone else 1)
 
     def _place(self, view: Array, array: Array) -> tuple[int, int]:
         """Return the operand that holds an array, and the offset of a view in it."""
@@ -390,7 +389,6 @@ class _Writer:
         places = tuple(map(self._place, views, sides))
         self.records.append(Record(np.matmul, index, sizes, inner, outer, places))
         self.work += math.prod(shape) * m * k * n
-        self._numpys_work += self.work
 
 
 def _is_array(x: Any) -> bool:
