@@ -126,10 +126,7 @@ class Pullback:
         if type(out) is Tensor:
             record = recorder().flows and (self._region.varies or seeds.requires_grad)
             grads = self._region.of_examples(Batched(seeds, level.tag), record=record)
-            return [
-                at_level(as_leaf(np.zeros(x.shape, x.dtype)) if grad is None else grad, level).inner
-                for grad, x in zip(grads, self._targets, strict=True)
-            ]
+            return [at_level(grad, level).inner for grad in or_zeros(grads, self._targets)]
         if type(out) is Dual:
             primal_seeds, tangent_seeds = parts(seeds, out.tag)
             primal = self._primal._rows(primal_seeds, level)
@@ -152,10 +149,7 @@ class Pullback:
         if type(out) is Batched and out.tag == tag:
             (level,) = levels_of(out)[-1:]
             found = self._primal.found(None if seed is None else at_level(seed, level).inner)
-            return [
-                Batched(as_leaf(np.zeros(x.shape, x.dtype)) if g is None else g, tag)
-                for g, x in zip(found, self._targets, strict=True)
-            ]
+            return [Batched(grad, tag) for grad in or_zeros(found, self._targets)]
         if tag is None:
             record = self._records() or (
                 recorder().flows and seed is not None and seed._requires_grad
