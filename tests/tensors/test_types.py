@@ -38,7 +38,6 @@ ANY = {
     "tg.gradient": "a tensor, or a tuple of one for each of several axes",
     "tg.linspace": "a tensor, or with ``retstep`` its distance too",
     "tg.load": "what the file holds",
-    "tg.draw": "a tensor or Values, a tape, a program, a recording or a compiled step",
     "tg.function": "a `tf.function`, which has no types",
     "x.tolist": "a list as deep as the tensor has axes, which its type does not tell",
     "dual.tolist": "the same",
@@ -249,10 +248,9 @@ def test_help_says_it_too():
             if {"Any", inspect.Signature.empty} & {signature.return_annotation, *said}:
                 vague[name] = signature
     # Decorators: they give what they were given, or a scope. A file's reader: what the file holds.
-    # TensorFlow's own functions have no types, a picture is of many things, and of two functions of
-    # NumPy's an option decides whether they give one tensor or more.
-    known = {"tg.no_grad", "tg.compile", "tg.load", "tg.function", "tg.draw"}
-    known |= {"tg.gradient", "tg.linspace"}
+    # TensorFlow's own functions have no types, and of two functions of NumPy's an option decides
+    # whether they give one tensor or more.
+    known = {"tg.no_grad", "tg.compile", "tg.load", "tg.function", "tg.gradient", "tg.linspace"}
     assert vague.keys() == known, vague
 
 
