@@ -15,6 +15,7 @@ from weakref import finalize
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.engine import EngineDeclined, Many, RoundRows
 from tapegraph.fallback.plan.codegen import TELL
@@ -23,7 +24,6 @@ from tapegraph.fallback.plan.looks import NaNInPlan
 from tapegraph.fallback.plan.records import Mismatch, NotRecords
 from tapegraph.fallback.plan.segments import Rounds
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher

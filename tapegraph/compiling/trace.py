@@ -408,7 +408,7 @@ def _in_place(
     At the end the list holds each place where another object came to stand, with the one before.
     """
     changed: list[tuple[FedPlace, Any, Any]] = []
-    with _PUTTING():
+    with _PUTTING.held:
         before = [place.read() for place in places]
         if any(map(is_float, before)):
             raise Occupied

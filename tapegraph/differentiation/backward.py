@@ -17,7 +17,7 @@ from tapegraph.typed import ArrayLike, Tensor, Value
 
 
 def backward(y: Tensor | Value, seed: ArrayLike | None = None, **others: NoReturn) -> None:
-    """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
+    """Add the gradient of a result to the ``.grad`` of every leaf it was computed from.
 
     :param y: The output to differentiate, of any shape.
     :param seed: Array_like of y's shape. The cotangent of ``y``; ones if not given.

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph import random
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.jvps import added
@@ -39,7 +40,6 @@ from tapegraph.loops.body import (
 )
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.scan import replaced_present
-from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import reshape
 from tapegraph.pytree import leaves, matched

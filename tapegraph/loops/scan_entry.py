@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
@@ -37,7 +38,6 @@ from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.loops.body import Example, Replay, Traced, example, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.residuals import with_residuals, without_residuals
-from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules

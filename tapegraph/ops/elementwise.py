@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.axes import check_broadcast, check_spreads, int_tuple
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
-from tapegraph.numpy_warnings import watched
 from tapegraph.recording.node import HALF, as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
 from tapegraph.recording.op import Op, OpKind

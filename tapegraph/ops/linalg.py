@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
+from tapegraph.arrays.axes import (
+    int_tuple,
+    is_one_product,
+    one_axis,
+    ordered_axes,
+    some_axes,
+    stacked_rows,
+)
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import kind_of, message
-from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, reduce, shape
 from tapegraph.ops.elementwise import conj, mul, where
 from tapegraph.ops.index import diagonal_places, gather, getitem
@@ -46,15 +53,6 @@ __all__ = [
     "matrix_power", "matvec", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd",
     "svdvals", "tensordot", "trace", "vdot", "vecdot", "vecmat", "vector_norm",
 ]  # fmt: skip
-
-
-def stacked_rows(x: Array) -> Array:
-    return x.reshape(-1, x.shape[-1])
-
-
-def is_one_product(a: Array, b: Array) -> bool:
-    """Return whether a stack times one matrix is a single product of the stack's rows."""
-    return a.ndim > 2 and b.ndim == 2 and a.size > 0
 
 
 def _batch_matmul(a: Array, b: Array) -> DuckArray:

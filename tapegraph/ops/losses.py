@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import message
-from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import astype, clip, where
 from tapegraph.ops.index import in_range, integers_of, take_along_axis
 from tapegraph.ops.nn import MSE_LOSS, SOFTMAX_CROSSENTROPY

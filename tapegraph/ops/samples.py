@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.axes import some_axes
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import message
-from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import astype, clip, conj, floor, from_parts, imag, real, sqrt, where
 from tapegraph.ops.index import take
 from tapegraph.ops.linalg import diagonal

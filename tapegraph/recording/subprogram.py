@@ -82,7 +82,7 @@ _lock = Lock()
 
 def interned(found: SubProgram) -> SubProgram:
     """Return the first program that was equal to this one, with the objects made of it."""
-    with _lock():
+    with _lock.held:
         return _remembered(_known, found, found)
 
 
@@ -107,7 +107,7 @@ def feed_changed_floats(recording: Recording) -> None:
     found = _dtypes_of_floats(recording)
     numbers = {slot: identity(recording.values[slot]) for slot in found}
     key = (program.key, *map(type, recording.scalars))
-    with _lock():
+    with _lock.held:
         first, changed = _remembered(_floats, key, (numbers, set()))
         changed.update(slot for slot in numbers if numbers[slot] != first[slot])
         fed = sorted(changed)

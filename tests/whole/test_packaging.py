@@ -189,7 +189,6 @@ ROOMS = (
     "markup",
     "progress",
     "typed",
-    "numpy_warnings",
     "pytree",
     "arrays",
     "recording",
@@ -292,6 +291,39 @@ def test_rooms_of_the_graph_engine_stand_apart():
 def test_imports_have_no_circle():
     graph = {name: imports(name, inside_functions=False) & set(MODULES) for name in MODULES}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+@pytest.mark.parametrize(("backend", "most"), [("native", 6), ("tensorflow", 5)])
+def test_a_backward_enters_few_rooms_and_climbs_seldom(backend, most):
+    if backend == "tensorflow":
+        pytest.importorskip("tensorflow")
+    name_of = {str(path): name for name, path in MODULES.items()}
+    rooms, climbs = set(), []
+
+    def profile(frame, event, arg):
+        called = name_of.get(frame.f_code.co_filename)
+        if event != "call" or called is None:
+            return
+        rooms.add(MODULES[called].parent)
+        while (frame := frame.f_back) and frame.f_code.co_filename not in name_of:
+            pass
+        caller = name_of[frame.f_code.co_filename] if frame else called
+        if floor(called) > floor(caller):
+            climbs.append((caller, called))
+
+    w = tapegraph.param(np.ones((4, 3)))
+    x = np.ones((2, 4))
+    with tapegraph.use_backend(backend):
+        for warm in (False, False, True):
+            loss = tapegraph.sum(tapegraph.tanh(x @ w) ** 2 * w.sum())
+            sys.setprofile(profile if warm else None)
+            try:
+                loss.backward()
+            finally:
+                sys.setprofile(None)
+    assert tapegraph.last_backward().backend == backend
+    assert len(rooms) <= most, rooms
+    assert len(climbs) <= 4, climbs
 
 
 # ------------------------------------------------------------------ docstrings
