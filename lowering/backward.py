@@ -19,6 +19,7 @@ from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
+from tapegraph.kinds import Tensor
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.rows.rules import MetNaN, own_gradient
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
@@ -27,7 +28,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import SCALAR
 from tapegraph.recording.program import Key, Program, Recording, scalar_bits
-from tapegraph.typed import Array, Tensor
+from tapegraph.typed import Array
 
 # To hand an array over takes as long as to compute so many elements of a tanh.
 LEAST_FED = 1 << 14

@@ -9,11 +9,12 @@ from tapegraph.differentiation import reads as reads  # declares the operations'
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, line_number, message, place, sentence
+from tapegraph.kinds import Tensor, Value
 from tapegraph.other_names import unexpected
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import ArrayLike, Tensor, Value
+from tapegraph.typed import ArrayLike
 
 
 def backward(y: Tensor | Value, seed: ArrayLike | None = None, **others: NoReturn) -> None:

@@ -16,10 +16,11 @@ from tapegraph.engines.backend import LAST
 from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, message, sentence
+from tapegraph.kinds import Tensor
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
-from tapegraph.typed import Array, ArrayLike, Tensor
+from tapegraph.typed import Array, ArrayLike
 
 
 def gradients(

@@ -28,6 +28,7 @@ from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Reverse
 from tapegraph.errors import check_callable, message
+from tapegraph.kinds import Operand
 from tapegraph.loops.body import (
     Example,
     Replay,
@@ -46,7 +47,7 @@ from tapegraph.pytree import leaves, matched
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.subprogram import SubProgram
-from tapegraph.typed import Fun, Operand, Pytree
+from tapegraph.typed import Fun, Pytree
 
 
 def cond(
