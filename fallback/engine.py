@@ -19,7 +19,7 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.recording.watchers import WATCHING
-from tapegraph.typed import Array, Xla
+from tapegraph.typed import Array, Fun, Xla
 
 _watched = WATCHING.entered.get
 
@@ -41,7 +41,7 @@ class Native(Engine):
     def recorded(self, recording: Recording, seeds: Sequence[object]) -> list[Any]:
         return recorded_gradients(recording, seeds)
 
-    def tangent_rule(self, op: Op) -> Any:
+    def tangent_rule(self, op: Op) -> Fun:
         return transposed_vjp(op)
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:

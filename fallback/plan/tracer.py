@@ -147,7 +147,7 @@ class Var(NDArrayOperatorsMixin):
     def min(self, axis: Any = None, **options: Any) -> Any:
         return np.minimum.reduce(self, axis=axis, **options)
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+    def mean(self, axis: object = None, keepdims: bool = False) -> Any:
         options = {"axis": axis, "keepdims": keepdims}
         return self.builder.call(np.mean, (self,), options, takes_out=True)
 
@@ -164,7 +164,7 @@ class Var(NDArrayOperatorsMixin):
     def astype(self, dtype: Any, copy: bool = True) -> Any:
         return self.builder.call("astype", (self, np.dtype(dtype)), {"copy": copy})
 
-    def take(self, indices: Any, axis: Any = None) -> Any:
+    def take(self, indices: object, axis: object = None) -> Any:
         return self.builder.call("take", (self, indices), {"axis": axis}, may_raise=True)
 
     @property

@@ -431,7 +431,7 @@ def _has_gradient(node: Node) -> bool:
     return getattr(node, "_grad", None) is not None
 
 
-def _same(before: list[Any], after: list[Any]) -> bool:
+def _same(before: Sequence[object], after: Sequence[object]) -> bool:
     return list(map(_bits, before)) == list(map(_bits, after))
 
 

@@ -122,7 +122,9 @@ class Region:
         if self._history is not None:
             self._history.keep()
 
-    def gradients(self, seeds: Sequence[Any], *, record: bool, natively: bool = False) -> list[Any]:
+    def gradients(
+        self, seeds: Sequence[object], *, record: bool, natively: bool = False
+    ) -> list[Any]:
         """Return the gradient with respect to each target as a Tensor; None if independent.
 
         ``natively`` runs the native engine, and leaves the report of the last backward unchanged.

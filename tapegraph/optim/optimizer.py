@@ -53,7 +53,7 @@ from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 State = Mapping[str, Tensor]
 Slots: TypeAlias = dict[str, Array]
@@ -530,7 +530,7 @@ class _RecordedNumbers:
             found.setdefault(self._optimizer._step_of(name), []).append((name, p))
         return list(found.values())
 
-    def of(self, name: str, group: Group, dtype: Any) -> dict[str, Any]:
+    def of(self, name: str, group: Group, dtype: DType) -> dict[str, Any]:
         optimizer, capture = self._optimizer, self._capture
         if not optimizer._has_numbers:
             return {}

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.interrupts import Lock
-from tapegraph.recording.op import INPUT, NO_ATTRS, OpKind
+from tapegraph.recording.op import INPUT, NO_ATTRS, Attrs, OpKind
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.typed import DType, Fun
 
@@ -138,7 +138,7 @@ def _dtypes_of_floats(recording: Recording) -> dict[int, DType]:
     return {slot: dtype for slot, dtype in dtypes.items() if dtype is not None}
 
 
-def subprograms(attrs: Any) -> list[SubProgram]:
+def subprograms(attrs: Attrs) -> list[SubProgram]:
     """Return the inner programs among an entry's attributes."""
     found: list[SubProgram] = []
     for value in attrs.values():

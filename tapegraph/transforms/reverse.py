@@ -196,7 +196,7 @@ class JointPullback:
     def __call__(self, cotangents: Sequence[object]) -> list[Any]:
         return self._pull(self._in_one(cotangents) if any(self._needed) else None)
 
-    def _in_one(self, parts: Sequence[Any]) -> Any:
+    def _in_one(self, parts: Sequence[object]) -> Any:
         """Return the results that need a gradient, or their cotangents, for one reverse pass."""
         needed = list(compress(parts, self._needed))
         return needed[0] if len(needed) == 1 else shape.in_one(needed)
