@@ -67,6 +67,17 @@ ON_TENSORS = {
     "view": "x.reshape(shape)",
     "view_as": "x.reshape(y.shape)",
 }
+_STEP = "loss.backward(), and then optimizer.step()"
+# Attributes of Keras's, PyTorch's and optax's optimizers.
+ON_OPTIMIZERS = {
+    **dict.fromkeys(("apply", "apply_gradients", "minimize", "update_step"), _STEP),
+    **dict.fromkeys(("learning_rate", "get_lr", "set_lr"), "optimizer.lr"),
+    **dict.fromkeys(("trainable_variables", "variables"), "optimizer.params"),
+    "add_param_group": "a new optimizer of all parameters: its groups are fixed",
+    "get_config": "optimizer.state_dict()",
+    "iterations": "optimizer.steps",
+    "param_groups": "optimizer.lr, or optimizer.groups, each with its own lr",
+}
 _ARRAY = "tg.param(array) for a parameter, tg.tensor(array) for a constant"
 _HALF = 'float32 parameters, and x.astype("float16") to round: nothing computes in half precision'
 _LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
@@ -232,7 +243,14 @@ class Elsewhere:
         raise AttributeError(text, name=self._name, obj=x)
 
 
-class OtherLibraries:
+class NeverSet(Elsewhere):
+    """One whose assignment, which would have no effect, is an AttributeError too."""
+
+    def __set__(self, x: object, value: object) -> NoReturn:
+        self.__get__(x, type(x))
+
+
+class OtherArrays:
     """The names of other libraries' arrays, as a base class; ``dir`` does not show them."""
 
     __slots__ = ()
@@ -241,8 +259,17 @@ class OtherLibraries:
         return [name for name in super().__dir__() if name not in ON_TENSORS]
 
 
-for _name, _ours in ON_TENSORS.items():
-    setattr(OtherLibraries, _name, Elsewhere(_name, _ours))
+class OtherOptimizers:
+    """The names of other libraries' optimizers, as a base class; ``dir`` does not show them."""
+
+    def __dir__(self) -> Iterable[str]:
+        return [name for name in super().__dir__() if name not in ON_OPTIMIZERS]
+
+
+for _kind, _names in ((OtherArrays, ON_TENSORS), (OtherOptimizers, ON_OPTIMIZERS)):
+    for _name, _ours in _names.items():
+        made = NeverSet if _name == "learning_rate" else Elsewhere
+        setattr(_kind, _name, made(_name, _ours))
 
 
 def missing(name: str, numpys: str = "") -> AttributeError:

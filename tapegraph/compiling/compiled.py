@@ -382,7 +382,7 @@ class Compiled:
         recorded, occupied = None, False
         try:
             recorded = self._call_anew(witness, structure, given, undo, fed)
-            if left is None or recorded.left() == left:
+            if left is None or (recorded.left() == left and not recorded.changed):
                 if left is not None:
                     recorded.follows(plain)
                 return recorded, True

@@ -37,7 +37,7 @@ from tapegraph.optim.options import (
     rate,
     rate_at,
 )
-from tapegraph.other_names import unexpected
+from tapegraph.other_names import OtherOptimizers, unexpected
 from tapegraph.recording.changes import (
     Change,
     all_new_numbers,
@@ -59,7 +59,7 @@ State = Mapping[str, Tensor]
 Slots: TypeAlias = dict[str, Array]
 
 
-class Optimizer:
+class Optimizer(OtherOptimizers):
     """The base of every optimizer: a subclass defines one pure rule, and its slots.
 
     ``update`` is array code: operators and NumPy's functions, on arrays that it must not change,

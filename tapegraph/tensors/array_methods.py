@@ -24,7 +24,7 @@ import numpy.typing as npt
 from tapegraph.errors import message
 from tapegraph.kinds import Dual, Kind, Operand, Tensor
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
-from tapegraph.other_names import OtherLibraries
+from tapegraph.other_names import OtherArrays
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.lost_gradients import refused, to_number
 from tapegraph.recording.scopes import recorder
@@ -107,7 +107,7 @@ def formatted(x: Any, array: Any, spec: str) -> str:
         raise TypeError(message("format", received, "one element", fix)) from None
 
 
-class ArrayMethods(OtherLibraries):
+class ArrayMethods(OtherArrays):
     """The methods that `Tensor` and `Dual` share: recorded operations as operators and methods.
 
     Comparisons are by value and return plain arrays; hashing is by identity. Methods take ndarray's

@@ -375,3 +375,32 @@ def test_what_another_thread_puts_there_during_a_real_call_stays():
             held.k = k
             np.testing.assert_array_equal(step(X).data, X * X * k)
     assert step.traces == 2
+
+
+def test_a_number_that_another_thread_sets_during_a_recording_is_not_kept():
+    held, w, numbers = Held(1.0), tg.param(X), [1.0, 1.0, 3.0, 3.0, 3.0, 2.0, 5.0, 2.0]
+    runs, has_run = threading.Event(), threading.Event()
+
+    def set_again():
+        while runs.wait(60) and numbers:
+            runs.clear()
+            held.k = numbers[0]
+            has_run.set()
+
+    def f(x):
+        runs.set()
+        assert has_run.wait(60)
+        has_run.clear()
+        return w * x * (held.k + 1.0)
+
+    step = tg.compile(f, verify_every=None)
+    thread = threading.Thread(target=set_again)
+    thread.start()
+    while numbers:
+        held.k = numbers[0]
+        try:
+            np.testing.assert_allclose(step(X).data, X * X * (numbers[0] + 1.0))
+        finally:
+            del numbers[0]
+    runs.set()
+    thread.join()

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.other_names import AT_THE_TOP, IN_MODULES, KEYWORDS, ON_TENSORS, Elsewhere
+from tapegraph.other_names import (
+    AT_THE_TOP,
+    IN_MODULES,
+    KEYWORDS,
+    ON_OPTIMIZERS,
+    ON_TENSORS,
+    Elsewhere,
+)
 from tests.quick import in_one
 
 X = tg.param([[1.0, 2.0], [3.0, 4.0]], name="x")
@@ -26,6 +33,25 @@ def test_a_name_on_a_tensor_says_what_to_write(name):
     assert text.startswith(f"Tensor: received {name!r}, a name of another library's; expected")
     assert text.endswith(f"Did you mean {ON_TENSORS[name]}? (at {__file__}:{here})")
     assert caught.value.name == name
+
+
+@in_one("name", ON_OPTIMIZERS)
+def test_a_name_on_an_optimizer_says_what_to_write(name):
+    optimizer = tg.Adam([X], lr=0.5)
+    text = re.escape(f"Did you mean {ON_OPTIMIZERS[name]}?")
+    with pytest.raises(AttributeError, match=text):
+        getattr(optimizer, name)
+    assert name not in dir(optimizer)
+    for said in re.findall(r"\boptimizer\.(\w+)", ON_OPTIMIZERS[name]):
+        assert hasattr(optimizer, said)
+
+
+def test_kerass_learning_rate_is_not_assigned_in_vain():
+    optimizer = tg.Adam([X], lr=0.5)
+    with pytest.raises(AttributeError, match=r"Did you mean optimizer\.lr\?"):
+        optimizer.learning_rate = 0.25
+    optimizer.iterations = 3  # a subclass may have such an option
+    assert optimizer.lr == 0.5 and optimizer.iterations == 3
 
 
 @in_one("name", AT_THE_TOP)
