@@ -7,7 +7,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tapegraph import random
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.loops.body import Example, Traced, drawing_on, example, loop_operand, traced
 from tapegraph.loops.scan_entry import row, run_scan
+from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.recording.record import is_weak, tensor_like
 from tapegraph.recording.scopes import recorder
@@ -29,6 +30,7 @@ def scan(
     *,
     reverse: bool = False,
     checkpoint: int | Literal["sqrt"] | None = None,
+    **others: NoReturn,
 ) -> tuple[Pytree, Pytree]:
     """Run a loop inside a function: ``carry, y = f(carry, x)`` for each row ``x`` of ``xs``.
 
@@ -61,6 +63,8 @@ def scan(
     >>> w.grad.item()
     72.0
     """
+    if others:
+        raise unexpected("scan", others)
     check_callable("scan", f)
     rows = [(path, loop_operand("scan", x, path)) for path, x in leaves(xs, "xs") if x is not None]
     n = _length(rows, length)
