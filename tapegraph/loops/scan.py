@@ -21,6 +21,9 @@ from tapegraph.recording.record import is_weak, tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Pytree
 
+_ORDER = "The arguments are tg.scan(f, init, xs)."
+_PAIR = "To stack the carries write return carry, carry."
+
 
 def scan(
     f: Callable[[Any, Any], tuple[Any, Any]],
@@ -79,9 +82,8 @@ def scan(
         if not (isinstance(out, tuple) and len(out) == 2):
             kind = f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
             received = f"a function that returns {kind}"
-            raise TypeError(
-                message("scan", received, "a pair: the next carry, and the values to stack")
-            )
+            expected = "a pair: the next carry, and the values to stack"
+            raise TypeError(message("scan", received, expected, _PAIR))
         return out
 
     examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]
@@ -132,10 +134,11 @@ def _length(rows: list[tuple[str, Any]], length: int | None) -> int:
     lengths = {} if length is None else {"length": operator.index(length)}
     for path, x in rows:
         if not x.shape:
-            raise ValueError(message("scan", f"{path} without an axis", "rows along axis 0"))
+            received = f"{path} without an axis"
+            raise ValueError(message("scan", received, "rows along axis 0", _ORDER))
         lengths[path] = x.shape[0]
     if not lengths:
-        raise ValueError(message("scan", "neither xs nor a length", "one of them"))
+        raise ValueError(message("scan", "neither xs nor a length", "one of them", _ORDER))
     (first, n), *others = lengths.items()
     for path, m in others:
         if m != n:
