@@ -156,8 +156,9 @@ def caller_of(frame: FrameType | None) -> str:
             if not function:  # Python 3.10
                 of_method = code.co_varnames[: code.co_argcount][:1] == ("self",)
                 function = type(frame.f_locals["self"]).__name__ if of_method else code.co_name
-            called = frame.f_locals.get("f")  # SciPy's wrapper for batches of matrices has it
-            if function == "_apply_over_batch" and callable(called):
+            called = frame.f_locals.get("f") if parts[:2] == ["scipy", "_lib"] else None
+            if str(getattr(called, "__module__", "")).startswith("scipy."):
+                # The wrapper of SciPy's functions of matrices, for batches of them.
                 parts, function = called.__module__.split("."), called.__name__
             # Up to private modules, and the inner ones of TensorFlow and Keras.
             inner = (n for n, p in enumerate(parts) if p[:1] == "_" or p in ("python", "src"))
