@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tapegraph.environment import STRICT, switched
 from tapegraph.errors import (
@@ -156,7 +156,7 @@ def caller_of(frame: FrameType | None) -> str:
             if not function:  # Python 3.10
                 of_method = code.co_varnames[: code.co_argcount][:1] == ("self",)
                 function = type(frame.f_locals["self"]).__name__ if of_method else code.co_name
-            called = frame.f_locals.get("f") if parts[:2] == ["scipy", "_lib"] else None
+            called: Any = frame.f_locals.get("f") if parts[:2] == ["scipy", "_lib"] else None
             if str(getattr(called, "__module__", "")).startswith("scipy."):
                 # The wrapper of SciPy's functions of matrices, for batches of them.
                 parts, function = called.__module__.split("."), called.__name__

@@ -1918,10 +1918,10 @@ FAULTS = (
     Fault(
         "recording",
         "numpys-warnings-name-our-line",
-        "tapegraph/numpy_warnings.py:FORWARDS",
+        "tapegraph/arrays/numpy_warnings.py:FORWARDS",
         '    "tapegraph.recording.record",\n',
         "",
-        "tests/recording/test_numpy_warnings.py",
+        "tests/arrays/test_numpy_warnings.py",
     ),
     Fault(
         "compile",
@@ -2176,7 +2176,7 @@ FAULTS = (
     Fault(
         "compile",
         "numpys-errors-stay-ignored-after-an-interrupt",
-        "tapegraph/numpy_warnings.py:quietly",
+        "tapegraph/arrays/numpy_warnings.py:quietly",
         "        context.run(variable.set, value)\n    return context.run(fn, *args)\n",
         "        variable.set(value)\n    return fn(*args)\n",
         INTERRUPTS + " -k native",
