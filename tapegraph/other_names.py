@@ -12,6 +12,10 @@ from typing import NoReturn
 from tapegraph.errors import message, sentence
 
 _NUMPYS = "x itself, whose array is NumPy's"
+_AT = (
+    "np.where(np.arange(len(x)) == i, value, x) for x.at[i].set(value), np.where(mask, value, x) "
+    "for a mask, tg.add_at(x, i, y) for x.at[i].add(y)"
+)
 _IN_PLACE = "x.assign(value) for a parameter, under tg.no_grad() also x -= step; or x = x + y"
 _PARTS = "np.split(x, n, axis), where n is the number of parts, or the places to cut at"
 _MEMORY = "x.numpy() for an array of its own memory"
@@ -28,11 +32,12 @@ ON_TENSORS = {
     **dict.fromkeys(("clamp", "clamp_"), "x.clip(low, high)"),
     **dict.fromkeys(("masked_fill", "masked_fill_", "scatter_"), "np.where(mask, value, x)"),
     **dict.fromkeys(("nelement", "numel"), "x.size"),
+    **dict.fromkeys(("read_value", "value"), "x itself, or x.numpy()"),
     **dict.fromkeys(
         ("index_add", "index_add_", "scatter_add", "scatter_add_"), "tg.add_at(x, indices, y)"
     ),
     "_id": "tg.grad(f), or result.backward(): a tf.GradientTape knows TensorFlow's tensors alone",
-    "at": "np.where(mask, value, x) for x.at[mask].set(value), tg.add_at(x, i, y) for .add(y)",
+    "at": _AT,
     "clone": "x.copy()",
     "detach_": "x.detach()",
     "dim": "x.ndim",
@@ -60,6 +65,7 @@ ON_TENSORS = {
     "tile": "np.tile(x, counts)",
     "tobytes": "x.numpy().tobytes()",
     "tofile": "x.numpy().tofile(file)",
+    "topk": "tg.topk(x, k, axis)",
     "trainable": "x.requires_grad",
     "type": "x.astype(dtype)",
     "unbind": "list(x)",
@@ -82,20 +88,35 @@ _ARRAY = "tg.param(array) for a parameter, tg.tensor(array) for a constant"
 _HALF = 'float32 parameters, and x.astype("float16") to round: nothing computes in half precision'
 _LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
 _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
+_DTYPES = ("bool_", "complex128", "complex64", "float32", "float64", "int32", "int64")
+_LOGITS = "tg.binary_crossentropy(logits, targets), of logits"
+_PROCESSES = "tg.distributed.DataParallel, which averages gradients over processes"
+_NAN = "tg.anomaly(), which finds the first NaN"
 _HERE = "the array itself, which lies in NumPy's memory"
 # Names at the top of PyTorch, TensorFlow, JAX and micrograd.
 AT_THE_TOP = {
     **dict.fromkeys(("Embedding", "Layer", "Linear", "MLP", "Module", "Neuron"), _LAYERS),
     **dict.fromkeys(("F", "functional"), _FUNCTIONS),
+    **dict.fromkeys(("Function", "pure_callback"), "tg.defop, for a function of arrays"),
     **dict.fromkeys(("Parameter", "Variable"), "tg.param(array)"),
     **dict.fromkeys(("amp", "autocast"), _HALF),
     **dict.fromkeys(("as_tensor", "asarray", "from_numpy"), _ARRAY),
+    **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits"), _LOGITS),
     **dict.fromkeys(("bmm", "mm"), "tg.matmul"),
-    **dict.fromkeys(("device_put", "devices"), _HERE),
+    **dict.fromkeys(("checkify", "debug_nans", "debugging", "detect_anomaly"), _NAN),
+    **dict.fromkeys(("device", "device_put", "devices"), _HERE),
     **dict.fromkeys(("inference_mode", "set_grad_enabled"), "tg.no_grad()"),
+    **dict.fromkeys(("map", "map_fn", "vectorize", "vectorized_map"), "tg.vmap(f)(xs)"),
+    **dict.fromkeys(("pmap", "pmean", "psum", "shard_map"), _PROCESSES),
+    **dict.fromkeys(("recompute_grad", "remat"), "tg.checkpoint(f)"),
+    **{name: f"np.{name}" for name in _DTYPES},
     "DataLoader": "tg.data.batches(x, y, size=n, shuffle=True)",
     "GradientTape": "tg.grad(f), or result.backward()",
+    "TensorArray": "a list of results and np.stack(results); tg.scan stacks its own",
+    "adaptive_avg_pool2d": "np.mean(x, axis=(2, 3)) for one place, else tg.avg_pool2d",
     "arange": f"np.arange; {_ARRAY}",
+    "associative_scan": "tg.scan(f, init, xs), or np.cumsum for sums",
+    "autograd": "tg.gradients(y, xs) for grad, tg.defop for Function",
     "boolean_mask": "x[mask]",
     "cast": "x.astype(dtype)",
     "cat": "tg.concat",
@@ -105,69 +126,108 @@ AT_THE_TOP = {
     "clip_by_value": "tg.clip",
     "clip_grad_norm_": "tg.clip_grad_norm",
     "clip_grad_value_": "tg.clip_grad_value",
+    "config": "tg.set_default_dtype, tg.set_backend, and the environment's TAPEGRAPH_ variables",
     "constant": "tg.tensor(array)",
     "convert_to_tensor": _ARRAY,
     "cross_entropy": "tg.softmax_crossentropy(logits, labels)",
+    "cuda": 'tg.set_backend("tensorflow"), which runs on the devices that TensorFlow sees',
     "custom_gradient": "tg.custom_vjp",
-    "detect_anomaly": "tg.anomaly()",
+    "custom_root": "tg.optim.root(f, x0)",
+    "debug": "print, in eager code; tg.anomaly(), which finds the first NaN",
+    "device_get": "x.numpy()",
+    "disable_jit": "tg.compile_disabled()",
     "draw_dot": "tg.draw(result)",
+    "dynamic_slice": "np.take(x, start + np.arange(size), axis)",
+    "dynamic_update_slice": "np.concatenate((x[:i], y, x[i + len(y) :]))",
     "embedding": "tg.gather(table, indices), whose gradient is row-sparse",
     "enable_grad": "code outside tg.no_grad()",
+    "enable_x64": 'tg.set_default_dtype("float64"), the default',
     "eval_shape": "f(x).shape",
     "flatten": "tg.ravel",
-    "func": "tg.grad, tg.vjp, tg.jvp, tg.jacobian, tg.hessian",
     "full": f"np.full; {_ARRAY}",
+    "func": "tg.grad, tg.vjp, tg.jvp, tg.jacobian, tg.hessian, tg.vmap",
+    "functional_call": "a function of the parameters: tg.grad(f)(params, x)",
     "gather_nd": "x[i, j], with arrays of places",
+    "gradcheck": "tg.testing.check_gradients",
+    "huber_loss": "tg.smooth_l1",
     "identity": "x, or x.copy()",
+    "index_select": "np.take(x, indices, axis)",
+    "interpolate": "np.repeat(np.repeat(x, 2, axis=2), 2, axis=3), for the nearest",
+    "is_tensor": "isinstance(x, tg.Tensor)",
     "jit": "tg.compile",
     "keras": _LAYERS,
+    "kl_div": "np.sum(p * (np.log(p) - log_q))",
+    "l1_loss": "np.mean(np.abs(a - b))",
     "lax": "NumPy's functions; tg.scan, tg.while_loop, tg.cond and the like for loops and branches",
     "layers": _LAYERS,
     "linear": "x @ w + b, with w of shape (in, out)",
+    "linear_transpose": "tg.vjp(f, x)[1]",
+    "load_state_dict": "tg.load(path, into=model)",
+    "logsigmoid": "tg.special.log_expit",
     "losses": "functions such as tg.softmax_crossentropy",
     "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
+    "make_jaxpr": "tg.draw(f(x)), or the explain() of a compiled step",
     "manual_seed": "tg.random.seed",
-    "map_fn": "tg.vmap(f)(xs)",
     "masked_fill": "tg.where(mask, value, x)",
+    "math": "functions such as tg.exp, which stand in tapegraph itself",
+    "metrics": "np.mean(np.argmax(logits, axis=1) == labels), and the like",
     "nll_loss": "tg.softmax_crossentropy(logits, classes)",
     "nn": f"{_FUNCTIONS}, and tg.param for weights",
     "numel": "x.size",
+    "numpy": "NumPy itself: its functions take tensors",
     "ones": f"np.ones; {_ARRAY}",
     "optimizers": "tg.SGD, tg.Adam and the like",
     "permute": "tg.transpose(x, axes)",
-    "pmap": "tg.distributed, which averages gradients over processes",
     "profiler": "tg.profile()",
+    "ragged": "one array, padded by np.pad, and a mask",
     "rand": "tg.random.uniform",
     "randint": "tg.random.integers",
     "randn": "tg.random.normal",
     "randperm": "tg.random.permutation",
-    "recompute_grad": "tg.checkpoint(f)",
     "reduce_logsumexp": "tg.logsumexp",
     "reduce_max": "tg.max",
     "reduce_mean": "tg.mean",
     "reduce_min": "tg.min",
     "reduce_prod": "tg.prod",
     "reduce_sum": "tg.sum",
-    "remat": "tg.checkpoint(f)",
     "saved_model": "tg.export(f, path, x)",
+    "scipy": "tg.special, tg.linalg, tg.fft, tg.optim, tg.integrate",
+    "segment_max": "np.max(np.where(segments == np.arange(n)[:, None], x, -np.inf), axis=1)",
     "segment_sum": "tg.add_at(np.zeros(n), segments, x)",
+    "set_seed": "tg.random.seed",
     "switch_case": "tg.switch",
+    "tensor_scatter_nd_add": "tg.add_at(x, indices, y)",
+    "tensor_scatter_nd_update": "np.where(mask, values, x)",
+    "top_k": "tg.topk",
+    "train": "tg.save and tg.load for checkpoints, tg.Adam and the like for optimizers",
     "tree_map": "tg.tree.map",
+    "tree_util": "tg.tree",
     "unsqueeze": "tg.expand_dims",
     "utils": "tg.clip_grad_norm, tg.data.batches",
-    "vectorized_map": "tg.vmap(f)(xs)",
     "view": "tg.reshape",
     "zeros": f"np.zeros; {_ARRAY}",
 }
+_INITIAL = ("kaiming_normal", "kaiming_uniform", "orthogonal", "xavier_normal", "xavier_uniform")
+_NO_KEY = "tg.random.seed(n), once: draws take no key"
+_UNIFORM = "tg.random.uniform(size=shape)"
+_BY_PLACE = "x[tg.random.integers(len(x), size=n)], or x[tg.random.permutation(len(x))[:n]]"
 # Names of random functions in PyTorch, JAX and NumPy.
 AT_RANDOM = {
-    **dict.fromkeys(("PRNGKey", "key"), "tg.random.seed(n), once: draws take no key"),
+    **dict.fromkeys(("PRNGKey", "fold_in", "key"), _NO_KEY),
+    **dict.fromkeys(("manual_seed", "set_seed"), "tg.random.seed"),
     **dict.fromkeys(("rand", "random"), "tg.random.uniform"),
     **dict.fromkeys(("randn", "standard_normal"), "tg.random.normal"),
-    "bernoulli": "tg.random.uniform(size=shape) < p, or tg.random.dropout_mask",
-    "default_rng": "tg.random.seed(n), or tg.random.generator()",
-    "manual_seed": "tg.random.seed",
+    **{f"{name}_": f"w = tg.param(tg.random.{name}(shape))" for name in _INITIAL},
+    "bernoulli": f"{_UNIFORM} < p, or tg.random.dropout_mask",
+    "categorical": f"np.argmax(logits - np.log(-np.log({_UNIFORM})), axis=-1), of that shape",
+    "choice": _BY_PLACE,
+    "default_rng": "tg.random.seed(n), and tg.random.normal, uniform or integers",
+    "exponential": f"-np.log1p(-{_UNIFORM})",
+    "gamma": "tg.random.generator().gamma, outside compiled steps",
+    "gumbel": f"-np.log(-np.log({_UNIFORM}))",
+    "multivariate_normal": "mean + np.linalg.cholesky(cov) @ tg.random.normal(size=n)",
     "randint": "tg.random.integers",
+    "randperm": "tg.random.permutation",
     "shuffle": "tg.random.permutation",
     "split": "the same functions again: draws take no key",
 }
@@ -176,11 +236,17 @@ _BY_ROOT = "tg.optim.root(f, x0)"
 _SOLUTION = "tg.integrate.odeint(f, y0, t), whose f takes y before t"
 # Names of SciPy, PyTorch, optax and JAX in the modules of these names.
 IN_MODULES = {
+    "data": dict.fromkeys(
+        ("DataLoader", "Dataset", "TensorDataset"),
+        "tg.data.batches(x, y, size=n, shuffle=True)",
+    ),
     "random": AT_RANDOM,
     "optim": {
         "LBFGS": 'tg.optim.minimize(f, x0, method="L-BFGS-B")',
         "adam": "tg.optim.Adam",
         "adamw": "tg.optim.AdamW",
+        "apply_updates": "optimizer.step(), which changes the parameters",
+        "chain": "tg.optim.clip_grad_norm(params, n), and then optimizer.step()",
         "clip_by_global_norm": "tg.optim.clip_grad_norm",
         "clip_grad_norm_": "tg.optim.clip_grad_norm",
         "clip_grad_value_": "tg.optim.clip_grad_value",
@@ -199,7 +265,16 @@ IN_MODULES = {
         "ode": _SOLUTION,
         "odeint_adjoint": "tg.integrate.odeint(f, y0, t, adjoint=True)",
         "solve_ivp": _SOLUTION,
+        "quad": "x, w = np.polynomial.legendre.leggauss(n), and w @ f(x) for [-1, 1]",
         "trapezoid": "np.trapezoid, which takes tensors",
+    },
+    "tree": {
+        **dict.fromkeys(
+            ("register_dataclass", "register_pytree_node", "register_pytree_node_class"),
+            "a @dataclass, which is a tree as it stands",
+        ),
+        "map_with_path": "tg.parameters(tree), a dict of paths to parameters",
+        "transpose": "tg.tree.map(lambda *parts: parts, *trees)",
     },
 }
 
@@ -207,19 +282,38 @@ _STATIC = "the argument alone: numbers but floats, strings and None are static"
 # Keywords of PyTorch, TensorFlow, Keras and JAX; functions that other code calls often name none.
 KEYWORDS = {
     **dict.fromkeys(("beta_1", "beta_2"), "betas=(beta_1, beta_2)"),
+    **dict.fromkeys(("backend", "mode"), "tg.set_backend, which chooses the engine"),
     **dict.fromkeys(("clipnorm", "global_clipnorm"), "tg.clip_grad_norm before optimizer.step()"),
+    **dict.fromkeys(("donate_argnums", "unroll"), "the call without it"),
     **dict.fromkeys(("generator", "seed"), "rng="),
+    **dict.fromkeys(("input_signature", "reduce_retracing"), 'on_retrace="raise"'),
+    **dict.fromkeys(("stddev", "std"), "scale="),
     **dict.fromkeys(("static_argnames", "static_argnums"), _STATIC),
+    "axis_name": _PROCESSES,
     "clipvalue": "tg.clip_grad_value before optimizer.step()",
     "create_graph": "tg.gradients(y, xs, create_graph=True)",
+    "device": _HERE,
     "drop_remainder": "drop_last=",
     "epsilon": "eps=",
+    "fullgraph": "the call without it: a step is one program",
+    "grad_outputs": "seed=",
     "gradient": "seed=",
+    "in_dims": "in_axes=",
+    "initializer": "tg.scan(f, init, xs)",
     "inputs": "tg.gradients(y, inputs)",
     "jit_compile": "xla=",
+    "key": "tg.random.seed(n), once: draws take no key",
     "learning_rate": "lr=",
+    "maxval": "high=",
+    "mean": "loc=",
+    "minval": "low=",
+    "out_dims": "out_axes=",
+    "policy": "tg.checkpoint(g) for each part g that is to run again",
+    "requires_grad": "tg.param(array), or x.requires_grad_()",
     "retain_graph": "y.backward(), as often as you like: a recording lives as long as its results",
     "rho": "alpha=",
+    "shape": "size=",
+    "trainable": "tg.tensor(array) for a constant",
 }
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tapegraph import pytree
 from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
+from tapegraph.other_names import missing_in
 from tapegraph.typed import Fun, Pytree
 
 __all__ = ["Structure", "all", "flatten", "leaves", "map", "reduce", "structure", "unflatten"]
@@ -235,3 +236,8 @@ def _alike(form: object, other: object) -> bool:
             return False
         return builtins.all(_alike(*parts[:2]) for parts in pytree.pairs(form, other, ""))
     return (form is None) == (other is None)
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Raise for another library's name, and say what to write."""
+    raise missing_in("tree", name)

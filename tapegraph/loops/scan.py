@@ -7,7 +7,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -15,10 +15,14 @@ from tapegraph import random
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.loops.body import Example, Traced, drawing_on, example, loop_operand, traced
 from tapegraph.loops.scan_entry import row, run_scan
+from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, matched, replaced
 from tapegraph.recording.record import is_weak, tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Pytree
+
+_ORDER = "The arguments are tg.scan(f, init, xs)."
+_PAIR = "To stack the carries write return carry, carry."
 
 
 def scan(
@@ -29,6 +33,7 @@ def scan(
     *,
     reverse: bool = False,
     checkpoint: int | Literal["sqrt"] | None = None,
+    **others: NoReturn,
 ) -> tuple[Pytree, Pytree]:
     """Run a loop inside a function: ``carry, y = f(carry, x)`` for each row ``x`` of ``xs``.
 
@@ -61,6 +66,8 @@ def scan(
     >>> w.grad.item()
     72.0
     """
+    if others:
+        raise unexpected("scan", others)
     check_callable("scan", f)
     rows = [(path, loop_operand("scan", x, path)) for path, x in leaves(xs, "xs") if x is not None]
     n = _length(rows, length)
@@ -75,9 +82,8 @@ def scan(
         if not (isinstance(out, tuple) and len(out) == 2):
             kind = f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
             received = f"a function that returns {kind}"
-            raise TypeError(
-                message("scan", received, "a pair: the next carry, and the values to stack")
-            )
+            expected = "a pair: the next carry, and the values to stack"
+            raise TypeError(message("scan", received, expected, _PAIR))
         return out
 
     examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]
@@ -128,10 +134,11 @@ def _length(rows: list[tuple[str, Any]], length: int | None) -> int:
     lengths = {} if length is None else {"length": operator.index(length)}
     for path, x in rows:
         if not x.shape:
-            raise ValueError(message("scan", f"{path} without an axis", "rows along axis 0"))
+            received = f"{path} without an axis"
+            raise ValueError(message("scan", received, "rows along axis 0", _ORDER))
         lengths[path] = x.shape[0]
     if not lengths:
-        raise ValueError(message("scan", "neither xs nor a length", "one of them"))
+        raise ValueError(message("scan", "neither xs nor a length", "one of them", _ORDER))
     (first, n), *others = lengths.items()
     for path, m in others:
         if m != n:

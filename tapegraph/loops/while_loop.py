@@ -15,7 +15,9 @@ length.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -74,9 +76,13 @@ def while_loop(
     check_callable("while_loop", body)
     if max_steps is not None and max_steps < 0:
         raise ValueError(message("while_loop", f"max_steps={max_steps}", "0 or more, or None"))
-    carry, iteration = traced_loop(
-        "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
-    )
+    try:
+        carry, iteration = traced_loop(
+            "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
+        )
+    except TypeError:
+        _check_takes_one(body)
+        raise
 
     if iteration.draws or iteration.draws_on:
         with random.stretch() as drawn:
@@ -104,6 +110,17 @@ def while_loop(
     lists = (condition.consts, iteration.consts, carry)
     outs = _run(condition.body, iteration.body, lists, max_steps)
     return replaced_present(iteration.form[0], outs[: len(carry)])
+
+
+def _check_takes_one(body: Callable[[Any], Any]) -> None:
+    """Raise for a body in TensorFlow's form, which takes each part of the carry as an argument."""
+    with suppress(ValueError):  # a function in C without a signature
+        try:
+            inspect.signature(body).bind(None)
+        except TypeError:
+            received, expected = "a body of several arguments", "functions of one, the whole carry"
+            fix = "Write def body(carry): i, x = carry; likewise in cond."
+            raise TypeError(message("while_loop", received, expected, fix)) from None
 
 
 # The entry

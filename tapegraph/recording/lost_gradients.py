@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tapegraph.environment import STRICT, switched
 from tapegraph.errors import (
@@ -21,7 +21,12 @@ from tapegraph.errors import (
 )
 from tapegraph.recording.scopes import Setting
 
-# The alternative to a function that needs an array, by the longest known part of its name.
+_POLYNOMIAL = (
+    "Write np.polyval(c[::-1], x) for numbers c of a Polynomial, and legvander(x, degree) @ c for "
+    "legval(x, c), as in the other families."
+)
+# The alternative to a function that needs an array or a number, by the longest known part of its
+# name.
 _FIXES = {
     "": "NumPy's functions take tensors as they are. For its generators write m + s * draws. Join "
     "results by np.stack; write np.where for an assignment to elements of an array (z[:2] = x); or "
@@ -35,23 +40,34 @@ _FIXES = {
     "numpy.full": "Write np.broadcast_to(x, shape), or x.numpy() for numbers without a gradient.",
     "numpy.lib": "Write np.concatenate((x, [1.0])) for np.r_[x, 1.0], np.column_stack((x, y)) for "
     "np.c_[x, y], and np.arange for the places of np.mgrid.",
+    "numpy.polynomial": _POLYNOMIAL,
+    "numpy.polyval": _POLYNOMIAL,
     "numpy.testing": "Compare plain numbers: x.numpy().",
-    "numpy.vectorize": "Write the function with NumPy's functions, which take whole tensors.",
+    "numpy.vectorize": "Write the function with NumPy's functions, which take whole tensors, or "
+    "tg.vmap(f)(x).",
     "scipy": "Register it with tg.defop, or give it plain numbers: x.numpy().",
+    "scipy.fft": "Call np.fft's functions, or SciPy's in the block with "
+    "scipy.fft.set_backend(tg.fft); for plain numbers write x.numpy().",
     "scipy.integrate": "Call tg.integrate.odeint, or write the method's steps in NumPy, which "
     "records them; for plain numbers write x.numpy().",
+    "scipy.integrate.cumulative_trapezoid": "Write np.cumsum(np.diff(x) * (y[1:] + y[:-1]) / 2).",
+    "scipy.integrate.quad": "Write w @ f(x), where x, w = np.polynomial.legendre.leggauss(n) for "
+    "the limits -1 and 1.",
+    "scipy.integrate.trapezoid": "Call np.trapezoid, which takes tensors.",
     "scipy.interpolate": "Write np.interp, or use that a spline is linear in its values, "
     "CubicSpline(places, np.eye(n))(x) @ values; for plain numbers write x.numpy().",
-    "scipy.linalg": "Call np.linalg's functions (np.linalg.solve, np.linalg.cholesky), which "
-    "record, or register SciPy's with tg.defop; for plain numbers write x.numpy().",
+    "scipy.linalg": "Call np.linalg.solve, cholesky, eigh and the like, which record, or those of "
+    "tapegraph.autograd.scipy.linalg (expm, sqrtm, solve_triangular); for plain numbers write "
+    "x.numpy().",
     "scipy.optimize": "Call tg.optim.minimize, or for an equation tg.optim.root; or give SciPy "
     "numbers: lambda p: f(p).item(), with tg.grad(f) for its jac=.",
-    "scipy.signal": "Call np.convolve or np.fft's functions, which record; for plain numbers "
-    "write x.numpy().",
+    "scipy.signal": "Call np.convolve, tg.fft.fftconvolve or np.fft's functions, which record; for "
+    "plain numbers write x.numpy().",
     "scipy.sparse": "Register the product or solution with tg.defop, or write a dense array; for "
     "plain numbers write x.numpy().",
     "scipy.special": "Call tg.special's functions (tg.special.logsumexp, tg.special.polygamma); "
     "for plain numbers write x.numpy().",
+    "scipy.special.softmax": "Call tg.softmax(x, axis).",
     "scipy.stats": "tapegraph.autograd.scipy.stats has densities that record; for plain numbers "
     "write x.numpy().",
     "tensorflow": "tg.function(f) makes a function of TensorFlow's; for plain numbers write "
@@ -79,6 +95,7 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
         f"{conversion}: received a {kind} that needs a gradient, which the number does not carry; "
         f"write {read} to read the value, or {itself} to keep the gradient."
     )
+    message += _in_place_of_scipys()
     if strict():
         raise TypeError(f"{message} ({STRICT} is set, at {user_line()})")
     if DIFFERENTIATING.value():
@@ -93,7 +110,20 @@ def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
         "an assignment to elements of an array (z[0] = x) write np.where, or put the results into "
         f"a list and join them by np.stack; or write {read} for the value alone."
     )
-    return LostGradientError(sentence(conversion, text))
+    return LostGradientError(sentence(conversion, text + _in_place_of_scipys()))
+
+
+def _in_place_of_scipys() -> str:
+    """Return a sentence on what to write for SciPy's function that reads numbers, or ``""``."""
+    caller = caller_of(sys._getframe(1))
+    return f" In place of {caller}: {_fix(caller)}" if caller.startswith("scipy.") else ""
+
+
+def _fix(caller: str) -> str:
+    parts = caller.split(".")
+    prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    known = (fix for prefix in prefixes if (fix := _FIXES.get(prefix)))
+    return next(known, f"Give {parts[0]} plain numbers: x.numpy().")
 
 
 def raise_cause(error: ValueError) -> None:
@@ -104,22 +134,18 @@ def raise_cause(error: ValueError) -> None:
 
 
 def to_array(kind: str) -> TypeError:
-    caller = _caller(sys._getframe(1))
-    parts = caller.split(".")
-    prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
-    known = (fix for prefix in prefixes if (fix := _FIXES.get(prefix)))
-    fix = next(known, f"Give {parts[0]} plain numbers: x.numpy().")
+    caller = caller_of(sys._getframe(1))
     op = caller or "numpy.asarray"
-    text = f"an array would lose the gradient of a {kind}. {fix.format(op=op)}"
+    text = f"an array would lose the gradient of a {kind}. {_fix(caller).format(op=op)}"
     return TypeError(sentence(op, text))
 
 
 def is_compared() -> bool:
     """Return whether a function of `numpy.testing` asks for an array, which goes nowhere else."""
-    return _caller(sys._getframe(1)).startswith("numpy.testing.")
+    return caller_of(sys._getframe(1)).startswith("numpy.testing.")
 
 
-def _caller(frame: FrameType | None) -> str:
+def caller_of(frame: FrameType | None) -> str:
     """Return the public name of the library function that the user called, or ``""``."""
     package = name = ""
     while frame is not None and (origin := ORIGINS[frame.f_code.co_filename]) != USER:
@@ -130,11 +156,15 @@ def _caller(frame: FrameType | None) -> str:
             if not function:  # Python 3.10
                 of_method = code.co_varnames[: code.co_argcount][:1] == ("self",)
                 function = type(frame.f_locals["self"]).__name__ if of_method else code.co_name
+            called: Any = frame.f_locals.get("f") if parts[:2] == ["scipy", "_lib"] else None
+            if str(getattr(called, "__module__", "")).startswith("scipy."):
+                # The wrapper of SciPy's functions of matrices, for batches of them.
+                parts, function = called.__module__.split("."), called.__name__
             # Up to private modules, and the inner ones of TensorFlow and Keras.
             inner = (n for n, p in enumerate(parts) if p[:1] == "_" or p in ("python", "src"))
             public = parts[: next(inner, len(parts))]
             modules = [".".join(public[: n + 1]) for n in range(len(public))]
-            homes = (m for m in modules if hasattr(sys.modules.get(m), function))
+            homes = (m for m in modules if callable(getattr(sys.modules.get(m), function, None)))
             home = next(homes, "")
             if home or parts[0] != package:
                 package, name = parts[0], f"{home}.{function}" if home else modules[-1]

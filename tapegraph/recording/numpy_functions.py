@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from tapegraph.errors import message, sentence
+from tapegraph.recording.lost_gradients import caller_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Fun
@@ -87,6 +88,7 @@ REFUSED: dict[Any, str] = {
 NEAREST: dict[Any, str] = {
     np.apply_along_axis: "Call the functions with axis=, or np.stack the results of a loop.",
     np.apply_over_axes: "Call the function with axis=(0, 1).",
+    np.bincount: "Write tg.add_at(np.zeros(n), places, weights).",
     np.correlate: "Write np.convolve(a, np.conj(v)[::-1], mode).",
     np.ediff1d: "Write np.diff(np.ravel(x)).",
     np.fix: "Write np.trunc(x).",
@@ -253,6 +255,8 @@ def _run(called: Any, name: str, args: tuple[object, ...], options: dict[str, ob
     if called in IN_PLACE:
         raise TypeError(sentence(name, f"a tensor cannot change in place. {IN_PLACE[called]}"))
     if recorder().records(*given) or any(map(_needs_gradient, given)):
+        if isinstance(called, np.ufunc) and name == called.__name__:  # SciPy's function calls it
+            name = caller_of(sys._getframe(1)) or name
         nearest = NEAREST.get(called) or NEAREST_TO_SCIPY.get(name, "")
         fix = REFUSED.get(called) or f"{nearest} {_FIX}".strip()
         raise TypeError(sentence(name, f"the function has no gradient. {fix}"))

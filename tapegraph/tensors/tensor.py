@@ -15,6 +15,7 @@ from tapegraph.arrays.buffers import own
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import message, sentence, user_frame
 from tapegraph.ops import elementwise, linalg
+from tapegraph.other_names import unexpected
 from tapegraph.recording import lost_gradients, stored
 from tapegraph.recording.default_dtype import get_default_dtype, in_default
 from tapegraph.recording.node import Node, is_leaf, numeric
@@ -376,7 +377,12 @@ class RemoteTensor(Tensor, remote=True):
 RemoteTensor.__name__ = "Tensor"  # as its user sees it
 
 
-def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
+def param(
+    data: ArrayLike,
+    dtype: npt.DTypeLike | None = None,
+    name: str | None = None,
+    **others: NoReturn,
+) -> Tensor:
     """Make a differentiable leaf from a copy of ``data``.
 
     :param data: Numbers of any shape. Lists, Python numbers, integers and bools become float64,
@@ -392,6 +398,8 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     >>> tg.param([1, 2], name="w")
     Tensor([1., 2.], name='w', op='param')
     """
+    if others:
+        raise unexpected("param", others)
     here = recorder()
     data = here.number(data, get_default_dtype() if dtype is None else np.float64)
     array = numeric(here.numbers_of(data), "param", "data", widens=False)
@@ -412,7 +420,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     return leaf
 
 
-def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
+def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None, **others: NoReturn) -> Tensor:
     """Make a constant from a copy of ``data``.
 
     :param data: Numbers of any shape: bool, integer, float32, float64, complex64 or complex128.
@@ -424,6 +432,8 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     >>> tg.tensor([1.0, 2.0])
     Tensor([1., 2.])
     """
+    if others:
+        raise unexpected("tensor", others)
     here = recorder()
     data = here.number(data, get_default_dtype() if dtype is None else np.float64)
     array = numeric(here.numbers_of(data), "tensor", "data")

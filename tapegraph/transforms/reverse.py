@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any, Concatenate, Literal, Protocol, overload
+from typing import Any, Concatenate, Literal, NoReturn, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
 from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import elementwise, shape
+from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import recorder
@@ -344,6 +345,7 @@ def grad(
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
+    **others: NoReturn,
 ) -> Fun:
     """Return the gradient of a scalar-valued function, as a function of the same arguments.
 
@@ -375,6 +377,8 @@ def grad(
     >>> tg.grad(lambda p, x: p["w"] * x + p["b"])({"w": 2.0, "b": 1.0}, 3.0)
     {'w': 3.0, 'b': 1.0}
     """
+    if others:
+        raise unexpected("grad", others)
     chosen = argnums if argnum is None else argnum
     found = Gradient("grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
 
@@ -392,6 +396,7 @@ def value_and_grad(
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
+    **others: NoReturn,
 ) -> Fun:
     """Return a function that returns a scalar-valued function's value and gradient.
 
@@ -404,6 +409,8 @@ def value_and_grad(
     >>> tg.value_and_grad(lambda x: tg.sum(x * x))(np.array([1.0, 2.0]))
     (5.0, array([2., 4.]))
     """
+    if others:
+        raise unexpected("value_and_grad", others)
     chosen = argnums if argnum is None else argnum
     found = Gradient("value_and_grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
 

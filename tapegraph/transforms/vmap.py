@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import shape
+from tapegraph.other_names import unexpected
 from tapegraph.pytree import described, differ_here, is_tree, leaves, mapped, pairs, replaced
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
@@ -29,6 +30,7 @@ def vmap(
     *,
     randomness: Randomness = "error",
     chunk_size: int | None = None,
+    **others: NoReturn,
 ) -> Fun:
     """Return a function that runs ``f`` on many examples at once, and stacks the results.
 
@@ -56,6 +58,8 @@ def vmap(
     array([[2., 0.],
            [0., 4.]])
     """
+    if others:
+        raise unexpected("vmap", others)
     check_callable("vmap", f)
     if randomness not in ("error", "different", "same"):
         expected = '"error", "different" or "same"'

@@ -1528,7 +1528,7 @@ FAULTS = (
     Fault(
         "recording",
         "the-innermost-caller-is-named",
-        "tapegraph/recording/lost_gradients.py:_caller",
+        "tapegraph/recording/lost_gradients.py:caller_of",
         "            if home or parts[0] != package:\n",
         "            if not package:\n",
         "tests/recording/test_lost_arrays.py",
