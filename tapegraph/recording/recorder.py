@@ -198,7 +198,6 @@ class Recorder:
         if wanted:
             self.parameter(leaf, user_frame(sys._getframe(1)))
         else:
-            leaf._op = CONSTANT
             leaf._requires_grad = False
 
     def detach(self, x: Node) -> Any:

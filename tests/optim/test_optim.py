@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -227,13 +228,22 @@ def test_a_frozen_parameter_is_passed_by_whatever_gradient_it_has_left(make, com
         assert moved == [not frozen, not frozen, True]
 
 
-def test_a_frozen_parameter_is_told_to_be_a_constant():
-    frozen = tg.param([1.0]).requires_grad_(False)
+@pytest.mark.parametrize("take", [list, dict, lambda model: SimpleNamespace(**model)])
+def test_a_parameter_frozen_before_is_taken_and_a_constant_is_told(take):
     words = (
         r"SGD: received Tensor.*It is a constant: call requires_grad_\(\) on it, or leave it out"
     )
     with pytest.raises(TypeError, match=words):
-        tg.SGD([frozen], lr=0.1)
+        tg.SGD([tg.tensor([1.0])], lr=0.1)
+    w, frozen = tg.param(1.0), tg.param(1.0).requires_grad_(False)
+    given = [w, frozen] if take is list else take({"w": w, "frozen": frozen})
+    optimizer = tg.SGD(given, lr=0.125, weight_decay=1.0)
+    for on, expected in ((False, (0.75, 1.0)), (True, (0.53125, 0.78125))):
+        frozen.requires_grad_(on)
+        optimizer.zero_grad()
+        (w * frozen).backward()
+        optimizer.step()
+        assert (w.item(), frozen.item()) == expected
 
 
 def test_it_shows_its_options():
