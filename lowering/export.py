@@ -19,6 +19,7 @@ from tapegraph.exporting.recorded import (
     Length,
     ParameterNames,
     Places,
+    Repeated,
     output_names,
 )
 from tapegraph.lowering.rows.rules import LOOPS, NotLowered, Size, ints, reshaped, scalar
@@ -121,6 +122,8 @@ def _constant(found: object, batch: GraphTensor | None) -> Any:
     tf = tensorflow()
     if isinstance(found, np.ndarray):
         return tf.constant(found)
+    if isinstance(found, Repeated):
+        return tf.broadcast_to(found.row, ints(_sized(found.shape, batch)))
     if not isinstance(found, Places):
         return ints(_sized(found, batch))
     count = scalar(_sized(found.length, batch), found.first.dtype)

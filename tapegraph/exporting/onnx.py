@@ -22,6 +22,7 @@ from tapegraph.exporting.recorded import (
     Length,
     ParameterNames,
     Places,
+    Repeated,
     output_names,
 )
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
@@ -549,7 +550,9 @@ def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | N
     found = recorded.constant(slot)
     if isinstance(found, np.ndarray):
         return graph.constant(found, dtype, name)
-    if isinstance(found, Places):
+    if isinstance(found, Repeated):
+        wire = graph.constant(found.row, dtype).node("Expand", graph.ints(found.shape))
+    elif isinstance(found, Places):
         steps = graph.constant(0, np.int64).node("Range", found.length, 1)
         along = tuple(-1 if axis == found.axis else 1 for axis in range(len(shape)))
         first, step = (graph.constant(part, np.int64) for part in (found.first, found.step))
