@@ -292,7 +292,7 @@ def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
     """
     name = "dropout"
     array, rate = tensor_like(name, x), random.share(name, p)
-    if getattr(training, "dtype", type(training)) != bool:  # "eval" is true
+    if getattr(training, "dtype", type(training)) not in (bool, np.bool_):  # "eval" is true
         received = f"{kind_of(training)} for 'training'"
         raise TypeError(message(name, received, "True or False"))
     if not training or rate == 0.0:
