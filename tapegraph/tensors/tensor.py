@@ -228,9 +228,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     backward = backward
 
-    def zero_grad(self) -> None:
-        """Set the gradient to zero if there is one."""
-        recorder().zero_gradient(self)
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Set the gradient to zero if there is one, or to None."""
+        if set_to_none:
+            self.grad = None
+        else:
+            recorder().zero_gradient(self)
 
     def retain_grad(self) -> None:
         """Keep the gradient of this result too at the next backward.
