@@ -15,11 +15,11 @@ import numpy as np
 from tapegraph.errors import message, sentence
 from tapegraph.exporting.recorded import (
     Arguments,
+    EqualRows,
     FreeFunction,
     Length,
     ParameterNames,
     Places,
-    Repeated,
     output_names,
 )
 from tapegraph.lowering.rows.rules import LOOPS, NotLowered, Size, ints, reshaped, scalar
@@ -122,7 +122,7 @@ def _constant(found: object, batch: GraphTensor | None) -> Any:
     tf = tensorflow()
     if isinstance(found, np.ndarray):
         return tf.constant(found)
-    if isinstance(found, Repeated):
+    if isinstance(found, EqualRows):
         return tf.broadcast_to(found.row, ints(_sized(found.shape, batch)))
     if not isinstance(found, Places):
         return ints(_sized(found, batch))

@@ -18,11 +18,11 @@ import numpy as np
 from tapegraph.errors import message
 from tapegraph.exporting.recorded import (
     Arguments,
+    EqualRows,
     FreeFunction,
     Length,
     ParameterNames,
     Places,
-    Repeated,
     output_names,
 )
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
@@ -545,12 +545,12 @@ class _Emission(Interpreter):
 
 
 def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | None) -> Wire:
-    """Return a parameter, a constant, or integers that depend on the batch."""
+    """Return a parameter, a constant, or numbers that depend on the batch."""
     dtype, shape = recorded.program.dtypes[slot], recorded.program.shapes[slot]
     found = recorded.constant(slot)
     if isinstance(found, np.ndarray):
         return graph.constant(found, dtype, name)
-    if isinstance(found, Repeated):
+    if isinstance(found, EqualRows):
         wire = graph.constant(found.row, dtype).node("Expand", graph.ints(found.shape))
     elif isinstance(found, Places):
         steps = graph.constant(0, np.int64).node("Range", found.length, 1)

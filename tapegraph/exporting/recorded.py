@@ -44,7 +44,7 @@ class Places(NamedTuple):
     length: Length
 
 
-class Repeated(NamedTuple):
+class EqualRows(NamedTuple):
     """One row for every length that grows with the batch: `np.zeros((len(x), 3))`."""
 
     row: Array
@@ -221,7 +221,7 @@ def _name(f: Fun) -> str:
 
 
 def _followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
-    """Return a shared array, `Repeated`, `Places`, or tuples of ints and `Length`."""
+    """Return a shared array, `EqualRows`, `Places`, or tuples of ints and `Length`."""
     first = found[0]
     if all(x.shape == first.shape and x.tobytes() == first.tobytes() for x in found):
         return first
@@ -231,7 +231,7 @@ def _followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
     # Not of truths: np.arange(len(x)) < 100 has equal ones up to a batch that nobody tries.
     if grown and first.dtype.kind != "b":
         if all(np.broadcast_to(row, x.shape).tobytes() == x.tobytes() for x in found):
-            return Repeated(row, shape)
+            return EqualRows(row, shape)
     if first.dtype.kind != "i":
         raise _Differs
     if not grown:
