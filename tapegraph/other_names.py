@@ -58,7 +58,7 @@ ON_TENSORS = {
     "norm": "tg.norm(x)",
     "permute": "x.transpose(axes)",
     "pow": "x ** y",
-    "register_hook": "x.retain_grad(), and x.grad after backward(); or tg.gradients(loss, [x])",
+    "register_hook": "x.retain_grad(), and x.grad after backward(); tg.custom_vjp changes it",
     "requires_gradient": "x.requires_grad",
     "t": "x.T",
     "to": 'x.astype("float32") for a dtype; ' + _NUMPYS,

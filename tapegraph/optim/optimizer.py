@@ -269,10 +269,16 @@ class Optimizer(OtherOptimizers):
         op = f"{self._kind}.load_state_dict"
         make(together(changes_to(self, state_dict, op)))
 
-    def zero_grad(self) -> None:
-        """Set every parameter's gradient to zero."""
-        for group in self._groups:
-            for p in group.params:
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Set every parameter's gradient to zero, or to None.
+
+        :param set_to_none: None lets steps leave a parameter alone until a loss reaches it again;
+            with zeros momentum and weight decay go on. A `Value` always gets zero.
+        """
+        for p in self.params:
+            if set_to_none and isinstance(p, Tensor):
+                p.grad = None
+            else:
                 p.zero_grad()
 
     # Stepping

@@ -196,7 +196,6 @@ class Recorder:
         if wanted:
             self.parameter(leaf, user_frame(sys._getframe(1)))
         else:
-            leaf._op = CONSTANT
             leaf._requires_grad = False
 
     def detach(self, x: Node) -> Any:
@@ -251,6 +250,11 @@ class Recorder:
 
     def add_gradients(self, history: History, grads: Sequence[object], seed: object) -> None:
         tape = current() if "asyncio" in _modules else self.tape
+        entries = history.entries
+        if entries and entries[-1]._seq == tape.swept[0]:
+            tape.sweep_again(entries)
+        elif entries:
+            tape.swept = entries[-1]._seq, 0, next_seq(), len(entries), 0
         stored.write(tape, history.wanted, grads)
 
     def gradient(self, x: Node) -> Any:

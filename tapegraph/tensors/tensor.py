@@ -202,9 +202,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise AttributeError(sentence("requires_grad", text))
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Make a constant a parameter, or a parameter a constant; return the tensor itself.
+        """Make a constant a parameter, or freeze or unfreeze one; return the tensor itself.
 
-        Earlier recordings of it can no longer be differentiated.
+        A frozen parameter has no gradient, and optimizers leave it as it is; it stays among the
+        `parameters` of its model. Earlier recordings of it can no longer be differentiated.
 
         :raises RuntimeError: The tensor is a result.
         :raises TypeError: Its elements are not floating-point numbers.
@@ -228,9 +229,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     backward = backward
 
-    def zero_grad(self) -> None:
-        """Set the gradient to zero if there is one."""
-        recorder().zero_gradient(self)
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Set the gradient to zero if there is one, or to None."""
+        if set_to_none:
+            self.grad = None
+        else:
+            recorder().zero_gradient(self)
 
     def retain_grad(self) -> None:
         """Keep the gradient of this result too at the next backward.
@@ -330,7 +334,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             text = f"a result of {self.op} cannot be pickled, only a leaf. Pickle tensor.detach()."
             raise TypeError(sentence("pickle", text))
         recorder().read(self, "a copy", "Write tensor.detach() for its numbers.")
-        return _leaf, (self._array, self._op is PARAM, self.name)
+        return _leaf, (self._array, self._op is PARAM, self.name, self._requires_grad)
 
     def __copy__(self) -> Tensor:
         return self
@@ -445,7 +449,7 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None, **others: NoRetu
     return here.leaf(array, data)
 
 
-def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
-    leaf = param(data) if is_param else tensor(data)
+def _leaf(data: Array, is_param: bool, name: str | None, requires_grad: bool) -> Tensor:
+    leaf = param(data).requires_grad_(requires_grad) if is_param else tensor(data)
     leaf.name = name
     return leaf

@@ -648,10 +648,10 @@ def test_a_constant_becomes_a_parameter():
     assert tg.SGD([t], lr=0.1).params == [t]
 
 
-def test_a_parameter_becomes_a_constant():
+def test_a_frozen_parameter_has_no_gradient():
     w, x = tg.param([1.0, 2.0]), tg.param([3.0, 4.0])
     w.requires_grad_(False)
-    assert (w.requires_grad, w.op) == (False, "constant")
+    assert (w.requires_grad, w.op) == (False, "param")
     tg.sum(w * x).backward()
     assert w.grad is None
     np.testing.assert_array_equal(x.grad, [1.0, 2.0])
