@@ -67,11 +67,13 @@ def _fields_of(kind: type) -> tuple[str, ...] | None:
 fields_of: Callable[[type], tuple[str, ...] | None] = lru_cache(maxsize=512)(_fields_of)
 
 
-@lru_cache(maxsize=512)
-def statics_of(kind: type) -> tuple[str, ...]:
+def _statics_of(kind: type) -> tuple[str, ...]:
     """Return the names of a dataclass's fields with ``metadata={"static": True}``."""
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     return tuple(field.name for field in fields if field.metadata.get("static"))
+
+
+statics_of: Callable[[type], tuple[str, ...]] = lru_cache(maxsize=512)(_statics_of)
 
 
 def static_values(value: Any) -> list[Any]:

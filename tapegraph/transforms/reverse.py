@@ -340,8 +340,8 @@ def grad(
     repetition, ``tg.grad(tg.grad(f))``, and levels of `grad` and `jvp` nest in every way.
 
     :param f: Returns one number: a Python number or a 0-d tensor.
-    :param argnums: The positions of the arguments to differentiate with respect to; others are
-        constants.
+    :param argnums: The positions of the arguments to differentiate with respect to, negative ones
+        from the end; others are constants.
     :param has_aux: ``f`` returns ``(scalar, aux)``, and only the scalar is differentiated.
     :param argnum: Another name for ``argnums``.
     :param holomorphic: ``f`` maps complex numbers to complex numbers and is holomorphic: the result
@@ -352,8 +352,8 @@ def grad(
         ``argnums`` is one; with ``has_aux``, a pair ``(gradient, aux)``. The gradient is zero for
         an argument that the result does not depend on.
     :raises TypeError: ``f`` is not callable, ``argnums`` are no integers; in a call, ``f`` does not
-        return a number, or a value in the argument is not numeric.
-    :raises ValueError: ``argnums`` are negative; in a call, one is not the position of an argument,
+        return a number, or a part of the argument is not numeric or a whole number.
+    :raises ValueError: There are no ``argnums``; in a call, one is not the position of an argument,
         or the result of ``f`` is not 0-d.
     :raises NotImplementedError: In a call inside another level: an operation has no derivative of
         that order.

@@ -17,7 +17,7 @@ from tapegraph.tensors.batched import Batched, Level, entered
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
-    RESULT,
+    THE_RESULT,
     derivative_of,
     leaves_of_result,
     like_input,
@@ -171,7 +171,7 @@ class _Result:
     @classmethod
     def of(cls, x: Any, level: Level) -> _Result:
         alike = not (type(x) is Batched and x.tag == level.tag)
-        value = tensor_like("vmap", x, RESULT) if alike else x.inner
+        value = tensor_like("vmap", x, THE_RESULT) if alike else x.inner
         if type(value) is Batched and all(value.tag != outer.tag for outer in recorder().levels):
             text = "f returned a value of another call of vmap, which has ended."
             raise ValueError(sentence("vmap", text))
