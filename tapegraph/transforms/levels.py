@@ -31,7 +31,6 @@ from tapegraph.typed import Fun, Pytree
 
 # Tag 0 is the level of all duals that users make.
 next_tag = itertools.count(1).__next__
-THE_RESULT = "the function's result"
 NUMBER_TYPES = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -127,7 +126,7 @@ def and_aux(op: str, out: Any) -> tuple[Any, Any]:
 
 def leaves_of_result(op: str, out: object) -> list[Any]:
     """Return the leaves of a function's result; raise for None alone."""
-    return [x for _, x in leaves(out)] if out is not None else [tensor_like(op, out, THE_RESULT)]
+    return [x for _, x in leaves(out)] if out is not None else [result(op, out, 0)]
 
 
 def result(op: str, out: object, level: int) -> Any:
@@ -137,7 +136,7 @@ def result(op: str, out: object, level: int) -> Any:
     if isinstance(out, (Value, tuple, list)):
         text = f"f must return a number or a tensor, and returned a {type(out).__name__}."
         raise TypeError(sentence(op, text))
-    out = tensor_like(op, out, THE_RESULT)
+    out = tensor_like(op, out, "the function's result")
     if type(out) is Dual and out.tag > level:
         text = f"f returned a Dual of level {out.tag}, whose derivative has ended."
         raise ValueError(sentence(op, text))

@@ -16,13 +16,7 @@ from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched, Level, entered
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import (
-    THE_RESULT,
-    derivative_of,
-    leaves_of_result,
-    like_input,
-    next_tag,
-)
+from tapegraph.transforms.levels import derivative_of, leaves_of_result, like_input, next_tag
 from tapegraph.typed import Fun, Pytree
 
 Randomness = Literal["error", "different", "same"]
@@ -171,7 +165,7 @@ class _Result:
     @classmethod
     def of(cls, x: Any, level: Level) -> _Result:
         alike = not (type(x) is Batched and x.tag == level.tag)
-        value = tensor_like("vmap", x, THE_RESULT) if alike else x.inner
+        value = tensor_like("vmap", x, "the function's result") if alike else x.inner
         if type(value) is Batched and all(value.tag != outer.tag for outer in recorder().levels):
             text = "f returned a value of another call of vmap, which has ended."
             raise ValueError(sentence("vmap", text))

@@ -618,6 +618,7 @@ def test_an_index_that_is_differentiated_is_to_be_closed_over():
         lambda: tg.linearize(lambda x, i: x[i], np.ones(3), np.array([0, 2])),
         lambda: tg.vjp(lambda x, i: np.take(x, i), np.ones(3), 2),
         lambda: tg.grad(lambda n: sum(n for _ in range(n)))(3),
+        lambda: tg.jvp(lambda n: sum(n for _ in range(n)), (3,), (1,)),
     ]
     for call in calls:
         with pytest.raises((TypeError, IndexError), match=r"Close over an index, tg.vjp\(lambda"):
