@@ -192,7 +192,7 @@ def _record(op: str, f: Fun, arrays: Sequence[Array]) -> Recorded:
     with capture:
         inputs = [capture.input(array) for array in arrays]
         result = f(*inputs)
-        tensors = [_result(op, x) for _, x in leaves(result, "the result")]
+        tensors = [_result(op, x) for _, x in leaves(result)] or [_result(op, result)]
         recording = capture.recording(tensors)
     make(together(capture.undo))
     slots = {id(node): slot for slot, node in enumerate(recording.nodes)}

@@ -13,10 +13,18 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.errors import check_callable, kind_of, message
-from tapegraph.loops.body import Example, Traced, drawing_on, example, loop_operand, traced
+from tapegraph.loops.body import (
+    Example,
+    Traced,
+    check_form,
+    drawing_on,
+    example,
+    loop_operand,
+    traced,
+)
 from tapegraph.loops.scan_entry import row, run_scan
 from tapegraph.other_names import unexpected
-from tapegraph.pytree import leaves, matched, replaced
+from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.record import is_weak, tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Pytree
@@ -69,13 +77,13 @@ def scan(
     if others:
         raise unexpected("scan", others)
     check_callable("scan", f)
-    rows = [(path, loop_operand("scan", x, path)) for path, x in leaves(xs, "xs") if x is not None]
+    rows = [(path, loop_operand("scan", x, path)) for path, x in leaves(xs, "xs")]
     n = _length(rows, length)
     every = _every(checkpoint, n)
     given = [x for _, x in rows]
 
     def arguments(carry: object, parts: Sequence[object]) -> tuple[Any, Any]:
-        return carry, replaced_present(xs, parts)
+        return carry, replaced(xs, iter(parts))
 
     def body(carry: object, x: object) -> Any:
         out = f(carry, x)
@@ -104,7 +112,7 @@ def scan(
     outs = run_scan(found.body, found.consts, carry, [*given, *drawn], n, reverse, every)
     last, ys = outs[: len(carry)], outs[len(carry) : len(found.body.outputs)]
     of_carry, of_y = found.form
-    return replaced_present(of_carry, last), replaced_present(of_y, ys)
+    return replaced(of_carry, iter(last)), replaced(of_y, iter(ys))
 
 
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Pytree) -> Pytree:
@@ -160,13 +168,6 @@ def _every(checkpoint: object, n: int) -> int:
     raise ValueError(message("scan", f"checkpoint={checkpoint!r}", expected))
 
 
-def replaced_present(form: object, content: Sequence[object]) -> Any:
-    """Return a structure with other content, and None where it held None."""
-    found = iter(content)
-    parts = (None if x is None else next(found) for _, x in leaves(form))
-    return replaced(form, parts)
-
-
 # The carry
 
 
@@ -178,21 +179,18 @@ def traced_loop(
     rows: Sequence[Example],
 ) -> tuple[list[Any], Traced]:
     """Return the first carry as tensors, and the body of a loop as an inner program."""
-    held = [(path, x) for path, x in leaves(init, "init") if x is not None]
+    held = list(leaves(init, "init"))
     carry = [loop_operand(op, x, path) for path, x in held]
     count = len(carry)
 
     def given(inputs: list[Any]) -> tuple[Any, ...]:
-        return arguments(replaced_present(init, inputs[:count]), inputs[count:])
+        return arguments(replaced(init, iter(inputs[:count])), inputs[count:])
 
     flows = [bool(x.requires_grad) for x in carry]
     while True:
         examples = [Example(example(x), f) for x, f in zip(carry, flows, strict=True)]
         found = traced(op, f, given, [*examples, *rows])
-        try:
-            list(matched(op, found.form[0], init, "the carry that the function returns", "init"))
-        except ValueError as error:
-            raise TypeError(*error.args) from None
+        check_form(op, found.form[0], init, "the carry that the function returns", "init")
         program, again = found.body.program, False
         for i, slot in enumerate(found.body.outputs[:count]):
             shape, dtype = program.shapes[slot], program.dtypes[slot]

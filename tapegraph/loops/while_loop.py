@@ -32,9 +32,10 @@ from tapegraph.loops.at_run_time import Anew, pulled
 from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, traced
 from tapegraph.loops.branches import traced_inputs
 from tapegraph.loops.derived import examples, zeros_where
-from tapegraph.loops.scan import replaced_present, traced_loop
+from tapegraph.loops.scan import traced_loop
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import broadcast_to, reshape
+from tapegraph.pytree import replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
@@ -95,7 +96,7 @@ def while_loop(
             return last
 
     def test(*inputs: object) -> Any:
-        found = tensor_like("while_loop", cond(replaced_present(init, inputs)), "the condition")
+        found = tensor_like("while_loop", cond(replaced(init, iter(inputs))), "the condition")
         if found.shape:
             received = f"a condition of shape {found.shape}"
             fix = "Write np.all or np.any of it."
@@ -109,7 +110,7 @@ def while_loop(
         raise RuntimeError(message("while_loop", received, "one without draws", fix))
     lists = (condition.consts, iteration.consts, carry)
     outs = _run(condition.body, iteration.body, lists, max_steps)
-    return replaced_present(iteration.form[0], outs[: len(carry)])
+    return replaced(iteration.form[0], iter(outs[: len(carry)]))
 
 
 def _check_takes_one(body: Callable[[Any], Any]) -> None:

@@ -126,6 +126,14 @@ def _fix(caller: str) -> str:
     return next(known, f"Give {parts[0]} plain numbers: x.numpy().")
 
 
+def as_index() -> str:
+    """Return what to write for an index of floats."""
+    if not DIFFERENTIATING.value():
+        return "Use .astype(int)."
+    text = "What is differentiated is of floats. Close over an index, tg.vjp(lambda x: f(x, i), x)"
+    return f"{text}, and write .astype(int) for one that is computed."
+
+
 def raise_cause(error: ValueError) -> None:
     """Raise the cause of a conversion error that NumPy replaced, as at ``z[0] = x``."""
     cause = error.__cause__

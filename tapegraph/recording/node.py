@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.errors import ConcretizationError, kind_of, message, sentence
+from tapegraph.errors import STATIC, ConcretizationError, kind_of, message, sentence
 from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Attrs, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, DType
@@ -187,6 +187,8 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
     received = f"dtype {array.dtype}" if kind in "fc" else kind_of(data)
     expected = "numbers (bool, integer, float32, float64, complex64 or complex128)"
     fix = "Convert it first, for instance with np.asarray(data, dtype=np.float64)."
+    if (isinstance(data, str) or callable(data)) and ("." in argument or "[" in argument):
+        fix = f"Close over it, or {STATIC}."
     raise TypeError(message(op, f"{received} for {argument!r}", expected, fix))
 
 

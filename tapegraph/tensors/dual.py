@@ -158,6 +158,9 @@ class Dual(ArrayMethods):
         def __int__(self) -> NoReturn:
             raise lost_gradients.not_a_number("Dual", "int", "dual.item()")
 
+        def __index__(self) -> NoReturn:
+            raise TypeError(message("index", "a Dual", "an integer", lost_gradients.as_index()))
+
         def tolist(self) -> NoReturn:
             """Raise: plain numbers carry no derivative."""
             raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")

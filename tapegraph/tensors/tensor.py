@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
@@ -299,7 +298,11 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return int(value)
 
     def __index__(self) -> int:
-        return operator.index(self._number("index"))
+        value = self._number("index")
+        if not isinstance(value, int):
+            fix = lost_gradients.as_index()
+            raise TypeError(message("index", f"a tensor of dtype {self.dtype}", "an integer", fix))
+        return value
 
     def __len__(self) -> int:
         if not self._array.ndim:

@@ -21,7 +21,7 @@ from tapegraph.differentiation.seeds import conjugated
 from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.other_names import unexpected
-from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.pytree import HOLE, leaves, mapped, matched, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
@@ -88,7 +88,7 @@ class _Segment:
         results = [x for _, x in leaves(form)]
         if any(hasattr(type(x), "__tapegraph_apply__") for x in results):
             return form
-        self._form = mapped(lambda x: None, form)
+        self._form = mapped(lambda _: HOLE, form)
         outs = _flowing(results)
         self._closed_over = Region(outs, targets, since=start).outside
         inputs = (*self._given, *self._closed_over)

@@ -17,7 +17,7 @@ from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched, Level, entered
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import derivative_of, like_input, next_tag
+from tapegraph.transforms.levels import derivative_of, leaves_of_result, like_input, next_tag
 from tapegraph.typed import Fun, Pytree
 
 Randomness = Literal["error", "different", "same"]
@@ -154,6 +154,7 @@ def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> A
     args, kwargs = given.inside(start, step, level)
     with entered(level):
         out = f(*args, **kwargs)
+    leaves_of_result("vmap", out)
     return mapped(lambda x: _Result.of(x, level), out)
 
 
