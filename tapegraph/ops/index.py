@@ -12,7 +12,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import ConcretizationError, kind_of, message
 from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import add, astype, where
 from tapegraph.ops.shape import (
@@ -687,6 +687,8 @@ def _basic(x: DuckArray, shape: tuple[int, ...], parts: list[DuckArray]) -> Duck
         if isinstance(part, slice):
             try:
                 start, stop, step = part.indices(length)
+            except ConcretizationError:
+                raise
             except (TypeError, ValueError) as error:
                 expected = "a slice of integers with a step other than 0"
                 raise IndexError(message("getitem", repr(part), expected)) from error

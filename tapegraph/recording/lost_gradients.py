@@ -57,6 +57,11 @@ _FIXES = {
     "tensorflow": "tg.function(f) makes a function of TensorFlow's; for plain numbers write "
     "x.numpy().",
 }
+# The alternatives to an array that is made of tensors, element by element.
+FILLED = (
+    "in place of np.array([x, y]), and of an assignment to elements of an array (z[0] = x), write "
+    "np.stack([x, y]) or np.where"
+)
 # Set inside a function that a transform such as `tapegraph.grad` differentiates.
 DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
@@ -89,17 +94,16 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
     text = (
         f"the number would lose the derivative of a {kind}. "
-        "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); in place of "
-        "an assignment to elements of an array (z[0] = x) write np.where, or put the results into "
-        f"a list and join them by np.stack; or write {read} for the value alone."
+        "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); "
+        f"{FILLED}; or write {read} for the value alone."
     )
     return LostGradientError(sentence(conversion, text))
 
 
-def raise_cause(error: ValueError) -> None:
+def raise_cause(error: object) -> None:
     """Raise the cause of a conversion error that NumPy replaced, as at ``z[0] = x``."""
-    cause = error.__cause__
-    if isinstance(cause, (LostGradientError, ConcretizationError)):
+    cause = getattr(error, "__cause__", None)
+    if isinstance(error, ValueError) and isinstance(cause, (LostGradientError, ConcretizationError)):
         raise cause.with_traceback(error.__traceback__) from None
 
 

@@ -189,8 +189,7 @@ class recording:
         finally:
             if RECORDING.entered.get():
                 RECORDING.leave(self)
-        if isinstance(error, ValueError):
-            raise_cause(error)
+        raise_cause(error)
 
 
 def derivative_of(f: Fun, derivative: Fun, doc: str, by: str = "") -> Fun:
