@@ -15,8 +15,10 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.capture.capture import Capture, expire, leaked
+from tapegraph.engines import registry
 from tapegraph.errors import message
 from tapegraph.numpy_warnings import quietly
+from tapegraph.ops.index import Outside
 from tapegraph.pytree import exchanged, leaves, mapped, replaced
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import Node, as_leaf
@@ -220,6 +222,23 @@ def _traced(
     form = mapped(lambda x: None if x is None else True, out)
     found = Traced(made, read, [draw for _, draw in body.draws], body.draws_on, form)
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
+
+
+def failed(error: Exception, body: SubProgram, inputs: Sequence[object], when: str) -> Exception:
+    """Return an error of a run of a body with the operation, its line and the iteration."""
+    if "tapegraph_when" in vars(error):  # of a loop inside
+        error.args = (f"{str(error)[:-1]}, in {when})",)
+        return error
+    slot = quietly(registry.engine(registry.NATIVE).inner(body).failing, inputs)
+    outside = isinstance(error, Outside)
+    if slot is None or not (outside or type(error) is np.linalg.LinAlgError):
+        return error
+    text = f"{error}" if outside else f"{body.program.ops[slot].name}: {error}."
+    found = (IndexError if outside else np.linalg.LinAlgError)(
+        f"{text} (at {body.recording.where(slot)}, in {when})"
+    )
+    vars(found)["tapegraph_when"] = when
+    return found
 
 
 def drawing_on(f: Fun, position: object, *args: object) -> tuple[Any, Any]:

@@ -34,6 +34,7 @@ from tapegraph.loops.body import (
     drawing_on,
     example,
     example_of,
+    failed,
     loop_operand,
     traced,
 )
@@ -189,7 +190,10 @@ def _forward(
 
     def run() -> list[Any]:
         with registry.engine(registry.NATIVE).inner(body).forward(inputs) as step:
-            return step(inputs)
+            try:
+                return step(inputs)
+            except Exception as error:
+                raise failed(error, body, inputs, "a branch") from None
 
     held = set(map(id, inputs))
     return tuple(np.array(x) if x.base is not None or id(x) in held else x for x in quietly(run))

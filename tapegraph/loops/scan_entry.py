@@ -34,7 +34,7 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
-from tapegraph.loops.body import Example, Replay, Traced, example, traced
+from tapegraph.loops.body import Example, Replay, Traced, example, failed, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.residuals import with_residuals, without_residuals
 from tapegraph.numpy_warnings import quietly
@@ -183,7 +183,11 @@ def _forward(
                     for stack, c in zip(own, now, strict=True):
                         if stack is not None:
                             stack[at] = c
-                out = step([*consts, *now, *[x[t, ...] for x in rows]])
+                given = [*consts, *now, *[x[t, ...] for x in rows]]
+                try:
+                    out = step(given)
+                except Exception as error:
+                    raise failed(error, body, given, f"iteration {i} of {length}") from None
                 now = out[:carries]
                 for stack, y in zip(stacks, out[carries:], strict=True):
                     stack[t] = y

@@ -26,7 +26,7 @@ from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
 from tapegraph.loops.at_run_time import Anew, pulled
-from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, traced
+from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, failed, traced
 from tapegraph.loops.branches import traced_inputs
 from tapegraph.loops.derived import examples, zeros_where
 from tapegraph.loops.scan import replaced_present, traced_loop
@@ -133,8 +133,15 @@ def _forward(
             native.inner(cond).forward([*of_cond, *now]) as test,
             native.inner(body).forward([*of_body, *now]) as step,
         ):
-            while count != max_steps and test([*of_cond, *now])[0]:
-                now = step([*of_body, *now])
+            while count != max_steps:
+                try:
+                    runs, given = cond, [*of_cond, *now]
+                    if not test(given)[0]:
+                        break
+                    runs, given = body, [*of_body, *now]
+                    now = step(given)
+                except Exception as error:
+                    raise failed(error, runs, given, f"iteration {count}") from None
                 count += 1
         return (*map(np.array, now), np.array(count, np.int64))
 
