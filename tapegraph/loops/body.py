@@ -14,6 +14,7 @@ from weakref import ref
 import numpy as np
 
 from tapegraph import random
+from tapegraph.capture import foreign_draws
 from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.engines import registry
 from tapegraph.errors import message
@@ -199,7 +200,7 @@ def _traced(
     op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> tuple[Traced, Tape, list[Any]]:
     body = Body(op)
-    with body, Scope(RECORDING, True), random.unrepeated():
+    with body, Scope(RECORDING, True), random.unrepeated(), foreign_draws.refused(op, f):
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]
