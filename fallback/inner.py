@@ -56,12 +56,12 @@ class NativeInner(Inner):
         return _StrongRound(self, kind)
 
     def failing(self, inputs: Sequence[object]) -> int | None:
-        again, slot = InNumPy(self._program), -1
+        done = 0
         try:
-            for slot in again.walk(self._leaves(inputs)):
-                pass
+            for slot in InNumPy(self._program).walk(self._leaves(inputs)):
+                done = slot + 1
         except Exception:
-            return slot + 1
+            return done
         return None
 
     @contextmanager

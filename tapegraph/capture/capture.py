@@ -180,7 +180,7 @@ class Capture(Recorder):
         RECORDING.enter(self, RECORDING.value())  # for code that looks for a scope
         return self
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.frame = None
         RECORDING.leave(self)
         RECORDER.set(self._outer.where_gradients_flow(RECORDING.value()))

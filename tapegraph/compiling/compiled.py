@@ -601,7 +601,8 @@ class Compiled:
             else:
                 ran = "; ".join(part.description() for part in entry.programs.parts)
                 lines += [line + ran, f"  {entry.programs.advice()}"]
-                lines += [f"  {entry.trace.unrolled}"] if entry.trace and entry.trace.unrolled else []
+                if entry.trace is not None and entry.trace.unrolled:
+                    lines.append(f"  {entry.trace.unrolled}")
         return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:

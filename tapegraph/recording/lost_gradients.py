@@ -100,10 +100,10 @@ def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
     return LostGradientError(sentence(conversion, text))
 
 
-def raise_cause(error: object) -> None:
+def raise_cause(error: BaseException | None) -> None:
     """Raise the cause of a conversion error that NumPy replaced, as at ``z[0] = x``."""
-    cause = getattr(error, "__cause__", None)
-    if isinstance(error, ValueError) and isinstance(cause, (LostGradientError, ConcretizationError)):
+    cause = error.__cause__ if isinstance(error, ValueError) else None
+    if error and isinstance(cause, (LostGradientError, ConcretizationError)):
         raise cause.with_traceback(error.__traceback__) from None
 
 

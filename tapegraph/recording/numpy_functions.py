@@ -88,7 +88,7 @@ NEAREST: dict[Any, str] = {
     np.apply_along_axis: "Call the functions with axis=, or np.stack the results of a loop.",
     np.apply_over_axes: "Call the function with axis=(0, 1).",
     np.correlate: "Write np.convolve(a, np.conj(v)[::-1], mode).",
-    np.digitize: "Write np.searchsorted(bins, x, side=\"right\") for bins that rise.",
+    np.digitize: 'Write np.searchsorted(bins, x, side="right") for bins that rise.',
     np.ediff1d: "Write np.diff(np.ravel(x)).",
     np.fix: "Write np.trunc(x).",
     np.i0: "Call tg.special.i0(x).",
