@@ -72,6 +72,7 @@ def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
             left += [(cell.cell_contents, names) for cell in cells if cell != _EMPTY]
             if ORIGINS[x.__code__.co_filename] != BETWEEN:
                 left += [(space[name], names) for name in names if name in space]
+            left.append((getattr(x, "__wrapped__", None), ()))
         elif kind in (MethodType, BuiltinMethodType):  # as NumPy's functions are
             function = getattr(x, "__func__", None)
             of = _names(function.__code__) if type(function) is FunctionType else ()
@@ -84,6 +85,6 @@ def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
             left.append((x.func, ()))
         elif (own := getattr(x, "__dict__", None)) and _may_draw(x):
             left += [(own[name], names) for name in (*names, "__wrapped__") if name in own]
-            methods = (getattr(kind, name, None) for name in names if name not in own)
+            methods = (getattr(kind, name, None) for name in (*names, "__call__"))
             left += [(MethodType(m, x), ()) for m in methods if type(m) is FunctionType]
     return list(found.values())
