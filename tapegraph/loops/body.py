@@ -14,11 +14,11 @@ from weakref import ref
 import numpy as np
 
 from tapegraph import random
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.capture import foreign_draws
 from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.engines import registry
 from tapegraph.errors import message
-from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.index import Outside
 from tapegraph.pytree import exchanged, leaves, mapped, replaced
 from tapegraph.recording.default_dtype import get_default_dtype
