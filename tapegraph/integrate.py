@@ -118,13 +118,13 @@ def odeint(
     if times.ndim != 1 or not times.shape[0]:
         raise ValueError(message("odeint", f"t of shape {times.shape}", "one or more times"))
     known = _known(times)
-    if known is not None and not np.isfinite(known).all():
-        raise ValueError(message("odeint", f"t={known}", "finite times"))
-    if known is not None and method == "dopri5":
-        apart = np.diff(known)
-        if apart.min(initial=0.0) < 0.0 < apart.max(initial=0.0):
+    if known is not None:
+        received, apart = f"t={np.array2string(known, threshold=6)}", np.diff(known)
+        if not np.isfinite(known).all():
+            raise ValueError(message("odeint", received, "finite times"))
+        if method == "dopri5" and apart.min(initial=0.0) < 0.0 < apart.max(initial=0.0):
             fix = 'Solve the two directions apart, or write method="rk4".'
-            raise ValueError(message("odeint", f"t={known}", "times that rise, or fall", fix))
+            raise ValueError(message("odeint", received, "times that rise, or fall", fix))
     arguments = FurtherArguments("odeint", args)
 
     def derivative(vector: Array, time: object, *numbers: object) -> Any:

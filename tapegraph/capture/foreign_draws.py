@@ -50,11 +50,16 @@ def _names(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*code.co_names, *inside)))
 
 
+def _is_users(x: Any) -> bool:
+    return type(x) is FunctionType and ORIGINS[x.__code__.co_filename] != BETWEEN
+
+
 def _may_draw(x: Any) -> bool:
-    """Return whether an object is the user's, or a module of generators."""
-    file = getattr(x, "__file__", None) if type(x) is ModuleType else ""
-    random = type(x) is ModuleType and x.__name__ in ("numpy.random", "random")
-    return random or file == "" or (file is not None and ORIGINS[file] != BETWEEN)
+    """Return whether an object is no module, or the user's, or one of generators."""
+    if type(x) is not ModuleType or x.__name__ in ("numpy.random", "random"):
+        return True
+    file = getattr(x, "__file__", None)
+    return file is not None and ORIGINS[file] != BETWEEN
 
 
 def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
@@ -68,10 +73,10 @@ def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
         seen.add((id(x), names))
         kind = type(x)
         if kind is FunctionType:
-            names, cells, space = _names(x.__code__), x.__closure__ or (), x.__globals__
-            left += [(cell.cell_contents, names) for cell in cells if cell != _EMPTY]
-            if ORIGINS[x.__code__.co_filename] != BETWEEN:
-                left += [(space[name], names) for name in names if name in space]
+            names, space = (_names(x.__code__), x.__globals__) if _is_users(x) else ((), {})
+            cells = (cell.cell_contents for cell in x.__closure__ or () if cell != _EMPTY)
+            left += [(value, names) for value in (*cells, *(x.__defaults__ or ()))]
+            left += [(space[name], names) for name in names if name in space]
             left.append((getattr(x, "__wrapped__", None), ()))
         elif kind in (MethodType, BuiltinMethodType):  # as NumPy's functions are
             function = getattr(x, "__func__", None)
@@ -80,11 +85,12 @@ def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
         elif kind.__name__ in _STATES and kind.__module__.startswith(("numpy.random", "random")):
             found[id(x)] = x, _STATES[kind.__name__]
         elif x is np:
-            left += [(np.random, names)] * ("random" in names)
+            if "random" in names:
+                left.append((np.random, names))  # which NumPy loads when asked
         elif kind is functools.partial:
             left.append((x.func, ()))
         elif (own := getattr(x, "__dict__", None)) and _may_draw(x):
             left += [(own[name], names) for name in (*names, "__wrapped__") if name in own]
             methods = (getattr(kind, name, None) for name in (*names, "__call__"))
-            left += [(MethodType(m, x), ()) for m in methods if type(m) is FunctionType]
+            left += [(MethodType(m, x), ()) for m in methods if _is_users(m)]
     return list(found.values())

@@ -225,21 +225,21 @@ def _traced(
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
 
 
-def failed(error: Exception, body: SubProgram, inputs: Sequence[object], when: str) -> Exception:
-    """Return an error of a run of a body with the operation, its line and the iteration."""
+def name_failure(error: Exception, body: SubProgram, inputs: Sequence[object], when: str) -> None:
+    """Raise an error of a run of a body with the operation, its line and the iteration."""
     if "tapegraph_when" in vars(error):  # of a loop inside
         error.args = (f"{str(error)[:-1]}, in {when})",)
-        return error
+        return
     slot = quietly(registry.engine(registry.NATIVE).inner(body).failing, inputs)
     outside = isinstance(error, Outside)
     if slot is None or not (outside or type(error) is np.linalg.LinAlgError):
-        return error
+        return
     text = f"{error}" if outside else f"{body.program.ops[slot].name}: {error}."
     found = (IndexError if outside else np.linalg.LinAlgError)(
         f"{text} (at {body.recording.where(slot)}, in {when})"
     )
     vars(found)["tapegraph_when"] = when
-    return found
+    raise found from None
 
 
 def drawing_on(f: Fun, position: object, *args: object) -> tuple[Any, Any]:

@@ -36,8 +36,8 @@ from tapegraph.loops.body import (
     drawing_on,
     example,
     example_of,
-    failed,
     loop_operand,
+    name_failure,
     traced,
 )
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
@@ -194,7 +194,8 @@ def _forward(
             try:
                 return step(inputs)
             except Exception as error:
-                raise failed(error, body, inputs, "a branch") from None
+                name_failure(error, body, inputs, "a branch")
+                raise
 
     held = set(map(id, inputs))
     return tuple(np.array(x) if x.base is not None or id(x) in held else x for x in quietly(run))

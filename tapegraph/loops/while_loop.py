@@ -27,7 +27,7 @@ from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
 from tapegraph.loops.at_run_time import Anew, pulled
-from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, failed, traced
+from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, name_failure, traced
 from tapegraph.loops.branches import traced_inputs
 from tapegraph.loops.derived import examples, zeros_where
 from tapegraph.loops.scan import replaced_present, traced_loop
@@ -141,7 +141,8 @@ def _forward(
                     runs, given = body, [*of_body, *now]
                     now = step(given)
                 except Exception as error:
-                    raise failed(error, runs, given, f"iteration {count}") from None
+                    name_failure(error, runs, given, f"iteration {count}")
+                    raise
                 count += 1
         return (*map(np.array, now), np.array(count, np.int64))
 

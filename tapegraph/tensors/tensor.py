@@ -269,7 +269,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """Return the only element for a conversion, as math's functions make."""
         if self._array.size != 1:
             raise self._not_one(kind, _NOT_MATH)
-        recorder().read(self, kind, AS_INDEX if kind == "index" else _FILLED)
+        recorder().read(self, kind, f"{_OUTSIDE} {AS_INDEX}" if kind == "index" else _FILLED)
         return self._array.item()
 
     def __float__(self) -> float:

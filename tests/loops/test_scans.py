@@ -632,6 +632,7 @@ def noisy():
         "np.random": lambda x: x + np.random.normal(),  # noqa: NPY002
         "a global": lambda x: x + GENERATOR.normal(size=()),
         "a closure": lambda x: x + hidden.normal(),
+        "a default": lambda x, rng=hidden: x + rng.normal(),
         "an object": lambda x: noise(x),
         "a method": lambda x: x + noise.rng.uniform(),
         "a function inside": lambda x: (lambda y: y * hidden.normal())(x),
