@@ -369,7 +369,7 @@ def test_what_does_not_fit_is_named(call, said):
     [
         (lambda x: x if x[0] > 0 else -x, r"Write tg\.where\(condition, a, b\)"),
         (lambda x: float(x[0]), r"write np\.stack\(\[x, y\]\) or np\.where"),
-        (lambda x: np.array([x, 2.0 * x]), r"in place of np\.array\(\[x, y\]\)"),
+        (lambda x: np.array([x, 2.0 * x]), r"In place of np\.array\(\[x, y\]\)"),
         (lambda x: np.digitize(x, W), r"Write np\.searchsorted\(bins, x, side=\"right\"\)"),
         (lambda x: np.asarray(x), r"has no plain number.*or return the tensor"),
         (lambda x: x[0].item(), r"or return the tensor"),
@@ -573,15 +573,13 @@ def test_tangents_that_are_transposed_gradients(f):
 
 
 @pytest.mark.parametrize("engine", ["native", "tensorflow"])
-@pytest.mark.parametrize("axes", itertools.product((0, None), repeat=3), ids=str)
+@pytest.mark.parametrize("axes", list(itertools.product((0, None), repeat=3))[:-1], ids=str)
 def test_numbers_are_added_at_the_places_of_each_example(axes, engine):
     if engine == "tensorflow":
         pytest.importorskip("tensorflow")
     rng = np.random.default_rng(5)
     target, values = rng.normal(size=(COUNT, 5)), rng.normal(size=(COUNT, 4))
     places = rng.integers(-5, 5, size=(COUNT, 4))
-    if axes == (None, None, None):
-        axes = (0, None, None)
     args = [
         x if axis == 0 else x[0] for x, axis in zip((target, places, values), axes, strict=True)
     ]
