@@ -187,7 +187,8 @@ class Capture(Recorder):
         RECORDER.set(self._outer.where_gradients_flow(RECORDING.value()))
         if kind is not None:
             make(together(self.undo))
-        raise_cause(error)
+        if error is not None:
+            raise_cause(error)
 
     def on(self, tape: Tape) -> Capture:
         self.tape = tape

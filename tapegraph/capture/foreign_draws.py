@@ -28,7 +28,7 @@ _EMPTY = CellType()
 
 
 @contextmanager
-def refused(op: str, f: object) -> Iterator[None]:
+def no_foreign_draws(op: str, f: object) -> Iterator[None]:
     """Raise at the end if a generator that a function names has drawn inside."""
     before = [(x, read, pickle.dumps(read(x))) for x, read in _generators(f)]
     yield

@@ -15,8 +15,8 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.capture import foreign_draws
 from tapegraph.capture.capture import Capture, expire, leaked
+from tapegraph.capture.foreign_draws import no_foreign_draws
 from tapegraph.engines import registry
 from tapegraph.errors import message
 from tapegraph.ops.index import Outside
@@ -200,7 +200,7 @@ def _traced(
     op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> tuple[Traced, Tape, list[Any]]:
     body = Body(op)
-    with body, Scope(RECORDING, True), random.unrepeated(), foreign_draws.refused(op, f):
+    with body, Scope(RECORDING, True), random.unrepeated(), no_foreign_draws(op, f):
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]

@@ -100,10 +100,10 @@ def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
     return LostGradientError(sentence(conversion, text))
 
 
-def raise_cause(error: BaseException | None) -> None:
+def raise_cause(error: BaseException) -> None:
     """Raise the cause of a conversion error that NumPy replaced, as at ``z[0] = x``."""
     cause = error.__cause__ if isinstance(error, ValueError) else None
-    if error and isinstance(cause, (LostGradientError, ConcretizationError)):
+    if isinstance(cause, (LostGradientError, ConcretizationError)):
         raise cause.with_traceback(error.__traceback__) from None
 
 

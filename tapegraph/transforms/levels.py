@@ -189,7 +189,8 @@ class recording:
         finally:
             if RECORDING.entered.get():
                 RECORDING.leave(self)
-        raise_cause(error)
+        if error is not None:
+            raise_cause(error)
 
 
 def derivative_of(f: Fun, derivative: Fun, doc: str, by: str = "") -> Fun:

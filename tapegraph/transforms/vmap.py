@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tapegraph.capture import foreign_draws
+from tapegraph.capture.foreign_draws import no_foreign_draws
 from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import shape
 from tapegraph.pytree import described, differ_here, is_tree, leaves, mapped, pairs, replaced
@@ -149,7 +149,7 @@ def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> A
     size = min(step, given.size - start)
     level = Level(next_tag(), size, randomness)
     args, kwargs = given.inside(start, step, level)
-    with entered(level), foreign_draws.refused("vmap", f):
+    with entered(level), no_foreign_draws("vmap", f):
         out = f(*args, **kwargs)
     return mapped(lambda x: _Result.of(x, level), out)
 
