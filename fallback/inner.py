@@ -55,6 +55,15 @@ class NativeInner(Inner):
     def strong_pullback(self, kind: Reverse) -> Iteration:
         return _StrongIteration(self, kind)
 
+    def failing(self, inputs: Sequence[object]) -> int | None:
+        done = 0
+        try:
+            for slot in InNumPy(self._program).walk(self._leaves(inputs)):
+                done = slot + 1
+        except Exception:
+            return done
+        return None
+
     @contextmanager
     def _lent(self, key: object, compiled: Callable[[], Plan]) -> Iterator[Plan]:
         idle = self._idle.setdefault(key, [])
@@ -66,10 +75,13 @@ class NativeInner(Inner):
         idle.append(plan)
 
     def _computed(self, inputs: Sequence[object]) -> InNumPy:
-        numbers = {slot: self._body.recording.values[slot] for slot in self._program.scalars}
         again = InNumPy(self._program)
-        again.run(numbers | dict(zip(self._body.inputs, inputs, strict=True)))
+        again.run(self._leaves(inputs))
         return again
+
+    def _leaves(self, inputs: Sequence[object]) -> dict[int, Any]:
+        numbers = {slot: self._body.recording.values[slot] for slot in self._program.scalars}
+        return numbers | dict(zip(self._body.inputs, inputs, strict=True))
 
     def _recording(self, inputs: Sequence[object]) -> Recording:
         """Return the program with values, from which a plan is made."""

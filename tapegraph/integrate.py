@@ -18,10 +18,10 @@ from tapegraph.ops.reduce import sum as sum_
 from tapegraph.ops.shape import concat, reshape
 from tapegraph.other_names import missing_in
 from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
+from tapegraph.recording.numpy_functions import under
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched
-from tapegraph.tensors.dual import Dual
 from tapegraph.transforms.levels import stop_gradient
 from tapegraph.transforms.reverse import vjp
 from tapegraph.tree import ravel_pytree
@@ -91,7 +91,9 @@ def odeint(
     :raises RuntimeError: It did not reach a time within ``max_steps``; in a compiled step and under
         `vmap` the result is NaN.
     :raises TypeError, ValueError: ``f`` is not callable or returns another structure or shape,
-        ``y0`` is complex or empty, ``t`` is no array of one axis, ``method`` is another.
+        ``y0`` is complex or empty, ``t`` is no array of one axis, holds NaN or, for ``"dopri5"``,
+        turns back (in a compiled step that is given ``t`` the result is NaN); ``method`` is
+        another.
 
     >>> decay = lambda k: tg.integrate.odeint(lambda y, t: -k * y, 1.0, [0.0, 1.0])[-1]
     >>> round(float(decay(2.0)), 6), round(tg.grad(decay)(2.0), 6)
@@ -115,6 +117,14 @@ def odeint(
     times = tensor_like("odeint", t, "t").astype(vector.dtype)
     if times.ndim != 1 or not times.shape[0]:
         raise ValueError(message("odeint", f"t of shape {times.shape}", "one or more times"))
+    known = _known(times)
+    if known is not None:
+        received, apart = f"t={np.array2string(known, threshold=6)}", np.diff(known)
+        if not np.isfinite(known).all():
+            raise ValueError(message("odeint", received, "finite times"))
+        if method == "dopri5" and apart.min(initial=0.0) < 0.0 < apart.max(initial=0.0):
+            fix = 'Solve the two directions apart, or write method="rk4".'
+            raise ValueError(message("odeint", received, "times that rise, or fall", fix))
     arguments = FurtherArguments("odeint", args)
 
     def derivative(vector: Array, time: object, *numbers: object) -> Any:
@@ -238,20 +248,26 @@ def _adaptive(
             max_steps=max_steps,
         )
         y, s, h, k1, _, count = carry
-        reached = s >= target
-        return (y, s, h, k1, target), (y, reached, s)
+        reached = s == target  # not beyond one that lies before the last
+        return (y, s, h, k1, target), (y, reached, s, h)
 
     k1 = slope(y, targets[0])
     carry = (y, targets[0], _first_step(slope, error_of, y, k1), k1, targets[0])
-    _, (later, reached, ends) = scan(advance, carry, targets[1:])
-    stopped = _stopped(reached)
-    if stopped is not None:
-        at = float(_numbers(origin)) + float(_numbers(sign)) * float(_numbers(ends)[stopped])
-        raise RuntimeError(
-            f"odeint: {max_steps or MOST_STEPS} steps reached t={at:.6g}, not the next time, "
-            f"t={float(_numbers(times)[stopped + 1]):.6g}. Give a larger max_steps, or larger "
-            "rtol and atol; a stiff equation needs another solver."
-        )
+    _, (later, reached, ends, lengths) = scan(advance, carry, targets[1:])
+    missed = _known(reached)
+    if missed is not None and not missed.all():
+        i = int(np.argmin(missed))
+        at, end = (float(_known(x)) for x in (origin + sign * ends[i], times[i + 1]))
+        text = f"{max_steps or MOST_STEPS} steps reached t={at:.6g}, not the next time, t={end:.6g}"
+        if np.isnan(_known(slope(later[i], ends[i]))).any():
+            fix = "The derivative is NaN there."
+        elif at + float(_known(lengths)[i]) * 1e-3 == at:
+            fix = "The steps have shrunk to nothing: beyond, the derivative is NaN, infinite or "
+            fix += "jumps."
+        else:
+            fix = "Give a larger max_steps, or larger rtol and atol; a stiff equation needs "
+            fix += "another solver."
+        raise RuntimeError(f"odeint: {text}. {fix}")
     whole = reshape(reached, (-1, 1)) if later.shape[0] else reached
     return _rows(y, where(whole, later, np.nan) if later.shape[0] else later)
 
@@ -278,20 +294,11 @@ def _first_step(slope: RateOfChange, error_of: Fun, y: Array, k1: object) -> Any
     return stop_gradient(where(np.isnan(found), 1e-6, found)).astype(y.dtype)
 
 
-def _numbers(x: Any) -> Any:
-    """Return the numbers of a tensor, or of a dual's value."""
-    return _numbers(x.primal) if isinstance(x, Dual) else x._array
-
-
-def _stopped(reached: Any) -> int | None:
-    """Return the first time that was not reached, None if all were or the values are unknown."""
-    inner = reached
-    while isinstance(inner, Dual):
-        inner = inner.primal
-    if isinstance(inner, Batched) or recorder().records(inner):
-        return None
-    missed = np.flatnonzero(~inner._array)
-    return int(missed[0]) if missed.size else None
+def _known(x: Any) -> Any:
+    """Return the numbers of a tensor or of a dual's value, None if they are unknown here."""
+    inner = under(x)
+    unknown = isinstance(inner, Batched) or recorder().records(inner)
+    return None if unknown else inner._array
 
 
 class Adjoint:

@@ -228,6 +228,8 @@ def matched(
         received = f"{argument} of structure {described(given)}"
         expected = f"the structure of {of}, {described(form)}"
         fix = f"They differ at {place}: dicts are paired by key, lists and tuples by place."
+        if isinstance(given, (list, tuple)) and not is_tree(form):
+            fix = "For one array return np.stack([...])."
         raise ValueError(message(op, received, expected, fix))
     return _along(given, form, argument)
 

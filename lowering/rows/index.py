@@ -194,7 +194,7 @@ def _scatter(
     return own_gradient(lowered, x)
 
 
-def _within(out: Result, x: GraphTensor, *, low: int, high: int) -> GraphTensor:
+def _within(out: Result, x: GraphTensor, *, low: int, high: int, said: str) -> GraphTensor:
     x = cast_to(x, "int64")
     end = number_like(high, x)
     inside = (x >= number_like(low, x)) & (x < end)

@@ -25,6 +25,7 @@ from tapegraph.recording.node import as_leaf, tape_entry
 from tapegraph.recording.op import NO_ATTRS, PARAM, Op, Rules
 from tapegraph.recording.scopes import Setting, recorder
 from tapegraph.recording.values import RECORDED_AT, handle_of, value_of
+from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual, direction, lifted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.reverse import Pullback
@@ -50,8 +51,8 @@ class ValueBox:
     _entry: Any
 
 
-TENSORS = (Tensor, Dual)
-TRACED = (Tensor, Dual, ValueBox)
+TENSORS = (Tensor, Dual, Batched)
+TRACED = (*TENSORS, ValueBox)
 CONTAINERS = (list, tuple, dict)
 
 # autograd's text, so that warning filters match.

@@ -28,6 +28,7 @@ from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
 from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import History, linearize
+from tapegraph.recording.lost_gradients import raise_cause
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
 from tapegraph.recording.op import CLEARED, CONSTANT, GRADIENT, INPUT, OPS, PARAM, Attrs, Op
@@ -180,12 +181,14 @@ class Capture(Recorder):
         RECORDING.enter(self, RECORDING.value())  # for code that looks for a scope
         return self
 
-    def __exit__(self, kind: object, *exception: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.frame = None
         RECORDING.leave(self)
         RECORDER.set(self._outer.where_gradients_flow(RECORDING.value()))
         if kind is not None:
             make(together(self.undo))
+        if error is not None:
+            raise_cause(error)
 
     def on(self, tape: Tape) -> Capture:
         self.tape = tape

@@ -433,6 +433,8 @@ class Compiled:
             if kept is not None and comparable and is_recorded:
                 difference = kept.differs_from(trace)
                 if difference is None and programs is None:
+                    if trace.unrolled:
+                        warn(sentence(f"compile: {self.__name__}", trace.unrolled), RuntimeWarning)
                     programs = programs_of(trace, self.__name__, self._xla)
                 elif difference is not None and entry.foreseen:
                     entry.trace = entry.programs = None
@@ -599,6 +601,8 @@ class Compiled:
             else:
                 ran = "; ".join(part.description() for part in entry.programs.parts)
                 lines += [line + ran, f"  {entry.programs.advice()}"]
+                if entry.trace is not None and entry.trace.unrolled:
+                    lines.append(f"  {entry.trace.unrolled}")
         return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:

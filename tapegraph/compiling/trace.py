@@ -31,7 +31,7 @@ from tapegraph.recording import stored
 from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float
-from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR
+from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR, OpKind
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.recording.values import RemoteArray, array_or_remote
 from tapegraph.scalars.numbers import Levels, Numbers
@@ -44,6 +44,9 @@ from tapegraph.typed import Array, Fun
 # Of a gradient: a run computes it.
 COMPUTED = object()
 
+
+# So many equal operations of one line are a loop.
+_UNROLLED = 300
 
 # Is held while floats are replaced, which two threads may see.
 _PUTTING = Lock()
@@ -222,6 +225,27 @@ class Trace:
                     return None
                 found[slot] = self.count + computed.index(node) if node in computed else None
         return found
+
+    @cached_property
+    def unrolled(self) -> str:
+        """Say which of the user's lines has recorded one operation very often, as loops do."""
+        program, nodes = self.recording.program, self.recording.nodes
+        found: dict[Any, list[int]] = {}
+        for slot, op in enumerate(program.ops):
+            # Those of an optimizer, which has many parameters, need no gradient.
+            counts = program.needs[slot] or not program.updates
+            if counts and program.inputs[slot] and op.kind is not OpKind.SHAPE:
+                code = getattr(nodes[slot], "_code", None)
+                line = (code, code and nodes[slot]._lasti)
+                found.setdefault((line, op, program.shapes[slot]), []).append(slot)
+        slots = max(found.values(), key=len, default=[])
+        if len(slots) <= _UNROLLED:
+            return ""
+        return (
+            f"{self.recording.where(slots[0])} records {program.ops[slots[0]].name} {len(slots):,} "
+            "times, and each is compiled. For a loop in Python write tg.scan or tg.fori_loop, "
+            "which record one iteration."
+        )
 
     @property
     def levels(self) -> list[Levels]:

@@ -167,6 +167,10 @@ class Inner(ABC):
     def strong_pullback(self, kind: Reverse) -> Iteration:
         """Return the pullback with strong zeros."""
 
+    @abstractmethod
+    def failing(self, inputs: Sequence[object]) -> int | None:
+        """Return the slot whose operation raises for some inputs, None if none does."""
+
 
 class Engine(ABC):
     """One way from a recording to gradients; `registry.register` adds it to the choices.

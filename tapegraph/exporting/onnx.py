@@ -324,7 +324,7 @@ def _index(out: Wire, x: Wire, *arrays: Wire, plan: tuple[str, ...]) -> Wire:
     return taken.node("Transpose", perm=order)
 
 
-def _within(out: Wire, x: Wire, *, low: int, high: int) -> Wire:
+def _within(out: Wire, x: Wire, *, low: int, high: int, said: str) -> Wire:
     x = x.to(np.int64)
     inside = (x < 0).where(x + high, x)
     return ((x >= low) & (x < high)).where(inside, x.like(high))  # or a later gather fails

@@ -16,7 +16,10 @@ import numpy as np
 from tapegraph import random
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.capture.capture import Capture, expire, leaked
+from tapegraph.capture.foreign_draws import no_foreign_draws
+from tapegraph.engines import registry
 from tapegraph.errors import message
+from tapegraph.ops.index import Outside
 from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import Node, as_leaf
@@ -197,7 +200,7 @@ def _traced(
     op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
 ) -> tuple[Traced, Tape, list[Any]]:
     body = Body(op)
-    with body, Scope(RECORDING, True), random.unrepeated():
+    with body, Scope(RECORDING, True), random.unrepeated(), no_foreign_draws(op, f):
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]
@@ -228,6 +231,23 @@ def check_form(op: str, given: object, form: object, argument: str, of: str) -> 
         raise TypeError(*error.args) from None
     if lost:
         raise TypeError(message(op, f"None for {lost[0]}", f"a number, as {of} has"))
+
+
+def name_failure(error: Exception, body: SubProgram, inputs: Sequence[object], when: str) -> None:
+    """Raise an error of a run of a body with the operation, its line and the iteration."""
+    if "tapegraph_when" in vars(error):  # of a loop inside
+        error.args = (f"{str(error)[:-1]}, in {when})",)
+        return
+    slot = quietly(registry.engine(registry.NATIVE).inner(body).failing, inputs)
+    outside = isinstance(error, Outside)
+    if slot is None or not (outside or type(error) is np.linalg.LinAlgError):
+        return
+    text = f"{error}" if outside else f"{body.program.ops[slot].name}: {error}."
+    found = (IndexError if outside else np.linalg.LinAlgError)(
+        f"{text} (at {body.recording.where(slot)}, in {when})"
+    )
+    vars(found)["tapegraph_when"] = when
+    raise found from None
 
 
 def drawing_on(f: Fun, position: object, *args: object) -> tuple[Any, Any]:

@@ -38,6 +38,7 @@ from tapegraph.loops.body import (
     example,
     example_of,
     loop_operand,
+    name_failure,
     traced,
 )
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
@@ -187,7 +188,11 @@ def _forward(
 
     def run() -> list[Any]:
         with registry.engine(registry.NATIVE).inner(body).forward(inputs) as step:
-            return step(inputs)
+            try:
+                return step(inputs)
+            except Exception as error:
+                name_failure(error, body, inputs, "a branch")
+                raise
 
     held = set(map(id, inputs))
     return tuple(np.array(x) if x.base is not None or id(x) in held else x for x in quietly(run))

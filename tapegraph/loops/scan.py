@@ -76,8 +76,21 @@ def scan(
     """
     if others:
         raise unexpected("scan", others)
-    check_callable("scan", f)
-    rows = [(path, loop_operand("scan", x, path)) for path, x in leaves(xs, "xs")]
+    return _scan("scan", f, init, xs, length, reverse, checkpoint)
+
+
+def _scan(
+    op: str,
+    f: Callable[[Any, Any], Any],
+    init: Pytree,
+    xs: Pytree,
+    length: int | None = None,
+    reverse: bool = False,
+    checkpoint: int | Literal["sqrt"] | None = None,
+) -> tuple[Pytree, Pytree]:
+    """Run a `scan`, which ``op`` names in messages."""
+    check_callable(op, f)
+    rows = [(path, loop_operand(op, x, path)) for path, x in leaves(xs, "xs")]
     n = _length(rows, length)
     every = _every(checkpoint, n)
     given = [x for _, x in rows]
@@ -95,7 +108,7 @@ def scan(
         return out
 
     examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]
-    carry, found = traced_loop("scan", body, init, arguments, examples)
+    carry, found = traced_loop(op, body, init, arguments, examples)
     if found.draws_on or (found.draws and recorder().stream is not None):
 
         def further(carry: Any, x: Any) -> Any:
@@ -104,9 +117,7 @@ def scan(
 
         with random.stretch() as stretch:
             start = (init, stretch.start)
-            (last, stretch.end), ys = scan(
-                further, start, xs, length, reverse=reverse, checkpoint=checkpoint
-            )
+            (last, stretch.end), ys = _scan(op, further, start, xs, length, reverse, checkpoint)
             return last, ys
     drawn = drawn_rows(found.draws, n, reverse)
     outs = run_scan(found.body, found.consts, carry, [*given, *drawn], n, reverse, every)
@@ -134,7 +145,7 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Pyt
         received = f"bounds of {kind_of(lower)} and {kind_of(upper)}"
         fix = "Write tg.while_loop for a number of iterations that is computed."
         raise TypeError(message("fori_loop", received, "integers", fix)) from None
-    carry, _ = scan(lambda carry, i: (body(i, carry), None), init, iterations)
+    carry, _ = _scan("fori_loop", lambda carry, i: (body(i, carry), None), init, iterations)
     return carry
 
 

@@ -35,7 +35,7 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
-from tapegraph.loops.body import Example, Replay, Traced, example, traced
+from tapegraph.loops.body import Example, Replay, Traced, example, name_failure, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.residuals import with_residuals, without_residuals
 from tapegraph.ops.shape import broadcast_to, moveaxis
@@ -181,7 +181,12 @@ def _forward(
                     for stack, c in zip(own, now, strict=True):
                         if stack is not None:
                             stack[at] = c
-                out = step([*consts, *now, *[x[t, ...] for x in rows]])
+                given = [*consts, *now, *[x[t, ...] for x in rows]]
+                try:
+                    out = step(given)
+                except Exception as error:
+                    name_failure(error, body, given, f"iteration {i} of {length}")
+                    raise
                 now = out[:carries]
                 for stack, y in zip(stacks, out[carries:], strict=True):
                     stack[t] = y

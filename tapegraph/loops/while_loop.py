@@ -29,7 +29,7 @@ from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
 from tapegraph.loops.at_run_time import Anew, pulled
-from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, traced
+from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, name_failure, traced
 from tapegraph.loops.branches import traced_inputs
 from tapegraph.loops.derived import examples, zeros_where
 from tapegraph.loops.scan import traced_loop
@@ -151,8 +151,16 @@ def _forward(
             native.inner(cond).forward([*of_cond, *now]) as test,
             native.inner(body).forward([*of_body, *now]) as step,
         ):
-            while count != max_steps and test([*of_cond, *now])[0]:
-                now = step([*of_body, *now])
+            while count != max_steps:
+                try:
+                    runs, given = cond, [*of_cond, *now]
+                    if not test(given)[0]:
+                        break
+                    runs, given = body, [*of_body, *now]
+                    now = step(given)
+                except Exception as error:
+                    name_failure(error, runs, given, f"iteration {count}")
+                    raise
                 count += 1
         return (*map(np.array, now), np.array(count, np.int64))
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.arrays.numpy_warnings import watched
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import ConcretizationError, kind_of, message, user_line
 from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import add, astype, where
 from tapegraph.ops.shape import (
@@ -491,8 +491,9 @@ def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> K
     >>> scatter([1.0, 2.0, 3.0], [0, 3, 3], (2, 2)).data.tolist()
     [[1.0, 0.0], [0.0, 5.0]]
     """
-    recorded = places if isinstance(places, Node) else as_leaf(np.asarray(places, np.int64))
-    return apply(SCATTER, (tensor_like("scatter", x), recorded), {"shape": shape})
+    if not hasattr(places, "requires_grad"):  # of no program, and not of many examples
+        places = as_leaf(np.asarray(places, np.int64))
+    return apply(SCATTER, (tensor_like("scatter", x), places), {"shape": shape})
 
 
 def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
@@ -688,6 +689,8 @@ def _basic(x: DuckArray, shape: tuple[int, ...], parts: list[DuckArray]) -> Duck
         if isinstance(part, slice):
             try:
                 start, stop, step = part.indices(length)
+            except ConcretizationError:
+                raise
             except (TypeError, ValueError) as error:
                 expected = "a slice of integers with a step other than 0"
                 raise IndexError(message("getitem", repr(part), expected)) from error
@@ -760,7 +763,8 @@ def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
         received = f"indices {kind_of(indices)}"
         raise error(message(op, received, "integer indices", as_index()))
     if not isinstance(array, np.ndarray):  # of a program, or of many examples
-        return within(array, -length, length, lambda i: _out_of_range(op, i, axis, length))
+        said = _said_outside(op, "{}", axis, length)
+        return within(array, -length, length, said)
     wrapped = array.astype(np.int64)
     if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
         return as_leaf(wrapped)
@@ -772,8 +776,12 @@ def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
 
 
 def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
+    return IndexError(f"{_said_outside(op, index, axis, length)} (at {user_line()})")
+
+
+def _said_outside(op: str, index: object, axis: int, length: int) -> str:
     received = f"index {index} for axis {axis} of length {length}"
-    return IndexError(message(op, received, f"an index in [{-length}, {length})"))
+    return f"{op}: received {received}; expected an index in [{-length}, {length})."
 
 
 # By place
@@ -1076,13 +1084,13 @@ def _zero_like(x: DuckArray) -> DuckArray:
 
 
 class Outside(IndexError):
-    """An index is out of range; its first argument is the index."""
+    """An index is out of range; the text lacks the user's line."""
 
 
-def _within(x: Array, *, low: int, high: int) -> DuckArray:
+def _within(x: Array, *, low: int, high: int, said: str) -> DuckArray:
     outside = (x < low) | (x >= high)
     if outside.any():
-        raise Outside(int(x[outside].flat[0]), f"expected one in [{low}, {high})")
+        raise Outside(said.format(x[outside].flat[0]))
     return np.where(x < 0, x + high, x).astype(np.int64)
 
 
@@ -1097,28 +1105,29 @@ SEARCHSORTED = Op("searchsorted", np.searchsorted, kind=OpKind.COMPARISON, diffe
 
 
 def within(
-    indices: DuckArray, low: int, high: int, refused: Callable[[int], Exception]
+    indices: DuckArray, low: int, high: int, said: str, error: type[Exception] = IndexError
 ) -> DuckArray:
-    """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``."""
+    """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
+
+    ``said`` is the text about one out of range, with ``{}`` in its place.
+    """
     try:
-        return apply(WITHIN, (indices,), {"low": low, "high": high})
-    except Outside as error:
-        raise refused(error.args[0]) from None
+        return apply(WITHIN, (indices,), {"low": low, "high": high, "said": said})
+    except Outside as outside:
+        raise error(f"{outside} (at {user_line()})") from None
 
 
 def in_range(
     name: str, what: str, indices: DuckArray, count: int, error: type[Exception] = IndexError
 ) -> DuckArray:
     """Return integers below ``count`` as int64: an array, or in a captured step an entry."""
-
-    def refused(i: int) -> Exception:
-        return error(message(name, f"{what} {i} of {count}", f"a {what} in [0, {count})"))
-
+    said = f"{name}: received {what} {{}} of {count}; expected a {what} in [0, {count})."
     if not isinstance(indices, np.ndarray):
-        return within(indices, 0, count, refused)
+        return within(indices, 0, count, said, error)
     found = indices.astype(np.int64)
     if found.size and found.view(np.uint64).max() >= count:  # a negative one is very large
-        raise refused(int(indices[(found < 0) | (found >= count)].flat[0]))
+        i = indices[(found < 0) | (found >= count)].flat[0]
+        raise error(f"{said.format(i)} (at {user_line()})")
     return found
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 
 from tapegraph.errors import (
+    ConcretizationError,
     LostGradientError,
     check_callable,
     kind_of,
@@ -82,6 +83,8 @@ def minimize(
     :raises ValueError: ``x0`` is empty, ``f`` returns an array, the method ignores given bounds or
         constraints, or SciPy refuses an argument.
     :raises RuntimeError: With ``implicit``: the minimiser did not converge.
+    :raises ConcretizationError: Its numbers are those of `vmap` or of a compiled step: write `root`
+        of the gradient.
 
     >>> def f(p):
     ...     return tg.sum((p["w"] - 3.0) ** 2) + p["b"] ** 2
@@ -111,7 +114,8 @@ def minimize(
     name = method.lower() if isinstance(method, str) else ""
     _check_used(name, bounds=bounds, constraints=constraints)
     scipy = scipy_module("optimize", "minimize", '"scipy>=1.13"')
-    start = replaced(x0, (_start(leaf, path) for path, leaf in leaves(x0, "x0")))
+    with _by_numbers():
+        start = replaced(x0, (_start(leaf, path) for path, leaf in leaves(x0, "x0")))
     layout = Layout(start)
     vector = layout.vector(start)
     if not vector.size:
@@ -125,17 +129,18 @@ def minimize(
         derivatives["hess"] = objective.hessian
     elif name in _PRODUCTS:
         derivatives["hessp"] = objective.product
-    found = scipy.minimize(
-        objective.value_and_gradient if derivatives else objective.value,
-        vector,
-        method=method,
-        bounds=bounds,
-        constraints=constraints,
-        tol=tol,
-        callback=None if callback is None else _with_structure(callback, layout),
-        options=options,
-        **derivatives,
-    )
+    with _by_numbers():
+        found = scipy.minimize(
+            objective.value_and_gradient if derivatives else objective.value,
+            vector,
+            method=method,
+            bounds=bounds,
+            constraints=constraints,
+            tol=tol,
+            callback=None if callback is None else _with_structure(callback, layout),
+            options=options,
+            **derivatives,
+        )
     found.x = layout.structure(found.x)
     return found
 
@@ -192,6 +197,19 @@ def _check_used(method: str, **restrictions: object) -> None:
             fix = 'Write method="SLSQP" or "trust-constr".'
             received = f"{argument} for {method.upper()}, which has no use for them"
             raise ValueError(message("minimize", received, "a method that keeps to them", fix))
+
+
+@contextmanager
+def _by_numbers() -> Iterator[None]:
+    try:
+        yield
+    except ConcretizationError as error:
+        text = (
+            "it decides by numbers, which inside vmap differ between examples, and in a compiled "
+            "step or a loop from run to run. For a stationary point write "
+            "tg.optim.root(tg.grad(f), x0)."
+        )
+        raise ConcretizationError(sentence("minimize", text)) from error
 
 
 class _Objective:

@@ -73,6 +73,11 @@ _FIXES = {
     "tensorflow": "tg.function(f) makes a function of TensorFlow's; for plain numbers write "
     "x.numpy().",
 }
+# The alternatives to an array that is made of tensors, element by element.
+FILLED = (
+    "in place of np.array([x, y]), and of an assignment to elements of an array (z[0] = x), write "
+    "np.stack([x, y]) or np.where"
+)
 # Set inside a function that a transform such as `tapegraph.grad` differentiates.
 DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 
@@ -106,9 +111,8 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
     text = (
         f"the number would lose the derivative of a {kind}. "
-        "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); in place of "
-        "an assignment to elements of an array (z[0] = x) write np.where, or put the results into "
-        f"a list and join them by np.stack; or write {read} for the value alone."
+        "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); "
+        f"{FILLED}; or write {read} for the value alone."
     )
     return LostGradientError(sentence(conversion, text + _in_place_of_scipys()))
 
@@ -134,9 +138,9 @@ def as_index() -> str:
     return f"{text}, and write .astype(int) for one that is computed."
 
 
-def raise_cause(error: ValueError) -> None:
+def raise_cause(error: BaseException) -> None:
     """Raise the cause of a conversion error that NumPy replaced, as at ``z[0] = x``."""
-    cause = error.__cause__
+    cause = error.__cause__ if isinstance(error, ValueError) else None
     if isinstance(cause, (LostGradientError, ConcretizationError)):
         raise cause.with_traceback(error.__traceback__) from None
 

@@ -90,6 +90,7 @@ NEAREST: dict[Any, str] = {
     np.apply_over_axes: "Call the function with axis=(0, 1).",
     np.bincount: "Write tg.add_at(np.zeros(n), places, weights).",
     np.correlate: "Write np.convolve(a, np.conj(v)[::-1], mode).",
+    np.digitize: 'Write np.searchsorted(bins, x, side="right") for bins that rise.',
     np.ediff1d: "Write np.diff(np.ravel(x)).",
     np.fix: "Write np.trunc(x).",
     np.i0: "Call tg.special.i0(x).",
@@ -123,6 +124,7 @@ NEAREST_TO_SCIPY = {
     "scipy.special.ndtri": "Write np.sqrt(2) * tg.special.erfinv(2 * p - 1).",
     "scipy.special.rel_entr": "Write tg.special.xlogy(x, x / y).",
 }
+_AS_A_CHOICE = "Write np.where for a choice by numbers; shapes cannot depend on them."
 _SUM_AT = "Write x = tg.add_at(x, indices, values), which adds up at repeated places too."
 _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
 
@@ -250,7 +252,8 @@ def _run(called: Any, name: str, args: tuple[object, ...], options: dict[str, ob
     if called in PLAIN:
         if called in WITHOUT_GRADIENT and recorder().records(*args, *options.values()):
             return WITHOUT_GRADIENT[called](*args, **options)
-        return called(*map(detached, args), **{k: detached(v) for k, v in options.items()})
+        plain = functools.partial(detached, fix=NEAREST.get(called) or _AS_A_CHOICE)
+        return called(*map(plain, args), **{k: plain(v) for k, v in options.items()})
     given = (*args, *options.values())
     if called in IN_PLACE:
         raise TypeError(sentence(name, f"a tensor cannot change in place. {IN_PLACE[called]}"))
@@ -282,9 +285,8 @@ def _described(value: Any) -> Any:
     return value._array if isinstance(value, Node) else detached(value)
 
 
-def detached(value: object) -> Any:
+def detached(value: object, fix: str = _AS_A_CHOICE) -> Any:
     """Return a tensor's array, also in lists and tuples; raise if a captured program has it."""
-    fix = "Write np.where for a choice by numbers; shapes cannot depend on them."
     recorder().read(value, "a plain array", fix)
     return peek(value)
 

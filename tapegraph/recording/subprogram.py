@@ -81,9 +81,11 @@ _lock = Lock()
 
 
 def interned(found: SubProgram) -> SubProgram:
-    """Return the first program that was equal to this one, with the objects made of it."""
+    """Return the first program equal to this one, with the objects made of it and these lines."""
     with _lock.held:
-        return _remembered(_known, found, found)
+        first: SubProgram = _remembered(_known, found, found)
+        first.recording.nodes[:] = found.recording.nodes
+        return first
 
 
 def _remembered(known: OrderedDict[Any, Any], key: object, value: object) -> Any:

@@ -37,7 +37,10 @@ P = ParamSpec("P")
 A = TypeVar("A", bound="ArrayMethods")
 
 # For a plain array NumPy asks an index for its numbers.
-AS_INDEX = "As an index of an array write tg.tensor(array)[i] or tg.take(array, i, axis)."
+AS_INDEX = (
+    "As an index of an array write tg.tensor(array)[i] or tg.take(array, i, axis), and for a slice "
+    "array[i:i+n] tg.take(array, i + np.arange(n), axis)."
+)
 
 
 class Method(Protocol[P]):

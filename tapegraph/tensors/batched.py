@@ -19,6 +19,7 @@ from tapegraph.batching import BatchedCall, batching_rule
 from tapegraph.capture.streams import refuse_examples
 from tapegraph.errors import ConcretizationError, message, sentence, warn
 from tapegraph.ops.shape import alias, broadcast_to
+from tapegraph.recording.lost_gradients import FILLED, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import is_batched
 from tapegraph.recording.op import DEFINED, OPS, Attrs
@@ -114,16 +115,20 @@ class Batched(ArrayMethods):
 
     # Not possible for one example
 
-    def _one_number(self, *args: object, **options: object) -> NoReturn:
+    def _one_number(self, *args: object, choice: str = "", **options: object) -> NoReturn:
+        choice = choice or f"{FILLED[0].upper()}{FILLED[1:]};"
         text = (
             f"the value differs between {self.inner.shape[0]} examples, so it has no plain number. "
-            "Write tg.where(condition, a, b) for a choice, or return the tensor."
+            f"{choice} or return the tensor."
         )
         if self.dtype.kind in "iu":
             text += f" {AS_INDEX}"
         raise ConcretizationError(sentence("vmap", text))
 
-    __bool__ = __float__ = __int__ = __complex__ = __index__ = __array__ = _one_number
+    def __bool__(self) -> NoReturn:
+        self._one_number(choice="Write tg.where(condition, a, b) for a choice,")
+
+    __float__ = __int__ = __complex__ = __index__ = __array__ = _one_number
     __format__ = _one_number
     item = numpy = tolist = _one_number
     data = property(_one_number)
@@ -164,6 +169,9 @@ def entered(level: Level) -> Iterator[None]:
     RECORDER.set(ExamplesRecorder(outer, level))
     try:
         yield
+    except ValueError as error:
+        raise_cause(error)
+        raise
     finally:
         RECORDER.set(outer)
 

@@ -28,6 +28,7 @@ from tapegraph.typed import Array, ArrayLike, DType
 
 _DATA = "Compute with the tensor itself; for w.data -= step write w.assign((w - step).detach())."
 _OUTSIDE = "Return the tensor, and read its number outside."
+_FILLED = f"{_OUTSIDE[:-1]}; {lost_gradients.FILLED}."
 _CHOICE = "Write tg.where(condition, a, b) to choose by element, or np.any(x) or np.all(x)."
 _NOT_MATH = "Call NumPy's or tapegraph's function in place of math's: tg.sin(x) for math.sin(x)."
 
@@ -257,9 +258,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.generic]:
         if self._requires_grad and not lost_gradients.is_compared():
             raise lost_gradients.to_array("Tensor")
-        fix = "Call NumPy's functions on the tensor itself."
-        if self.dtype.kind in "iu":
-            fix = f"{fix} {AS_INDEX}"
+        further = f". {AS_INDEX}" if self.dtype.kind in "iu" else f"; {lost_gradients.FILLED}."
+        fix = f"Call NumPy's functions on the tensor itself{further}"
         recorder().read(self, "numpy.asarray", fix)
         return np.array(self._array, dtype=dtype)
 
@@ -273,7 +273,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         """Return the only element for a conversion, as math's functions make."""
         if self._array.size != 1:
             raise self._not_one(kind, _NOT_MATH)
-        recorder().read(self, kind, _OUTSIDE)
+        recorder().read(self, kind, f"{_OUTSIDE} {AS_INDEX}" if kind == "index" else _FILLED)
         return self._array.item()
 
     def __float__(self) -> float:

@@ -214,7 +214,7 @@ class recording:
         finally:
             if RECORDING.entered.get():
                 RECORDING.leave(self)
-        if isinstance(error, ValueError):
+        if error is not None:
             raise_cause(error)
 
 

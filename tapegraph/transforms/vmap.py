@@ -8,6 +8,7 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from tapegraph.capture.foreign_draws import no_foreign_draws
 from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import shape
 from tapegraph.other_names import unexpected
@@ -152,7 +153,7 @@ def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> A
     size = min(step, given.size - start)
     level = Level(next_tag(), size, randomness)
     args, kwargs = given.inside(start, step, level)
-    with entered(level):
+    with entered(level), no_foreign_draws("vmap", f):
         out = f(*args, **kwargs)
     leaves_of_result("vmap", out)
     return mapped(lambda x: _Result.of(x, level), out)

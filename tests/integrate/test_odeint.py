@@ -157,6 +157,45 @@ def test_a_time_that_is_not_reached():
             assert np.isnan(step(tg.tensor(1.0)).numpy()[-1])
 
 
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_times_that_turn_back_are_no_solution(adjoint):
+    def f(y, t):
+        return -y
+
+    for turned in ([0.0, 2.0, 1.0], [0.0, -1.0, -0.5], [0.0, 1.0, -1.0]):
+        with pytest.raises(ValueError, match=r"received t=.*expected times that rise, or fall"):
+            tg.integrate.odeint(f, 1.0, turned, adjoint=adjoint)
+        found = tg.integrate.odeint(f, 1.0, turned, method="rk4", steps=50)
+        np.testing.assert_allclose(found, np.exp(-np.array(turned)), rtol=1e-6)
+    for once in ([0.0, 0.0, 1.0], [1.0, 1.0, 0.0]):
+        found = tg.integrate.odeint(f, 1.0, once, adjoint=adjoint)
+        np.testing.assert_allclose(found, np.exp(once[0] - np.array(once)), rtol=1e-6)
+    with tg.use_backend("native"):
+        step = tg.compile(lambda t: tg.integrate.odeint(f, 1.0, t, adjoint=adjoint))
+        for t in ([0.0, 1.0, 2.0],) * 4 + ([0.0, 2.0, 1.0],):
+            found = np.asarray(step(np.array(t)))
+        np.testing.assert_allclose(found[:2], np.exp([0.0, -2.0]), rtol=1e-6)
+        assert np.isnan(found[2])
+
+
+@pytest.mark.parametrize("method", ["dopri5", "rk4"])
+def test_times_are_finite(method):
+    for t in ([0.0, np.nan, 1.0], [0.0, np.inf]):
+        with pytest.raises(ValueError, match="expected finite times"):
+            tg.integrate.odeint(lambda y, t: -y, 1.0, t, method=method)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_derivative_that_is_not_a_number_is_told():
+    said = r"reached t=0, not the next time, t=1\. The derivative is NaN there\."
+    with pytest.raises(RuntimeError, match=said):
+        tg.integrate.odeint(lambda y, t: -np.sqrt(y - 1.5), 1.0, [0.0, 1.0])
+    with pytest.raises(RuntimeError, match=said):
+        tg.integrate.odeint(lambda y, t: -y, np.nan, [0.0, 1.0])
+    with pytest.raises(RuntimeError, match=r"t=0\.5, .*The steps have shrunk to nothing"):
+        tg.integrate.odeint(lambda y, t: np.sqrt(0.5 - t), 1.0, [0.0, 1.0])
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -174,6 +213,11 @@ def test_a_time_that_is_not_reached():
         ),
         (lambda: tg.integrate.odeint(lambda y, t: y, [], [0.0]), ValueError, "without a number"),
         (lambda: tg.integrate.odeint(lambda y, t: [y], 1.0, [0.0, 1.0]), ValueError, "structure"),
+        (
+            lambda: tg.integrate.odeint(lambda y, t: [-y[1], y[0]], START, [0.0, 1.0]),
+            ValueError,
+            r"structure \[\*, \*\].*return np\.stack\(\[\.\.\.\]\)",
+        ),
         (
             lambda: tg.integrate.odeint(lambda y, t: tg.stack([y, y]), 1.0, [0.0, 1.0]),
             ValueError,

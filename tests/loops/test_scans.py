@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import random
 import tracemalloc
 
 import numpy as np
@@ -534,3 +536,188 @@ def test_a_plan_is_made_without_running_a_loop_again(monkeypatch):
     for calls in range(1, 4):
         same_bits(step(W).data, in_python.scan(lambda h, x: (h @ W + x, None), C, X)[0])
         assert len(ran) == calls
+
+
+# ------------------------------------------------------------------ what goes wrong in a round
+
+V = np.arange(4.0)
+OUT_OF_RANGE = r"received index 4 for axis 0 of length 4; expected an index in \[-4, 4\)\."
+
+
+@pytest.mark.parametrize(
+    ("body", "init", "said"),
+    [
+        (lambda i, c: c + tg.tensor(V)[i], 0.0, f"getitem: {OUT_OF_RANGE}"),
+        (lambda i, c: c + tg.take(V, i), 0.0, f"gather: {OUT_OF_RANGE}"),
+        (lambda i, c: tg.add_at(c, i, 1.0), V, f"getitem: {OUT_OF_RANGE}"),
+        (lambda i, c: c + tg.one_hot(i, 4), V, r"one_hot: received label 4 of 4; .*\[0, 4\)\."),
+        (
+            lambda i, c: c + tg.softmax_crossentropy(V[None], np.reshape(i, (1,))),
+            0.0,
+            r"softmax_crossentropy: received class 4 of 4; .*\[0, 4\)\.",
+        ),
+    ],
+)
+def test_an_index_out_of_range_in_a_later_round_is_named(body, init, said):
+    line = rf" \(at {__file__}:{body.__code__.co_firstlineno}, in iteration 4"
+    state = tg.tensor(1.0)
+
+    @tg.compile
+    def step(init, places):
+        state.assign(state * 2.0)
+        return tg.scan(lambda c, i: (body(i, c), None), init, places)[0]
+
+    with pytest.raises(IndexError, match=f"^{said}{line} of 6"):
+        tg.fori_loop(0, 6, body, init)
+    with pytest.raises(IndexError, match=f"^{said}{line}"):
+        tg.while_loop(lambda c: c[0] < 6, lambda c: (c[0] + 1, body(c[0], c[1])), (0, init))
+    with pytest.raises(IndexError, match=f"^{said}.* in a branch, in iteration 4 of 6"):
+        tg.fori_loop(0, 6, lambda i, c: tg.cond(i > 2, lambda: body(i, c), lambda: c), init)
+    with pytest.raises(IndexError, match=f"^{said}{line[:-1]}3 of 4, in iteration 1 of 2"):
+        tg.fori_loop(0, 2, lambda k, c: tg.fori_loop(0, 4, lambda i, c: body(i + k, c), c), init)
+    for _ in range(3):
+        step(init, np.arange(5) % 4)
+    with pytest.raises(IndexError, match=f"^{said}{line} of 5"):
+        step(init, np.arange(5))
+    assert state.item() == 8.0
+
+
+def test_the_line_is_that_of_the_loop_that_failed_where_another_is_equal():
+    def first(i, c):
+        return c + tg.tensor(V)[i]
+
+    def again(i, c):
+        return c + tg.tensor(V)[i]
+
+    for body in (first, again, first):
+        line = body.__code__.co_firstlineno + 1
+        with pytest.raises(IndexError, match=f"{__file__}:{line}, in"):
+            tg.fori_loop(0, 6, body, 0.0)
+
+
+def test_a_matrix_that_fails_in_a_later_round_is_named():
+    def body(c, x):
+        return np.linalg.cholesky(c - x), None
+
+    line = rf"\(at {__file__}:{body.__code__.co_firstlineno + 1}, in iteration 1 of 3\)"
+    with pytest.raises(np.linalg.LinAlgError, match=rf"^cholesky: .*positive definite\. {line}"):
+        tg.scan(body, np.eye(2), np.arange(3.0))
+
+
+def test_an_error_of_the_users_own_leaves_a_loop_as_it_is():
+    def forward(x):
+        if x > 1.0:
+            raise KeyError("too", "large")
+        return x
+
+    grow = tg.defop(forward, vjp=lambda g, y, x: (g,), name="scans_grow")
+    with pytest.raises(KeyError) as caught:
+        tg.fori_loop(0, 4, lambda i, x: grow(x) + 1.0, 0.0)
+    assert caught.value.args == ("too", "large")
+
+
+GENERATOR = np.random.default_rng(0)
+
+
+class Noise:
+    def __init__(self):
+        self.rng = np.random.default_rng(1)
+
+    def __call__(self, x):
+        return x + self.rng.normal()
+
+
+def noisy():
+    hidden = np.random.default_rng(2)
+    noise, python = Noise(), random.Random(3)
+    return {
+        "np.random": lambda x: x + np.random.normal(),  # noqa: NPY002
+        "a global": lambda x: x + GENERATOR.normal(size=()),
+        "a closure": lambda x: x + hidden.normal(),
+        "a default": lambda x, rng=hidden: x + rng.normal(),
+        "an object": lambda x: noise(x),
+        "a method": lambda x: x + noise.rng.uniform(),
+        "a function inside": lambda x: (lambda y: y * hidden.normal())(x),
+        "Python's": lambda x: x + random.gauss(0.0, 1.0),
+        "Python's own": lambda x: x + python.random(),
+        "a wrapper": functools.partial(lambda k, x: x * k + hidden.normal(), 2.0),
+        "a gradient": tg.grad(lambda x: x * hidden.normal()),
+    }
+
+
+@pytest.mark.parametrize("where", noisy())
+def test_a_number_of_another_generator_does_not_stand_still(where):
+    f = noisy()[where]
+    for loop in (
+        lambda: tg.scan(lambda c, _: (c, f(c)), 0.0, None, length=5),
+        lambda: tg.fori_loop(0, 3, lambda i, c: f(c), 0.0),
+        lambda: tg.while_loop(lambda c: c < 3.0, f, 0.0),
+        lambda: tg.cond(True, f, lambda c: c, 0.0),
+        lambda: tg.vmap(f)(V),
+        lambda: tg.integrate.odeint(lambda y, t: f(y), 1.0, [0.0, 1.0]),
+    ):
+        with pytest.raises(RuntimeError, match=r"the function runs once.*tg\.random"):
+            loop()
+
+
+def test_generators_that_are_named_and_do_not_draw_are_no_error():
+    def f(c, x):
+        return c + np.tanh(x) + tg.random.normal(), GENERATOR if x is None else x
+
+    def drawn(c, x):
+        noise = np.random.default_rng(0).normal(size=3)  # a new one each time, the same numbers
+        return c + noise, x
+
+    tg.random.seed(0)
+    got = tg.scan(f, np.zeros(3), X)[0]
+    tg.random.seed(0)
+    want = in_python.scan(f, np.zeros(3), X)[0]
+    same_bits(got.data, want.data)
+    same_bits(tg.scan(drawn, C, X)[0].data, in_python.scan(drawn, C, X)[0].data)
+
+
+def test_a_list_in_place_of_an_array_is_told_by_the_name_of_the_loop():
+    def turned(i, y):
+        return [-y[1], y[0]]
+
+    with pytest.raises(TypeError, match=r"^fori_loop: .*For one array return np\.stack"):
+        tg.fori_loop(0, 3, turned, np.ones(2))
+    with pytest.raises(TypeError, match=r"^fori_loop: received a carry of shape \(\)"):
+        tg.fori_loop(0, 3, lambda i, y: y[0], np.ones(2))
+    got = tg.fori_loop(0, 3, lambda i, y: np.stack(turned(i, y)), np.array([1.0, 2.0]))
+    np.testing.assert_array_equal(got.data, [2.0, -1.0])
+
+
+def test_a_slice_at_a_place_of_the_loop_is_a_take():
+    for table in (V, tg.tensor(V)):
+        with pytest.raises(tg.ConcretizationError, match=r"tg\.take\(array, i \+ np\.arange\(n\)"):
+            tg.fori_loop(0, 2, lambda i, c, table=table: c + table[i : i + 2], np.zeros(2))
+    got = tg.fori_loop(0, 3, lambda i, c: c + tg.take(V, i + np.arange(2)), np.zeros(2))
+    np.testing.assert_array_equal(got.data, sum(V[i : i + 2] for i in range(3)))
+
+
+def filled(y, *_):
+    dy = np.zeros(2)
+    dy[0] = y[1]
+    return dy
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda y: tg.integrate.odeint(filled, y, [0.0, 1.0]),
+        lambda y: tg.scan(lambda c, x: (filled(c), x), y, np.ones(3)),
+        lambda y: tg.fori_loop(0, 3, lambda i, c: filled(c), y),
+        lambda y: tg.while_loop(lambda c: c[0] < 0.0, filled, y),
+        lambda y: tg.compile(filled)(y),
+        lambda y: tg.vmap(filled)(np.stack([y, y])),
+        lambda y: tg.optim.root(filled, y),
+        lambda y: tg.grad(lambda y: tg.sum(filled(y)))(y),
+        lambda y: tg.jvp(filled, (y,), (y,)),
+        lambda y: tg.grad(lambda y: tg.sum(tg.integrate.odeint(filled, y, [0.0, 1.0])))(y),
+        lambda y: tg.vmap(lambda y: np.array([y, 2.0 * y]))(y),
+    ],
+)
+def test_an_array_that_is_filled_is_told_to_stack(run):
+    with pytest.raises(TypeError, match=r"z\[0\] = x.*np\.stack\(\[x, y\]\)"):
+        run(np.ones(2))

@@ -457,7 +457,7 @@ RUN_WITH = {
 def test_an_index_into_a_plain_array_says_what_to_write(run):
     places = [np.array([2, 0]), np.array([1, 1]), np.array([0, 2])]
     for f in (lambda i: X[i], lambda i: X[:, i], lambda i: np.take(X, i, axis=1)):
-        said = r"write tg\.tensor\(array\)\[i\] or tg\.take\(array, i, axis\)\. \(at .*test_index"
+        said = r"write tg\.tensor\(array\)\[i\] or tg\.take\(array, i, axis\), .*\(at .*test_index"
         with pytest.raises(tg.ConcretizationError, match=said):
             RUN_WITH[run](f, places)
     for f in (lambda i: tg.tensor(X)[:, i], lambda i: tg.take(X, i, axis=1)):

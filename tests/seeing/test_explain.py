@@ -3,6 +3,7 @@
 import gc
 import importlib.util
 import linecache
+import re
 import traceback
 
 import numpy as np
@@ -65,6 +66,46 @@ def test_a_step_is_explained_in_sentences():
     assert "- <lambda>(x: float64[2], k=2): the first call;" in text
     assert "The backend is 'native' (by tg.use_backend)." in text
     assert TENSORFLOW or "TensorFlow does not run it: TensorFlow is not installed." in text
+
+
+def test_a_loop_in_python_is_told_once():
+    w = tg.param([0.5, 0.25])
+    optimizer = tg.SGD([w], lr=0.1)
+
+    @tg.compile
+    def step(x, rounds):
+        for _ in range(rounds):
+            x = x * w
+        optimizer.zero_grad()
+        tg.sum(x).backward()
+        optimizer.step()
+
+    line = step.__wrapped__.__code__.co_firstlineno + 3
+    said = rf"{__file__}:{line} records mul 301 times.*tg\.fori_loop"
+    with tg.use_backend("native"):
+        step(np.ones(2), 301)
+        with pytest.warns(RuntimeWarning, match=rf"^compile: step: {said}"):
+            step(np.ones(2), 301)
+        for _ in range(3):  # warnings are errors here
+            step(np.ones(2), 301)
+            step(np.ones(2), 300)
+    assert len(re.findall(said, tg.explain(step))) == 1
+
+
+def test_many_parameters_are_no_loop():
+    weights = [tg.param(np.ones(2)) for _ in range(301)]
+    optimizer = tg.Adam(weights)
+
+    @tg.compile
+    def step(x):
+        optimizer.zero_grad()
+        tg.sum(np.stack(weights) * x).backward()
+        optimizer.step()
+
+    with tg.use_backend("native"):
+        for _ in range(3):
+            step(2.0)
+    assert " times" not in tg.explain(step)
 
 
 def test_both_engines_times_are_told():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+import tapegraph.autograd.numpy as anp
 from tests.cases import CASES, COMPLEX_CASES, WITHOUT_GRADIENT
 from tests.quick import a_few_each, check_each, each_operation
 
@@ -368,7 +369,9 @@ def test_what_does_not_fit_is_named(call, said):
     ("f", "instead"),
     [
         (lambda x: x if x[0] > 0 else -x, r"Write tg\.where\(condition, a, b\)"),
-        (lambda x: float(x[0]), r"Write tg\.where"),
+        (lambda x: float(x[0]), r"write np\.stack\(\[x, y\]\) or np\.where"),
+        (lambda x: np.array([x, 2.0 * x]), r"In place of np\.array\(\[x, y\]\)"),
+        (lambda x: np.digitize(x, W), r"Write np\.searchsorted\(bins, x, side=\"right\"\)"),
         (lambda x: np.asarray(x), r"has no plain number.*or return the tensor"),
         (lambda x: x[0].item(), r"or return the tensor"),
         (lambda x: range(x[0]), r"or return the tensor"),
@@ -568,3 +571,74 @@ def test_tangents_that_are_transposed_gradients(f):
     np.testing.assert_allclose(of_all, want, rtol=1e-12)
     by_one = tg.vmap(lambda t: along(xs[0, 0], t))(ts[0])
     np.testing.assert_allclose(by_one, [along(xs[0, 0], t) for t in ts[0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["native", "tensorflow"])
+@pytest.mark.parametrize("axes", list(itertools.product((0, None), repeat=3))[:-1], ids=str)
+def test_numbers_are_added_at_the_places_of_each_example(axes, engine):
+    if engine == "tensorflow":
+        pytest.importorskip("tensorflow")
+    rng = np.random.default_rng(5)
+    target, values = rng.normal(size=(COUNT, 5)), rng.normal(size=(COUNT, 4))
+    places = rng.integers(-5, 5, size=(COUNT, 4))
+    args = [
+        x if axis == 0 else x[0] for x, axis in zip((target, places, values), axes, strict=True)
+    ]
+    rows = [[x[i] if a == 0 else x for x, a in zip(args, axes, strict=True)] for i in range(COUNT)]
+    wanted = [target.copy() for target, _, _ in rows]
+    for out, (_, i, x) in zip(wanted, rows, strict=True):
+        np.add.at(out, i, x)
+    with tg.use_backend(engine):
+        many = tg.vmap(tg.add_at, axes)
+        np.testing.assert_allclose(many(*args), wanted, rtol=1e-12, atol=1e-15)
+        compiled = tg.compile(many)
+        for _ in range(4):
+            found = compiled(*args)
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-15)
+
+        def cubes(*args):
+            return tg.sum(tg.add_at(*args) ** 3)
+
+        for wrt in (0, 2):
+            each = tg.vmap(tg.grad(cubes, wrt), axes)(*args)
+            by_row = 3 * np.array(wanted) ** 2
+            if wrt == 2:
+                by_row = np.array([row[i] for row, (_, i, _) in zip(by_row, rows, strict=True)])
+            np.testing.assert_allclose(each, by_row, rtol=1e-12)
+            of_all = tg.grad(lambda *args: tg.sum(many(*args) ** 3), wrt)(*args)
+            summed = by_row if axes[wrt] == 0 else np.sum(by_row, axis=0)
+            np.testing.assert_allclose(of_all, summed, rtol=1e-12)
+
+
+def test_numbers_are_added_at_places_under_two_levels():
+    put = tg.vmap(tg.vmap(lambda x, i: tg.add_at(np.zeros(3), i, x), (None, 0)), (0, None))
+    found = put(np.array([1.0, 2.0]), np.array([0, 2, -2]))
+    np.testing.assert_array_equal(found, np.multiply.outer([1.0, 2.0], np.eye(3)[[0, 2, 1]]))
+    with pytest.raises(IndexError, match="received index 3 for axis 0 of length 3"):
+        put(np.array([1.0]), np.array([0, 3]))
+
+
+def test_a_minimum_of_each_example_is_a_root_of_the_gradient():
+    pytest.importorskip("scipy")
+
+    def squares(x, a):
+        return tg.sum((x - a) ** 2)
+
+    for start, implicit in itertools.product((np.zeros(2), None), (False, True)):
+
+        def least(a, start=start, implicit=implicit):
+            x0 = a if start is None else start
+            return tg.optim.minimize(squares, x0, args=(a,), implicit=implicit).x
+
+        with pytest.raises(tg.ConcretizationError, match=r"^minimize: .*tg\.optim\.root"):
+            tg.vmap(least)(X[:, :2])
+    found = tg.vmap(lambda a: tg.optim.root(tg.grad(squares), np.zeros(2), a))(X[:, :2])
+    np.testing.assert_allclose(found, X[:, :2], rtol=1e-9)
+
+
+@pytest.mark.parametrize("f", [lambda x: anp.array([x, 2.0 * x]), lambda x: anp.full(2, x)])
+def test_the_drop_in_joins_examples(f):
+    x = X[:, 0]
+    np.testing.assert_array_equal(tg.vmap(f)(x), [np.asarray(f(row)) for row in x])
+    slope = tg.vmap(tg.grad(lambda x: tg.sum(f(x) ** 2)))(x)
+    np.testing.assert_allclose(slope, [tg.grad(lambda x: tg.sum(f(x) ** 2))(row) for row in x])

@@ -1,0 +1,96 @@
+"""Draws of NumPy's and Python's generators in a function that runs once for many.
+
+The body of a loop and a function under `tg.vmap` run once, so such a number would be the same in
+every iteration or example. The walk covers the generators that the function's code names.
+"""
+
+from __future__ import annotations
+
+import functools
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from tapegraph.errors import BETWEEN, ORIGINS, sentence
+
+# The number of objects that a walk looks at.
+_MOST = 256
+_STATES: dict[str, Callable[[Any], Any]] = {
+    "Generator": lambda x: x.bit_generator.state,
+    "RandomState": lambda x: x.get_state(legacy=False),
+    "Random": lambda x: x.getstate(),
+}
+_EMPTY = CellType()
+
+
+@contextmanager
+def no_foreign_draws(op: str, f: object) -> Iterator[None]:
+    """Raise at the end if a generator that a function names has drawn inside."""
+    before = [(x, read, pickle.dumps(read(x))) for x, read in _generators(f)]
+    yield
+    for x, read, state in before:
+        if pickle.dumps(read(x)) != state:
+            kind = type(x)
+            name = f"{kind.__module__.partition('.')[0]}'s {kind.__name__}"
+            text = (
+                f"the function runs once, so that what {name} draws in it would be the same each "
+                "time. Draw by tg.random, or before the call and pass the numbers."
+            )
+            raise RuntimeError(sentence(op, text))
+
+
+@functools.lru_cache(1024)
+def _names(code: CodeType) -> tuple[str, ...]:
+    """Return the names of globals and attributes in some code and the functions inside."""
+    inside = [name for part in code.co_consts if type(part) is CodeType for name in _names(part)]
+    return tuple(dict.fromkeys((*code.co_names, *inside)))
+
+
+def _is_users(x: Any) -> bool:
+    return type(x) is FunctionType and ORIGINS[x.__code__.co_filename] != BETWEEN
+
+
+def _may_draw(x: Any) -> bool:
+    """Return whether an object is no module, or the user's, or one of generators."""
+    if type(x) is not ModuleType or x.__name__ in ("numpy.random", "random"):
+        return True
+    file = getattr(x, "__file__", None)
+    return file is not None and ORIGINS[file] != BETWEEN
+
+
+def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
+    """Return the generators that a function reaches, each with the function of its state."""
+    found: dict[int, tuple[Any, Callable[[Any], Any]]] = {}
+    left: list[tuple[Any, tuple[str, ...]]] = [(f, ())]  # each with the names that code reads of it
+    seen: set[tuple[int, tuple[str, ...]]] = set()
+    for x, names in left:  # grows while it is walked
+        if (id(x), names) in seen or len(seen) > _MOST:
+            continue
+        seen.add((id(x), names))
+        kind = type(x)
+        if kind is FunctionType:
+            names, space = (_names(x.__code__), x.__globals__) if _is_users(x) else ((), {})
+            cells = (cell.cell_contents for cell in x.__closure__ or () if cell != _EMPTY)
+            left += [(value, names) for value in (*cells, *(x.__defaults__ or ()))]
+            left += [(space[name], names) for name in names if name in space]
+            left.append((getattr(x, "__wrapped__", None), ()))
+        elif kind in (MethodType, BuiltinMethodType):  # as NumPy's functions are
+            function = getattr(x, "__func__", None)
+            of = _names(function.__code__) if type(function) is FunctionType else ()
+            left += [(function, ()), (x.__self__, of)]
+        elif kind.__name__ in _STATES and kind.__module__.startswith(("numpy.random", "random")):
+            found[id(x)] = x, _STATES[kind.__name__]
+        elif x is np:
+            if "random" in names:
+                left.append((np.random, names))  # which NumPy loads when asked
+        elif kind is functools.partial:
+            left.append((x.func, ()))
+        elif (own := getattr(x, "__dict__", None)) and _may_draw(x):
+            left += [(own[name], names) for name in (*names, "__wrapped__") if name in own]
+            methods = (getattr(kind, name, None) for name in (*names, "__call__"))
+            left += [(MethodType(m, x), ()) for m in methods if _is_users(m)]
+    return list(found.values())
