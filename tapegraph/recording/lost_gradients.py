@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import FrameType
 from typing import NoReturn
 
@@ -19,11 +20,12 @@ from tapegraph.errors import (
     user_line,
     warn,
 )
+from tapegraph.recording.node import next_seq
 from tapegraph.recording.scopes import Setting
 
 # The alternative to a function that needs an array, by the longest known part of its name.
 _FIXES = {
-    "": "NumPy's functions take tensors as they are. For its generators write m + s * draws. Join "
+    "": "Leave np.asarray out: NumPy's functions take tensors as they are. For its generators write m + s * draws. Join "
     "results by np.stack; write np.where for an assignment to elements of an array (z[:2] = x); or "
     "x.numpy() for numbers without a gradient.",
     "jax": "Give JAX plain numbers, x.numpy(); its own functions differentiate JAX's arrays alone.",
@@ -59,6 +61,8 @@ _FIXES = {
 }
 # Set inside a function that a transform such as `tapegraph.grad` differentiates.
 DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
+# When such a function last read numbers by `item` or `numpy`, and how and where.
+_READ: ContextVar[tuple[int, str]] = ContextVar("tapegraph_read", default=(0, ""))
 
 
 def strict() -> bool:
@@ -84,6 +88,25 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
     if DIFFERENTIATING.value():
         raise not_a_number(kind, conversion, read)
     warn(message, LostGradientWarning)
+
+
+def numbers_read(conversion: str) -> None:
+    """Note that a function which may be differentiated reads a tensor's numbers."""
+    if DIFFERENTIATING.value():
+        _READ.set((next_seq(), f"{conversion} at {user_line()}"))
+
+
+def to_constant(op: str, since: int) -> None:
+    """Warn that a differentiated function gave plain numbers, if it has read some since then."""
+    seq, how = _READ.get()
+    if seq > since:
+        text = (
+            f"f returned plain numbers after {how}, which carry no gradient, so that its "
+            "derivative is zero. Return the tensor."
+        )
+        if strict():
+            raise LostGradientError(sentence(op, text))
+        warn(sentence(op, text), LostGradientWarning)
 
 
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:

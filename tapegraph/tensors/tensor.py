@@ -15,7 +15,7 @@ from tapegraph.arrays.buffers import own
 from tapegraph.differentiation.backward import backward
 from tapegraph.errors import message, sentence, user_frame
 from tapegraph.ops import elementwise, linalg
-from tapegraph.recording import lost_gradients, stored
+from tapegraph.recording import lost_gradients, numpy_functions, stored
 from tapegraph.recording.default_dtype import get_default_dtype, in_default
 from tapegraph.recording.node import Node, is_leaf, numeric
 from tapegraph.recording.op import PARAM, PART, Attrs
@@ -140,6 +140,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise self._not_one("item")
         number = self._array.item(*index)
         recorder().read(self, "item", _OUTSIDE)
+        if self._requires_grad:
+            lost_gradients.numbers_read("item()")
         return number
 
     def _not_one(self, op: str, fix: str = "") -> ValueError:
@@ -149,6 +151,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def numpy(self) -> Array:
         """Return the value as an ordinary array with its own memory."""
         recorder().read(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
+        if self._requires_grad:
+            lost_gradients.numbers_read("numpy()")
         return np.array(self._array)
 
     @property
@@ -353,7 +357,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         def __setitem__(self, key: object, value: object) -> NoReturn:
             text = (
                 "elements of a tensor cannot be assigned. Use tg.where or tg.concat, or "
-                "tensor.data[...] = value on a leaf."
+                f"tensor.data[...] = value on a leaf. {numpy_functions.ADD_AT}"
             )
             raise TypeError(sentence("setitem", text))
 
