@@ -342,7 +342,7 @@ class Trace:
             return f"it returned {returned[0]}, and then {returned[1]}"
         for name, before, after in zip(self._names, self._plain, other._plain, strict=True):
             if not _same([before], [after]):
-                return f"{name} was {before!r}, and then {after!r}"
+                return f"it returned {before!r} as {name}, and then {after!r}"
         difference = self._differs_in_numbers(other)
         if difference is None and self._floats is not None and other._floats is not None:
             difference = self._floats.differs_from(other._floats)

@@ -296,6 +296,8 @@ class Optimizer(OtherOptimizers):
 
     def step_now(self) -> None:
         """Take the step on arrays, and write them."""
+        if not self._steps._array and all(map(_is_idle, self.params)):
+            self._warn_idle()
         watchers = WATCHING.value()
         for watcher in watchers:
             watcher.begins(UPDATE, f"{self._kind}.step")
@@ -309,8 +311,6 @@ class Optimizer(OtherOptimizers):
                 counts[missed] += 1
                 changes += new_numbers(self._missed, counts)
             steps = np.array(self._steps._array.item() + 1)
-            if steps == 1 and all(map(_is_idle, self.params)):
-                self._warn_idle()
             changes.append(partial(set_array, self._steps, steps))
             quietly(make, together(changes))  # an overflow in place must not stop it half-way
         finally:
