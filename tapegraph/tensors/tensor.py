@@ -73,6 +73,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     # The tensor that it is a view of; after an update in place, what was written, and by whom.
     __slots__ = ("_base", "_entry", "_requires_grad")
+    _base: Any
 
     # Value and kind
 
@@ -403,7 +404,7 @@ class UpdatedTensor(Tensor, updated=True):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
-        updated = [x for x in inputs if type(x) is UpdatedTensor]
+        updated: list[Any] = [x for x in inputs if type(x) is UpdatedTensor]
         for x in updated:
             x.__class__ = Tensor
         call = ELEMENTWISE.get(name)
