@@ -73,8 +73,8 @@ def _signature(value: Any) -> str:
     if not callable(value) or (isinstance(value, type) and issubclass(value, Exception)):
         return ""
     parameters = inspect.signature(value).parameters.values()
-    hidden = ("self", "others")  # others are keywords of other libraries, which raise
-    bare = [p.replace(annotation=p.empty) for p in parameters if p.name not in hidden]
+    # `others` are keywords of other libraries, which raise.
+    bare = [p.replace(annotation=p.empty) for p in parameters if p.name != "others"]
     return re.sub(r"<class '(.+?)'>", r"\1", str(inspect.Signature(bare)))
 
 
@@ -87,7 +87,8 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
         operation = (getattr(value, "__module__", None) or "").startswith("tapegraph.ops")
         described = isinstance(value, property) or inspect.isroutine(value)
         if own and described and not operation and name[0] != "_":
-            yield name, value
+            bound = inspect.isfunction(inspect.getattr_static(cls, name))
+            yield name, value.__get__(cls) if bound else value
 
 
 _NUMPY = """\

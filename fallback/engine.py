@@ -6,20 +6,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
 from tapegraph.fallback.inner import NativeInner
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients, transposed_vjp
 from tapegraph.fallback.sweep import gradients, swept
-from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.recording.watchers import WATCHING
-from tapegraph.typed import Array, Xla
+from tapegraph.typed import Array, Fun, Xla
 
 _watched = WATCHING.entered.get
 
@@ -41,7 +41,7 @@ class Native(Engine):
     def recorded(self, recording: Recording, seeds: Sequence[object]) -> list[Any]:
         return recorded_gradients(recording, seeds)
 
-    def tangent_rule(self, op: Op) -> Any:
+    def tangent_rule(self, op: Op) -> Fun:
         return transposed_vjp(op)
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.fallback.plan import Plan
@@ -17,7 +18,6 @@ from tapegraph.fallback.plan.ir import live
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.fallback.plan.tracer import Feed
 from tapegraph.fallback.sweep import StrongArrays
-from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.subprogram import SubProgram
 

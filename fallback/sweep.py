@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.rules import VJPS, JointVJP, Row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
-from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import DTYPES, History, entry_name
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import PART, Op
+from tapegraph.recording.op import PART, Attrs, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import ENGINE, AskStrong, Watcher
-from tapegraph.typed import Array, DType
+from tapegraph.typed import Array, DType, DuckArray
 
 _ndarray = np.ndarray
 keep_freed_memory()
@@ -218,7 +218,12 @@ class Arrays:
         return VJPS.get(op.name) or own_row(op, self.recording.nodes[slot])
 
     def called(
-        self, slot: int, rule: Any, given: tuple[object, ...], attrs: Any, place: int | None = None
+        self,
+        slot: int,
+        rule: Any,
+        given: tuple[object, ...],
+        attrs: Attrs,
+        place: int | None = None,
     ) -> Any:
         """Return the result of a rule: that of one input, or a `JointVJP`."""
         return (rule if place is not None else rule.rule)(*given, **attrs)
@@ -230,15 +235,15 @@ class Arrays:
     def saved(self, slot: int) -> Any:
         return self.recording.saved(slot)
 
-    def operand(self, slot: int) -> Any:
+    def operand(self, slot: int) -> DuckArray:
         """Return the value of a slot in the form of rules."""
         return self.recording.values[slot]
 
-    def result(self, slot: int) -> Any:
+    def result(self, slot: int) -> DuckArray:
         """Return the value of the slot whose rules are called."""
         return self.operand(slot)
 
-    def cotangent(self, slot: int, g: object) -> Any:
+    def cotangent(self, slot: int, g: object) -> DuckArray:
         return g
 
     def conjugated(self, g: Any) -> Any:
@@ -252,7 +257,7 @@ class Arrays:
             part = part.dense()  # only a leaf's gradient stays sparse: rules take arrays
         return fitted(part, self.program.shapes[slot], self.program.dtypes[slot])
 
-    def plus(self, g: Any, h: Any) -> Any:
+    def plus(self, g: DuckArray, h: DuckArray) -> DuckArray:
         """Return the sum of two cotangents, without writing into either."""
         return g + h
 
@@ -279,7 +284,7 @@ class StrongArrays(Arrays):
     def swept(self, seeds: Sequence[object]) -> list[Any]:
         return list(map(to_ndarray, super().swept(seeds)))
 
-    def cotangent(self, slot: int, g: object) -> Any:
+    def cotangent(self, slot: int, g: object) -> DuckArray:
         return strong_zeros(g)
 
     def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
@@ -314,20 +319,20 @@ def own_row(op: Op, node: object) -> JointVJP:
     return JointVJP(op.rules.vjp)
 
 
-def fitted(part: Any, shape: tuple[int, ...], dtype: DType) -> Any:
+def fitted(part: DuckArray, shape: tuple[int, ...], dtype: DType) -> DuckArray:
     if part.shape != shape:
         part = unbroadcast(part, shape)
     return part if part.dtype == dtype else in_dtype(part, dtype)
 
 
-def in_dtype(part: Any, dtype: DType) -> Any:
+def in_dtype(part: DuckArray, dtype: DType) -> DuckArray:
     """Return a gradient in another dtype; a real operand takes the real part."""
     if part.dtype.kind == "c" and dtype.kind != "c":
         part = part.real
     return part.astype(dtype, copy=False)
 
 
-def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
+def unbroadcast(g: DuckArray, shape: tuple[int, ...]) -> DuckArray:
     """Sum a gradient over the axes along which its operand was broadcast."""
     extra = g.ndim - len(shape)
     if extra > 0:

@@ -19,6 +19,7 @@ from tapegraph.arrays.row_sparse import RowSparse, has_nan
 from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
+from tapegraph.kinds import Tensor
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.rows.rules import MetNaN, own_gradient
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
@@ -27,7 +28,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import SCALAR
 from tapegraph.recording.program import Key, Program, Recording, scalar_bits
-from tapegraph.typed import Array, Tensor
+from tapegraph.typed import Array
 
 # To hand an array over takes as long as to compute so many elements of a tanh.
 LEAST_FED = 1 << 14
@@ -138,7 +139,7 @@ class BackwardGraph:
             grads = self.graph(recording, seeds)
             if any(has_nan(g) for g in grads):
                 try:
-                    with self._lock():
+                    with self._lock.held:
                         if self._with_strong_zeros is None:
                             strong = Graph(recording, self._fed_scalars, strong_zero=True)
                             self._with_strong_zeros = strong
@@ -202,15 +203,15 @@ _info = CacheInfo(0, 0, 0, 0, 0, limit=128)
 def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
     """Return a structure's graph and the seconds that compiling it took, if it did."""
     key = recording.program.key
-    with _lock():
-        entry = _entries.setdefault(key, _CachedGraph())
+    with _lock.held:
+        entry = _entries.get(key) or _entries.setdefault(key, _CachedGraph())
         _entries.move_to_end(key)
         _shrink()
     try:
-        with entry.lock():
+        with entry.lock.held:
             found, is_new = _compiled(entry, recording)
     except BaseException:
-        with _lock():
+        with _lock.held:
             if _entries.get(key) is entry and entry.compiled is None:
                 del _entries[key]
         raise
@@ -223,7 +224,9 @@ def _compiled(entry: _CachedGraph, recording: Recording) -> tuple[BackwardGraph,
     bits = scalar_bits(scalars)
     if entry.compiled is None:
         entry.wiring = tuple(zip(program.ops, program.inputs, strict=True))
-        with _lock():  # what varies does so in programs of the same wiring, whatever their shapes
+        with (
+            _lock.held
+        ):  # what varies does so in programs of the same wiring, whatever their shapes
             alike = [e.varying for e in _entries.values() if e.wiring == entry.wiring]
         entry.varying = set().union(*alike)
     else:
@@ -240,7 +243,7 @@ def _compiled(entry: _CachedGraph, recording: Recording) -> tuple[BackwardGraph,
 
 def _count(**more: int) -> None:
     global _info
-    with _lock():
+    with _lock.held:
         _info = _info._replace(**{name: getattr(_info, name) + n for name, n in more.items()})
 
 
@@ -257,14 +260,14 @@ def cache_info() -> CacheInfo:
     :returns: ``hits`` (graphs found), ``misses`` (not found or outgrown), ``size`` (structures
         held), ``compiles``, ``evictions`` and ``limit``.
     """
-    with _lock():
+    with _lock.held:
         return _info._replace(size=len(_entries))
 
 
 def cache_clear() -> None:
     """Drop every compiled graph and set the counts to zero."""
     global _info
-    with _lock():
+    with _lock.held:
         _entries.clear()
         _info = CacheInfo(0, 0, 0, 0, 0, _info.limit)
 
@@ -278,7 +281,7 @@ def set_cache_limit(limit: int) -> None:
     global _info
     if limit < 1:
         raise ValueError(message("set_cache_limit", str(limit), "at least 1"))
-    with _lock():
+    with _lock.held:
         _info = _info._replace(limit=int(limit))
         _shrink()
 

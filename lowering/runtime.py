@@ -55,7 +55,7 @@ def tensorflow() -> Any:
     """Return the tensorflow module, imported on first use, or raise Unavailable."""
     global _module, _reason
     if _module is None or _reason is not None:
-        with _lock():
+        with _lock.held:
             if _module is None and _reason is None:
                 _load()
         if _reason is not None:

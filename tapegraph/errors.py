@@ -30,10 +30,8 @@ class ConcretizationError(TypeError):
 # Whose code a file holds: the user's, an installed library's, or code that only passes calls on:
 # this library's own, NumPy's and Python's.
 USER, LIBRARY, BETWEEN = range(3)
-_BETWEEN = tuple(
-    folder + os.sep
-    for folder in (*FOLDERS, os.path.dirname(np.__file__), os.path.dirname(os.__file__))
-)
+_OWN_AND_NUMPYS = tuple(folder + os.sep for folder in (*FOLDERS, os.path.dirname(np.__file__)))
+_PYTHONS = os.path.dirname(os.__file__) + os.sep
 _INSTALLED = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-packages"))
 
 
@@ -44,10 +42,12 @@ class _Origins(dict[str, int]):
         if file.startswith("<tapegraph "):  # the lines of a plan, which may be one of many
             return BETWEEN
         path = os.path.abspath(file) if os.path.exists(file) else file
-        if path.startswith((*_BETWEEN, "<frozen ")):
+        if path.startswith((*_OWN_AND_NUMPYS, "<frozen ")):
             origin = BETWEEN
+        elif any(part in path for part in _INSTALLED):  # without an environment it lies in Python's
+            origin = LIBRARY
         else:
-            origin = LIBRARY if any(part in path for part in _INSTALLED) else USER
+            origin = BETWEEN if path.startswith(_PYTHONS) else USER
         self[file] = origin
         return origin
 

@@ -54,23 +54,20 @@ def _code(handler: object) -> CodeType | None:
 
 
 class Lock:
-    """A lock that a forked child gets released, used as ``with lock():``.
+    """A lock that a forked child gets released, used as ``with lock.held:``.
 
-    A signal handler may take it again in the thread that holds it. A call returns the plain lock:
-    an interrupt inside an ``__enter__`` written in Python could leave it locked.
+    A signal handler may take it again in the thread that holds it. It is the plain lock that is
+    entered: an interrupt inside an ``__enter__`` written in Python could leave it locked.
     """
 
-    __slots__ = ("__weakref__", "_lock")
+    __slots__ = ("__weakref__", "held")
 
     def __init__(self) -> None:
-        self._lock: Any = threading.RLock()
+        self.held: Any = threading.RLock()
         _locks.add(self)
 
-    def __call__(self) -> Any:
-        return self._lock
-
     def renew(self) -> None:
-        self._lock = threading.RLock()
+        self.held = threading.RLock()
 
 
 _locks: WeakSet[Lock] = WeakSet()

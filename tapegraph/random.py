@@ -59,7 +59,7 @@ def _shared() -> np.random.Generator:
     given = GENERATOR.value()
     if given is not None:
         return given
-    with _lock():
+    with _lock.held:
         if _generator is None:
             _generator = np.random.default_rng()
         if _left is not None:

@@ -12,11 +12,12 @@ import numpy as np
 from tapegraph.differentiation.backward import backward
 from tapegraph.engines.backend import get_backend, use_backend
 from tapegraph.errors import kind_of, message, sentence
+from tapegraph.kinds import Dual
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor, param
-from tapegraph.typed import Array, ArrayLike, Backend, Dual, Fun
+from tapegraph.typed import Array, ArrayLike, Backend, Fun
 
 __all__ = ["GradientReport", "ParityReport", "check_gradients", "check_parity"]
 

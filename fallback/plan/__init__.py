@@ -15,6 +15,7 @@ from weakref import finalize
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.engine import EngineDeclined, Many, RoundRows
 from tapegraph.fallback.plan.codegen import TELL
@@ -23,11 +24,10 @@ from tapegraph.fallback.plan.looks import NaNInPlan
 from tapegraph.fallback.plan.records import Mismatch, NotRecords
 from tapegraph.fallback.plan.segments import Rounds
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher
-from tapegraph.typed import Fun
+from tapegraph.typed import Array, Fun
 
 # The file that a plan's lines are of.
 PLAN = "<tapegraph plan"
@@ -94,7 +94,7 @@ class Plan:
         self._run = self._made(self._plain, file, dict(self._names))
         return self._run
 
-    def run(self, values: list[Any], changes: Any = None) -> tuple[list[Any], list[Any]]:
+    def run(self, values: list[Any], changes: object = None) -> tuple[list[Array], list[Array]]:
         """Return the outputs, and the new values of the state that changes."""
         arrays = list(map(_as_array, values, *self._types))
         watchers = WATCHING.value()
@@ -107,7 +107,7 @@ class Plan:
         except NaNInPlan:
             return quietly(self._computed, arrays)
 
-    def _computed(self, arrays: list[Any]) -> tuple[list[Any], list[Any]]:
+    def _computed(self, arrays: list[Array]) -> tuple[list[Array], list[Array]]:
         """Return the same as `run`, without a plan."""
         again = InNumPy(self._program)
         again.run(self._numbers | dict(zip(self.leaves, arrays, strict=True)))
@@ -115,7 +115,7 @@ class Plan:
         outputs, updates = ([np.array(again.values[slot]) for slot in part] for part in slots)
         return outputs, updates
 
-    def run_many(self, values: list[Any], runs: int, many: Many) -> tuple[list[Any], list[Any]]:
+    def run_many(self, values: list[Any], runs: int, many: Many) -> tuple[list[Array], list[Array]]:
         """Return the outputs of many runs, and the new values of state after the last.
 
         Each finds what the one before has left. Runs are iterations in C where the plan has them.
@@ -133,7 +133,7 @@ class Plan:
         types = [(program.shapes[slot], program.dtypes[slot]) for slot in slots]
         stacks = [np.empty((runs, *shape), dtype) for shape, dtype in types[: many.results]]
         # What each run leaves, the last one for good, and which leaves the next run finds there.
-        kept: list[Any] = [np.empty(shape, dtype) for shape, dtype in types[many.results :]]
+        kept = [np.empty(shape, dtype) for shape, dtype in types[many.results :]]
         places = {update.leaf: i for i, update in enumerate(program.updates, len(program.outputs))}
         places |= {slot: place for slot, place in many.carried.items() if place is not None}
         found = [places[slot] - many.results if slot in places else None for slot in self.leaves]
@@ -178,7 +178,7 @@ class Plan:
         last = len(kept) - len(program.updates)
         return [*stacks, *kept[:last]], kept[last:]
 
-    def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Any]) -> Any:
+    def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Array]) -> Any:
         """Run the plan as one that tells watchers of each line, made on first use."""
         if self._watched_plan is None:
             start, names, told = CLOCK.now(), dict(self._names), []
@@ -194,7 +194,7 @@ class Plan:
                 watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
         run, names = self._watched_plan
 
-        def tell(number: int, *results: Any) -> None:
+        def tell(number: int, *results: object) -> None:
             line = self._body[number]
             for watcher in watchers:
                 watcher.passed(ENGINE, line.op or _REST, line.place, results=results)

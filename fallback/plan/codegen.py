@@ -43,12 +43,12 @@ class Names:
             return self.refer(var.value, var.hint)
         return self._named(var, var.hint)
 
-    def refer(self, value: Any, hint: str) -> str:
+    def refer(self, value: object, hint: str) -> str:
         name = self._named(value, hint)
         self.known[name] = value
         return name
 
-    def _named(self, thing: Any, hint: str) -> str:
+    def _named(self, thing: object, hint: str) -> str:
         """Return a thing's name, which is like the hint; short ones are numbered."""
         if id(thing) in self._of:
             return self._of[id(thing)]
@@ -242,7 +242,7 @@ class Source:
             return repr(value.name)
         return self._names.refer(value, "k")
 
-    def _key(self, key: Any) -> str:
+    def _key(self, key: object) -> str:
         texts = []
         for part in key if type(key) is tuple else (key,):
             if type(part) is slice:

@@ -23,7 +23,7 @@ from tapegraph.fallback.plan.looks import check_for_nan, looked_at
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
-from tapegraph.recording.op import Outputs
+from tapegraph.recording.op import Attrs, Outputs
 from tapegraph.recording.program import Interpreter, Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
@@ -177,7 +177,12 @@ class PlanSweep(Arrays):
         return super().parts(slot, g)
 
     def called(
-        self, slot: int, rule: Any, given: tuple[object, ...], attrs: Any, place: int | None = None
+        self,
+        slot: int,
+        rule: Any,
+        given: tuple[object, ...],
+        attrs: Attrs,
+        place: int | None = None,
     ) -> Any:
         op, joint = self.program.ops[slot], place is None
         rule, opaque = rule.rule if joint else rule, joint and op.rules is not None

@@ -55,7 +55,7 @@ class Instr:
         self.may_raise = self.may_raise or self.opaque
         self.reads = vars_in((self.args, self.kwargs))
 
-    def run(self, *args: Any, **kwargs: Any) -> Any:
+    def run(self, *args: object, **kwargs: object) -> Any:
         if isinstance(self.function, str):
             return getattr(args[0], self.function)(*args[1:], **kwargs)
         return self.function(*args, **kwargs)
@@ -94,7 +94,7 @@ class Builder:
         self._fixed: set[int] = set()
         self._gone: set[int] = set()
 
-    def constant(self, value: Any) -> Constant:
+    def constant(self, value: object) -> Constant:
         """Return a value that is the same in every run."""
         var = self._constants.get(id(value))
         if var is None:
@@ -109,7 +109,7 @@ class Builder:
         name: str,
         opaque: bool,
         hints: str | tuple[str, ...] = "t",
-        given: Any = None,
+        given: object = None,
     ) -> Any:
         """Return a function's result: as the calls that it makes, or as one call.
 
@@ -136,7 +136,7 @@ class Builder:
         found = self.emit_all(call, hints, given=given)
         return found[0] if isinstance(hints, str) else found
 
-    def _result(self, x: Any) -> Any:
+    def _result(self, x: object) -> Any:
         if isinstance(x, (np.ndarray, np.generic)):
             return self.constant(x)
         if x is None or (isinstance(x, Var) and id(x) not in self._gone):
@@ -153,7 +153,7 @@ class Builder:
     ) -> Var:
         """Note a call that traced code makes; an array written into ``out`` is a new value."""
 
-        def given(x: Any) -> Any:
+        def given(x: object) -> Any:
             return self.constant(x) if isinstance(x, (np.ndarray, np.generic)) else x
 
         instr = Instr(function, mapped(given, args), mapped(given, kwargs or {}), **traits)
@@ -170,7 +170,7 @@ class Builder:
         return var
 
     def emit(
-        self, instr: Instr, hint: str = "t", like: Var | None = None, given: Any = None
+        self, instr: Instr, hint: str = "t", like: Var | None = None, given: object = None
     ) -> Var:
         """Add an instruction and return its result, or that of the same one before."""
         (var,) = self.emit_all(instr, hint, like, given)
@@ -214,7 +214,7 @@ class Builder:
         return self.emit(Instr(np.asarray, (var,)), var.hint)
 
 
-def _roots(instr: Instr, out: Any) -> tuple[Var, ...]:
+def _roots(instr: Instr, out: object) -> tuple[Var, ...]:
     """Return the values in whose memory a result may lie in some run; () is its own."""
     found: dict[int, Var] = {}
     for var in instr.reads:
@@ -223,14 +223,14 @@ def _roots(instr: Instr, out: Any) -> tuple[Var, ...]:
     return tuple(found.values())
 
 
-def _parts(value: Any) -> list[Any]:
+def _parts(value: object) -> list[Any]:
     """Return the arrays that a value holds, and whatever may hold others."""
     if value is None or isinstance(value, (np.generic, bool, int, float, complex)):
         return []
     return [p for v in value for p in _parts(v)] if isinstance(value, (tuple, list)) else [value]
 
 
-def _may_be_of(instr: Instr, a: Any, b: Any) -> bool:
+def _may_be_of(instr: Instr, a: object, b: object) -> bool:
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
         return True
     # A function may return its argument if the numbers allow that.
@@ -265,17 +265,17 @@ def live(instrs: list[Instr], results: Iterable[Var]) -> list[Instr]:
     return kept[::-1]
 
 
-def vars_in(tree: Any) -> list[Var]:
+def vars_in(tree: object) -> list[Var]:
     """Return the values in tuples, lists and dicts."""
     return [leaf for _, leaf in leaves(tree) if isinstance(leaf, Var)]
 
 
-def concrete(tree: Any) -> Any:
+def concrete(tree: object) -> Any:
     """Return the values at the time the plan was made."""
     return mapped(lambda x: x.value if isinstance(x, Var) else x, tree)
 
 
-def _key(tree: Any) -> Any:
+def _key(tree: object) -> Any:
     if isinstance(tree, (tuple, list)):
         return (type(tree), *map(_key, tree))
     if isinstance(tree, dict):

@@ -141,7 +141,9 @@ def _layout_alone(x: Any) -> Any:
 # Which records
 
 
-def records_of(function: Any, args: Sequence[object], kwargs: dict[str, Any], out: Any) -> Any:
+def records_of(
+    function: object, args: Sequence[object], kwargs: dict[str, Any], out: object
+) -> Any:
     """Return the records of a call on arrays of this layout, or None."""
     owner = getattr(function, "__self__", None)
     method = getattr(function, "__name__", "") if isinstance(owner, np.ufunc) else ""
@@ -164,7 +166,7 @@ def records_of(function: Any, args: Sequence[object], kwargs: dict[str, Any], ou
 _known: dict[Any, Records | None] = {}
 
 
-def copies(x: Any, out: Array) -> Records:
+def copies(x: object, out: Array) -> Records:
     """Return the records that copy an array of any size, or a NumPy number, into another."""
     writer = _Writer([x], out)
     writer._convert(*writer._operands)
@@ -176,7 +178,7 @@ def may_copy(x: Any) -> bool:
     return _is_array(x) and x.dtype.char in _LETTERS and x.size > 0 and x.flags.aligned
 
 
-def looks(x: Any, found: Array) -> Records:
+def looks(x: object, found: Array) -> Records:
     """Return the records that set a bool where an array, or a number of NumPy's, has a NaN."""
     writer = _Writer([x], found)
     array, out = writer._operands
@@ -185,7 +187,7 @@ def looks(x: Any, found: Array) -> Records:
     return Records(writer.records, [], writer.work)
 
 
-def _layout(x: Any) -> Any:
+def _layout(x: object) -> Any:
     if isinstance(x, (tuple, list)):
         return (type(x), *map(_layout, x))
     if isinstance(x, (np.ndarray, np.generic)):
@@ -200,7 +202,7 @@ def _layout(x: Any) -> Any:
 class _Writer:
     """Writes the records of one call on arrays of a layout."""
 
-    def __init__(self, arrays: list[Any], out: Any) -> None:
+    def __init__(self, arrays: Sequence[object], out: object) -> None:
         # Each in a new object: one array here may be two in another run.
         self._operands = [np.asarray(a).view() for a in (*arrays, out)]
         self._count = len(self._operands)
@@ -245,7 +247,7 @@ class _Writer:
 
     def _add(
         self,
-        loop: Any,
+        loop: object,
         index: int,
         arrays: Sequence[Array],
         *,
@@ -355,7 +357,7 @@ class _Writer:
             self._add(f"copy_{x.itemsize}", 0, [start, out])
         self._add(ufunc, index, [along, x, along], part=(*cut, others))
 
-    def _mean(self, x: Array, axis: Any = None, keepdims: bool = False) -> None:
+    def _mean(self, x: Array, axis: object = None, keepdims: bool = False) -> None:
         if x.dtype.char not in "fd":
             raise NotRecords
         self._reduce(np.add, x, self.out, axis, keepdims)
@@ -391,11 +393,11 @@ class _Writer:
         self.work += math.prod(shape) * m * k * n
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return isinstance(x, (np.ndarray, np.generic))
 
 
-def _weak(x: Any) -> Any:
+def _weak(x: object) -> Any:
     if type(x) is bool:
         return np.dtype(bool)
     if type(x) not in (int, float, complex):
@@ -415,7 +417,7 @@ _NO_SUM = float(np.add.reduce(np.array([-0.0, -0.0])))
 
 
 def _is_proven(
-    found: Records, function: Any, args: Sequence[object], kwargs: dict[str, Any], out: Any
+    found: Records, function: Any, args: Sequence[object], kwargs: dict[str, Any], out: object
 ) -> bool:
     """Return whether records give the call's result, to the bit."""
     shapes = [x for x in (*args, out) if _is_array(x)]

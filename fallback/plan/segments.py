@@ -345,7 +345,7 @@ def _lies_as_known(var: Var) -> bool:
     return all(isinstance(v, np.ndarray) and v.flags.c_contiguous for v in feeds)
 
 
-def _in_order(x: Any) -> bool:
+def _in_order(x: object) -> bool:
     return np.asarray(x).flags.c_contiguous
 
 

@@ -9,13 +9,12 @@ and is then called as one function.
 from __future__ import annotations
 
 from operator import getitem
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-if TYPE_CHECKING:
-    from tapegraph.fallback.plan.ir import Builder
+from tapegraph.typed import Fun
 
 # Functions that are called as they are; those that can write into a given array.
 _FUNCTIONS: dict[Any, bool] = {
@@ -53,6 +52,13 @@ def _method(name: str) -> Any:
     return lambda self, *args: self.builder.call(name, (self, *args))
 
 
+class Notes(Protocol):
+    """Whatever notes a call and returns its result, as `tapegraph.fallback.plan.ir.Builder`."""
+
+    @property
+    def call(self) -> Fun: ...
+
+
 class Var(NDArrayOperatorsMixin):
     """A value of the plan, with its recorded value; code uses it as an array.
 
@@ -63,7 +69,7 @@ class Var(NDArrayOperatorsMixin):
     __slots__ = ("builder", "hint", "roots", "value")
 
     def __init__(
-        self, builder: Builder, value: Any, hint: str = "t", roots: tuple[Var, ...] = ()
+        self, builder: Notes, value: Any, hint: str = "t", roots: tuple[Var, ...] = ()
     ) -> None:
         self.builder = builder
         self.value = value
@@ -141,7 +147,7 @@ class Var(NDArrayOperatorsMixin):
     def min(self, axis: Any = None, **options: Any) -> Any:
         return np.minimum.reduce(self, axis=axis, **options)
 
-    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+    def mean(self, axis: object = None, keepdims: bool = False) -> Any:
         options = {"axis": axis, "keepdims": keepdims}
         return self.builder.call(np.mean, (self,), options, takes_out=True)
 
@@ -158,7 +164,7 @@ class Var(NDArrayOperatorsMixin):
     def astype(self, dtype: Any, copy: bool = True) -> Any:
         return self.builder.call("astype", (self, np.dtype(dtype)), {"copy": copy})
 
-    def take(self, indices: Any, axis: Any = None) -> Any:
+    def take(self, indices: object, axis: object = None) -> Any:
         return self.builder.call("take", (self, indices), {"axis": axis}, may_raise=True)
 
     @property

@@ -22,9 +22,10 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes, rule_of
+from tapegraph.kinds import Tensor
 from tapegraph.ops import COMPOSED, rules_of_families
 from tapegraph.recording.op import Op
-from tapegraph.typed import Array, Fun, Tensor
+from tapegraph.typed import Array, Fun
 
 Rule = Fun
 # One for each input, None where none is needed.

@@ -10,6 +10,7 @@ import numpy as np
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.fallback.rules import Row, Rule
 from tapegraph.fallback.strong_zero import to_ndarray
+from tapegraph.kinds import Tensor
 from tapegraph.ops.index import (
     GATHER,
     GETITEM,
@@ -28,7 +29,7 @@ from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import Array, Cotangent, Tensor
+from tapegraph.typed import Array, Cotangent
 
 
 def _zeros(g: Cotangent, x: Array) -> Array:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.axes import is_one_product, stacked_rows
 from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
 from tapegraph.differentiation.seeds import conjugated
@@ -20,9 +21,7 @@ from tapegraph.ops.linalg import (
     contract,
     equal_pairs,
     flipped,
-    is_one_product,
     solved,
-    stacked_rows,
     terms_of,
     zeros_among,
 )

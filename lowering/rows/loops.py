@@ -304,7 +304,7 @@ class GraphRounds(NamedTuple):
             gs = [of_kept[j - first] if of_kept else None for j in of_carry]
             return [a if g is None else a + _row(g, at) for a, g in zip(back, gs, strict=True)]
 
-        def segment(s: Place, *state: Any) -> tuple[Any, ...]:
+        def segment(s: Place, *state: object) -> tuple[Any, ...]:
             """Pull back through the iterations from one kept carry to the next."""
             start, at = s * every, self.place(s, last)
             stop = tensorflow().minimum(start + every, self.length)

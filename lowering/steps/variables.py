@@ -72,7 +72,7 @@ def node_name(name: str) -> str:
 def variable_of(node: Node) -> StateVariable:
     """Return a tensor's variable, made at the first call and freed with the tensor."""
     key = (id(node), node._array.shape, node._array.dtype.str)
-    with _lock():
+    with _lock.held:
         found = _known.get(key)
         if found is None:
             found = StateVariable(node)

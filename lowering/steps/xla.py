@@ -137,7 +137,7 @@ class Graphs:
                 return call(self.with_xla, noting)
             start = CLOCK.now()
             try:
-                with _lock():
+                with _lock.held:
                     if _compiles >= LIMIT and not self.asked:
                         raise XlaFailed(f"this process has compiled {LIMIT} programs with it")
                     _compiles += 1

@@ -1,4 +1,4 @@
-"""Axes and sizes as users write them, checked and made non-negative."""
+"""Axes and sizes as users write them, checked and made non-negative; axes taken as one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import kind_of, message
+from tapegraph.typed import Array
 
 
 def one_axis(op: str, axis: Any, ndim: int) -> int:
@@ -94,3 +95,12 @@ def pair(op: str, argument: str, value: object, least: int) -> tuple[int, int]:
         expected = f"an integer or a pair (height, width), each at least {least}"
         raise ValueError(message(op, f"{argument}={value!r}", expected))
     return numbers[0], numbers[1]
+
+
+def stacked_rows(x: Array) -> Array:
+    return x.reshape(-1, x.shape[-1])
+
+
+def is_one_product(a: Array, b: Array) -> bool:
+    """Return whether a stack times one matrix is a single product of the stack's rows."""
+    return a.ndim > 2 and b.ndim == 2 and a.size > 0

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
+import numpy.typing as npt
 
 from tapegraph.arrays.buffers import as_it_lies, own
 from tapegraph.arrays.row_sparse import dense_copy
@@ -29,7 +30,7 @@ from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
-from tapegraph.recording.op import CLEARED, CONSTANT, GRADIENT, INPUT, OPS, PARAM, Op
+from tapegraph.recording.op import CLEARED, CONSTANT, GRADIENT, INPUT, OPS, PARAM, Attrs, Op
 from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import apply, as_dtype, tensor_like
 from tapegraph.recording.recorder import Recorder
@@ -193,9 +194,7 @@ class Capture(Recorder):
     def where_gradients_flow(self, flows: bool) -> Capture:
         return self
 
-    def constant(
-        self, op: Op, out: Array, inputs: tuple[object, ...], attrs: dict[str, Any]
-    ) -> Any:
+    def constant(self, op: Op, out: Array, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Return a result, as an entry if it depends on an input or on state."""
         if not self.records(*inputs):
             return super().constant(op, out, inputs, attrs)
@@ -283,7 +282,9 @@ class Capture(Recorder):
         restore(x)  # an engine may have kept its numbers
         return apply(OPS["detach"], (x,))
 
-    def draw(self, op: str, draw: Callable[[], object], dtype: Any, by: dict[str, float]) -> Any:
+    def draw(
+        self, op: str, draw: Callable[[], object], dtype: npt.DTypeLike, by: dict[str, float]
+    ) -> Any:
         """Return a leaf that every run draws anew; the draw's parameters are part of the key."""
         name = OPERATION.get()
         if name is not None:  # runs draw before it runs
@@ -328,7 +329,7 @@ class Capture(Recorder):
         """Return whether a tensor holds numbers that each run receives."""
         return id(x) in self._inputs
 
-    def reading(self, read: Callable[[], object], dtype: Any, now: Any = None) -> Any:
+    def reading(self, read: Callable[[], object], dtype: npt.DTypeLike, now: object = None) -> Any:
         """Return a leaf for a number that every run reads anew; ``now`` replaces its value here."""
         leaf = self.input(np.asarray(read() if now is None else now, dtype))
         self.readings.append((leaf, read))

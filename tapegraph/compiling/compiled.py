@@ -20,6 +20,7 @@ import numpy as np
 
 from tapegraph import markup, random
 from tapegraph.arrays.buffers import is_shared
+from tapegraph.arrays.numpy_warnings import are_mild
 from tapegraph.capture.capture import expire
 from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
 from tapegraph.compiling.guards import FedPlace, View, look
@@ -32,7 +33,6 @@ from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, misma
 from tapegraph.environment import compiles, wrong_value
 from tapegraph.errors import add_note, escaped, kind_of, message, sentence, user_line, warn
 from tapegraph.interrupts import Lock, raise_interrupt
-from tapegraph.numpy_warnings import are_mild
 from tapegraph.other_names import unexpected
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
@@ -216,7 +216,7 @@ class Compiled:
         """Do some work while no other thread does: all of it, or nothing."""
         undo: Undo = deque()
         taken_back = together(undo)
-        with self._lock():
+        with self._lock.held:
             thread = get_ident()
             if self._runs_in == thread:
                 raise RuntimeError(
@@ -547,7 +547,7 @@ class Compiled:
 
     def reset(self) -> None:
         """Drop every trace."""
-        with self._lock():
+        with self._lock.held:
             self._entries.clear()
             self._calls = self._made = 0
 

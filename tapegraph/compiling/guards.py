@@ -3,8 +3,8 @@
 `look` walks over those values: from the function's closure, defaults, globals and attributes that
 its code names, through the user's functions, objects and containers. Its code is all that has run
 in real calls, and before any, all that the walk reaches. The result is a `View`: a key, and a cheap
-check by identity. A look does not see containers below two others, attributes with a computed name,
-and most elements of large arrays and containers; real calls find changes there.
+check by identity. A look does not see many entries of containers below two others, attributes with
+a computed name, and most elements of large arrays and containers; real calls find changes there.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from tapegraph.tensors.value import Value
 # Of a container with more entries so many are seen, evenly spread; of an array with more bytes, so
 # many elements.
 MOST_ENTRIES, MOST_BYTES = 256, 1 << 14
-# Containers in containers: a list in a list is seen, and no further.
-_DEPTH = 2
+# Containers in containers: all down to a list in a list, and deeper ones of so many entries in all.
+_DEPTH, _MOST_DEEP = 2, 4096
 # How many containers, objects and functions one look covers.
 _MOST_OWNERS = 4096
 _ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
@@ -206,6 +206,7 @@ class _Walk:
         self.strings: set[str] = set()  # that may be the name of an attribute
         self.aliases: set[str] = set()  # other names of methods that have run
         self._visited: dict[int, tuple[Any, int]] = {}  # objects, which keep their ids, and depths
+        self._deep = 0  # entries of containers deeper than others
         self._named: dict[int, set[Any]] = {}  # the names of globals that have been looked up
         # Checks: entries by owner and key, what a call gives of an owner, and all that
         # containers hold, one after the other.
@@ -252,8 +253,11 @@ class _Walk:
                 if part is not None:
                     self.value(part, name)
         elif issubclass(kind, _CONTAINERS):
-            self._see(name, (kind, len(value)) if depth < _DEPTH else Same(value))
-            if depth < _DEPTH and self._is_new(value, depth):
+            if depth >= _DEPTH:
+                self._deep += len(value)
+            is_seen = depth < _DEPTH or self._deep <= _MOST_DEEP
+            self._see(name, (kind, len(value)) if is_seen else Same(value))
+            if is_seen and self._is_new(value, depth):
                 self._container(value, name, depth + 1)
                 self._attributes_of(value, name)
         else:
@@ -280,7 +284,7 @@ class _Walk:
 
     def _is_new(self, owner: object, depth: int = 0) -> bool:
         """Return whether an owner is new, or was reached only from further down."""
-        if self._visited.get(id(owner), (None, _DEPTH))[1] <= depth:
+        if self._visited.get(id(owner), (None, sys.maxsize))[1] <= depth:
             return False
         if len(self._visited) >= _MOST_OWNERS:
             return False

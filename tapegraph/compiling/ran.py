@@ -25,6 +25,11 @@ _BY_STRINGS = frozenset(
 )
 _GLOBALS = frozenset(("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"))
 _ATTRIBUTES = frozenset(("LOAD_ATTR", "LOAD_SUPER_ATTR", "IMPORT_FROM"))
+# Installed packages whose functions depend on their arguments, and have state of their own besides.
+_NUMERIC = frozenset(
+    ("autograd", "einops", "jax", "jaxlib", "keras", "matplotlib", "numba", "opt_einsum", "pandas")
+    + ("scipy", "sklearn", "tensorflow", "torch", "xarray")
+)
 Globals = dict[str, Any]
 
 
@@ -140,9 +145,9 @@ NOTHING_KNOWN = Known(CodeNames())
 
 
 def is_users(file: str, module: str | None, package: str) -> bool:
-    """Return whether code is the user's own: so is a program that is itself installed."""
-    origin = ORIGINS[file]
-    return origin == USER or (origin == LIBRARY and top(module) == package)
+    """Return whether code is the user's own or an installed model's, and no numeric library's."""
+    origin, name = ORIGINS[file], top(module)
+    return origin == USER or (origin == LIBRARY and (name == package or name not in _NUMERIC))
 
 
 def top(module: str | None) -> str:

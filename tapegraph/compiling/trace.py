@@ -411,7 +411,7 @@ def _in_place(
     At the end the list holds each place where another object came to stand, with the one before.
     """
     changed: list[tuple[FedPlace, Any, Any]] = []
-    with _PUTTING():
+    with _PUTTING.held:
         before = [place.read() for place in places]
         if any(map(is_float, before)):
             raise Occupied
@@ -434,7 +434,7 @@ def _has_gradient(node: Node) -> bool:
     return getattr(node, "_grad", None) is not None
 
 
-def _same(before: list[Any], after: list[Any]) -> bool:
+def _same(before: Sequence[object], after: Sequence[object]) -> bool:
     return list(map(_bits, before)) == list(map(_bits, after))
 
 

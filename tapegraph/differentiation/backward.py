@@ -9,15 +9,16 @@ from tapegraph.differentiation import reads as reads  # declares the operations'
 from tapegraph.differentiation.seeds import cotangent_of
 from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, line_number, message, place, sentence
+from tapegraph.kinds import Tensor, Value
 from tapegraph.other_names import unexpected
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import ArrayLike, Tensor, Value
+from tapegraph.typed import ArrayLike
 
 
 def backward(y: Tensor | Value, seed: ArrayLike | None = None, **others: NoReturn) -> None:
-    """Add the gradient of ``y`` to the ``.grad`` of every leaf it was computed from.
+    """Add the gradient of a result to the ``.grad`` of every leaf it was computed from.
 
     :param y: The output to differentiate, of any shape.
     :param seed: Array_like of y's shape. The cotangent of ``y``; ones if not given.

@@ -16,10 +16,11 @@ from tapegraph.engines.backend import LAST
 from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, message, sentence
+from tapegraph.kinds import Tensor
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
-from tapegraph.typed import Array, ArrayLike, Tensor
+from tapegraph.typed import Array, ArrayLike
 
 
 def gradients(
@@ -121,7 +122,9 @@ class Region:
         if self._history is not None:
             self._history.keep()
 
-    def gradients(self, seeds: Sequence[Any], *, record: bool, natively: bool = False) -> list[Any]:
+    def gradients(
+        self, seeds: Sequence[object], *, record: bool, natively: bool = False
+    ) -> list[Any]:
         """Return the gradient with respect to each target as a Tensor; None if independent.
 
         ``natively`` runs the native engine, and leaves the report of the last backward unchanged.

@@ -11,7 +11,6 @@ A zero tangent or local derivative times a number that is not finite must be zer
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from tapegraph.recording.numpy_functions import innermost, numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import Fun
+from tapegraph.typed import DuckArray, Fun
 
 Rule = Fun
 
@@ -39,7 +38,7 @@ Rule = Fun
 def per_input(*rules: Rule) -> Rule:
     """Make a row of one rule per input, ``rule(t, y, *inputs, **attrs)``; the row adds them."""
 
-    def row(tangents: tuple[object, ...], y: object, *inputs: object, **attrs: object) -> Any:
+    def row(tangents: tuple[object, ...], y: object, *inputs: object, **attrs: object) -> DuckArray:
         total = None
         for rule, t in zip(rules, tangents, strict=False):
             if t is not None:
@@ -49,7 +48,7 @@ def per_input(*rules: Rule) -> Rule:
     return row
 
 
-def added(a: Any, b: Any) -> Any:
+def added(a: DuckArray, b: DuckArray) -> DuckArray:
     if a is None or b is None:
         return b if a is None else a
     return elementwise.add(a, b)
@@ -66,13 +65,13 @@ def linear_in_first(op: Op) -> Rule:
     return per_input(lambda t, y, x, *rest, **attrs: apply(op, (t, *rest), attrs))
 
 
-def mul_strong(t: Any, factor: Any) -> Any:
+def mul_strong(t: DuckArray, factor: DuckArray) -> DuckArray:
     """Multiply a tangent by a local derivative; a zero of either absorbs inf and nan."""
     out = elementwise.mul(t, factor)
     return out if looks_finite(out) else times(t, factor)
 
 
-def div_strong(t: Any, divisor: Any) -> Any:
+def div_strong(t: DuckArray, divisor: DuckArray) -> DuckArray:
     """Divide a tangent; its zeros absorb 1/0 and nan, and 1/inf absorbs its inf and nan."""
     out = elementwise.div(t, divisor)
     return out if looks_finite(out) else over(t, divisor)
@@ -84,12 +83,14 @@ def looks_finite(x: object) -> bool:
     return recorder().records(x) or bool(np.isfinite(numbers(x)).all())
 
 
-def _softmax(t: object, y: object, x: object, *, axis: int) -> Any:
+def _softmax(t: object, y: object, x: object, *, axis: int) -> DuckArray:
     weighted = mul_strong(t, y)
     return weighted - mul_strong(reduce.sum(weighted, axis=axis, keepdims=True), y)
 
 
-def _extreme(t: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -> Any:
+def _extreme(
+    t: DuckArray, y: DuckArray, x: DuckArray, *, axis: tuple[int, ...], keepdims: bool
+) -> DuckArray:
     data = numbers(x)
     chosen = np.logical_or(
         data == numbers(y).reshape(reduce.kept_shape(x.shape, axis)), np.isnan(data)
@@ -100,7 +101,7 @@ def _extreme(t: Any, y: Any, x: Any, *, axis: tuple[int, ...], keepdims: bool) -
 
 
 def _bilinear(op: Op) -> Rule:
-    def product(a: Any, b: Any) -> Any:
+    def product(a: DuckArray, b: DuckArray) -> DuckArray:
         out = apply(op, (a, b))
         return out if looks_finite(out) else strong_matmul(a, b)
 
@@ -110,7 +111,7 @@ def _bilinear(op: Op) -> Rule:
     )
 
 
-def _einsum(tangents: tuple[Any, ...], y: object, *operands: object, spec: str) -> Any:
+def _einsum(tangents: tuple[DuckArray, ...], y: object, *operands: object, spec: str) -> DuckArray:
     total = None
     for i, t in enumerate(tangents):
         if t is not None:
@@ -120,7 +121,7 @@ def _einsum(tangents: tuple[Any, ...], y: object, *operands: object, spec: str) 
     return total
 
 
-def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
+def _eigh(t: DuckArray, y: DuckArray, a: DuckArray, *, uplo: str) -> DuckArray:
     values, vectors = y
     inner = matmul(adjoint(vectors), matmul(t, vectors))
     # d v_i = sum over j of v_j inner[j, i] / (w_i - w_j)
@@ -130,23 +131,23 @@ def _eigh(t: Any, y: Any, a: Any, *, uplo: str) -> Any:
     return elementwise.real(diagonal(inner, 0, -2, -1)), matmul(vectors, turned)
 
 
-def _known(terms: Any, undefined: Any, t: object) -> Any:
+def _known(terms: DuckArray, undefined: DuckArray, t: object) -> DuckArray:
     """Put NaN for undefined terms, unless their matrix stays constant."""
     moved = (numbers(t) != 0).any(axis=(-2, -1))[..., None, None]
     return elementwise.where(undefined & moved, math.nan, terms)
 
 
-def _off_diagonal(x: Any) -> Any:
+def _off_diagonal(x: DuckArray) -> DuckArray:
     n = x.shape[-1]
     return mul_strong(x, as_leaf(1.0 - np.eye(n, dtype=x.dtype)))
 
 
-def gaps(values: Any) -> Any:
+def gaps(values: DuckArray) -> DuckArray:
     """Return ``values[j] - values[i]`` at (i, j), and 1 on the diagonal."""
     return values[..., None, :] - values[..., None] + np.eye(values.shape[-1], dtype=values.dtype)
 
 
-def _eig(t: Any, y: Any, a: Any) -> Any:
+def _eig(t: DuckArray, y: DuckArray, a: DuckArray) -> DuckArray:
     values, v = y
     moved = linalg.solve(v, matmul(t * (1 + 0j), v))
     turned = div_strong(_off_diagonal(moved), gaps(values))
@@ -156,7 +157,7 @@ def _eig(t: Any, y: Any, a: Any) -> Any:
     return diagonal(moved, 0, -2, -1), dv
 
 
-def _svd(t: Any, y: Any, x: Any) -> Any:
+def _svd(t: DuckArray, y: DuckArray, x: DuckArray) -> DuckArray:
     m, n = x.shape[-2:]
     u, s, vh = y
     right = matmul(t, adjoint(vh))
@@ -184,7 +185,7 @@ def _svd(t: Any, y: Any, x: Any) -> Any:
     return du, elementwise.real(diagonal(inner, 0, -2, -1)), dvh
 
 
-def _concat(tangents: tuple[object, ...], y: Any, *arrays: Any, axis: int) -> Any:
+def _concat(tangents: tuple[object, ...], y: DuckArray, *arrays: DuckArray, axis: int) -> DuckArray:
     parts = [
         as_leaf(np.zeros(x.shape, x.dtype)) if t is None else t
         for t, x in zip(tangents, arrays, strict=True)

@@ -32,7 +32,7 @@ from tapegraph.ops.elementwise import (
 )
 from tapegraph.ops.special import BESSEL_I, BESSEL_J, bessel, bessel_i_of, bessel_j_of, of_scipy
 from tapegraph.recording.record import is_complex
-from tapegraph.typed import Array, Fun
+from tapegraph.typed import Array, DType, Fun
 
 
 class Divisor(NamedTuple):
@@ -83,7 +83,7 @@ def either(of_arrays: Fun, recording: Fun) -> Fun:
     return run
 
 
-def converted(x: Array, dtype: Any) -> Array:
+def converted(x: Array, dtype: DType) -> Array:
     """Return an operand in the result's dtype, as NumPy computes with it."""
     return np.asarray(x, dtype) if isinstance(x, _NUMBERS) else x.astype(dtype, copy=False)
 

@@ -54,7 +54,7 @@ class Backwards:
 
     def choice(self, history: History, rivals: list[Engine]) -> Choice:
         key = history.key
-        with self.lock():
+        with self.lock.held:
             found = self.choices.get(key)
             if found is None:
                 ways = [way_of(engine, len(history)) for engine in rivals]

@@ -149,7 +149,7 @@ class Choice:
     def choose(self) -> Decision:
         if self.ledger.spent < self._until:
             return self._decision
-        with self._lock():
+        with self._lock.held:
             self._until, spent = 0.0, self.ledger.spent
             trial = self._trial
             if trial is not None and self._is_judged(trial):
@@ -198,7 +198,7 @@ class Choice:
 
         If so, the process pays for the import, and the trial begins again later.
         """
-        with self._lock():
+        with self._lock.held:
             compiling = way.compiling()
             loading = way.foreseen - compiling
             if way is not self._trial or loading <= 0.0:
@@ -219,13 +219,13 @@ class Choice:
         self._process.paid += seconds
 
     def add(self, way: Way) -> None:
-        with self._lock():
+        with self._lock.held:
             self.others.append(way)
             self._until = min(self._until, EARLIEST)
 
     def failed(self, way: Way, failure: Failure) -> bool:
         """Record that a way did not run; return whether to give it up."""
-        with self._lock():
+        with self._lock.held:
             way.setbacks += 1
             if failure.transient and way.setbacks < TRIALS:
                 return False

@@ -6,6 +6,7 @@ from tapegraph.arrays.buffers import own
 from tapegraph.engines import auto, choice, registry
 from tapegraph.engines.backend import LAST, get_backend
 from tapegraph.engines.choice import ASKED, CLOCK, LOOKED_AT, NATIVELY, Decision, Way
+from tapegraph.engines.engine import EngineDeclined
 from tapegraph.engines.fallback_policy import account
 from tapegraph.engines.registry import AUTO, NATIVE
 from tapegraph.recording.linearize import History
@@ -38,7 +39,10 @@ def differentiate(history: History, seeds: list[Array]) -> list[Array]:
             engine = registry.engine(way.engine)
             if not native:
                 if not engine.loaded():
-                    engine.prepare(history)
+                    refusal = engine.refusal(history)
+                    if refusal is not None:
+                        raise EngineDeclined(refusal)
+                    engine.load()
                     preparing = CLOCK.now() - start
                 # An engine may keep a seed; one that is borrowed is read-only.
                 seeds = [s if s.flags.writeable else own(s) for s in seeds]

@@ -226,16 +226,6 @@ class Engine(ABC):
             return str(declined)
         return None
 
-    def prepare(self, history: History) -> None:
-        """Import the engine; raise EngineDeclined if it does not support a history."""
-        refusal = self.refusal(history)
-        if refusal is not None:
-            raise EngineDeclined(refusal)
-        unavailable = self.unavailable()
-        if unavailable is not None:
-            raise unavailable
-        self.load()
-
     def check_whole(self, program: Program) -> None:
         """Raise EngineDeclined, at little cost, for a program that `whole` does not support."""
         raise EngineDeclined(f"{self.title} runs no whole programs")

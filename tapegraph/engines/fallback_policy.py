@@ -52,7 +52,7 @@ def account(name: str, error: Exception) -> Failure:
         cause = f"{kind} at {''.join(places[-1:])}"  # the same place again is the same cause
     if strict():
         raise RuntimeError(f"backward: {failure.reason} ({STRICT} is set)") from error
-    with _lock():
+    with _lock.held:
         first = cause not in _warned
         _warned.add(cause)
     if first:

@@ -42,7 +42,7 @@ def rivals() -> list[str]:
 def engine(name: str) -> Engine:
     found = _loaded.get(name)
     if found is None:
-        with _lock():
+        with _lock.held:
             if name not in _loaded:
                 _loaded[name] = _loaders[name]()
             found = _loaded[name]

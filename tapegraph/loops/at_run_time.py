@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines.backend import use_backend
 from tapegraph.loops.derived import examples, tangents, zeros
-from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import exchanged
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules

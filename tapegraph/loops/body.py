@@ -14,9 +14,9 @@ from weakref import ref
 import numpy as np
 
 from tapegraph import random
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.errors import message
-from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import exchanged, leaves, mapped, replaced
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import Node, as_leaf

@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 
 from tapegraph import random
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Reverse
 from tapegraph.errors import check_callable, message
+from tapegraph.kinds import Operand
 from tapegraph.loops.body import (
     Example,
     Replay,
@@ -39,14 +41,13 @@ from tapegraph.loops.body import (
 )
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.scan import replaced_present
-from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import reshape
 from tapegraph.pytree import leaves, matched
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.subprogram import SubProgram
-from tapegraph.typed import Fun, Operand, Pytree
+from tapegraph.typed import Fun, Pytree
 
 
 def cond(

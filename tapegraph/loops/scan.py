@@ -67,7 +67,7 @@ def scan(
     every = _every(checkpoint, n)
     given = [x for _, x in rows]
 
-    def arguments(carry: object, parts: list[Any]) -> tuple[Any, Any]:
+    def arguments(carry: object, parts: Sequence[object]) -> tuple[Any, Any]:
         return carry, replaced_present(xs, parts)
 
     def body(carry: object, x: object) -> Any:

@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
@@ -37,10 +38,9 @@ from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
 from tapegraph.loops.body import Example, Replay, Traced, example, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.residuals import with_residuals, without_residuals
-from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
-from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.op import Attrs, Op, Rules
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.subprogram import SubProgram
@@ -72,9 +72,7 @@ def run_scan(
     return [*outs[:end], *outs[kept:]]
 
 
-def by_role(
-    inputs: Sequence[object], carries: int, xs: int
-) -> tuple[list[Any], list[Any], list[Any]]:
+def by_role(inputs: Sequence[object], carries: int, xs: int) -> Lists:
     first = len(inputs) - carries - xs
     return (
         list(inputs[:first]),
@@ -99,7 +97,7 @@ def row(array: Any) -> Any:
     return array[0, ...] if len(array) else np.zeros(array.shape[1:], array.dtype)
 
 
-def run_derived(found: Traced, lists: Lists, attrs: Any) -> Sequence[Any]:
+def run_derived(found: Traced, lists: Lists, attrs: Attrs) -> Sequence[Any]:
     """Record a scan of a derived body, which also reads arrays that rules made."""
     consts, carries, xs = lists
     return run_scan(
@@ -285,7 +283,7 @@ def scan_vjp(
 
     def in_blocks(
         pull: Round, back: dict[int, Any], totals: list[Any], stacks: list[Any]
-    ) -> tuple[list[Any], list[Any], list[Any]] | None:
+    ) -> Lists | None:
         """Run many iterations at a time; None if the engine cannot."""
         begin = {first + i: x for i, x in back.items()}
         started = [begin.get(i, carry[i - first]) for i in by_carry]
@@ -312,7 +310,7 @@ def scan_vjp(
         found = dict(zip(by_carry, (x.copy() for x in last), strict=True))
         return [found.get(i) for i in range(first, second)], stacks, sums
 
-    def swept(pull: Any, step: Any) -> tuple[list[Any], list[Any], list[Any]]:
+    def swept(pull: Any, step: Any) -> Lists:
         kinds = body.types(body.outputs)
         back = {}
         for i in ends:
@@ -356,7 +354,7 @@ def scan_vjp(
             grads = {first + i: back[i] for i in ends}
         return [grads.get(i) for i in range(first, second)], stacks, totals
 
-    def run() -> tuple[list[Any], list[Any], list[Any]]:
+    def run() -> Lists:
         if not length:
             return swept(None, None)
         round0 = [*consts, *carry, *(x[0, ...] for x in rows)]

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph import random
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
@@ -30,7 +31,6 @@ from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, t
 from tapegraph.loops.branches import traced_inputs
 from tapegraph.loops.derived import examples, zeros_where
 from tapegraph.loops.scan import replaced_present, traced_loop
-from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import broadcast_to, reshape
 from tapegraph.recording.node import as_leaf

@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.axes import check_broadcast, check_spreads, int_tuple
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.arrays.strong_zeros import chosen
 from tapegraph.errors import kind_of, message
-from tapegraph.numpy_warnings import watched
+from tapegraph.kinds import AnyKind, Kind, Operand, Tensor
 from tapegraph.recording.node import HALF, as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
 from tapegraph.recording.op import Op, OpKind
@@ -32,18 +33,7 @@ from tapegraph.recording.record import (
     unary,
 )
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import (
-    AnyKind,
-    Array,
-    ArrayLike,
-    DType,
-    DuckArray,
-    Fun,
-    Kind,
-    Operand,
-    Shape,
-    Tensor,
-)
+from tapegraph.typed import Array, ArrayLike, DType, DuckArray, Fun, Shape
 
 __all__ = [
     "abs", "absolute", "add", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan",

@@ -13,12 +13,13 @@ import numpy as np
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes
 from tapegraph.errors import kind_of, message
+from tapegraph.kinds import Kind
 from tapegraph.ops import elementwise, index
 from tapegraph.recording.node import Node
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, is_complex, real_only, tensor_like
-from tapegraph.typed import ArrayLike, Axes, DuckArray, Kind
+from tapegraph.typed import ArrayLike, Axes, DuckArray
 
 __all__ = [
     "fft", "fft2", "fftconvolve", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn",

@@ -12,8 +12,9 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import kind_of, message
-from tapegraph.numpy_warnings import watched
+from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import add, astype, where
 from tapegraph.ops.shape import (
     at_least,
@@ -46,8 +47,6 @@ from tapegraph.typed import (
     AxisIndex,
     DuckArray,
     Index,
-    Kind,
-    Operand,
     Shape,
     SupportsArray,
 )

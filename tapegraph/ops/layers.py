@@ -12,6 +12,7 @@ import numpy as np
 from tapegraph import random
 from tapegraph.arrays.axes import one_axis, spreads
 from tapegraph.errors import message
+from tapegraph.kinds import Kind
 from tapegraph.ops import reduce
 from tapegraph.ops.elementwise import expm1, sqrt, square, where
 from tapegraph.ops.linalg import matmul
@@ -19,7 +20,7 @@ from tapegraph.ops.shape import reshape, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import floating, tensor_like
-from tapegraph.typed import ArrayLike, DuckArray, Kind
+from tapegraph.typed import ArrayLike, DuckArray
 
 __all__ = [
     "batch_norm", "dropout", "elu", "group_norm", "leaky_relu", "rms_norm",

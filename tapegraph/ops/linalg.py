@@ -9,14 +9,22 @@ import operator
 import string
 from collections import Counter, namedtuple
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
+from tapegraph.arrays.axes import (
+    int_tuple,
+    is_one_product,
+    one_axis,
+    ordered_axes,
+    some_axes,
+    stacked_rows,
+)
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import kind_of, message
-from tapegraph.numpy_warnings import watched
+from tapegraph.kinds import Kind
 from tapegraph.ops import elementwise, reduce, shape
 from tapegraph.ops.elementwise import conj, mul, where
 from tapegraph.ops.index import diagonal_places, gather, getitem
@@ -26,19 +34,7 @@ from tapegraph.recording.numpy_functions import detached, implements, innermost,
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, floating, is_complex, tensor_like
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import (
-    Array,
-    ArrayLike,
-    Axes,
-    DuckArray,
-    EinsumLabels,
-    Kind,
-    Shape,
-    SupportsArray,
-)
-
-if TYPE_CHECKING:
-    from tapegraph.typed import EighResult, EigResult, QRResult, SlogdetResult, SVDResult
+from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, EinsumLabels, Shape, SupportsArray
 
 __all__ = [
     "batch_matmul", "cholesky", "convolve", "cross", "det", "diagonal", "dot", "eig", "eigh",
@@ -46,15 +42,6 @@ __all__ = [
     "matrix_power", "matvec", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve", "svd",
     "svdvals", "tensordot", "trace", "vdot", "vecdot", "vecmat", "vector_norm",
 ]  # fmt: skip
-
-
-def stacked_rows(x: Array) -> Array:
-    return x.reshape(-1, x.shape[-1])
-
-
-def is_one_product(a: Array, b: Array) -> bool:
-    """Return whether a stack times one matrix is a single product of the stack's rows."""
-    return a.ndim > 2 and b.ndim == 2 and a.size > 0
 
 
 def _batch_matmul(a: Array, b: Array) -> DuckArray:
@@ -595,7 +582,31 @@ def _reshaped(x: DuckArray, lengths: tuple[int, ...]) -> DuckArray:
     return x if x.shape == lengths else shape.reshape(x, lengths)
 
 
-if not TYPE_CHECKING:  # generic from Python 3.11 on
+if TYPE_CHECKING:  # generic, as they cannot be before Python 3.11
+    from typing_extensions import NamedTuple
+
+    class SlogdetResult(NamedTuple, Generic[Kind]):
+        sign: Kind
+        logabsdet: Kind
+
+    class EighResult(NamedTuple, Generic[Kind]):
+        eigenvalues: Kind
+        eigenvectors: Kind
+
+    class EigResult(NamedTuple, Generic[Kind]):
+        eigenvalues: Kind
+        eigenvectors: Kind
+
+    class QRResult(NamedTuple, Generic[Kind]):
+        Q: Kind
+        R: Kind
+
+    class SVDResult(NamedTuple, Generic[Kind]):
+        U: Kind
+        S: Kind
+        Vh: Kind
+
+else:
     SlogdetResult = namedtuple("SlogdetResult", "sign logabsdet")
     EighResult = namedtuple("EighResult", "eigenvalues eigenvectors")
     EigResult = namedtuple("EigResult", "eigenvalues eigenvectors")

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import message
-from tapegraph.numpy_warnings import watched
+from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, where
 from tapegraph.ops.index import in_range, integers_of, take_along_axis
 from tapegraph.ops.nn import MSE_LOSS, SOFTMAX_CROSSENTROPY
@@ -22,7 +23,7 @@ from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply, floating, tensor_like
-from tapegraph.typed import ArrayLike, DType, DuckArray, Fun, Kind
+from tapegraph.typed import ArrayLike, DType, DuckArray, Fun
 
 __all__ = ["binary_crossentropy", "mse_loss", "one_hot", "smooth_l1", "softmax_crossentropy"]
 

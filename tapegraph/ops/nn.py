@@ -12,13 +12,14 @@ from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.arrays.axes import int_tuple, pair, spreads
 from tapegraph.errors import message
+from tapegraph.kinds import Kind
 from tapegraph.ops import index
 from tapegraph.ops.reduce import add_up
 from tapegraph.ops.shape import expand_dims, reshape, squeeze, swapaxes
 from tapegraph.recording.node import as_float
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply, floating, tensor_like
-from tapegraph.typed import Array, ArrayLike, DuckArray, Kind, Shape
+from tapegraph.typed import Array, ArrayLike, DuckArray, Shape
 
 __all__ = ["avg_pool2d", "conv1d", "conv2d", "conv_transpose2d", "layer_norm", "max_pool2d"]
 

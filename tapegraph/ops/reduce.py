@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from tapegraph.arrays.axes import check_spreads, int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
+from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import (
     add,
     astype,
@@ -44,7 +45,7 @@ from tapegraph.recording.numpy_functions import (
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, floating, is_complex, real_only, tensor_like
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import Array, ArrayLike, Axes, DType, DuckArray, Fun, Kind, Operand
+from tapegraph.typed import Array, ArrayLike, Axes, DType, DuckArray, Fun
 
 __all__ = [
     "average", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "logsumexp", "max",

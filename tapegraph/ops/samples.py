@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.axes import some_axes
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import message
-from tapegraph.numpy_warnings import watched
+from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, conj, floor, from_parts, imag, real, sqrt, where
 from tapegraph.ops.index import take
 from tapegraph.ops.linalg import diagonal
@@ -31,7 +32,7 @@ from tapegraph.ops.shape import (
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.numpy_functions import detached, implements, numbers
 from tapegraph.recording.record import floating, is_complex, is_weak, real_only, tensor_like
-from tapegraph.typed import ArrayLike, Axes, DuckArray, Kind
+from tapegraph.typed import ArrayLike, Axes, DuckArray
 
 __all__ = ["corrcoef", "cov", "gradient", "interp", "linspace", "meshgrid", "polyval"]
 

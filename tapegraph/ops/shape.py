@@ -13,23 +13,12 @@ import numpy as np
 from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.arrays.buffers import as_it_lies
 from tapegraph.errors import kind_of, message
+from tapegraph.kinds import Kind, Operand, Tensor
 from tapegraph.recording.numpy_functions import implements
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import (
-    Array,
-    ArrayLike,
-    Axes,
-    DuckArray,
-    Fun,
-    Kind,
-    Nested,
-    Operand,
-    Shape,
-    SupportsArray,
-    Tensor,
-)
+from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, Fun, Nested, Shape, SupportsArray
 
 __all__ = [
     "append", "atleast_1d", "atleast_2d", "atleast_3d", "block", "broadcast_arrays", "broadcast_to",

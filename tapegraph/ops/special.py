@@ -12,6 +12,7 @@ import numpy as np
 
 from tapegraph.arrays.axes import one_integer, some_axes
 from tapegraph.errors import message, scipy_module
+from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import (
     cbrt,
     exp,
@@ -28,7 +29,7 @@ from tapegraph.ops.reduce import logsumexp, shift_along, sum
 from tapegraph.recording.numpy_functions import SCIPY, numbers
 from tapegraph.recording.op import Op, OpKind
 from tapegraph.recording.record import apply, binary, tensor_like, unary
-from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, Fun, Kind
+from tapegraph.typed import Array, ArrayLike, Axes, DuckArray, Fun
 
 __all__ = [
     "beta", "betaln", "digamma", "entr", "erf", "erfc", "erfcx", "erfinv", "expit", "gamma",

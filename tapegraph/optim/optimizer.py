@@ -12,10 +12,10 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from tapegraph.arrays.buffers import own
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
-from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.leaves import (
     AVERAGING,
     Leaf,
@@ -55,7 +55,7 @@ from tapegraph.scalars.recorder import recorder_of
 from tapegraph.scalars.state import DATA, GRAD
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array
+from tapegraph.typed import Array, DType
 
 State = Mapping[str, Tensor]
 Slots: TypeAlias = dict[str, Array]
@@ -548,7 +548,7 @@ class _RecordedNumbers:
             found.setdefault(self._optimizer._step_of(name), []).append((name, p))
         return list(found.values())
 
-    def of(self, name: str, group: Group, dtype: Any) -> dict[str, Any]:
+    def of(self, name: str, group: Group, dtype: DType) -> dict[str, Any]:
         optimizer, capture = self._optimizer, self._capture
         if not optimizer._has_numbers:
             return {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -52,14 +50,14 @@ def get_default_dtype() -> DType:
     return _default
 
 
-def in_default(array: Array, data: Any) -> Array:
+def in_default(array: Array, data: object) -> Array:
     """Return the array of some data in the default dtype, if it is made of Python's floats."""
     if _default.char == "d" or array.dtype.char not in "dD" or not _is_pythons(data):
         return array
     return array.astype(_default if array.dtype.char == "d" else np.complex64)
 
 
-def _is_pythons(data: Any) -> bool:
+def _is_pythons(data: object) -> bool:
     if isinstance(data, (list, tuple)):
         return all(map(_is_pythons, data))
     return isinstance(data, (int, float, complex)) and not isinstance(data, np.generic)

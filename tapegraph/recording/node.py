@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence
-from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Op
+from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Attrs, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, DType
 
@@ -62,7 +62,7 @@ class Node:
     _held: Any  # the same place, by a name that no class makes something else of
     _op: Op
     _inputs: tuple[Any, ...]
-    _attrs: dict[str, Any]
+    _attrs: Attrs
     _changed: int
     _saved: Any
     _seq: int

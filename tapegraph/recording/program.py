@@ -330,7 +330,7 @@ class Interpreter:
     def constant(self, number: float, dtype: DType) -> Any:
         raise NotImplementedError
 
-    def cast(self, value: Any, dtype: DType) -> Any:
+    def cast(self, value: object, dtype: DType) -> Any:
         raise NotImplementedError
 
 

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tapegraph.arrays.axes import check_broadcast
+from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import kind_of, message, user_line
-from tapegraph.numpy_warnings import watched
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
-from tapegraph.recording.op import ALL, KEEPS_ALL, NO_ATTRS, PART, Op, OpKind, Outputs
+from tapegraph.recording.op import ALL, KEEPS_ALL, NO_ATTRS, PART, Attrs, Op, OpKind, Outputs
 from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.values import restore
 from tapegraph.recording.watchers import OTHERS, computed
@@ -272,7 +272,7 @@ def binary(
     return decorate
 
 
-def apply(op: Op, inputs: tuple[Any, ...], attrs: dict[str, Any] = NO_ATTRS) -> Any:
+def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
     """Run an operation, and record it if a gradient can flow; return several outputs as a tuple.
 
     Its inputs are results of `operand`; its attributes are normalised and hashable.

@@ -18,7 +18,7 @@ from tapegraph.recording import node as nodes
 from tapegraph.recording import stored
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node, as_leaf, mark_changed, new, next_seq, numeric
-from tapegraph.recording.op import ALL, CONSTANT, KEEPS_ALL, NO_ATTRS, PARAM, Op
+from tapegraph.recording.op import ALL, CONSTANT, KEEPS_ALL, NO_ATTRS, PARAM, Attrs, Op
 from tapegraph.recording.record import as_dtype
 from tapegraph.recording.scopes import Unbegun
 from tapegraph.recording.tape import Tape, current
@@ -59,9 +59,7 @@ class Recorder:
     def where_gradients_flow(self, flows: bool) -> Recorder:
         return Recorder(self.tape, flows)
 
-    def constant(
-        self, op: Op, out: Array, inputs: tuple[object, ...], attrs: dict[str, Any]
-    ) -> Any:
+    def constant(self, op: Op, out: Array, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         leaf = new(nodes.tensor_class)  # `as_leaf` in line
         # A view of a leaf would change with the leaf, and nothing would remember that it did.
         leaf._array = out if out.base is None else as_it_lies(out)
@@ -79,7 +77,7 @@ class Recorder:
         op: Op,
         out: Array,
         inputs: tuple[Any, ...],
-        attrs: dict[str, Any] = NO_ATTRS,
+        attrs: Attrs = NO_ATTRS,
         saved: Any = None,
         keeps: bool | None = None,
     ) -> Any:
@@ -295,7 +293,7 @@ class Recorder:
             x._check_fits(value)
         (x._entry or x)._grad = value
 
-    def replace_gradient(self, x: Node, grad: Any) -> None:
+    def replace_gradient(self, x: Node, grad: object) -> None:
         x._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
 
     def zero_gradient(self, x: Node) -> None:

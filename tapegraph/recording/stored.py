@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import message
 from tapegraph.interrupts import Lock
-from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.changes import Change, make, set_gradient, together
 from tapegraph.recording.node import Node
 from tapegraph.recording.tape import Tape
@@ -52,7 +52,7 @@ def write(tape: Tape, nodes: Sequence[Node], grads: Sequence[object]) -> None:
     handed_out: set[int] = set()
     changes: list[Change] = []
     sums, parts = [], []  # in place
-    with _commit():
+    with _commit.held:
         for node, given in zip(nodes, grads, strict=True):
             array = node if node._array is None else node._array
             grad: Any = given if type(given) in (np.ndarray, RowSparse) else np.asarray(given)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.interrupts import Lock
-from tapegraph.recording.op import INPUT, NO_ATTRS, OpKind
+from tapegraph.recording.op import INPUT, NO_ATTRS, Attrs, OpKind
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.typed import DType, Fun
 
@@ -82,7 +82,7 @@ _lock = Lock()
 
 def interned(found: SubProgram) -> SubProgram:
     """Return the first program that was equal to this one, with the objects made of it."""
-    with _lock():
+    with _lock.held:
         return _remembered(_known, found, found)
 
 
@@ -107,7 +107,7 @@ def feed_changed_floats(recording: Recording) -> None:
     found = _dtypes_of_floats(recording)
     numbers = {slot: identity(recording.values[slot]) for slot in found}
     key = (program.key, *map(type, recording.scalars))
-    with _lock():
+    with _lock.held:
         first, changed = _remembered(_floats, key, (numbers, set()))
         changed.update(slot for slot in numbers if numbers[slot] != first[slot])
         fed = sorted(changed)
@@ -138,7 +138,7 @@ def _dtypes_of_floats(recording: Recording) -> dict[int, DType]:
     return {slot: dtype for slot, dtype in dtypes.items() if dtype is not None}
 
 
-def subprograms(attrs: Any) -> list[SubProgram]:
+def subprograms(attrs: Attrs) -> list[SubProgram]:
     """Return the inner programs among an entry's attributes."""
     found: list[SubProgram] = []
     for value in attrs.values():

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.errors import line_of, sentence
-from tapegraph.numpy_warnings import quietly
 from tapegraph.recording import node as nodes
 from tapegraph.recording.changes import Change, make, set_array, set_changed, set_class, together
 from tapegraph.recording.node import Node, new

@@ -22,17 +22,16 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.errors import message
+from tapegraph.kinds import Dual, Kind, Operand, Tensor
 from tapegraph.ops import elementwise, index, linalg, reduce, shape
 from tapegraph.other_names import OtherArrays
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.lost_gradients import refused, to_number
 from tapegraph.recording.scopes import recorder
-from tapegraph.typed import ArrayLike, Axes, Index, Operand, Shape, SupportsArray
+from tapegraph.typed import ArrayLike, Axes, Index, Shape, SupportsArray
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-    from tapegraph.typed import Dual, Kind, Tensor
 
 P = ParamSpec("P")
 A = TypeVar("A", bound="ArrayMethods")

@@ -208,11 +208,11 @@ class ExamplesRecorder:
     def where_gradients_flow(self, flows: bool) -> ExamplesRecorder:
         return ExamplesRecorder(self._outer.where_gradients_flow(flows), self._level)
 
-    def records(self, *values: Any) -> bool:
+    def records(self, *values: object) -> bool:
         """Return whether a value, or one inside lists and tuples, is recorded here."""
         return any(map(is_batched, values)) or self._outer.records(*values)
 
-    def read(self, value: Any, conversion: str, fix: str) -> None:
+    def read(self, value: object, conversion: str, fix: str) -> None:
         """Raise if one example's number would become a plain one."""
         if is_batched(value):
             text = f"the value differs between the examples of vmap. {fix}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, overload
+from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 
@@ -15,14 +15,23 @@ from tapegraph.batching import BatchedCall, element_by_element
 from tapegraph.capture.capture import OPERATION
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.errors import check_callable, kind_of, message
+from tapegraph.kinds import Kind
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import DEFINED, OPS, Op, Rules
 from tapegraph.recording.record import apply, is_complex, operand
-from tapegraph.typed import Array, DuckArray, Fun, OfMany
+from tapegraph.typed import Array, ArrayLike, DuckArray, Fun
 
 Rule = Fun
+
+
+class OfMany(Protocol):
+    """A user's function of any number of arrays."""
+
+    __name__: str
+
+    def __call__(self, /, *arrays: Kind | ArrayLike, **attrs: object) -> Kind: ...
 
 
 @overload

@@ -13,6 +13,7 @@ import numpy as np
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.engines import registry
 from tapegraph.errors import message, sentence
+from tapegraph.kinds import Operand
 from tapegraph.ops.elementwise import real
 from tapegraph.recording import lost_gradients
 from tapegraph.recording.node import as_leaf
@@ -24,7 +25,7 @@ from tapegraph.recording.watchers import WATCHING, unwatched
 from tapegraph.tensors.array_methods import ArrayMethods, formatted
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array, DType, Fun, Operand
+from tapegraph.typed import Array, DType, Fun
 
 
 class Dual(ArrayMethods):

@@ -247,9 +247,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             recorder().set_requires_grad(self, wanted)
         return self
 
-    def backward(self, seed: ArrayLike | None = None, **others: NoReturn) -> None:
-        """Add this tensor's gradient to the ``grad`` of leaves it depends on; see `backward`."""
-        backward(self, seed, **others)
+    backward = backward
 
     def zero_grad(self) -> None:
         """Set the gradient to zero if there is one."""

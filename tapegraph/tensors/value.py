@@ -224,7 +224,7 @@ class Value:
         (4.0, 2.0)
         """
         global _sweeping
-        lock = _turn()
+        lock = _turn.held
         with lock:
             if _sweeping is lock:  # only this thread can see that: it holds the lock
                 text = (

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any, Concatenate, Literal, overload
+from typing import Any, Concatenate, Literal, Protocol, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
@@ -22,6 +23,7 @@ from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched, Level, at_level, entered, levels_of, of_each_example
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.value import Number
 from tapegraph.transforms.levels import (
     TracedArgument,
     derivative_of,
@@ -34,7 +36,7 @@ from tapegraph.transforms.levels import (
     result,
     stays,
 )
-from tapegraph.typed import Array, Derivative, Fun, P, Pytree
+from tapegraph.typed import Array, ArrayLike, Fun, P, Pytree
 
 # How many numbers the largest cotangents of a block of rows may hold: two megabytes, of float64.
 BLOCK = 1 << 18
@@ -194,7 +196,7 @@ class JointPullback:
     def __call__(self, cotangents: Sequence[object]) -> list[Any]:
         return self._pull(self._in_one(cotangents) if any(self._needed) else None)
 
-    def _in_one(self, parts: Sequence[Any]) -> Any:
+    def _in_one(self, parts: Sequence[object]) -> Any:
         """Return the results that need a gradient, or their cotangents, for one reverse pass."""
         needed = list(compress(parts, self._needed))
         return needed[0] if len(needed) == 1 else shape.in_one(needed)
@@ -307,6 +309,21 @@ def linearize(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[..., Pytree]]:
 def _ones(x: Any) -> Any:
     dtype = getattr(x, "dtype", np.result_type(x))
     return np.ones(np.shape(x), dtype if dtype.kind in "fc" else np.float64)
+
+
+class Derivative(Protocol[P]):
+    """The result of `grad`: differentiates with respect to the first argument, of its kind."""
+
+    __name__: str
+
+    @overload
+    def __call__(self, x: Tensor, /, *args: P.args, **kwargs: P.kwargs) -> Tensor: ...
+    @overload
+    def __call__(self, x: Dual, /, *args: P.args, **kwargs: P.kwargs) -> Tensor | Dual: ...
+    @overload
+    def __call__(self, x: Number, /, *args: P.args, **kwargs: P.kwargs) -> float: ...
+    @overload
+    def __call__(self, x: ArrayLike, /, *args: P.args, **kwargs: P.kwargs) -> npt.NDArray[Any]: ...
 
 
 @overload

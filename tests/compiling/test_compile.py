@@ -470,7 +470,7 @@ def test_a_draw_of_another_kind_is_a_mismatch():
 
 
 def test_verifying_finds_what_changes_later():
-    flags = [[[False]]]  # deeper than guards look
+    flags = [[[False, *range(4096)]]]  # more than guards look at
     compiled = tg.compile(lambda x: np.sin(x) if flags[0][0][0] else np.cos(x), verify_every=4)
     for _ in range(7):
         alike(compiled(np.ones(2)).data, np.cos(np.ones(2)))

@@ -447,6 +447,39 @@ def a_value_replaced():
     return lambda x: held[0] * 3.0, lambda: held.__setitem__(0, tg.Value(4.0))
 
 
+@change
+def a_number_in_deep_dicts():
+    settings = {"model": {"layers": [{"dropout": {"p": 2.0}}]}}
+
+    def alter():
+        settings["model"]["layers"][0]["dropout"]["p"] = 3.0
+
+    return lambda x: x * settings["model"]["layers"][0]["dropout"]["p"], alter
+
+
+@change
+def a_flag_of_a_layer_in_deep_dicts():
+    model = {"encoder": {"blocks": [[Layer()]]}}
+
+    def alter():
+        model["encoder"]["blocks"][0][0].training = False
+
+    return lambda x: model["encoder"]["blocks"][0][0](x), alter
+
+
+@change
+def a_flag_of_an_installed_model():
+    code = "class Net:\n training = True\n def __call__(self, x): return x * (3 - self.training)"
+    space = {"__name__": "installed_layers"}
+    exec(compile(code, "/usr/lib/site-packages/installed_layers.py", "exec"), space)
+    net = space["Net"]()
+
+    def alter():
+        net.training = False
+
+    return lambda x: net(x), alter
+
+
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize(
     ("calls", "engine"),
@@ -574,7 +607,7 @@ def test_the_calls_that_are_real(every, real, engine):
 
 
 def test_a_real_call_says_what_differs_and_how_many_calls_it_may_concern(engine):
-    hidden, w = [[[2.0]]], tg.param([1.0, 2.0, 3.0])
+    hidden, w = [[[2.0, *range(4096)]]], tg.param([1.0, 2.0, 3.0])  # more than guards look at
 
     @tg.compile
     def step(x):

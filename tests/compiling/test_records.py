@@ -19,12 +19,12 @@ from numpy.lib.array_utils import byte_bounds
 from same_bits import same_bits
 
 import tapegraph as tg
+from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.engines.engine import RoundRows
 from tapegraph.fallback.plan import Plan, records, segments
-from tapegraph.numpy_warnings import quietly
 from tests.compiling.beside import agree, beside, standing, taken
 from tests.compiling.test_case_steps import STEPS, compare
 from tests.compiling.test_random_steps import check as check_programs

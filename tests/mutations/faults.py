@@ -1470,7 +1470,7 @@ FAULTS = (
     Fault(
         "errors",
         "name-the-librarys-own-line",
-        "tapegraph/errors.py:_BETWEEN",
+        "tapegraph/errors.py:_OWN_AND_NUMPYS",
         "for folder in (*FOLDERS, os.path.dirname(np.__file__)",
         "for folder in (os.path.dirname(np.__file__)",
         "tests/recording/test_errors.py",
@@ -1918,10 +1918,10 @@ FAULTS = (
     Fault(
         "recording",
         "numpys-warnings-name-our-line",
-        "tapegraph/numpy_warnings.py:FORWARDS",
+        "tapegraph/arrays/numpy_warnings.py:FORWARDS",
         '    "tapegraph.recording.record",\n',
         "",
-        "tests/recording/test_numpy_warnings.py",
+        "tests/arrays/test_numpy_warnings.py",
     ),
     Fault(
         "compile",
@@ -2176,7 +2176,7 @@ FAULTS = (
     Fault(
         "compile",
         "numpys-errors-stay-ignored-after-an-interrupt",
-        "tapegraph/numpy_warnings.py:quietly",
+        "tapegraph/arrays/numpy_warnings.py:quietly",
         "        context.run(variable.set, value)\n    return context.run(fn, *args)\n",
         "        variable.set(value)\n    return fn(*args)\n",
         INTERRUPTS + " -k native",
@@ -2661,7 +2661,7 @@ FAULTS = (
         "guards",
         "containers-are-counted-alone",
         "tapegraph/compiling/guards.py:_Walk.value",
-        "            if depth < _DEPTH and self._is_new(value, depth):",
+        "            if is_seen and self._is_new(value, depth):",
         "            if False:",
         "tests/compiling/test_complex_steps.py -k closure",
     ),
@@ -2733,7 +2733,7 @@ FAULTS = (
         "guards",
         "a-call-with-plain-floats-may-leave-others",
         "tapegraph/compiling/compiled.py:Compiled._traced",
-        "            if left is None or recorded.left() == left:",
+        "            if left is None or (recorded.left() == left and not recorded.changed):",
         "            if True:",
         f"{FED} -k asks",
     ),

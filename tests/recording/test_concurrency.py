@@ -294,7 +294,7 @@ def test_a_child_forked_while_other_threads_hold_every_lock_goes_on(run_python):
         def hold():
             with contextlib.ExitStack() as stack:
                 for lock in list(interrupts._locks):
-                    stack.enter_context(lock())
+                    stack.enter_context(lock.held)
                 held.set()
                 forked.wait()
 

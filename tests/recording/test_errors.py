@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import linecache
+import os
 import re
 import sys
 import threading
@@ -349,6 +350,7 @@ def test_whose_code_a_file_holds():
     assert ORIGINS[np.__file__] == ORIGINS[tg.__file__] == ORIGINS[threading.__file__] == BETWEEN
     assert ORIGINS[tg.fallback.__file__] == ORIGINS["<frozen runpy>"] == BETWEEN
     assert ORIGINS[INSTALLED] == ORIGINS[pytest.__file__] == LIBRARY
+    assert ORIGINS[f"{os.path.dirname(os.__file__)}/site-packages/app/main.py"] == LIBRARY
     assert ORIGINS[__file__] == ORIGINS["<stdin>"] == ORIGINS["/home/me/numpy_notes.py"] == USER
 
 

@@ -148,14 +148,14 @@ def test_every_dependency_has_a_lower_bound():
 
 
 @functools.cache
-def imports(name: str, *, inside_functions: bool) -> set[str]:
-    """The modules and names a module imports, absolute; not those for the type checker alone."""
+def imports(name: str, *, inside_functions: bool, typed: bool = False) -> set[str]:
+    """The modules and names a module imports, absolute; with ``typed`` for type checkers too."""
     path = MODULES[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found = set()
 
     def visit(node: ast.AST) -> None:
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test) and not typed:
             return
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not inside_functions:
             return
@@ -189,13 +189,13 @@ ROOMS = (
     "markup",
     "progress",
     "typed",
-    "numpy_warnings",
     "pytree",
     "arrays",
     "recording",
     "capture",
     "scalars",
     "random",
+    "kinds",
     "ops",
     "engines",
     "differentiation",
@@ -246,7 +246,7 @@ def test_types_from_above_are_named_in_one_module():
             if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
                 found = [n.module for n in ast.walk(block) if isinstance(n, ast.ImportFrom)]
                 up |= {name for m in found if m in MODULES and floor(m) > floor(name)}
-    assert up == {"tapegraph.typed"}
+    assert up == {"tapegraph.kinds"}
 
 
 def test_core_knows_no_engine():
@@ -292,6 +292,56 @@ def test_rooms_of_the_graph_engine_stand_apart():
 def test_imports_have_no_circle():
     graph = {name: imports(name, inside_functions=False) & set(MODULES) for name in MODULES}
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_types_have_one_circle_of_operations_and_what_they_return():
+    graph = {
+        name: imports(name, inside_functions=False, typed=True) & set(MODULES) for name in MODULES
+    }
+    graphlib.TopologicalSorter(graph | {"tapegraph.kinds": ()}).prepare()  # there is no other
+
+    def reached(start: str) -> set[str]:
+        found, last = {start}, set()
+        while found != last:
+            last, found = found, found.union(*(graph[name] for name in found))
+        return found
+
+    circle = {m for m in reached("tapegraph.kinds") if "tapegraph.kinds" in reached(m)}
+    rooms = {m.split(".")[1] for m in circle}
+    assert rooms == {"kinds", "ops", "tensors", "differentiation"}
+
+
+@pytest.mark.parametrize(("backend", "most"), [("native", 6), ("tensorflow", 5)])
+def test_a_backward_enters_few_rooms_and_climbs_seldom(backend, most):
+    if backend == "tensorflow":
+        pytest.importorskip("tensorflow")
+    name_of = {str(path): name for name, path in MODULES.items()}
+    rooms, climbs = set(), []
+
+    def profile(frame, event, arg):
+        called = name_of.get(frame.f_code.co_filename)
+        if event != "call" or called is None:
+            return
+        rooms.add(MODULES[called].parent)
+        while (frame := frame.f_back) and frame.f_code.co_filename not in name_of:
+            pass
+        caller = name_of[frame.f_code.co_filename] if frame else called
+        if floor(called) > floor(caller):
+            climbs.append((caller, called))
+
+    w = tapegraph.param(np.ones((4, 3)))
+    x = np.ones((2, 4))
+    with tapegraph.use_backend(backend):
+        for warm in (False, False, True):
+            loss = tapegraph.sum(tapegraph.tanh(x @ w) ** 2 * w.sum())
+            sys.setprofile(profile if warm else None)
+            try:
+                loss.backward()
+            finally:
+                sys.setprofile(None)
+    assert tapegraph.last_backward().backend == backend
+    assert len(rooms) <= most, rooms
+    assert len(climbs) <= 4, climbs
 
 
 # ------------------------------------------------------------------ docstrings

@@ -304,10 +304,10 @@ class _Integer(type):
 
     of_numpy: type[Any]
 
-    def __call__(cls, value: DuckArray = 0, *args: Any) -> DuckArray:
+    def __call__(cls, value: DuckArray = 0, *args: object) -> DuckArray:
         return cls.of_numpy(getval(value), *args)
 
-    def __instancecheck__(cls, instance: Any) -> bool:
+    def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, cls.of_numpy)
 
     def __subclasscheck__(cls, subclass: type) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph import numpy_warnings
+from tapegraph.arrays import numpy_warnings
 from tapegraph.recording.op import OPS
 
 inf, nan, big = np.inf, np.nan, 1e308
@@ -180,7 +180,7 @@ def told():
 def as_imported():
     """What the calls warn of in a process that has no filters but Python's and the library's."""
     code = (
-        "import json; from tests.recording import test_numpy_warnings as t; "
+        "import json; from tests.arrays import test_numpy_warnings as t; "
         "print(json.dumps(t.told()))"
     )
     root = Path(__file__).parents[2]
