@@ -10,7 +10,7 @@ from typing import Any
 
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
+from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run
@@ -32,17 +32,17 @@ class NativeInner(Inner):
         self._idle: dict[Any, list[Plan]] = {}
 
     @contextmanager
-    def forward(self, inputs: Sequence[object]) -> Iterator[Round]:
+    def forward(self, inputs: Sequence[object]) -> Iterator[Iteration]:
         def compiled() -> Plan:
             return Plan(self._recording(inputs), looks=False)
 
         with self._lent("forward", compiled) as plan:
-            yield _PlanRound(plan, self._order)
+            yield _PlanIteration(plan, self._order)
 
     @contextmanager
     def pullback(
         self, kind: Reverse, inputs: Sequence[object], seeds: Sequence[object]
-    ) -> Iterator[Round]:
+    ) -> Iterator[Iteration]:
         def compiled() -> Plan:
             recording = self._recording(inputs[: len(self._body.inputs)])
             compiler = ReverseCompiler(recording, self._region(kind), seeds, kind.kept)
@@ -50,10 +50,10 @@ class NativeInner(Inner):
 
         with self._lent(kind, compiled) as plan:
             further = range(len(self._body.inputs), len(inputs) + len(seeds))
-            yield _PlanRound(plan, [*self._order, *further])
+            yield _PlanIteration(plan, [*self._order, *further])
 
-    def strong_pullback(self, kind: Reverse) -> Round:
-        return _StrongRound(self, kind)
+    def strong_pullback(self, kind: Reverse) -> Iteration:
+        return _StrongIteration(self, kind)
 
     @contextmanager
     def _lent(self, key: object, compiled: Callable[[], Plan]) -> Iterator[Plan]:
@@ -84,12 +84,12 @@ class NativeInner(Inner):
         return replace(program, needs=flows, outputs=kind.seeded, wanted=wanted, updates=())
 
 
-class _PlanRound(Round):
+class _PlanIteration(Iteration):
     """A plan as an iteration; ``order`` holds the arrays of its leaves."""
 
     def __init__(self, plan: Plan, order: list[int]) -> None:
         self._plan, self._order = plan, order
-        self._run, self._rounds = plan._run, plan.rounds
+        self._run, self._iterations = plan._run, plan.iterations
 
     def __call__(self, arrays: Sequence[object]) -> list[Any]:
         given = [arrays[i] for i in self._order]
@@ -99,16 +99,16 @@ class _PlanRound(Round):
             self._run = self._plan.in_python()
             return self._run(*given)[0]
 
-    def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
-        if self._rounds is None:
+    def many(self, count: int, reads: Sequence[LoopRows], writes: Sequence[LoopRows]) -> bool:
+        if self._iterations is None:
             return False
         try:
-            return self._rounds(count, [reads[i] for i in self._order], writes) == count
+            return self._iterations(count, [reads[i] for i in self._order], writes) == count
         except Mismatch:
             return False
 
 
-class _StrongRound(Round):
+class _StrongIteration(Iteration):
     def __init__(self, inner: NativeInner, kind: Reverse) -> None:
         self._inner, self._region = inner, inner._region(kind)
         self._kept = len(kind.kept)  # which it computes again

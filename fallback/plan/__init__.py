@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import linecache
-from contextlib import suppress
 from typing import Any
 from weakref import finalize
 
@@ -17,12 +16,11 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.engines.choice import CLOCK
-from tapegraph.engines.engine import EngineDeclined, Many, RoundRows
+from tapegraph.engines.engine import EngineDeclined, LoopRows, Many
 from tapegraph.fallback.plan.codegen import TELL
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy
 from tapegraph.fallback.plan.looks import NaNInPlan
-from tapegraph.fallback.plan.records import Mismatch, NotRecords
-from tapegraph.fallback.plan.segments import Rounds
+from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
@@ -44,8 +42,8 @@ class Plan:
     its results again. ``leaves`` are the slots whose values it takes, in order: all but Python
     numbers.
 
-    ``rounds`` runs it many times in C if it is records alone, with arrays for the leaves and then
-    for the outputs; else it is None.
+    ``iterations`` runs it many times in C if it is records alone, with arrays for the leaves and
+    then for the outputs; else it is None.
     """
 
     keeps_state = False
@@ -77,9 +75,7 @@ class Plan:
         lines = self.source.splitlines(keepends=True)
         linecache.cache[file] = (len(self.source), None, lines, file)
         finalize(self, linecache.cache.pop, file, None)
-        self.rounds: Rounds | None = None
-        with suppress(NotRecords):  # a value has more axes than a record
-            self.rounds = source.segments.rounds(source.leaves, source.results)
+        self.iterations = source.segments.iterations(source.leaves, source.results)
         self._is_dense = all(isinstance(v.value, _ARRAYS) for v in source.results)
         self._watched_plan: tuple[Fun, dict[str, Any]] | None = None
 
@@ -142,23 +138,23 @@ class Plan:
                 kept[place] = array
         steps = [int(program.ops[s] is INPUT and s not in many.carried) for s in self.leaves]
         sources = list(zip(found, arrays, steps, strict=True))
-        rounds, done = self.rounds, 0
+        iterations, done = self.iterations, 0
         try:
             while done < runs:
-                if rounds is not None:
+                if iterations is not None:
                     kept = list(map(np.array, kept))  # copies: iterations write into them
                     reads = [
-                        RoundRows(array, done * by, by) if place is None else RoundRows(kept[place])
+                        LoopRows(array, done * by, by) if place is None else LoopRows(kept[place])
                         for place, array, by in sources
                     ]
                     writes = [
-                        *(RoundRows(stack, done, 1) for stack in stacks),
-                        *map(RoundRows, kept),
+                        *(LoopRows(stack, done, 1) for stack in stacks),
+                        *map(LoopRows, kept),
                     ]
                     try:
-                        done += rounds(runs - done, reads, writes)
+                        done += iterations(runs - done, reads, writes)
                     except Mismatch:
-                        rounds = None
+                        iterations = None
                 if done < runs:
                     values = [
                         kept[place] if place is not None else array[done, ...] if by else array

@@ -281,23 +281,23 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
 
 /* Run all records so many times, on one row of each array after another, and write into arrays that
 are there; return how often. Of each input and output it takes a tuple: an array, the row of the first
-round, and how many rows further the next round goes; with 0 each round takes the whole array. Where a
-bool is set after the first so many records, that round ends there, and is the last. */
-static PyObject *rounds(PyObject *object, PyObject *args)
+iteration, and how many rows further the next one goes; with 0 each takes the whole array. Where a
+bool is set after the first so many records, that iteration ends there, and is the last. */
+static PyObject *iterations(PyObject *object, PyObject *args)
 {
     Table *self = (Table *)object;
     Py_ssize_t count, in = PyTuple_GET_SIZE(self->inputs), out = PyTuple_GET_SIZE(self->outputs);
-    Py_ssize_t round = 0, looked;
+    Py_ssize_t done = 0, looked;
     PyObject *given, *found;
     if (!PyArg_ParseTuple(args, "nO!nO!", &count, &PyTuple_Type, &given, &looked, &PyArray_Type, &found))
         return NULL;
     if (looked < 0 || looked > self->length || PyArray_TYPE((PyArrayObject *)found) != NPY_BOOL) {
-        PyErr_SetString(PyExc_TypeError, "rounds look at a bool after some of the records");
+        PyErr_SetString(PyExc_TypeError, "iterations look at a bool after some of the records");
         return NULL;
     }
     npy_bool *stop = (npy_bool *)PyArray_DATA((PyArrayObject *)found);
     if (PyTuple_GET_SIZE(given) != in + out) {
-        PyErr_Format(PyExc_TypeError, "rounds of %zd arrays", in + out);
+        PyErr_Format(PyExc_TypeError, "iterations of %zd arrays", in + out);
         return NULL;
     }
     npy_intp *steps = PyMem_Calloc((size_t)(in + out) + 1, sizeof(npy_intp));
@@ -313,7 +313,7 @@ static PyObject *rounds(PyObject *object, PyObject *args)
         Py_ssize_t first, by;
         if (!PyTuple_Check(part) ||
             !PyArg_ParseTuple(part, "O!nn", &PyArray_Type, &array, &first, &by)) {
-            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "rounds take tuples");
+            if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "iterations take tuples");
             goto end;
         }
         PyArrayObject *a = (PyArrayObject *)array;
@@ -335,7 +335,7 @@ static PyObject *rounds(PyObject *object, PyObject *args)
     }
     /* From here on no Python runs. */
     memcpy(self->bases, starts, (size_t)(in + out) * sizeof(char *));
-    for (*stop = 0; round < count; round++) {
+    for (*stop = 0; done < count; done++) {
         place_all(self);
         run_some(self, 0, looked);
         if (*stop) break;
@@ -346,7 +346,7 @@ end:
     PyMem_Free(steps);
     PyMem_Free(starts);
     if (PyErr_Occurred()) return NULL;
-    return PyLong_FromSsize_t(round);
+    return PyLong_FromSsize_t(done);
 }
 
 /* Making */
@@ -491,7 +491,7 @@ static void forget(PyObject *object)
 }
 
 static PyMethodDef methods[] = {
-    {"rounds", rounds, METH_VARARGS, "rounds(count, arrays): run the records so many times."},
+    {"iterations", iterations, METH_VARARGS, "iterations(count, arrays): run the records so often."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -42,7 +42,7 @@ _LETTERS = set("?bhilqBHILQfdFD")
 # The records that an operation may take: more elements in a row are worth a line of Python.
 _MOST_AXES, _MOST_OPERANDS = 4, 4
 # How many elements a proof compares, and numbers that are none, or hardly.
-_ROUNDS, _PATTERN = 512, 4093
+_COMPARED, _PATTERN = 512, 4093
 _ODD = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 1e-310, 1e-40, 700.0])
 
 
@@ -174,8 +174,13 @@ def copies(x: object, out: Array) -> Records:
 
 
 def may_copy(x: Any) -> bool:
-    """Return whether records can copy an array, or look for a NaN in it where its dtype has one."""
+    """Return whether records can copy an array in C order."""
     return _is_array(x) and x.dtype.char in _LETTERS and x.size > 0 and x.flags.aligned
+
+
+def may_look(x: Any) -> bool:
+    """Return whether records can look for a NaN in an array whose dtype has one."""
+    return may_copy(x) and (x.flags.c_contiguous or x.ndim <= _MOST_AXES)
 
 
 def looks(x: object, found: Array) -> Records:
@@ -425,7 +430,7 @@ def _is_proven(
     arrays = [_in_block(x, block) for x, block in zip(shapes, blocks, strict=True)]
     run = table([(r, r.places) for r in found.records], [*arrays, *found.held])
     rng = np.random.default_rng(0)
-    for odd in range(2 if found.large else min(max(_ROUNDS // arrays[-1].size, 4), 64)):
+    for odd in range(2 if found.large else min(max(_COMPARED // arrays[-1].size, 4), 64)):
         for block in blocks:
             _fill(block, rng, odd % 2)
         both = zip(shapes, arrays, strict=True)

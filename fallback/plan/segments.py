@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.engines.engine import RoundRows
+from tapegraph.engines.engine import LoopRows
 from tapegraph.fallback.plan import records
 from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids
 from tapegraph.fallback.plan.memory import is_dense
@@ -215,7 +215,7 @@ class Segments:
                 rows += _placed(mine, list(operands))
         return rows
 
-    def rounds(self, leaves: Sequence[Var], results: Sequence[Var]) -> Rounds | None:
+    def iterations(self, leaves: Sequence[Var], results: Sequence[Var]) -> Iterations | None:
         """Return the plan as a loop in C; None if a part of it is no record.
 
         Each iteration reads its leaves and writes its results where the caller says, after all
@@ -225,7 +225,7 @@ class Segments:
         if records.off() or not all(map(self._is_in_c, range(len(self._instrs)))):
             return None
         # An iteration's results in C order would have another layout in the Python loop.
-        if not all(records.may_copy(v.value) and _in_order(v.value) for v in results):
+        if not all(records.may_copy(v.value) and v.value.flags.c_contiguous for v in results):
             return None
         found = np.zeros((), np.bool_)
         moved: dict[int, _Place] = {}  # of each value that lies elsewhere than in a call: where
@@ -258,17 +258,17 @@ class Segments:
         looked = len(rows)
         for var, source, target in zip(results, sources, written, strict=True):
             rows += _placed(records.copies(var.value, target.value), [source, _Place(target)])
-        return Rounds(_table(rows, leaves, written), work, looked, found)
+        return Iterations(_table(rows, leaves, written), work, looked, found)
 
     def _is_in_c(self, number: int) -> bool:
         """Return whether an instruction is a record or a view, or looks for a NaN."""
         instr = self._instrs[number]
         if isinstance(instr, NanCheck):
-            return all(records.may_copy(g.value) and g.dtype.kind in "fc" for g in instr.grads)
+            return all(g.dtype.kind in "fc" and records.may_look(g.value) for g in instr.grads)
         return number in self._records or number in self._views
 
 
-class Rounds:
+class Iterations:
     """A plan of records alone, run many times by one call.
 
     :param looked: After how many records it looks whether a NaN has been ``found``.
@@ -279,9 +279,7 @@ class Rounds:
         self._most = max(1, _MOST_WORK // max(work, 1))
         self._looked, self._found = looked, found
 
-    def __call__(
-        self, count: int, leaves: Sequence[RoundRows], results: Sequence[RoundRows]
-    ) -> int:
+    def __call__(self, count: int, leaves: Sequence[LoopRows], results: Sequence[LoopRows]) -> int:
         """Run many iterations; every few milliseconds Python can handle a signal.
 
         An iteration may write a row that the next reads: a carry is a row of an array, and the next
@@ -294,7 +292,7 @@ class Rounds:
         while done < count:
             given = tuple((r.array, r.first + done * r.by, r.by) for r in rows)
             most = min(self._most, count - done)
-            stood = self._table.rounds(most, given, self._looked, self._found)
+            stood = self._table.iterations(most, given, self._looked, self._found)
             done += stood
             if stood < most:
                 break
@@ -343,10 +341,6 @@ def _lies_as_known(var: Var) -> bool:
         return False
     feeds = (r.value for r in var.roots if isinstance(r, Feed))
     return all(isinstance(v, np.ndarray) and v.flags.c_contiguous for v in feeds)
-
-
-def _in_order(x: object) -> bool:
-    return np.asarray(x).flags.c_contiguous
 
 
 def _address(array: Array) -> int:

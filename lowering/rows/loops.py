@@ -55,7 +55,7 @@ def _scan(
     """
     if isinstance(length, Size):
         length = tensorflow().cast(length.tensor, "int32")
-    rounds = GraphRounds(
+    loop = GraphIterations(
         translator.body(body), len(inputs) - carries - xs, carries, length, reverse
     )
     count, last = len(body.outputs), -(-length // checkpoint)
@@ -64,8 +64,8 @@ def _scan(
     def keep(i: Place, carry: GraphTensors, stacks: Stacks) -> list[TensorArray]:
         """Write the carries that go into an iteration."""
         if checkpoint == 1:
-            return [stack.write(rounds.place(i), c) for stack, c in zip(stacks, carry, strict=True)]
-        at = rounds.place(i // checkpoint, last)
+            return [stack.write(loop.place(i), c) for stack, c in zip(stacks, carry, strict=True)]
+        at = loop.place(i // checkpoint, last)
         return tensorflow().cond(
             tensorflow().equal(i % checkpoint, 0),
             lambda: [stack.write(at, c) for stack, c in zip(stacks, carry, strict=True)],
@@ -74,7 +74,7 @@ def _scan(
 
     def forward(*inputs: GraphTensor) -> tuple[GraphTensors, GraphTensors, GraphTensors]:
         """Return the last carries, stacked values and kept carries, and check the iterations."""
-        first, second = rounds.consts, rounds.consts + carries
+        first, second = loop.consts, loop.consts + carries
         kept = [_stack(last, x) for x in inputs[first:second]] if keeps else []
         types = body.types([body.outputs[i] for i in stacked])
         stacks = [_stack(length, shape=shape, dtype=dtype) for shape, dtype in types]
@@ -83,14 +83,14 @@ def _scan(
             i: Place, carry: GraphTensors, stacks: Stacks, kept: Stacks, right: GraphTensors
         ) -> tuple[Any, ...]:
             kept = keep(i, carry, kept) if keeps else kept
-            outs, stands = rounds.body(rounds.inputs(i, carry, inputs))
+            outs, stands = loop.body(loop.inputs(i, carry, inputs))
             ys = (outs[j] for j in stacked)
-            at = rounds.place(i)
+            at = loop.place(i)
             stacks = [stack.write(at, y) for stack, y in zip(stacks, ys, strict=True)]
             right = [a & b for a, b in zip(right, stands, strict=True)]
             return i + 1, outs[:carries], stacks, kept, right
 
-        right = [tensorflow().constant(True)] if rounds.body.checks else []
+        right = [tensorflow().constant(True)] if loop.body.checks else []
         start = (list(inputs[first:second]), stacks, kept, right)
         carry, stacks, kept, right = _times(0, length, step, start)
         for flag in right:
@@ -104,7 +104,7 @@ def _scan(
             seeds = dict(zip(range(carries), gs, strict=False))
             seeds |= dict(zip(stacked, gs[carries:], strict=False))
             of_kept = gs[carries + len(stacked) :]
-            return rounds.pulled(inputs, kept, checkpoint, seeds, of_kept)
+            return loop.pulled(inputs, kept, checkpoint, seeds, of_kept)
 
         return [*carry, *ys, *kept], gradient
 
@@ -139,7 +139,7 @@ def _while_loop(
     ) -> tuple[GraphTensors, Stacks, GraphTensor, GraphTensors]:
         """Return the last carries, those of each iteration, their number, and the checks."""
         of_cond, of_body = inputs[:first], inputs[first : len(inputs) - carries]
-        round_ = translator.body(body)
+        iteration = translator.body(body)
 
         def goes_on(i: Place, carry: GraphTensors, *_: object) -> GraphTensor:
             (more,), _ = test([*of_cond, *carry])
@@ -149,10 +149,10 @@ def _while_loop(
             i: Place, carry: GraphTensors, stacks: Stacks, right: GraphTensors
         ) -> tuple[Any, ...]:
             stacks = [x.write(i, c) for x, c in zip(stacks, carry, strict=False)]
-            outs, stands = round_([*of_body, *carry])
+            outs, stands = iteration([*of_body, *carry])
             return i + 1, outs, stacks, [a & b for a, b in zip(right, stands, strict=True)]
 
-        right = [tf.constant(True)] if round_.checks else []
+        right = [tf.constant(True)] if iteration.checks else []
         start = (tf.constant(0), list(inputs[len(inputs) - carries :]), list(stacks), right)
         found = tf.while_loop(goes_on, step, start, parallel_iterations=1)
         count, last, stacks, right = found
@@ -171,8 +171,8 @@ def _while_loop(
             kept = [x.stack() for x in stacks]
             given = inputs[first:]
             consts = len(given) - carries
-            rounds = GraphRounds(translator.body(body), consts, carries, count, False)
-            grads = rounds.pulled(given, kept, 1, dict(enumerate(gs[:carries])), ())
+            loop = GraphIterations(translator.body(body), consts, carries, count, False)
+            grads = loop.pulled(given, kept, 1, dict(enumerate(gs[:carries])), ())
             return [*[None] * first, *grads]
 
         return [*carry, tf.cast(count, tf.int64)], gradient
@@ -247,7 +247,7 @@ def _branches(
     return list(own_gradient(with_gradient, *operands))
 
 
-class GraphRounds(NamedTuple):
+class GraphIterations(NamedTuple):
     """The iterations of a loop, whose body takes so many constants, carries, and rows."""
 
     body: Any

@@ -6,6 +6,7 @@ A real call notes the code that runs by any syntax: operators, constructors, des
 from __future__ import annotations
 
 import dis
+import gc
 import importlib.util
 import sys
 from collections.abc import Iterable
@@ -150,8 +151,9 @@ def is_users(file: str, module: str | None, package: str) -> bool:
     return origin == USER or (origin == LIBRARY and (name == package or name not in _NUMERIC))
 
 
-def top(module: str | None) -> str:
-    return (module or "").partition(".")[0]
+def top(module: object) -> str:
+    """Return the package of a module's name; a class may have any object in its place."""
+    return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 def imported(level: int, name: str, space: Globals) -> list[str]:
@@ -180,7 +182,9 @@ class Witness:
 
     @property
     def noted(self) -> Iterable[tuple[CodeType, Globals]]:
-        return self._noted.values()
+        """The code that has run, without what the garbage collector calls whenever it runs."""
+        beside = [getattr(callback, "__code__", None) for callback in gc.callbacks]
+        return [(code, space) for code, space in self._noted.values() if code not in beside]
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         self._undo.appendleft(self._stop)  # an interrupt may come before the other

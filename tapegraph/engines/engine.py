@@ -109,7 +109,7 @@ class WholeProgram(Protocol):
         """
 
 
-class RoundRows(NamedTuple):
+class LoopRows(NamedTuple):
     """The rows of an array that many iterations read or write.
 
     :ivar first: The row of the first iteration.
@@ -121,14 +121,14 @@ class RoundRows(NamedTuple):
     by: int = 0
 
 
-class Round(ABC):
+class Iteration(ABC):
     """An inner program, lent to one loop."""
 
     @abstractmethod
     def __call__(self, arrays: Sequence[object]) -> list[Any]:
         """Run one iteration on arrays, and return its outputs."""
 
-    def many(self, count: int, reads: Sequence[RoundRows], writes: Sequence[RoundRows]) -> bool:
+    def many(self, count: int, reads: Sequence[LoopRows], writes: Sequence[LoopRows]) -> bool:
         """Run ``count`` iterations and return True, or return False: then none of them counts.
 
         An iteration may read rows that an earlier iteration, in C order, has written, and write
@@ -154,17 +154,17 @@ class Inner(ABC):
     """An inner program, prepared to run many times. Cotangents are those inside a sweep."""
 
     @abstractmethod
-    def forward(self, inputs: Sequence[object]) -> AbstractContextManager[Round]:
+    def forward(self, inputs: Sequence[object]) -> AbstractContextManager[Iteration]:
         """Lend the function from input arrays, like the examples, to output arrays."""
 
     @abstractmethod
     def pullback(
         self, kind: Reverse, inputs: Sequence[object], seeds: Sequence[object]
-    ) -> AbstractContextManager[Round]:
+    ) -> AbstractContextManager[Iteration]:
         """Lend the function from inputs, kept results and a cotangent per seed to gradients."""
 
     @abstractmethod
-    def strong_pullback(self, kind: Reverse) -> Round:
+    def strong_pullback(self, kind: Reverse) -> Iteration:
         """Return the pullback with strong zeros."""
 
 

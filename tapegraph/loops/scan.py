@@ -115,12 +115,12 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Pyt
     """
     check_callable("fori_loop", body)
     try:
-        rounds = np.arange(operator.index(lower), operator.index(upper))
+        iterations = np.arange(operator.index(lower), operator.index(upper))
     except TypeError:
         received = f"bounds of {kind_of(lower)} and {kind_of(upper)}"
         fix = "Write tg.while_loop for a number of iterations that is computed."
         raise TypeError(message("fori_loop", received, "integers", fix)) from None
-    carry, _ = scan(lambda carry, i: (body(i, carry), None), init, rounds)
+    carry, _ = scan(lambda carry, i: (body(i, carry), None), init, iterations)
     return carry
 
 
@@ -211,11 +211,11 @@ def drawn_rows(draws: Sequence[Any], length: int, reverse: bool) -> list[Any]:
 
     def take(i: int) -> Any:
         if not waiting[i]:
-            rounds = [[draw.draw() for draw in draws] for _ in range(length)]
+            iterations = [[draw.draw() for draw in draws] for _ in range(length)]
             if reverse:
-                rounds.reverse()
+                iterations.reverse()
             for j, draw in enumerate(draws):
-                rows = [round[j] for round in rounds]
+                rows = [row[j] for row in iterations]
                 shape = (length, *draw.shape)
                 waiting[j].append(np.array(rows, draw.dtype).reshape(shape))
         return waiting[i].popleft()

@@ -34,7 +34,7 @@ from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
-from tapegraph.engines.engine import Inner, Reverse, Round, RoundRows
+from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
 from tapegraph.loops.body import Example, Replay, Traced, example, traced
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.loops.residuals import with_residuals, without_residuals
@@ -85,7 +85,7 @@ def by_role(inputs: Sequence[object], carries: int, xs: int) -> Lists:
 Lists = tuple[list[Any], list[Any], list[Any]]
 
 
-def traced_round(f: Fun, lists: Lists, op: str = "scan") -> Traced:
+def traced_iteration(f: Fun, lists: Lists, op: str = "scan") -> Traced:
     """Return a function of all inputs of an iteration as a body; a gradient flows from each."""
     consts, carries, xs = lists
     given = [*map(example, (*consts, *carries)), *(row(example(x)) for x in xs)]
@@ -155,9 +155,9 @@ def _forward(
 
             def block(start: int, n: int, works: list[Any]) -> bool:
                 t, by = (length - 1 - start, -1) if reverse else (start, 1)
-                of_rows, of_stacks = ([RoundRows(x, t, by) for x in xs] for xs in (rows, stacks))
-                reads = [*map(RoundRows, consts), *(RoundRows(w, 0, 1) for w in works), *of_rows]
-                if not step.many(n, reads, [*(RoundRows(w, 1, 1) for w in works), *of_stacks]):
+                of_rows, of_stacks = ([LoopRows(x, t, by) for x in xs] for xs in (rows, stacks))
+                reads = [*map(LoopRows, consts), *(LoopRows(w, 0, 1) for w in works), *of_rows]
+                if not step.many(n, reads, [*(LoopRows(w, 1, 1) for w in works), *of_stacks]):
                     return False
                 at = -(-start // checkpoint)
                 for stack, work in zip(own, works, strict=False):
@@ -282,7 +282,7 @@ def scan_vjp(
         return found
 
     def in_blocks(
-        pull: Round, back: dict[int, Any], totals: list[Any], stacks: list[Any]
+        pull: Iteration, back: dict[int, Any], totals: list[Any], stacks: list[Any]
     ) -> Lists | None:
         """Run many iterations at a time; None if the engine cannot."""
         begin = {first + i: x for i, x in back.items()}
@@ -292,17 +292,17 @@ def scan_vjp(
         def block(done: int, n: int, works: list[Any]) -> bool:
             t, by = row_of(length - 1 - done), 1 if reverse else -1
             seeds = [
-                *map(RoundRows, sums),
-                *(RoundRows(stacked[j], t, by) for j in seeded),
-                *(RoundRows(works[by_carry.index(first + j)], 0, 1) for j in ends),
+                *map(LoopRows, sums),
+                *(LoopRows(stacked[j], t, by) for j in seeded),
+                *(LoopRows(works[by_carry.index(first + j)], 0, 1) for j in ends),
             ]
-            of_rows = [RoundRows(x, t, by) for x in (*kept, *rows, *residuals)]
+            of_rows = [LoopRows(x, t, by) for x in (*kept, *rows, *residuals)]
             writes = [
-                *(RoundRows(w, 1, 1) for w in works),
-                *(RoundRows(x, t, by) for x in stacks),
-                *map(RoundRows, sums),
+                *(LoopRows(w, 1, 1) for w in works),
+                *(LoopRows(x, t, by) for x in stacks),
+                *map(LoopRows, sums),
             ]
-            return pull.many(n, [*map(RoundRows, consts), *of_rows, *seeds], writes)
+            return pull.many(n, [*map(LoopRows, consts), *of_rows, *seeds], writes)
 
         last = _in_blocks(started, length, block)
         if last is None:
@@ -357,10 +357,10 @@ def scan_vjp(
     def run() -> Lists:
         if not length:
             return swept(None, None)
-        round0 = [*consts, *carry, *(x[0, ...] for x in rows)]
+        begin = [*consts, *carry, *(x[0, ...] for x in rows)]
         seeds = [np.zeros(program.shapes[s], program.dtypes[s]) for s in kind.seeded]
-        read = [*round0, *(x[0, ...] for x in residuals)]
-        with inner.forward(round0) as step, inner.pullback(kind, read, seeds) as pull:
+        read = [*begin, *(x[0, ...] for x in residuals)]
+        with inner.forward(begin) as step, inner.pullback(kind, read, seeds) as pull:
             found = swept(pull, step)
             if any(map(has_nan, (x for part in found for x in part if x is not None))):
                 found = swept(inner.strong_pullback(kind), step)
@@ -457,7 +457,7 @@ def _transposed(
         sums = [total + g for total, g in zip(totals, found[count:], strict=False)]
         return (*carried, *sums, *found[count + len(totals) :])
 
-    return traced_round(backward, lists)
+    return traced_iteration(backward, lists)
 
 
 def _jvp(moving: Sequence[object], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
@@ -465,7 +465,7 @@ def _jvp(moving: Sequence[object], y: Any, *inputs: Any, **attrs: Any) -> tuple[
     end, carries, xs = len(attrs["body"].outputs), attrs["carries"], attrs["xs"]
     body = without_residuals(attrs["body"], attrs["residuals"])
     lists, turned = by_role(inputs, carries, xs), by_role(moving, carries, xs)
-    found, lists, of_carry, have = moved_rounds("scan", body, lists, turned)
+    found, lists, of_carry, have = moved_iterations("scan", body, lists, turned)
     stacked = [i for i in have if i >= carries]
     places = [*[None] * carries, *of_carry, *[None] * (len(body.outputs) - carries), *stacked]
     places += [*[None] * carries, *(end + i for i in of_carry)]
@@ -476,7 +476,7 @@ def _jvp(moving: Sequence[object], y: Any, *inputs: Any, **attrs: Any) -> tuple[
     return tuple(result)
 
 
-def moved_rounds(
+def moved_iterations(
     op: str, body: SubProgram, lists: Lists, moving: Lists
 ) -> tuple[Traced, Lists, list[int], list[int]]:
     """Return a loop's iteration with tangents as a body, and its inputs with their tangents.
@@ -524,7 +524,7 @@ def _moved(
         stacked = (t for t in turned[carries:] if t is not None)
         return (*outs[:carries], *next_, *outs[carries:], *stacked)
 
-    return traced_round(forward, lists, op), have
+    return traced_iteration(forward, lists, op), have
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
@@ -574,7 +574,7 @@ def _batched(
         one = [not (flags[first + i] or differ[i]) for i in range(carries)]
         return tuple(x[0] if i < carries and one[i] else x for i, x in enumerate(outs))
 
-    return traced_round(forward, lists), after
+    return traced_iteration(forward, lists), after
 
 
 SCAN = Op(

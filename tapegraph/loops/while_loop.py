@@ -74,11 +74,11 @@ def while_loop(
     check_callable("while_loop", body)
     if max_steps is not None and max_steps < 0:
         raise ValueError(message("while_loop", f"max_steps={max_steps}", "0 or more, or None"))
-    carry, round_ = traced_loop(
+    carry, iteration = traced_loop(
         "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
     )
 
-    if round_.draws or round_.draws_on:
+    if iteration.draws or iteration.draws_on:
         with random.stretch() as drawn:
             last, drawn.end = while_loop(
                 lambda c: cond(c[0]),
@@ -101,9 +101,9 @@ def while_loop(
         received = "a condition that draws random numbers"
         fix = "Draw in the body, and carry what was drawn."
         raise RuntimeError(message("while_loop", received, "one without draws", fix))
-    lists = (condition.consts, round_.consts, carry)
-    outs = _run(condition.body, round_.body, lists, max_steps)
-    return replaced_present(round_.form[0], outs[: len(carry)])
+    lists = (condition.consts, iteration.consts, carry)
+    outs = _run(condition.body, iteration.body, lists, max_steps)
+    return replaced_present(iteration.form[0], outs[: len(carry)])
 
 
 # The entry
@@ -236,7 +236,7 @@ def _jvp(
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     _, by_body, by_init = _by_role(moving, cond, carries)
     lists: scan_entry.Lists = (of_body, first, [])
-    step, (consts, carry, _), of_carry, _ = scan_entry.moved_rounds(
+    step, (consts, carry, _), of_carry, _ = scan_entry.moved_iterations(
         "while_loop", body, lists, (by_body, by_init, [])
     )
 

@@ -8,6 +8,7 @@ import contextvars
 import cProfile
 import dataclasses
 import functools
+import gc
 import itertools
 import operator
 import sys
@@ -590,6 +591,41 @@ def test_a_float_that_two_functions_share_is_fed():
             np.testing.assert_array_equal(step(x).data, (x + k) * k)
             k *= 0.5
     assert step.traces == 2
+
+
+collections_of_garbage = 0
+
+
+def test_what_the_garbage_collector_calls_is_no_part_of_a_step():
+    def count(phase, info):
+        global collections_of_garbage
+        collections_of_garbage += 1
+
+    def f(x):
+        gc.collect()
+        return x * config["k"]
+
+    gc.callbacks.append(count)
+    try:
+        with tg.use_backend("native"):
+            step = tg.compile(f)
+            for x in X:
+                np.testing.assert_array_equal(step(x).data, x * 2)
+                gc.collect()
+    finally:
+        gc.callbacks.remove(count)
+    assert collections_of_garbage and step.traces == 1
+
+
+def test_a_class_may_name_anything_as_its_module():
+    class Odd:
+        __module__ = property(lambda self: "odd")
+        k = 2.0
+
+    odd = Odd()
+    step = tg.compile(lambda x: x * odd.k)
+    for x in X:
+        np.testing.assert_array_equal(step(x).data, x * 2)
 
 
 class Scaled(tg.Optimizer):

@@ -23,7 +23,7 @@ from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture
 from tapegraph.capture.sgd_updates import RowUpdate
-from tapegraph.engines.engine import RoundRows
+from tapegraph.engines.engine import LoopRows
 from tapegraph.fallback.plan import Plan, records, segments
 from tests.compiling.beside import agree, beside, standing, taken
 from tests.compiling.test_case_steps import STEPS, compare
@@ -673,12 +673,12 @@ def test_rounds_end_where_a_nan_is_found():
     places = [(looks.records[0], [(1, 0), (0, 0)]), (copies.records[0], [(1, 0), (2, 0)])]
     run = records.table(places, [found], [np.zeros(())], [np.zeros(())])
     out = np.full(5, 7.0)
-    assert run.rounds(5, ((x, 0, 1), (out, 0, 1)), 1, found) == 3
+    assert run.iterations(5, ((x, 0, 1), (out, 0, 1)), 1, found) == 3
     np.testing.assert_array_equal(out, [0.0, 1.0, 2.0, 7.0, 7.0])
-    assert run.rounds(2, ((x, 0, 1), (out, 3, 1)), 1, found) == 2
+    assert run.iterations(2, ((x, 0, 1), (out, 3, 1)), 1, found) == 2
     for looked, flag in ((3, found), (-1, found), (1, np.zeros((), np.int8))):
-        with pytest.raises(TypeError, match="rounds look at a bool"):
-            run.rounds(1, ((x, 0, 1), (out, 0, 1)), looked, flag)
+        with pytest.raises(TypeError, match="iterations look at a bool"):
+            run.iterations(1, ((x, 0, 1), (out, 0, 1)), looked, flag)
 
 
 def test_a_scalar_of_numpys_is_an_operand():
@@ -710,8 +710,8 @@ def body_plan(body, carry, *others):
     return plan, order
 
 
-def rounds(plan, order, count, reads, writes):
-    plan.rounds(count, [reads[i] for i in order], writes)
+def iterations(plan, order, count, reads, writes):
+    plan.iterations(count, [reads[i] for i in order], writes)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -726,23 +726,23 @@ def test_rounds_are_the_loop_in_python(inside, dtype, backwards, rng, monkeypatc
         return new, tg.mean(new * new), tg.sum(new.T, axis=1), x
 
     plan, order = body_plan(body, start, xs[0], w, b)
-    monkeypatch.setattr(plan.rounds, "_most", 7)
+    monkeypatch.setattr(plan.iterations, "_most", 7)
     first, by = (49, -1) if backwards else (0, 1)
     h = np.zeros((51, 3, 4), dtype)
     means, seconds, same = np.zeros(50, dtype), np.zeros((50, 4), dtype), np.zeros_like(xs)
     reads = [
-        RoundRows(h, 0, 1),
-        RoundRows(xs, first, by),
-        RoundRows(w),
-        RoundRows(b),
+        LoopRows(h, 0, 1),
+        LoopRows(xs, first, by),
+        LoopRows(w),
+        LoopRows(b),
     ]
     writes = [
-        RoundRows(h, 1, 1),
-        RoundRows(means, first, by),
-        RoundRows(seconds, first, by),
-        RoundRows(same, 0, 1),
+        LoopRows(h, 1, 1),
+        LoopRows(means, first, by),
+        LoopRows(seconds, first, by),
+        LoopRows(same, 0, 1),
     ]
-    rounds(plan, order, 50, reads, writes)
+    iterations(plan, order, 50, reads, writes)
     now = tg.tensor(start)
     for i, t in enumerate(range(50)[::by]):
         now, mean, second, _ = body(now, tg.tensor(xs[t]), w, b)
@@ -757,13 +757,13 @@ def test_two_carries_may_change_places(rng):
     plan, order = body_plan(lambda a, b: (b * 1.0, a + 0.0, b), np.zeros(3), np.ones(3))
     a, b, seen = (np.zeros((6, 3)) for _ in range(3))
     b[0] = 1.0
-    reads = [RoundRows(a, 0, 1), RoundRows(b, 0, 1)]
-    rounds(
+    reads = [LoopRows(a, 0, 1), LoopRows(b, 0, 1)]
+    iterations(
         plan,
         order,
         5,
         reads,
-        [RoundRows(a, 1, 1), RoundRows(b, 1, 1), RoundRows(seen, 0, 1)],
+        [LoopRows(a, 1, 1), LoopRows(b, 1, 1), LoopRows(seen, 0, 1)],
     )
     np.testing.assert_array_equal(a[:, 0], [0, 1, 0, 1, 0, 1])
     np.testing.assert_array_equal(seen[:5, 0], [1, 0, 1, 0, 1])
@@ -771,7 +771,7 @@ def test_two_carries_may_change_places(rng):
 
 def test_what_is_not_all_records_has_no_rounds():
     plan, _ = body_plan(lambda x, y: [np.sort(x * y) + y], np.zeros(3), np.ones(3))
-    assert plan.rounds is None
+    assert plan.iterations is None
 
 
 def test_rounds_stay_inside_their_arrays():
@@ -780,42 +780,42 @@ def test_rounds_stay_inside_their_arrays():
     fixed = np.zeros((6, 3))
     fixed.flags.writeable = False
     for count, reads, writes, error in [
-        (6, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 1, 1)], IndexError),
-        (2, [RoundRows(h, -1, 1), RoundRows(y)], [RoundRows(h, 1, 1)], IndexError),
-        (3, [RoundRows(h, 1, -1), RoundRows(y)], [RoundRows(h, 1, 1)], IndexError),
-        (1, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 6, 1)], IndexError),
-        (2, [RoundRows(h), RoundRows(y)], [RoundRows(h, 1, 1)], records.Mismatch),
+        (6, [LoopRows(h, 0, 1), LoopRows(y)], [LoopRows(h, 1, 1)], IndexError),
+        (2, [LoopRows(h, -1, 1), LoopRows(y)], [LoopRows(h, 1, 1)], IndexError),
+        (3, [LoopRows(h, 1, -1), LoopRows(y)], [LoopRows(h, 1, 1)], IndexError),
+        (1, [LoopRows(h, 0, 1), LoopRows(y)], [LoopRows(h, 6, 1)], IndexError),
+        (2, [LoopRows(h), LoopRows(y)], [LoopRows(h, 1, 1)], records.Mismatch),
         (
             2,
-            [RoundRows(h, 0, 1), RoundRows(y.astype(np.float32))],
-            [RoundRows(h, 1, 1)],
+            [LoopRows(h, 0, 1), LoopRows(y.astype(np.float32))],
+            [LoopRows(h, 1, 1)],
             records.Mismatch,
         ),
         (
             2,
-            [RoundRows(h[:, ::-1], 0, 1), RoundRows(y)],
-            [RoundRows(h, 1, 1)],
+            [LoopRows(h[:, ::-1], 0, 1), LoopRows(y)],
+            [LoopRows(h, 1, 1)],
             records.Mismatch,
         ),
         (
             2,
-            [RoundRows(h, 0, 1), RoundRows(y)],
-            [RoundRows(fixed, 1, 1)],
+            [LoopRows(h, 0, 1), LoopRows(y)],
+            [LoopRows(fixed, 1, 1)],
             records.Mismatch,
         ),
         (
             2,
-            [RoundRows(h, 0, 1), RoundRows([1.0, 1.0, 1.0])],
-            [RoundRows(h, 1, 1)],
+            [LoopRows(h, 0, 1), LoopRows([1.0, 1.0, 1.0])],
+            [LoopRows(h, 1, 1)],
             TypeError,
         ),
     ]:
         with pytest.raises(error):
-            rounds(plan, order, count, reads, writes)
+            iterations(plan, order, count, reads, writes)
     assert not h.any()
-    rounds(plan, order, 5, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 1, 1)])
+    iterations(plan, order, 5, [LoopRows(h, 0, 1), LoopRows(y)], [LoopRows(h, 1, 1)])
     np.testing.assert_array_equal(h[:, 0], np.arange(6.0))
-    rounds(plan, order, 0, [RoundRows(h, 0, 1), RoundRows(y)], [RoundRows(h, 1, 1)])
+    iterations(plan, order, 0, [LoopRows(h, 0, 1), LoopRows(y)], [LoopRows(h, 1, 1)])
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -833,9 +833,9 @@ def test_a_scan_runs_in_c_with_the_bits_of_its_rounds(reverse, checkpoint, block
         return tg.sum(last * last) + tg.sum(ys * ys[::-1])
 
     ran = []
-    run = segments.Rounds.__call__
+    run = segments.Iterations.__call__
     monkeypatch.setattr(
-        segments.Rounds, "__call__", lambda self, n, *a: ran.append(n) or run(self, n, *a)
+        segments.Iterations, "__call__", lambda self, n, *a: ran.append(n) or run(self, n, *a)
     )
     monkeypatch.setattr("tapegraph.loops.scan_entry._BLOCK", block)
     both = tg.value_and_grad(loss, argnums=(0, 1, 2))
@@ -861,13 +861,13 @@ def test_a_gradient_in_the_body_of_a_scan_looks_again_where_it_is_nan(zeros, rng
         return c + 0.01 * slope, slope
 
     ran = []
-    run = segments.Rounds.__call__
+    run = segments.Iterations.__call__
 
     def counted(self, *given):
         ran.append(run(self, *given))
         return ran[-1]
 
-    monkeypatch.setattr(segments.Rounds, "__call__", counted)
+    monkeypatch.setattr(segments.Iterations, "__call__", counted)
     carry, ys = tg.scan(body, tg.tensor(np.ones(4)), xs)
     assert sum(ran) == (zeros or [50])[0]
     now = tg.tensor(np.ones(4))
@@ -1005,13 +1005,13 @@ def test_a_scan_of_steps_has_the_bits_of_its_calls(name, most, rng, monkeypatch)
     x = rng.normal(size=(60, 3, 4))
     x[np.arange(10, 60, 10), 0, 0] = 0.0
     ran = []
-    run = segments.Rounds.__call__
+    run = segments.Iterations.__call__
 
     def counted(self, count, *args):
         ran.append(run(self, count, *args))
         return ran[-1]
 
-    monkeypatch.setattr(segments.Rounds, "__call__", counted)
+    monkeypatch.setattr(segments.Iterations, "__call__", counted)
     monkeypatch.setattr(segments, "_MOST_WORK", most)
     step, state = make()
     step = tg.compile(step)

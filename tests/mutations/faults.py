@@ -820,8 +820,8 @@ FAULTS = (
     ),
     Fault(
         "lowering",
-        "a-loop-forgets-gradients-of-earlier-rounds",
-        "lowering/rows/loops.py:GraphRounds.pulled.pull",
+        "a-loop-forgets-gradients-of-earlier-iterations",
+        "lowering/rows/loops.py:GraphIterations.pulled.pull",
         "totals = [a + grads[j] for",
         "totals = [grads[j] for",
         f"{GRAPH_LOOPS} -k backward_gives",
@@ -830,7 +830,7 @@ FAULTS = (
     Fault(
         "lowering",
         "kept-carries-lose-their-cotangents",
-        "lowering/rows/loops.py:GraphRounds.pulled.kept_too",
+        "lowering/rows/loops.py:GraphIterations.pulled.kept_too",
         "a if g is None else a + _row(g, at)",
         "a",
         f"{GRAPH_LOOPS} -k nested-hvp",
@@ -2255,7 +2255,7 @@ FAULTS = (
     ),
     Fault(
         "compile",
-        "rounds-write-into-arrays-that-others-hold",
+        "iterations-write-into-arrays-that-others-hold",
         "fallback/plan/__init__.py:Plan.run_many",
         "kept = list(map(np.array, kept))",
         "kept = list(kept)",
@@ -2263,16 +2263,16 @@ FAULTS = (
     ),
     Fault(
         "compile",
-        "rounds-that-do-not-look-for-a-nan",
-        "fallback/plan/segments.py:Segments.rounds",
+        "iterations-that-do-not-look-for-a-nan",
+        "fallback/plan/segments.py:Segments.iterations",
         "rows += _placed(records.looks(grad.value, found), [place(grad), _Place(found)])",
         "pass",
         f"{RECORDS} -k scan_of_steps",
     ),
     Fault(
         "compile",
-        "rounds-write-state-over-what-they-still-copy",
-        "fallback/plan/segments.py:Segments.rounds",
+        "iterations-write-state-over-what-they-still-copy",
+        "fallback/plan/segments.py:Segments.iterations",
         "if isinstance(source.base, Var):",
         "if False:",
         f"{RECORDS} -k scan_of_steps",
@@ -3138,7 +3138,7 @@ FAULTS = (
     # ------------------------------------------------------------------ pictures
     Fault(
         "pictures",
-        "rounds-of-a-loop-miscounted",
+        "iterations-of-a-loop-miscounted",
         "tapegraph/drawing/folding.py:_find_repetition",
         "return start, period, length // period\n",
         "return start, period, length // period - 1\n",
@@ -3146,7 +3146,7 @@ FAULTS = (
     ),
     Fault(
         "pictures",
-        "rounds-begin-anywhere",
+        "iterations-begin-anywhere",
         "tapegraph/drawing/folding.py:_find_repetition",
         "start = min(range(begin, begin + length % period + 1), key=handed_on)",
         "start = begin + length % period",
@@ -3346,7 +3346,7 @@ FAULTS = (
     ),
     Fault(
         "loops",
-        "kept-carries-lie-as-rounds-run",
+        "kept-carries-lie-as-iterations-run",
         "tapegraph/loops/scan_entry.py:scan_vjp",
         "return -(-length // every) - 1 - segment if reverse else segment",
         "return segment",
@@ -3362,9 +3362,9 @@ FAULTS = (
     ),
     Fault(
         "loops",
-        "draws-lie-as-rounds-run",
+        "draws-lie-as-iterations-run",
         "tapegraph/loops/scan.py:drawn_rows",
-        "rounds.reverse()",
+        "iterations.reverse()",
         "pass",
         "tests/loops/test_scans.py",
     ),
@@ -3447,7 +3447,7 @@ FAULTS = (
         "what-is-kept-is-that-of-the-first-round",
         "tapegraph/loops/scan_entry.py:scan_vjp",
         "for x in (*kept, *rows, *residuals)]",
-        "for x in (*kept, *rows)] + [RoundRows(x[0, ...]) for x in residuals]",
+        "for x in (*kept, *rows)] + [LoopRows(x[0, ...]) for x in residuals]",
         "tests/loops/test_random_bodies.py",
     ),
     Fault(
