@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -19,6 +20,7 @@ from tapegraph.errors import (
     user_line,
     warn,
 )
+from tapegraph.recording.node import next_seq
 from tapegraph.recording.scopes import Setting
 
 _POLYNOMIAL = (
@@ -28,9 +30,9 @@ _POLYNOMIAL = (
 # The alternative to a function that needs an array or a number, by the longest known part of its
 # name.
 _FIXES = {
-    "": "NumPy's functions take tensors as they are. For its generators write m + s * draws. Join "
-    "results by np.stack; write np.where for an assignment to elements of an array (z[:2] = x); or "
-    "x.numpy() for numbers without a gradient.",
+    "": "Leave np.asarray out: NumPy's functions take tensors as they are. For its generators "
+    "write m + s * draws. Join results by np.stack; write np.where for an assignment to elements "
+    "of an array (z[:2] = x); or x.numpy() for numbers without a gradient.",
     "jax": "Give JAX plain numbers, x.numpy(); its own functions differentiate JAX's arrays alone.",
     "keras": "tg.function(f) makes a function of TensorFlow's; for plain numbers write x.numpy().",
     "matplotlib": "Plot plain numbers: x.numpy(), and in a list of losses loss.item().",
@@ -80,6 +82,8 @@ FILLED = (
 )
 # Set inside a function that a transform such as `tapegraph.grad` differentiates.
 DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
+# When such a function last read numbers by `item` or `numpy`, and how and where.
+_READ: ContextVar[tuple[int, str]] = ContextVar("tapegraph_read", default=(0, ""))
 
 
 def strict() -> bool:
@@ -106,6 +110,25 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
     if DIFFERENTIATING.value():
         raise not_a_number(kind, conversion, read)
     warn(message, LostGradientWarning)
+
+
+def numbers_read(conversion: str) -> None:
+    """Note that a function which may be differentiated reads a tensor's numbers."""
+    if DIFFERENTIATING.value():
+        _READ.set((next_seq(), f"{conversion} at {user_line()}"))
+
+
+def to_constant(op: str, since: int) -> None:
+    """Warn that a differentiated function gave plain numbers, if it has read some since then."""
+    seq, how = _READ.get()
+    if seq > since:
+        text = (
+            f"f returned plain numbers after {how}, which carry no gradient, so that its "
+            "derivative is zero. Return the tensor."
+        )
+        if strict():
+            raise LostGradientError(sentence(op, text))
+        warn(sentence(op, text), LostGradientWarning)
 
 
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:

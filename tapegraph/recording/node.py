@@ -95,11 +95,16 @@ class Node:
         entry = self._entry or self
         entry._name = value
 
-    def __init_subclass__(cls, *, recorded: bool = False, remote: bool = False) -> None:
-        """Register the class of results, or of remote tensors; any other raises."""
-        global tensor_class, remote_class
+    def __init_subclass__(
+        cls, *, recorded: bool = False, remote: bool = False, updated: bool = False
+    ) -> None:
+        """Register the class of results, of remote or of updated tensors; any other raises."""
+        global tensor_class, remote_class, updated_class
         if remote:
             remote_class = cls
+            return
+        if updated:
+            updated_class = cls
             return
         if not recorded:
             text = (
@@ -117,6 +122,8 @@ Node._held = Node.__dict__["_array"]
 tensor_class: type[Any] = Node
 # Its class while an engine keeps its numbers (`tapegraph.recording.values`).
 remote_class: type[Any] = Node
+# Its class where `x += y` has left it as it was, until something reads it (`tapegraph.tensors`).
+updated_class: type[Any] = Node
 
 
 def is_leaf(x: Any) -> bool:

@@ -125,6 +125,11 @@ NEAREST_TO_SCIPY = {
     "scipy.special.rel_entr": "Write tg.special.xlogy(x, x / y).",
 }
 _AS_A_CHOICE = "Write np.where for a choice by numbers; shapes cannot depend on them."
+# NumPy's assignment adds once at a place that is there twice.
+ADD_AT = (
+    "For a[i] += b write a = tg.add_at(a, i, b), which adds at repeated places too, where += adds "
+    "once; or np.where."
+)
 _SUM_AT = "Write x = tg.add_at(x, indices, values), which adds up at repeated places too."
 _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
 
@@ -241,7 +246,7 @@ def _recording(called: object) -> Fun | None:
 def _run(called: Any, name: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
     out = options.get("out")
     if any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
-        text = "out= does not take tensors. Leave it out; for a += b write a = a + b."
+        text = f"out= does not take tensors. Leave it out; for a += b write a = a + b. {ADD_AT}"
         raise TypeError(sentence(name, text))
     args, options = recorder().met(args, options)
     recording = _recording(called)

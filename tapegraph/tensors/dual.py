@@ -118,10 +118,12 @@ class Dual(ArrayMethods):
 
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
         """Return an element of the value as a Python number; see `Tensor.item`."""
+        lost_gradients.numbers_read("item()")
         return self.detach().item(*index)
 
     def numpy(self) -> Array:
         """Return the value as an ordinary array with its own memory."""
+        lost_gradients.numbers_read("numpy()")
         return np.array(_array_under(self))
 
     @property

@@ -12,14 +12,14 @@ import numpy.typing as npt
 from tapegraph import markup
 from tapegraph.arrays.buffers import own
 from tapegraph.differentiation.backward import backward
-from tapegraph.errors import message, sentence, user_frame
+from tapegraph.errors import line_of, message, sentence, user_frame, warn
 from tapegraph.ops import elementwise, linalg
 from tapegraph.other_names import unexpected
-from tapegraph.recording import lost_gradients, stored
+from tapegraph.recording import lost_gradients, numpy_functions, stored
 from tapegraph.recording.default_dtype import get_default_dtype, in_default
 from tapegraph.recording.node import Node, is_leaf, numeric
-from tapegraph.recording.op import PARAM, PART, Attrs
-from tapegraph.recording.record import as_dtype
+from tapegraph.recording.op import DEFINED, OPS, PARAM, PART, Attrs
+from tapegraph.recording.record import ELEMENTWISE, apply, as_dtype
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of, put_array, restore
 from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods, Operator, formatted
@@ -37,9 +37,25 @@ def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
     """Make the in-place form of an operator."""
 
     def update(self: Tensor, other: object) -> Any:
-        return recorder().in_place(self, operation(self, other))
+        result = operation(self, other)
+        out = recorder().in_place(self, result)
+        if out is result and type(self) is Tensor and result._requires_grad:
+            _outdated(self, result)
+        return out
 
     return cast("Operator", update)
+
+
+def _outdated(x: Any, result: Any) -> None:
+    """Let the next reader of a tensor, or of one that it is a view of, warn: NumPy changes both."""
+    array, entry = x._array, result._entry or result
+    while type(x) is Tensor and x._requires_grad and x.ndim and (x._entry or x)._op is not PARAM:
+        base = getattr(x, "_base", None)
+        x._base = array, entry
+        x.__class__ = UpdatedTensor
+        if type(base) is not Tensor or not np.may_share_memory(base._array, array):
+            break
+        x = base
 
 
 class Tensor(ArrayMethods, Node, recorded=True):
@@ -56,7 +72,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
     array([2., 4.])
     """
 
-    __slots__ = ("_entry", "_requires_grad")
+    # The tensor that it is a view of; after an update in place, what was written, and by whom.
+    __slots__ = ("_base", "_entry", "_requires_grad")
+    _base: Any
 
     # Value and kind
 
@@ -141,6 +159,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise self._not_one("item")
         number = self._array.item(*index)
         recorder().read(self, "item", _OUTSIDE)
+        if self._requires_grad:
+            lost_gradients.numbers_read("item()")
         return number
 
     def _not_one(self, op: str, fix: str = "") -> ValueError:
@@ -150,6 +170,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def numpy(self) -> Array:
         """Return the value as an ordinary array with its own memory."""
         recorder().read(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
+        if self._requires_grad:
+            lost_gradients.numbers_read("numpy()")
         return np.array(self._array)
 
     @property
@@ -359,7 +381,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         def __setitem__(self, key: object, value: object) -> NoReturn:
             text = (
                 "elements of a tensor cannot be assigned. Use tg.where or tg.concat, or "
-                "tensor.data[...] = value on a leaf."
+                f"tensor.data[...] = value on a leaf. {numpy_functions.ADD_AT}"
             )
             raise TypeError(sentence("setitem", text))
 
@@ -381,7 +403,37 @@ class RemoteTensor(Tensor, remote=True):
     ndim, size = Node.ndim, Node.size
 
 
-RemoteTensor.__name__ = "Tensor"  # as its user sees it
+class UpdatedTensor(Tensor, updated=True):
+    """A tensor that ``x += y`` has left as it was; the operation that reads it next warns."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+        updated: list[Any] = [x for x in inputs if type(x) is UpdatedTensor]
+        for x in updated:
+            x.__class__ = Tensor
+        call = ELEMENTWISE.get(name)
+        op = OPS.get(name) or DEFINED[name]
+        out = call(*inputs) if call else apply(op, inputs, dict(attrs))
+        for x in updated:
+            array, entry = x._base
+            view = getattr(out, "_array", array)
+            shares = np.may_share_memory
+            if shares(view, x._array) and not shares(view, array):  # the next row, for one
+                x.__class__ = UpdatedTensor
+                continue
+            place = line_of(entry._code, entry._lasti)
+            text = (
+                f"the operation reads a tensor of shape {x.shape} as it was before the update in "
+                f"place at {place}, which in NumPy changes that tensor too. If the old numbers "
+                "are meant, write v = v * 2 there for v *= 2; if not, compute with the result."
+            )
+            warn(sentence(name, text), UserWarning)
+        return out
+
+
+RemoteTensor.__name__ = UpdatedTensor.__name__ = "Tensor"  # as their user sees them
 
 
 def param(

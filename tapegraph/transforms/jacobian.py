@@ -166,6 +166,9 @@ def _check_complex(
             "Write tg.jacobian(f, holomorphic=True) if it is, or differentiate its real and "
             "imaginary parts."
         )
+        if op == "hessian":
+            received = "complex arguments"
+            fix = "Write tg.hessian(lambda x, y: f(x + 1j * y), (0, 1))(z.real, z.imag)."
         raise TypeError(message(op, received, "real results, or real arguments", fix))
     wrong = "forward" if by_complex else "reverse" if out.dtype.kind == "c" else None
     if mode == wrong and mode is not None:

@@ -7,7 +7,6 @@ leaves.
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,8 +18,8 @@ from tapegraph.compiling.compiled import DERIVATIVES
 from tapegraph.errors import STATIC, kind_of, message, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import is_tree, leaves, mapped, replaced
-from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
-from tapegraph.recording.node import as_leaf
+from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause, to_constant
+from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.tensors.batched import Batched, of_each_example
@@ -30,7 +29,7 @@ from tapegraph.tensors.value import Value
 from tapegraph.typed import Fun, Pytree
 
 # Tag 0 is the level of all duals that users make.
-next_tag = itertools.count(1).__next__
+next_tag = next_seq
 NUMBER_TYPES = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -136,6 +135,8 @@ def result(op: str, out: object, level: int) -> Any:
     if isinstance(out, (Value, tuple, list)):
         text = f"f must return a number or a tensor, and returned a {type(out).__name__}."
         raise TypeError(sentence(op, text))
+    if isinstance(out, (np.ndarray, *NUMBER_TYPES)):
+        to_constant(op, level)
     out = tensor_like(op, out, "the function's result")
     if type(out) is Dual and out.tag > level:
         text = f"f returned a Dual of level {out.tag}, whose derivative has ended."
