@@ -306,8 +306,10 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
         if type(x) is cls and x._requires_grad:
             if here.flows:
                 node = here.result(op, out, inputs, attrs, saved)
-                if out.base is not None and (op.kind is _SHAPE or op.kind is _INDEX):
-                    node._base = inputs[0]  # which holds the same memory
+                if op.kind is _SHAPE or op.kind is _INDEX:
+                    base = out.base
+                    if base is not None and (base is arrays[0] or base is arrays[0].base):
+                        node._base = inputs[0]  # which holds the same memory
                 return outputs_of(node) if op.several else node
             break
     node = here.constant(op, out, inputs, attrs)
