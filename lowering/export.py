@@ -15,6 +15,7 @@ import numpy as np
 from tapegraph.errors import message, sentence
 from tapegraph.exporting.recorded import (
     Arguments,
+    EqualRows,
     FreeFunction,
     Length,
     ParameterNames,
@@ -121,6 +122,8 @@ def _constant(found: object, batch: GraphTensor | None) -> Any:
     tf = tensorflow()
     if isinstance(found, np.ndarray):
         return tf.constant(found)
+    if isinstance(found, EqualRows):
+        return tf.broadcast_to(found.row, ints(_sized(found.shape, batch)))
     if not isinstance(found, Places):
         return ints(_sized(found, batch))
     count = scalar(_sized(found.length, batch), found.first.dtype)

@@ -351,7 +351,7 @@ class _Rule:
 
         found = traced("custom_vjp", backward, list, [Example(example(x), False) for x in reads])
         self.backward = found.body
-        self.present = tuple(present for _, present in leaves(found.form))
+        self.present = tuple(x is not None for x in found.form)
         self.consts = len(found.consts)
         return found.consts
 

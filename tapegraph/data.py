@@ -13,7 +13,7 @@ import numpy as np
 from tapegraph import pytree, random
 from tapegraph.arrays.axes import one_integer
 from tapegraph.errors import kind_of, message
-from tapegraph.other_names import unexpected
+from tapegraph.other_names import missing_in, unexpected
 from tapegraph.recording.node import Node, as_array
 from tapegraph.typed import Array
 
@@ -229,3 +229,8 @@ def _permutation(rng: object) -> Callable[[int], Array]:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Raise for another library's name, and say what to write."""
+    raise missing_in("data", name)

@@ -130,6 +130,10 @@ def add_note(error: BaseException, note: str) -> None:
         error.args = (f"{error.args[0]}\n{note}", *error.args[1:])
 
 
+# What to do with a part of a structure that is no number.
+STATIC = "make it a static field of a dataclass: field(metadata={'static': True})"
+
+
 def kind_of(value: object) -> str:
     """Describe a value for a message: its type, and dtype and shape if it has them."""
     shape = getattr(value, "shape", None)

@@ -14,6 +14,8 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 from weakref import WeakSet
 
+_SIGNALS = tuple(signal.valid_signals())  # which makes them anew in each call
+
 
 def raise_interrupt(error: BaseException) -> None:
     """Raise what a signal handler has raised, if an error is that error or was made of it."""
@@ -40,7 +42,7 @@ def in_handler(outer: FrameType | None) -> bool:
 
 
 def _handlers() -> set[CodeType]:
-    codes = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
+    codes = {_code(signal.getsignal(number)) for number in _SIGNALS}
     return {code for code in codes if code is not None}
 
 

@@ -1,4 +1,7 @@
-"""Pytrees: dicts, lists, tuples, dataclasses and models of arrays: leaves and structure."""
+"""Pytrees: dicts, lists, tuples, dataclasses and models of arrays: leaves and structure.
+
+None has no leaves. Static fields of a dataclass are part of the structure.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def leaves(value: object, path: str = "", keys: Keys = iter) -> Iterator[tuple[s
     elif (names := fields_of(type(value))) is not None:
         for name in names:
             yield from leaves(getattr(value, name), f"{path}.{name}", keys)
-    else:
+    elif value is not None:
         yield path, value
 
 
@@ -49,13 +52,13 @@ def is_tree(value: object) -> bool:
 
 
 def _fields_of(kind: type) -> tuple[str, ...] | None:
-    """Return the names of a dataclass's fields; None for another class, whose values are leaves.
+    """Return the names of a dataclass's parts; None for another class, whose values are leaves.
 
     A field that `__init__` does not take may be computed from others, and makes a leaf, too.
     """
     if not dataclasses.is_dataclass(kind) or hasattr(kind, "__array__"):
         return None
-    fields = dataclasses.fields(kind)
+    fields = [field for field in dataclasses.fields(kind) if not field.metadata.get("static")]
     if kind in LEAVES or _is_own(kind) or not all(field.init for field in fields):
         return None
     return tuple(field.name for field in fields)
@@ -64,10 +67,24 @@ def _fields_of(kind: type) -> tuple[str, ...] | None:
 fields_of: Callable[[type], tuple[str, ...] | None] = lru_cache(maxsize=512)(_fields_of)
 
 
-def with_fields(kind: type, parts: Iterable[object]) -> Any:
-    """Make a dataclass of its fields alone: what `__init__` checks may be false of tensors."""
+def _statics_of(kind: type) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields with ``metadata={"static": True}``."""
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    return tuple(field.name for field in fields if field.metadata.get("static"))
+
+
+statics_of: Callable[[type], tuple[str, ...]] = lru_cache(maxsize=512)(_statics_of)
+
+
+def static_values(value: Any) -> list[Any]:
+    """Return the static fields of a dataclass."""
+    return [getattr(value, name) for name in statics_of(type(value))]
+
+
+def with_fields(kind: type, content: Iterable[object]) -> Any:
+    """Make a dataclass of its parts and static fields: `__init__` may refuse tensors."""
     made: Any = object.__new__(kind)
-    for name, part in zip(fields_of(kind) or (), parts, strict=True):
+    for name, part in zip((*(fields_of(kind) or ()), *statics_of(kind)), content, strict=True):
         object.__setattr__(made, name, part)  # it may be frozen
     return made
 
@@ -152,8 +169,8 @@ def mapped(
         return type(value)(*found) if hasattr(value, "_fields") else type(value)(found)
     if (names := fields_of(type(value))) is not None:
         held = [mapped(function, getattr(value, name), keys, is_leaf) for name in names]
-        return with_fields(type(value), held)
-    return function(value)
+        return with_fields(type(value), held + static_values(value))
+    return None if value is None else function(value)
 
 
 def replaced(value: object, content: Iterator[object], keys: Keys = iter) -> Any:
@@ -232,7 +249,8 @@ def spelled(value: object) -> str:
     parts = [spelled(part) for part, _, _ in pairs(value, value, "")]
     names = getattr(value, "_fields", fields_of(type(value)))
     if names is not None:
-        named = zip(names, parts, strict=True)
+        parts += map(repr, static_values(value))
+        named = zip(names + statics_of(type(value)), parts, strict=True)
         return f"{type(value).__name__}({', '.join(f'{name}={part}' for name, part in named)})"
     if isinstance(value, list):
         return f"[{', '.join(parts)}]"
@@ -254,15 +272,16 @@ def differ_here(given: object, form: object) -> bool:
             return True
         # Two named tuples have the same names.
         return len({x._fields for x in (given, form) if hasattr(x, "_fields")}) == 2
-    is_dataclass = fields_of(type(form)) is not None
-    return type(given) is not type(form) if is_dataclass else is_tree(given)
+    if fields_of(type(form)) is not None:
+        return type(given) is not type(form) or static_values(given) != static_values(form)
+    return given is not None if form is None else is_tree(given)
 
 
 def _along(given: object, form: object, path: str) -> Iterator[tuple[str, Any]]:
     if is_tree(form):
         for part in pairs(given, form, path):
             yield from _along(*part)
-    else:
+    elif form is not None:
         yield path, given
 
 

@@ -31,7 +31,7 @@ from tapegraph.arrays import axes
 from tapegraph.capture.streams import GENERATOR, drawn_from, packed, unpacked
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
-from tapegraph.other_names import missing_in
+from tapegraph.other_names import missing_in, unexpected
 from tapegraph.recording.changes import Change, Undo
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.scopes import Scope, Setting, recorder
@@ -287,6 +287,7 @@ def normal(
     scale: float = 1.0,
     size: Shape | None = None,
     dtype: npt.DTypeLike | None = None,
+    **others: NoReturn,
 ) -> Array:
     """Draw from a normal distribution, as `numpy.random.Generator.normal`.
 
@@ -299,6 +300,8 @@ def normal(
     array([5.01257302, 4.98678951, 5.06404227])
     """
     name = "random.normal"
+    if others:
+        raise unexpected(name, others)
     kind, shape = _floating(name, dtype), _shape(name, "size", size)
     fix = "For arrays and tensors write loc + scale * tg.random.normal(size=...)."
     mean, deviation = _place_and_width(name, loc, scale, kind, fix)
@@ -316,6 +319,7 @@ def uniform(
     high: float = 1.0,
     size: Shape | None = None,
     dtype: npt.DTypeLike | None = None,
+    **others: NoReturn,
 ) -> Array:
     """Draw evenly from ``[low, high)``, as `numpy.random.Generator.uniform`.
 
@@ -328,6 +332,8 @@ def uniform(
     array([ 0.27392337, -0.46042657, -0.91805295])
     """
     name = "random.uniform"
+    if others:
+        raise unexpected(name, others)
     kind, shape = _floating(name, dtype), _shape(name, "size", size)
     fix = "For arrays and tensors write low + (high - low) * tg.random.uniform(size=...)."
     least, most = _number(name, "low", low, kind, fix), _number(name, "high", high, kind, fix)
@@ -344,7 +350,10 @@ def uniform(
 
 
 def integers(
-    low: SupportsIndex, high: SupportsIndex | None = None, size: Shape | None = None
+    low: SupportsIndex,
+    high: SupportsIndex | None = None,
+    size: Shape | None = None,
+    **others: NoReturn,
 ) -> Array:
     """Draw integers evenly from ``[low, high)``, as `numpy.random.Generator.integers`.
 
@@ -355,6 +364,8 @@ def integers(
     array([9, 6, 6, 8, 5])
     """
     name = "random.integers"
+    if others:
+        raise unexpected(name, others)
     shape = _shape(name, "size", size)
     first, end = (0, low) if high is None else (low, high)
     least, most = axes.one_integer(name, "low", first), axes.one_integer(name, "high", end)
@@ -412,6 +423,7 @@ def truncated_normal(
     scale: float = 1.0,
     size: Shape | None = None,
     dtype: npt.DTypeLike | None = None,
+    **others: NoReturn,
 ) -> Array:
     """Draw from a normal distribution, again where it is over two ``scale`` from ``loc``.
 
@@ -423,6 +435,8 @@ def truncated_normal(
     True
     """
     name = "random.truncated_normal"
+    if others:
+        raise unexpected(name, others)
     kind, shape = _floating(name, dtype), _shape(name, "size", size)
     mean, deviation = _place_and_width(name, loc, scale, kind)
 
@@ -593,6 +607,9 @@ def _root(
 
 
 def _matrix(op: str, shape: Shape) -> tuple[int, ...]:
+    if getattr(shape, "requires_grad", False):
+        fix = f"Draw before the parameter is made: w = tg.param(tg.{op}(shape))."
+        raise TypeError(message(op, f"{kind_of(shape)} for 'shape'", "lengths of axes", fix))
     lengths = _shape(op, "shape", shape)
     if len(lengths) < 2:
         fix = "For a vector draw with normal or uniform."

@@ -8,13 +8,14 @@ from __future__ import annotations
 import builtins
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tapegraph import pytree
 from tapegraph.errors import check_callable, message
 from tapegraph.ops import elementwise, shape
+from tapegraph.other_names import missing_in
 from tapegraph.typed import Fun, Pytree
 
 __all__ = ["Structure", "all", "flatten", "leaves", "map", "reduce", "structure", "unflatten"]
@@ -67,7 +68,7 @@ def flatten(tree: object, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Str
         found.append(x)
         return _LEAF
 
-    form = _mapped(put, tree, is_leaf)
+    form = pytree.mapped(put, tree, is_leaf=is_leaf)
     return found, Structure(form, len(found))
 
 
@@ -108,8 +109,7 @@ def unflatten(structure: Structure, content: Iterable[object]) -> Any:
     if len(given) != structure.num_leaves:
         expected = f"{structure.num_leaves}, as many as {structure!r} has"
         raise ValueError(message("tree.unflatten", f"{len(given)} leaves", expected))
-    parts = iter(given)
-    return _mapped(lambda _: next(parts), structure._form, None)
+    return pytree.replaced(structure._form, iter(given))
 
 
 def map(f: Fun, tree: object, *rest: object, is_leaf: IsLeaf | None = None) -> Any:
@@ -131,7 +131,7 @@ def map(f: Fun, tree: object, *rest: object, is_leaf: IsLeaf | None = None) -> A
     for i, other in enumerate(rest):
         columns.append(list(_along(tree, other, is_leaf, f"rest[{i}]")))
     results = iter([f(*row) for row in zip(*columns, strict=True)])
-    return _mapped(lambda _: next(results), tree, is_leaf)
+    return pytree.mapped(lambda _: next(results), tree, is_leaf=is_leaf)
 
 
 def reduce(f: Callable[[Any, Any], Any], tree: object, *initial: object) -> Any:
@@ -207,17 +207,13 @@ def _as_before(part: Any, before: object, dtype: Any) -> Any:
     return part
 
 
-def _mapped(f: Callable[[Any], Any], tree: object, is_leaf: IsLeaf | None) -> Any:
-    return pytree.mapped(lambda x: None if x is None else f(x), tree, is_leaf=is_leaf)
-
-
 def _along(form: object, given: object, is_leaf: IsLeaf | None, path: str) -> Iterable[Any]:
     """Yield a tree's parts at the places of another's leaves."""
     if is_leaf is not None and is_leaf(form):
         yield given
         return
     if pytree.is_tree(form) or form is None:
-        if pytree.differ_here(given, form) or (form is None and given is not None):
+        if pytree.differ_here(given, form):
             received = f"a tree of structure {pytree.described(given)} at {path}"
             expected = f"the structure of the first tree, {pytree.described(form)}"
             raise ValueError(message("tree.map", received, expected))
@@ -235,3 +231,8 @@ def _alike(form: object, other: object) -> bool:
             return False
         return builtins.all(_alike(*parts[:2]) for parts in pytree.pairs(form, other, ""))
     return (form is None) == (other is None)
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Raise for another library's name, and say what to write."""
+    raise missing_in("tree", name)

@@ -34,9 +34,9 @@ def a_few_each(cases: Iterable[Named], few: int = 1, most: int | None = None) ->
     return found
 
 
-def each_operation(cases: Iterable[Named]) -> Any:
-    """Make a test one item for each operation of the cases, its argument ``op``."""
-    return pytest.mark.parametrize("op", list(dict.fromkeys(case.op for case in cases)))
+def each_operation(cases: Iterable[Named], every: int = 1) -> Any:
+    """Make a test one item for each operation of the cases, or one in so many: argument ``op``."""
+    return pytest.mark.parametrize("op", thinned(dict.fromkeys(case.op for case in cases), every))
 
 
 def check_each(op: str, cases: Iterable[Named], check: Callable[[Named], object]) -> None:

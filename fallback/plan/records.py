@@ -8,6 +8,7 @@ one bit differs from NumPy's, or without the extension, the call stays a line of
 from __future__ import annotations
 
 import importlib
+import itertools
 import math
 import zlib
 from collections.abc import Iterable, Sequence
@@ -430,9 +431,11 @@ def _is_proven(
     arrays = [_in_block(x, block) for x, block in zip(shapes, blocks, strict=True)]
     run = table([(r, r.places) for r in found.records], [*arrays, *found.held])
     rng = np.random.default_rng(0)
-    for odd in range(2 if found.large else min(max(_COMPARED // arrays[-1].size, 4), 64)):
-        for block in blocks:
-            _fill(block, rng, odd % 2)
+    trials = 1 if found.large else min(max(_COMPARED // arrays[-1].size, 4), 64) // 2
+    numbers_of = [_numbers(block, trials, rng) for block in blocks]
+    for trial, odd in itertools.product(range(trials), (0, 1)):
+        for block, drawn in zip(blocks, numbers_of, strict=True):
+            block[...] = np.resize(drawn[odd, trial], block.size)
         both = zip(shapes, arrays, strict=True)
         numbers = iter([a[()] if isinstance(x, np.generic) else a for x, a in both])
         given = [next(numbers) if _is_array(x) else x for x in args]
@@ -461,18 +464,13 @@ def _in_block(x: Any, block: Array) -> Array:
     return np.ndarray(x.shape, x.dtype, block.view(np.uint8), start, x.strides)
 
 
-def _fill(array: Array, rng: np.random.Generator, odd: int) -> None:
-    """Write numbers of all sizes; odd ones are infinite, tiny, or NaN. Large arrays repeat them."""
-    kind, size = array.dtype.kind, array.size
-    if size > _PATTERN:
-        _fill(array[:_PATTERN], rng, odd)
-        array[...] = np.resize(array[:_PATTERN], size)
-        return
+def _numbers(block: Array, trials: int, rng: np.random.Generator) -> Array:
+    """Return numbers of all sizes for each trial, and odd ones: infinite, tiny, or NaN."""
+    kind, dtype = block.dtype.kind, block.dtype
+    shape = 2, trials, min(block.size, _PATTERN) * (1 + (kind == "c"))  # large arrays repeat them
     if kind in "biu":
-        array[...] = rng.integers(0, 2 if kind == "b" else 9, size)
-        return
-    parts = array.view(array.real.dtype)
-    parts[...] = rng.normal(size=parts.size) * 10.0 ** rng.integers(-2, 3, parts.size)
-    if odd:
-        some = rng.random(parts.size) < 0.3
-        parts[some] = rng.choice(_ODD, int(some.sum()))
+        return rng.integers(0, 2 if kind == "b" else 9, shape).astype(dtype)
+    parts = (rng.normal(size=shape) * 10.0 ** rng.integers(-2, 3, shape)).astype(block.real.dtype)
+    some = rng.random(shape[1:]) < 0.3
+    parts[1, some] = rng.choice(_ODD, int(some.sum()))
+    return parts.view(dtype)

@@ -356,9 +356,13 @@ def _warn_of_constant(op: str, out: Pytree) -> None:
 
 def with_shapes(x: Pytree) -> Pytree:
     """Return a structure with arrays for numbers, so that results are NumPy's, of their dtypes."""
-    if type(x) is np.ndarray:
-        return x
-    return mapped(lambda leaf: np.asarray(leaf) if isinstance(leaf, NUMBER_TYPES) else leaf, x)
+    return x if type(x) is np.ndarray else mapped(_of_floats, x)
+
+
+def _of_floats(leaf: Pytree) -> Pytree:
+    x = np.asarray(leaf) if isinstance(leaf, NUMBER_TYPES) else leaf
+    kind = getattr(getattr(x, "dtype", None), "kind", "")
+    return x.astype(np.float64) if kind in ("b", "i", "u") else x
 
 
 def _point(op: str, x: Pytree) -> Pytree:

@@ -68,7 +68,7 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
         name = get_name(unary_operator)
         check_callable(name, fun)
         several = isinstance(argnum, (tuple, list))
-        wanted = [] if several and not argnum else positions(name, argnum, from_end=True)
+        wanted = [] if several and not argnum else positions(name, argnum)
         title = get_name(fun)
 
         @functools.wraps(fun)

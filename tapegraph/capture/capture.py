@@ -524,7 +524,7 @@ class Capture(Recorder):
 
     def in_place(self, x: Any, result: Any) -> Any:
         """Apply an in-place update of a gradient to its leaf."""
-        if (x._entry or x)._op is PARAM and not self.flows:
+        if (x._entry or x)._op is PARAM:
             return super().in_place(x, result)
         if id(x) in self.caller_arrays:
             text = (

@@ -91,6 +91,6 @@ def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
             left.append((x.func, ()))
         elif (own := getattr(x, "__dict__", None)) and _may_draw(x):
             left += [(own[name], names) for name in (*names, "__wrapped__") if name in own]
-            methods: Any = (getattr(kind, name, None) for name in (*names, "__call__"))
-            left += [(MethodType(m, x), ()) for m in methods if _is_users(m)]
+            methods = (getattr(kind, name, None) for name in (*names, "__call__"))
+            left += [(MethodType(m, x), ()) for m in methods if m is not None and _is_users(m)]
     return list(found.values())

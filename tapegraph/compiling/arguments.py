@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegraph.compiling.guards import Same
 from tapegraph.errors import kind_of, message
-from tapegraph.pytree import fields_of, leaves, with_fields
+from tapegraph.pytree import fields_of, leaves, statics_of, with_fields
 from tapegraph.recording.node import HALF, Node, as_array, numeric
 from tapegraph.typed import Fun
 
@@ -126,7 +126,8 @@ def flattened(
         return (kind, tuple(parts))
     if (names := fields_of(kind)) is not None:
         parts = [flattened(getattr(value, n), f"{path}.{n}", found, marked) for n in names]
-        return (kind, tuple(parts))
+        statics = [_static(getattr(value, n), f"{path}.{n}") for n in statics_of(kind)]
+        return (kind, (*parts, *statics))
     is_class = isinstance(value, type) and (value in _DTYPES or issubclass(value, np.generic))
     if is_class or isinstance(value, np.dtype):
         return Static(kind, value)
@@ -138,6 +139,19 @@ def flattened(
     expected = "arrays, numbers, strings, None, and dicts, lists, tuples and dataclasses of them"
     fix = "Reach other objects through the function's closure or self."
     raise TypeError(message("compile", f"{kind_of(value)} for {path}", expected, fix))
+
+
+def _static(value: Any, path: str) -> Static:
+    """Return a static field, compared as an argument is; a tuple of numbers with their types."""
+    try:
+        hash(value)
+    except TypeError:
+        expected = "a static field that can be hashed"
+        fix = "Write a tuple for a list; let settings be a @dataclass(frozen=True)."
+        raise TypeError(message("compile", f"{kind_of(value)} for {path}", expected, fix)) from None
+    if isinstance(value, (Node, float, complex, tuple, frozenset)):
+        return Static((type(value), repr(value)), value)
+    return Static(type(value), value)
 
 
 class _Parameter(Same):
@@ -215,6 +229,7 @@ def as_written(structure: ArgSpec) -> str:
     parts = list(map(as_written, content))
     names = getattr(kind, "_fields", fields_of(kind))  # of a named tuple or a dataclass
     if names is not None:
+        names += statics_of(kind)
         fields = zip(names, parts, strict=True)
         return f"{kind.__name__}({', '.join(f'{field}={part}' for field, part in fields)})"
     if kind is list:

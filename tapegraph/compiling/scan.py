@@ -227,7 +227,7 @@ class Results:
         found = list(pytree.leaves(result, "the result"))
         paths = [path for path, _ in found]
         if not self.count:
-            self._form = pytree.replaced(result, repeat(None))
+            self._form = pytree.replaced(result, repeat(pytree.HOLE))
             self._paths = paths
             self._tensors = [isinstance(leaf, TENSORS) for _, leaf in found]
             self._columns = [self._column(leaf, calls is not None) for _, leaf in found]

@@ -134,7 +134,7 @@ class Trace:
         self.results = flattened(
             out, "the result", found, partial(_marked, capture, tensors, numbers)
         )
-        self._plain = [value for _, value in found]
+        self._names, self._plain = [name for name, _ in found], [value for _, value in found]
         self._gives_numbers = bool(numbers)
         self.numbers: ScalarState | None = None
         if capture.numbers is not None:
@@ -361,9 +361,12 @@ class Trace:
         """Return how another recording of the same call differs, or None."""
         mine, theirs = self.recording, other.recording
         a, b = mine.program, theirs.program
-        if self.results != other.results or not _same(self._plain, other._plain):
+        if self.results != other.results:
             returned = as_written(self.results), as_written(other.results)
             return f"it returned {returned[0]}, and then {returned[1]}"
+        for name, before, after in zip(self._names, self._plain, other._plain, strict=True):
+            if not _same([before], [after]):
+                return f"it returned {before!r} as {name}, and then {after!r}"
         difference = self._differs_in_numbers(other)
         if difference is None and self._floats is not None and other._floats is not None:
             difference = self._floats.differs_from(other._floats)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.kinds import Tensor
+from tapegraph.other_names import unexpected
 from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, tape_entry
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
@@ -30,6 +31,7 @@ def gradients(
     *,
     create_graph: bool = False,
     allow_unused: bool = False,
+    **others: NoReturn,
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of ``y`` with respect to some tensors, without writing ``.grad``.
 
@@ -53,6 +55,8 @@ def gradients(
     >>> tg.gradients(slope, x)[0].data
     array([ 6., 12.])
     """
+    if others:
+        raise unexpected("gradients", others)
     if not isinstance(y, Node):
         fix = ""
         if hasattr(type(y), "__tapegraph_apply__"):

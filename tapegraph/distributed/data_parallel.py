@@ -133,9 +133,9 @@ class DataParallel:
         """The number of ranks."""
         return self._comm.size
 
-    def zero_grad(self) -> None:
-        """Set every parameter's gradient to zero."""
-        self.optimizer.zero_grad()
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Set every parameter's gradient to zero, or to None."""
+        self.optimizer.zero_grad(set_to_none)
 
     def broadcast(self) -> None:
         """Give all ranks rank 0's parameters and optimizer state, as after loading a checkpoint.

@@ -18,6 +18,7 @@ import numpy as np
 from tapegraph.errors import message
 from tapegraph.exporting.recorded import (
     Arguments,
+    EqualRows,
     FreeFunction,
     Length,
     ParameterNames,
@@ -544,12 +545,14 @@ class _Emission(Interpreter):
 
 
 def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | None) -> Wire:
-    """Return a parameter, a constant, or integers that depend on the batch."""
+    """Return a parameter, a constant, or numbers that depend on the batch."""
     dtype, shape = recorded.program.dtypes[slot], recorded.program.shapes[slot]
     found = recorded.constant(slot)
     if isinstance(found, np.ndarray):
         return graph.constant(found, dtype, name)
-    if isinstance(found, Places):
+    if isinstance(found, EqualRows):
+        wire = graph.constant(found.row, dtype).node("Expand", graph.ints(found.shape))
+    elif isinstance(found, Places):
         steps = graph.constant(0, np.int64).node("Range", found.length, 1)
         along = tuple(-1 if axis == found.axis else 1 for axis in range(len(shape)))
         first, step = (graph.constant(part, np.int64) for part in (found.first, found.step))

@@ -44,6 +44,13 @@ class Places(NamedTuple):
     length: Length
 
 
+class EqualRows(NamedTuple):
+    """One row for every length that grows with the batch: `np.zeros((len(x), 3))`."""
+
+    row: Array
+    shape: tuple[int | Length, ...]
+
+
 class Recorded(NamedTuple):
     """One recorded call of a function: its program, the leaves of its arguments, and its result."""
 
@@ -185,7 +192,7 @@ def _record(op: str, f: Fun, arrays: Sequence[Array]) -> Recorded:
     with capture:
         inputs = [capture.input(array) for array in arrays]
         result = f(*inputs)
-        tensors = [_result(op, x) for _, x in leaves(result, "the result")]
+        tensors = [_result(op, x) for _, x in leaves(result)] or [_result(op, result)]
         recording = capture.recording(tensors)
     make(together(capture.undo))
     slots = {id(node): slot for slot, node in enumerate(recording.nodes)}
@@ -214,14 +221,19 @@ def _name(f: Fun) -> str:
 
 
 def _followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
-    """Return an array that all recordings share, `Places`, or tuples of ints and `Length`."""
+    """Return a shared array, `EqualRows`, `Places`, or tuples of ints and `Length`."""
     first = found[0]
     if all(x.shape == first.shape and x.tobytes() == first.tobytes() for x in found):
         return first
-    if first.dtype.kind != "i":
-        raise _Differs
     shape = _followed([x.shape for x in found], sizes)
     grown = [axis for axis, n in enumerate(shape) if isinstance(n, Length)]
+    row = first[tuple(slice(int(axis in grown) or None) for axis in range(first.ndim))]
+    # Not of truths: np.arange(len(x)) < 100 has equal ones up to a batch that nobody tries.
+    if grown and first.dtype.kind != "b":
+        if all(np.broadcast_to(row, x.shape).tobytes() == x.tobytes() for x in found):
+            return EqualRows(row, shape)
+    if first.dtype.kind != "i":
+        raise _Differs
     if not grown:
         return _followed([_nested(x.tolist()) for x in found], sizes)
     axis, longest = grown[0], found[-1]
@@ -330,7 +342,7 @@ class ParameterNames:
             if not isinstance(param, Node):
                 received = f"{kind_of(param)} at {path} of params"
                 raise TypeError(message(op, received, "tensors, as tg.param makes them"))
-            if id(param) not in self._names:
+            if param._requires_grad and id(param) not in self._names:  # a frozen one is a constant
                 is_number = path.replace(".", "").isdigit()  # of a place in a list
                 self._add(param, param.name if is_number else path)
 

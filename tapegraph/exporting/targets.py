@@ -84,7 +84,8 @@ def function(f: Fun, params: Pytree = None) -> Any:
 
     In ``tf.data.Dataset.map``, a Keras layer or another ``tf.function`` its nodes become part of
     the graph, which TensorFlow differentiates. It is recorded once per combination of types, as in
-    `export`; a leading axis of unknown length stays free.
+    `export`; a leading axis of unknown length stays free. It copies parameters at its first call,
+    and does not see how they change later, as a ``tf.function`` of variables does.
 
     :param f: Takes tensors by position, and returns a tensor, or a dict, list or tuple of tensors.
     :param params: The variables' parameters, as in `export`.

@@ -20,7 +20,7 @@ from tapegraph.capture.foreign_draws import no_foreign_draws
 from tapegraph.engines import registry
 from tapegraph.errors import message
 from tapegraph.ops.index import Outside
-from tapegraph.pytree import exchanged, leaves, mapped, replaced
+from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
@@ -204,9 +204,7 @@ def _traced(
         inputs = list(map(body.taken, given))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]
-        outputs = [
-            body.inside(op, loop_operand(op, x, "the result")) for x in held if x is not None
-        ]
+        outputs = [body.inside(op, loop_operand(op, x, "the result")) for x in held]
         draws = [leaf for leaf, _ in body.draws]
         recording = body.recording([*outputs, *inputs, *draws])
     program = recording.program
@@ -220,9 +218,19 @@ def _traced(
         for slot, node in ((slot, recording.nodes[slot]) for slot in consts)
     ]
     made = interned(SubProgram(recording, (*consts, *own)))
-    form = mapped(lambda x: None if x is None else True, out)
+    form = mapped(lambda _: True, out)
     found = Traced(made, read, [draw for _, draw in body.draws], body.draws_on, form)
     return found, body.tape, [ref(x) for x in (*inputs, *draws)]
+
+
+def check_form(op: str, given: object, form: object, argument: str, of: str) -> None:
+    """Raise a TypeError unless a traced function's result has the structure of another."""
+    try:
+        lost = [path for path, x in matched(op, given, form, argument, of) if x is None]
+    except ValueError as error:
+        raise TypeError(*error.args) from None
+    if lost:
+        raise TypeError(message(op, f"None for {lost[0]}", f"a number, as {of} has"))
 
 
 def name_failure(error: Exception, body: SubProgram, inputs: Sequence[object], when: str) -> None:

@@ -33,6 +33,7 @@ from tapegraph.loops.body import (
     Example,
     Replay,
     Traced,
+    check_form,
     drawing_on,
     example,
     example_of,
@@ -41,10 +42,9 @@ from tapegraph.loops.body import (
     traced,
 )
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
-from tapegraph.loops.scan import replaced_present
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import reshape
-from tapegraph.pytree import leaves, matched
+from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.subprogram import SubProgram
@@ -116,10 +116,10 @@ def _chosen(
         received = f"{argument} of shape {index.shape}"
         fix = "Write tg.where for a choice element by element, or tg.vmap for one by example."
         raise ValueError(message(op, received, "one number", fix))
-    held = [(path, x) for path, x in leaves(operands, "operands") if x is not None]
+    held = list(leaves(operands, "operands"))
     given = [loop_operand(op, x, path) for path, x in held]
     founds = [
-        traced(op, f, lambda x: replaced_present(operands, x), list(map(example_of, given)))
+        traced(op, f, lambda x: replaced(operands, iter(x)), list(map(example_of, given)))
         for f in functions
     ]
     if any(found.draws or found.draws_on for found in founds):
@@ -129,12 +129,9 @@ def _chosen(
             return out
     first = founds[0]
     types = first.body.types(first.body.outputs)
-    paths = [path for path, here in leaves(first.form, "the result") if here is not None]
+    paths = [path for path, _ in leaves(first.form, "the result")]
     for found in founds:
-        try:
-            list(matched(op, found.form, first.form, "the result of a function", "another's"))
-        except ValueError as error:
-            raise TypeError(*error.args) from None
+        check_form(op, found.form, first.form, "the result of a function", "another")
         ours = found.body.types(found.body.outputs)
         for path, (shape, dtype), (like, other) in zip(paths, ours, types, strict=True):
             if (shape, dtype) != (like, other):
@@ -143,7 +140,7 @@ def _chosen(
                 fix = "Write .astype() or tg.broadcast_to() in one of them."
                 raise TypeError(message(op, received, "one type", fix))
     outs = _run(index, [(found.body, [*found.consts, *given]) for found in founds])
-    return replaced_present(first.form, outs)
+    return replaced(first.form, iter(outs))
 
 
 # The entry

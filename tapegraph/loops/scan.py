@@ -7,18 +7,30 @@ import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from tapegraph import random
 from tapegraph.errors import check_callable, kind_of, message
-from tapegraph.loops.body import Example, Traced, drawing_on, example, loop_operand, traced
+from tapegraph.loops.body import (
+    Example,
+    Traced,
+    check_form,
+    drawing_on,
+    example,
+    loop_operand,
+    traced,
+)
 from tapegraph.loops.scan_entry import row, run_scan
-from tapegraph.pytree import leaves, matched, replaced
+from tapegraph.other_names import unexpected
+from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.record import is_weak, tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Pytree
+
+_ORDER = "The arguments are tg.scan(f, init, xs)."
+_PAIR = "To stack the carries write return carry, carry."
 
 
 def scan(
@@ -29,6 +41,7 @@ def scan(
     *,
     reverse: bool = False,
     checkpoint: int | Literal["sqrt"] | None = None,
+    **others: NoReturn,
 ) -> tuple[Pytree, Pytree]:
     """Run a loop inside a function: ``carry, y = f(carry, x)`` for each row ``x`` of ``xs``.
 
@@ -61,6 +74,8 @@ def scan(
     >>> w.grad.item()
     72.0
     """
+    if others:
+        raise unexpected("scan", others)
     return _scan("scan", f, init, xs, length, reverse, checkpoint)
 
 
@@ -75,22 +90,21 @@ def _scan(
 ) -> tuple[Pytree, Pytree]:
     """Run a `scan`, which ``op`` names in messages."""
     check_callable(op, f)
-    rows = [(path, loop_operand(op, x, path)) for path, x in leaves(xs, "xs") if x is not None]
+    rows = [(path, loop_operand(op, x, path)) for path, x in leaves(xs, "xs")]
     n = _length(rows, length)
     every = _every(checkpoint, n)
     given = [x for _, x in rows]
 
     def arguments(carry: object, parts: Sequence[object]) -> tuple[Any, Any]:
-        return carry, replaced_present(xs, parts)
+        return carry, replaced(xs, iter(parts))
 
     def body(carry: object, x: object) -> Any:
         out = f(carry, x)
         if not (isinstance(out, tuple) and len(out) == 2):
             kind = f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
             received = f"a function that returns {kind}"
-            raise TypeError(
-                message("scan", received, "a pair: the next carry, and the values to stack")
-            )
+            expected = "a pair: the next carry, and the values to stack"
+            raise TypeError(message("scan", received, expected, _PAIR))
         return out
 
     examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]
@@ -109,7 +123,7 @@ def _scan(
     outs = run_scan(found.body, found.consts, carry, [*given, *drawn], n, reverse, every)
     last, ys = outs[: len(carry)], outs[len(carry) : len(found.body.outputs)]
     of_carry, of_y = found.form
-    return replaced_present(of_carry, last), replaced_present(of_y, ys)
+    return replaced(of_carry, iter(last)), replaced(of_y, iter(ys))
 
 
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], init: Pytree) -> Pytree:
@@ -139,10 +153,11 @@ def _length(rows: list[tuple[str, Any]], length: int | None) -> int:
     lengths = {} if length is None else {"length": operator.index(length)}
     for path, x in rows:
         if not x.shape:
-            raise ValueError(message("scan", f"{path} without an axis", "rows along axis 0"))
+            received = f"{path} without an axis"
+            raise ValueError(message("scan", received, "rows along axis 0", _ORDER))
         lengths[path] = x.shape[0]
     if not lengths:
-        raise ValueError(message("scan", "neither xs nor a length", "one of them"))
+        raise ValueError(message("scan", "neither xs nor a length", "one of them", _ORDER))
     (first, n), *others = lengths.items()
     for path, m in others:
         if m != n:
@@ -164,13 +179,6 @@ def _every(checkpoint: object, n: int) -> int:
     raise ValueError(message("scan", f"checkpoint={checkpoint!r}", expected))
 
 
-def replaced_present(form: object, content: Sequence[object]) -> Any:
-    """Return a structure with other content, and None where it held None."""
-    found = iter(content)
-    parts = (None if x is None else next(found) for _, x in leaves(form))
-    return replaced(form, parts)
-
-
 # The carry
 
 
@@ -182,21 +190,18 @@ def traced_loop(
     rows: Sequence[Example],
 ) -> tuple[list[Any], Traced]:
     """Return the first carry as tensors, and the body of a loop as an inner program."""
-    held = [(path, x) for path, x in leaves(init, "init") if x is not None]
+    held = list(leaves(init, "init"))
     carry = [loop_operand(op, x, path) for path, x in held]
     count = len(carry)
 
     def given(inputs: list[Any]) -> tuple[Any, ...]:
-        return arguments(replaced_present(init, inputs[:count]), inputs[count:])
+        return arguments(replaced(init, iter(inputs[:count])), inputs[count:])
 
     flows = [bool(x.requires_grad) for x in carry]
     while True:
         examples = [Example(example(x), f) for x, f in zip(carry, flows, strict=True)]
         found = traced(op, f, given, [*examples, *rows])
-        try:
-            list(matched(op, found.form[0], init, "the carry that the function returns", "init"))
-        except ValueError as error:
-            raise TypeError(*error.args) from None
+        check_form(op, found.form[0], init, "the carry that the function returns", "init")
         program, again = found.body.program, False
         for i, slot in enumerate(found.body.outputs[:count]):
             shape, dtype = program.shapes[slot], program.dtypes[slot]

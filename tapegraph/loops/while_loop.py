@@ -15,7 +15,9 @@ length.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -30,9 +32,10 @@ from tapegraph.loops.at_run_time import Anew, pulled
 from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, name_failure, traced
 from tapegraph.loops.branches import traced_inputs
 from tapegraph.loops.derived import examples, zeros_where
-from tapegraph.loops.scan import replaced_present, traced_loop
+from tapegraph.loops.scan import traced_loop
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import broadcast_to, reshape
+from tapegraph.pytree import replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
@@ -74,9 +77,13 @@ def while_loop(
     check_callable("while_loop", body)
     if max_steps is not None and max_steps < 0:
         raise ValueError(message("while_loop", f"max_steps={max_steps}", "0 or more, or None"))
-    carry, iteration = traced_loop(
-        "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
-    )
+    try:
+        carry, iteration = traced_loop(
+            "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
+        )
+    except TypeError:
+        _check_takes_one(body)
+        raise
 
     if iteration.draws or iteration.draws_on:
         with random.stretch() as drawn:
@@ -89,7 +96,7 @@ def while_loop(
             return last
 
     def test(*inputs: object) -> Any:
-        found = tensor_like("while_loop", cond(replaced_present(init, inputs)), "the condition")
+        found = tensor_like("while_loop", cond(replaced(init, iter(inputs))), "the condition")
         if found.shape:
             received = f"a condition of shape {found.shape}"
             fix = "Write np.all or np.any of it."
@@ -103,7 +110,18 @@ def while_loop(
         raise RuntimeError(message("while_loop", received, "one without draws", fix))
     lists = (condition.consts, iteration.consts, carry)
     outs = _run(condition.body, iteration.body, lists, max_steps)
-    return replaced_present(iteration.form[0], outs[: len(carry)])
+    return replaced(iteration.form[0], iter(outs[: len(carry)]))
+
+
+def _check_takes_one(body: Callable[[Any], Any]) -> None:
+    """Raise for a body in TensorFlow's form, which takes each part of the carry as an argument."""
+    with suppress(ValueError):  # a function in C without a signature
+        try:
+            inspect.signature(body).bind(None)
+        except TypeError:
+            received, expected = "a body of several arguments", "functions of one, the whole carry"
+            fix = "Write def body(carry): i, x = carry; likewise in cond."
+            raise TypeError(message("while_loop", received, expected, fix)) from None
 
 
 # The entry

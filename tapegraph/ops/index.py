@@ -29,6 +29,7 @@ from tapegraph.ops.shape import (
     swapaxes,
 )
 from tapegraph.recording import node as nodes
+from tapegraph.recording.lost_gradients import as_index
 from tapegraph.recording.node import Node, as_leaf, numeric
 from tapegraph.recording.numpy_functions import (
     array_of,
@@ -645,7 +646,7 @@ def _expanded(key: tuple[DuckArray, ...], shape: tuple[int, ...]) -> list[DuckAr
 
 def _item(part: DuckArray) -> DuckArray:
     """Return an item of an index as a slice, an int, None, ``...``, or an array."""
-    if isinstance(part, Node) or recorder().records(part):
+    if isinstance(part, Node) or hasattr(part, "primal") or recorder().records(part):
         # The places of a mask decide the shape.
         part = detached(part) if _is_mask(part) else numbers(part)
     elif hasattr(part, "__array__") and not isinstance(part, np.generic):
@@ -669,7 +670,8 @@ def _item(part: DuckArray) -> DuckArray:
         return operator.index(part)
     except TypeError:
         expected = "integers, slices, '...', None, or integer or boolean arrays"
-        raise IndexError(message("getitem", kind_of(part), expected)) from None
+        fix = as_index() if isinstance(part, np.ndarray) else ""
+        raise IndexError(message("getitem", kind_of(part), expected, fix)) from None
 
 
 def _basic(x: DuckArray, shape: tuple[int, ...], parts: list[DuckArray]) -> DuckArray:
@@ -759,7 +761,7 @@ def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
     if array.dtype.kind not in "iu":
         error = IndexError if op == "getitem" else TypeError
         received = f"indices {kind_of(indices)}"
-        raise error(message(op, received, "integer indices", "Use .astype(int)."))
+        raise error(message(op, received, "integer indices", as_index()))
     if not isinstance(array, np.ndarray):  # of a program, or of many examples
         said = _said_outside(op, "{}", axis, length)
         return within(array, -length, length, said)
@@ -926,7 +928,7 @@ def integers_of(name: str, argument: str, value: DuckArray) -> DuckArray:
     if array.dtype.kind not in "iu":
         if array.size:
             received = f"{kind_of(array)} for {argument!r}"
-            raise TypeError(message(name, received, "integers", "Use .astype(int)."))
+            raise TypeError(message(name, received, "integers", as_index()))
         array = array.astype(np.int64)
     return array
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.arrays.axes import one_axis, spreads
-from tapegraph.errors import message
+from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind
 from tapegraph.ops import reduce
 from tapegraph.ops.elementwise import expm1, sqrt, square, where
@@ -284,7 +284,7 @@ def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
     :param p: The share to drop, in [0, 1].
     :param training: Whether to drop anything: False when a trained network is used.
     :returns: ``x`` itself, and nothing drawn, where ``p`` is 0 or ``training`` is False.
-    :raises TypeError: ``p`` is not a number.
+    :raises TypeError: ``p`` is not a number, or ``training`` no bool.
     :raises ValueError: ``p`` is not in [0, 1].
 
     >>> tg.random.seed(0)
@@ -293,6 +293,9 @@ def dropout(x: Kind | ArrayLike, p: float = 0.5, training: bool = True) -> Kind:
     """
     name = "dropout"
     array, rate = tensor_like(name, x), random.share(name, p)
+    if getattr(training, "dtype", type(training)) not in (bool, np.bool_):  # "eval" is true
+        received = f"{kind_of(training)} for 'training'"
+        raise TypeError(message(name, received, "True or False"))
     if not training or rate == 0.0:
         return array
     return where(random.keep_mask(array.shape, rate), array, 0.0) * random.keep_scale(rate)

@@ -81,8 +81,8 @@ def permuted(x: DuckArray, order: tuple[int, ...]) -> DuckArray:
 
 
 @implements(np.reshape)
-def reshape(a: Kind | ArrayLike, shape: Shape) -> Kind:
-    """Give an array another shape, with its elements row by row, as `numpy.reshape`.
+def reshape(a: Kind | ArrayLike, shape: Shape, order: Literal["C", "F"] = "C") -> Kind:
+    """Give an array another shape, as `numpy.reshape`, by rows ("C") or columns ("F").
 
     >>> tg.reshape([1.0, 2.0, 3.0, 4.0], (2, -1)).shape
     (2, 2)
@@ -99,7 +99,15 @@ def reshape(a: Kind | ArrayLike, shape: Shape) -> Kind:
         received = f"shape {x.shape} ({size} elements) and new shape {new}"
         expected = "the same number of elements, and at most one -1"
         raise ValueError(message("reshape", received, expected))
+    if _by_columns("reshape", order):
+        return transpose(apply(RESHAPE, (transpose(x),), {"shape": new[::-1]}))
     return apply(RESHAPE, (x,), {"shape": new})
+
+
+def _by_columns(op: str, order: str) -> bool:
+    if order not in ("C", "F"):
+        raise ValueError(message(op, f"order {order!r}", "'C' or 'F'"))
+    return order == "F"
 
 
 @implements(np.concatenate)
@@ -141,9 +149,7 @@ def ravel(a: Kind | ArrayLike, order: Literal["C", "F"] = "C") -> Kind:
     array([1., 2., 3., 4.])
     """
     x = tensor_like("ravel", a, "a")
-    if order not in ("C", "F"):
-        raise ValueError(message("ravel", f"order {order!r}", "'C' or 'F'"))
-    return reshape(x if order == "C" else transpose(x), (x.size,))
+    return reshape(transpose(x) if _by_columns("ravel", order) else x, (x.size,))
 
 
 @implements(np.squeeze)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegraph.errors import (
     ConcretizationError,
+    LostGradientError,
     check_callable,
     kind_of,
     message,
@@ -92,6 +93,9 @@ def minimize(
     (array([3., 3.]), True)
     """
     check_callable("minimize", f)
+    if not (method is None or isinstance(method, str) or callable(method)):
+        fix = f"Write args=({method!r},) for what f takes after x."
+        raise TypeError(message("minimize", f"{kind_of(method)} for 'method'", "a name", fix))
     options = {**(options or {}), **more_options}
     if implicit:
         return _differentiable(
@@ -217,7 +221,7 @@ class _Objective:
 
     def value(self, x: Array) -> float:
         with _ending():
-            value = np.asarray(self._f(self._layout.structure(x)))
+            value = np.asarray(_without_derivative(self._f(self._layout.structure(x))))
         if value.shape != ():
             text = f"f must return a scalar, and returned shape {value.shape}. Sum it."
             raise ValueError(sentence("minimize", text))
@@ -226,7 +230,7 @@ class _Objective:
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:
         with _ending():
             value, gradient = value_and_grad(self._f)(self._layout.structure(x))
-        return float(value), self._layout.vector(gradient)
+        return float(_without_derivative(value)), self._layout.vector(gradient)
 
     def product(self, x: Array, direction: Array) -> Array:
         point, tangent = self._layout.structure(x), self._layout.structure(direction)
@@ -245,6 +249,14 @@ class _Objective:
 def _ending() -> AbstractContextManager[Any]:
     """Let no gradient of parameters flow into SciPy; raise for an outer derivative."""
     return nullcontext() if DIFFERENTIATING.value() else no_grad()
+
+
+def _without_derivative(value: object) -> Any:
+    """Return a value that SciPy takes; raise if it depends on what is differentiated outside."""
+    if DIFFERENTIATING.value() and getattr(value, "requires_grad", False):
+        text = "the result would lose the derivative of what f reads. Write implicit=True."
+        raise LostGradientError(sentence("minimize", text))
+    return value
 
 
 def _start(leaf: object, path: str) -> Any:

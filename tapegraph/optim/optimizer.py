@@ -15,7 +15,7 @@ from tapegraph.arrays.buffers import own
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture, RunDependent
-from tapegraph.errors import ConcretizationError, kind_of, message, sentence
+from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
 from tapegraph.optim.leaves import (
     AVERAGING,
     Leaf,
@@ -38,6 +38,7 @@ from tapegraph.optim.options import (
     rate_at,
 )
 from tapegraph.other_names import OtherOptimizers, unexpected
+from tapegraph.recording import stored
 from tapegraph.recording.changes import (
     Change,
     all_new_numbers,
@@ -47,6 +48,7 @@ from tapegraph.recording.changes import (
     together,
 )
 from tapegraph.recording.node import as_leaf, numeric, real_dtype
+from tapegraph.recording.op import CONSTANT
 from tapegraph.recording.scopes import no_grad, recorder
 from tapegraph.recording.watchers import UPDATE, WATCHING
 from tapegraph.scalars.recorder import recorder_of
@@ -269,10 +271,16 @@ class Optimizer(OtherOptimizers):
         op = f"{self._kind}.load_state_dict"
         make(together(changes_to(self, state_dict, op)))
 
-    def zero_grad(self) -> None:
-        """Set every parameter's gradient to zero."""
-        for group in self._groups:
-            for p in group.params:
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Set every parameter's gradient to zero, or to None.
+
+        :param set_to_none: None lets steps leave a parameter alone until a loss reaches it again;
+            with zeros momentum and weight decay go on. A `Value` always gets zero.
+        """
+        for p in self.params:
+            if set_to_none and isinstance(p, Tensor):
+                p.grad = None
+            else:
                 p.zero_grad()
 
     # Stepping
@@ -294,6 +302,8 @@ class Optimizer(OtherOptimizers):
 
     def step_now(self) -> None:
         """Take the step on arrays, and write them."""
+        if not self._steps._array and all(map(_is_idle, self.params)):
+            self._warn_idle()
         watchers = WATCHING.value()
         for watcher in watchers:
             watcher.begins(UPDATE, f"{self._kind}.step")
@@ -312,6 +322,10 @@ class Optimizer(OtherOptimizers):
         finally:
             for watcher in watchers:
                 watcher.ends()
+
+    def _warn_idle(self) -> None:
+        text = "no parameter has a gradient. Call backward() between zero_grad() and step()."
+        warn(sentence(f"{self._kind}.step", text), UserWarning)
 
     def _rate(self, group: Group, ahead: int = 0) -> float:
         """Return a group's learning rate in the next step, or ``ahead`` steps later."""
@@ -395,6 +409,7 @@ class Optimizer(OtherOptimizers):
         changes: list[tuple[Tensor, Any]] = []
         missed: list[int] = []
         numbers = _RecordedNumbers(self, capture)
+        idle = not any(isinstance(p, Value) for p in self.params)
         with no_grad():
             for group in self._groups:
                 self._record_values(capture, group, numbers)
@@ -405,6 +420,7 @@ class Optimizer(OtherOptimizers):
                     if g is None:
                         missed.append(self._places[name])
                         continue
+                    idle = idle and g._op is CONSTANT and not g._array.any()  # zeroed
                     tensor = p
                     key = group, real_dtype(tensor.dtype)
                     if key not in rates:
@@ -414,6 +430,8 @@ class Optimizer(OtherOptimizers):
                     args = dict(slots), found, rates[key], group.weight_decay
                     new = self._updated(name, p, g, *args)
                     changes.extend(zip((tensor, *slots.values()), new, strict=True))
+            if idle and not self._taken():
+                self._warn_idle()
             changes.append((self._steps, self._steps + 1))
             if missed and self._has_numbers:
                 more = np.zeros(self._missed.shape, np.int64)
@@ -491,6 +509,12 @@ class Optimizer(OtherOptimizers):
                 kind = ValueError if before.shape != np.shape(after) else TypeError
                 raise kind(message(self._kind, received, expected))
         return new
+
+
+def _is_idle(p: Leaf) -> bool:
+    """Return whether a parameter has no gradient, or a zeroed one."""
+    grad = 0.0 if isinstance(p, Value) else stored.held(p)
+    return grad is None or grad is stored.ZERO
 
 
 @dataclass(eq=False)

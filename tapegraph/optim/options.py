@@ -15,9 +15,9 @@ import numpy as np
 
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.optim.leaves import Leaf
-from tapegraph.recording.node import Node, as_float, is_leaf
+from tapegraph.recording.node import Node, as_float
 from tapegraph.recording.scopes import recorder
-from tapegraph.tensors.parameters import collected, direct, is_parameter, listed
+from tapegraph.tensors.parameters import collected, direct, is_parameter, is_result, listed
 from tapegraph.tensors.value import Value
 
 T = TypeVar("T")
@@ -186,10 +186,13 @@ def named_params(op: str, params: object) -> tuple[list[str] | None, list[Leaf]]
     members = direct(params)
     for p in members or ():
         if not is_parameter(p):
-            is_constant = isinstance(p, Node) and is_leaf(p)
-            fix = "It is a constant: call requires_grad_() on it, or leave it out."
+            fix = ""
+            if is_result(p):
+                fix = f"It is a result of {p.op}: w -= step makes one outside tg.no_grad()."
+            elif isinstance(p, Node):
+                fix = "It is a constant: call requires_grad_() on it, or leave it out."
             wanted = "parameters made by tg.param or tg.Value"
-            raise TypeError(message(op, kind_of(p), wanted, fix if is_constant else ""))
+            raise TypeError(message(op, kind_of(p), wanted, fix))
     if members is not None and type(params) in (list, tuple):
         _check_distinct(op, members)
         return None, members

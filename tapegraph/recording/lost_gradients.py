@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tapegraph.environment import STRICT, switched
 from tapegraph.errors import (
@@ -19,13 +20,19 @@ from tapegraph.errors import (
     user_line,
     warn,
 )
+from tapegraph.recording.node import next_seq
 from tapegraph.recording.scopes import Setting
 
-# The alternative to a function that needs an array, by the longest known part of its name.
+_POLYNOMIAL = (
+    "Write np.polyval(c[::-1], x) for numbers c of a Polynomial, and legvander(x, degree) @ c for "
+    "legval(x, c), as in the other families."
+)
+# The alternative to a function that needs an array or a number, by the longest known part of its
+# name.
 _FIXES = {
-    "": "NumPy's functions take tensors as they are. For its generators write m + s * draws. Join "
-    "results by np.stack; write np.where for an assignment to elements of an array (z[:2] = x); or "
-    "x.numpy() for numbers without a gradient.",
+    "": "Leave np.asarray out: NumPy's functions take tensors as they are. For its generators "
+    "write m + s * draws. Join results by np.stack; write np.where for an assignment to elements "
+    "of an array (z[:2] = x); or x.numpy() for numbers without a gradient.",
     "jax": "Give JAX plain numbers, x.numpy(); its own functions differentiate JAX's arrays alone.",
     "keras": "tg.function(f) makes a function of TensorFlow's; for plain numbers write x.numpy().",
     "matplotlib": "Plot plain numbers: x.numpy(), and in a list of losses loss.item().",
@@ -35,23 +42,34 @@ _FIXES = {
     "numpy.full": "Write np.broadcast_to(x, shape), or x.numpy() for numbers without a gradient.",
     "numpy.lib": "Write np.concatenate((x, [1.0])) for np.r_[x, 1.0], np.column_stack((x, y)) for "
     "np.c_[x, y], and np.arange for the places of np.mgrid.",
+    "numpy.polynomial": _POLYNOMIAL,
+    "numpy.polyval": _POLYNOMIAL,
     "numpy.testing": "Compare plain numbers: x.numpy().",
-    "numpy.vectorize": "Write the function with NumPy's functions, which take whole tensors.",
+    "numpy.vectorize": "Write the function with NumPy's functions, which take whole tensors, or "
+    "tg.vmap(f)(x).",
     "scipy": "Register it with tg.defop, or give it plain numbers: x.numpy().",
+    "scipy.fft": "Call np.fft's functions, or SciPy's in the block with "
+    "scipy.fft.set_backend(tg.fft); for plain numbers write x.numpy().",
     "scipy.integrate": "Call tg.integrate.odeint, or write the method's steps in NumPy, which "
     "records them; for plain numbers write x.numpy().",
+    "scipy.integrate.cumulative_trapezoid": "Write np.cumsum(np.diff(x) * (y[1:] + y[:-1]) / 2).",
+    "scipy.integrate.quad": "Write w @ f(x), where x, w = np.polynomial.legendre.leggauss(n) for "
+    "the limits -1 and 1.",
+    "scipy.integrate.trapezoid": "Call np.trapezoid, which takes tensors.",
     "scipy.interpolate": "Write np.interp, or use that a spline is linear in its values, "
     "CubicSpline(places, np.eye(n))(x) @ values; for plain numbers write x.numpy().",
-    "scipy.linalg": "Call np.linalg's functions (np.linalg.solve, np.linalg.cholesky), which "
-    "record, or register SciPy's with tg.defop; for plain numbers write x.numpy().",
+    "scipy.linalg": "Call np.linalg.solve, cholesky, eigh and the like, which record, or those of "
+    "tapegraph.autograd.scipy.linalg (expm, sqrtm, solve_triangular); for plain numbers write "
+    "x.numpy().",
     "scipy.optimize": "Call tg.optim.minimize, or for an equation tg.optim.root; or give SciPy "
     "numbers: lambda p: f(p).item(), with tg.grad(f) for its jac=.",
-    "scipy.signal": "Call np.convolve or np.fft's functions, which record; for plain numbers "
-    "write x.numpy().",
+    "scipy.signal": "Call np.convolve, tg.fft.fftconvolve or np.fft's functions, which record; for "
+    "plain numbers write x.numpy().",
     "scipy.sparse": "Register the product or solution with tg.defop, or write a dense array; for "
     "plain numbers write x.numpy().",
     "scipy.special": "Call tg.special's functions (tg.special.logsumexp, tg.special.polygamma); "
     "for plain numbers write x.numpy().",
+    "scipy.special.softmax": "Call tg.softmax(x, axis).",
     "scipy.stats": "tapegraph.autograd.scipy.stats has densities that record; for plain numbers "
     "write x.numpy().",
     "tensorflow": "tg.function(f) makes a function of TensorFlow's; for plain numbers write "
@@ -64,6 +82,8 @@ FILLED = (
 )
 # Set inside a function that a transform such as `tapegraph.grad` differentiates.
 DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
+# When such a function last read numbers by `item` or `numpy`, and how and where.
+_READ: ContextVar[tuple[int, str]] = ContextVar("tapegraph_read", default=(0, ""))
 
 
 def strict() -> bool:
@@ -84,11 +104,31 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
         f"{conversion}: received a {kind} that needs a gradient, which the number does not carry; "
         f"write {read} to read the value, or {itself} to keep the gradient."
     )
+    message += _in_place_of_scipys()
     if strict():
         raise TypeError(f"{message} ({STRICT} is set, at {user_line()})")
     if DIFFERENTIATING.value():
         raise not_a_number(kind, conversion, read)
     warn(message, LostGradientWarning)
+
+
+def numbers_read(conversion: str) -> None:
+    """Note that a function which may be differentiated reads a tensor's numbers."""
+    if DIFFERENTIATING.value():
+        _READ.set((next_seq(), f"{conversion} at {user_line()}"))
+
+
+def to_constant(op: str, since: int) -> None:
+    """Warn that a differentiated function gave plain numbers, if it has read some since then."""
+    seq, how = _READ.get()
+    if seq > since:
+        text = (
+            f"f returned plain numbers after {how}, which carry no gradient, so that its "
+            "derivative is zero. Return the tensor."
+        )
+        if strict():
+            raise LostGradientError(sentence(op, text))
+        warn(sentence(op, text), LostGradientWarning)
 
 
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
@@ -97,7 +137,28 @@ def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
         "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); "
         f"{FILLED}; or write {read} for the value alone."
     )
-    return LostGradientError(sentence(conversion, text))
+    return LostGradientError(sentence(conversion, text + _in_place_of_scipys()))
+
+
+def _in_place_of_scipys() -> str:
+    """Return a sentence on what to write for SciPy's function that reads numbers, or ``""``."""
+    caller = caller_of(sys._getframe(1))
+    return f" In place of {caller}: {_fix(caller)}" if caller.startswith("scipy.") else ""
+
+
+def _fix(caller: str) -> str:
+    parts = caller.split(".")
+    prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
+    known = (fix for prefix in prefixes if (fix := _FIXES.get(prefix)))
+    return next(known, f"Give {parts[0]} plain numbers: x.numpy().")
+
+
+def as_index() -> str:
+    """Return what to write for an index of floats."""
+    if not DIFFERENTIATING.value():
+        return "Use .astype(int)."
+    text = "What is differentiated is of floats. Close over an index, tg.vjp(lambda x: f(x, i), x)"
+    return f"{text}, and write .astype(int) for one that is computed."
 
 
 def raise_cause(error: BaseException) -> None:
@@ -108,22 +169,18 @@ def raise_cause(error: BaseException) -> None:
 
 
 def to_array(kind: str) -> TypeError:
-    caller = _caller(sys._getframe(1))
-    parts = caller.split(".")
-    prefixes = (".".join(parts[:n]) for n in range(len(parts), 0, -1))
-    known = (fix for prefix in prefixes if (fix := _FIXES.get(prefix)))
-    fix = next(known, f"Give {parts[0]} plain numbers: x.numpy().")
+    caller = caller_of(sys._getframe(1))
     op = caller or "numpy.asarray"
-    text = f"an array would lose the gradient of a {kind}. {fix.format(op=op)}"
+    text = f"an array would lose the gradient of a {kind}. {_fix(caller).format(op=op)}"
     return TypeError(sentence(op, text))
 
 
 def is_compared() -> bool:
     """Return whether a function of `numpy.testing` asks for an array, which goes nowhere else."""
-    return _caller(sys._getframe(1)).startswith("numpy.testing.")
+    return caller_of(sys._getframe(1)).startswith("numpy.testing.")
 
 
-def _caller(frame: FrameType | None) -> str:
+def caller_of(frame: FrameType | None) -> str:
     """Return the public name of the library function that the user called, or ``""``."""
     package = name = ""
     while frame is not None and (origin := ORIGINS[frame.f_code.co_filename]) != USER:
@@ -134,11 +191,15 @@ def _caller(frame: FrameType | None) -> str:
             if not function:  # Python 3.10
                 of_method = code.co_varnames[: code.co_argcount][:1] == ("self",)
                 function = type(frame.f_locals["self"]).__name__ if of_method else code.co_name
+            called: Any = frame.f_locals.get("f") if parts[:2] == ["scipy", "_lib"] else None
+            if str(getattr(called, "__module__", "")).startswith("scipy."):
+                # The wrapper of SciPy's functions of matrices, for batches of them.
+                parts, function = called.__module__.split("."), called.__name__
             # Up to private modules, and the inner ones of TensorFlow and Keras.
             inner = (n for n, p in enumerate(parts) if p[:1] == "_" or p in ("python", "src"))
             public = parts[: next(inner, len(parts))]
             modules = [".".join(public[: n + 1]) for n in range(len(public))]
-            homes = (m for m in modules if hasattr(sys.modules.get(m), function))
+            homes = (m for m in modules if callable(getattr(sys.modules.get(m), function, None)))
             home = next(homes, "")
             if home or parts[0] != package:
                 package, name = parts[0], f"{home}.{function}" if home else modules[-1]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.buffers import own
-from tapegraph.errors import ConcretizationError, kind_of, message, sentence
+from tapegraph.errors import STATIC, ConcretizationError, kind_of, message, sentence
 from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Attrs, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, DType
@@ -95,11 +95,16 @@ class Node:
         entry = self._entry or self
         entry._name = value
 
-    def __init_subclass__(cls, *, recorded: bool = False, remote: bool = False) -> None:
-        """Register the class of results, or of remote tensors; any other raises."""
-        global tensor_class, remote_class
+    def __init_subclass__(
+        cls, *, recorded: bool = False, remote: bool = False, updated: bool = False
+    ) -> None:
+        """Register the class of results, of remote or of updated tensors; any other raises."""
+        global tensor_class, remote_class, updated_class
         if remote:
             remote_class = cls
+            return
+        if updated:
+            updated_class = cls
             return
         if not recorded:
             text = (
@@ -117,6 +122,8 @@ Node._held = Node.__dict__["_array"]
 tensor_class: type[Any] = Node
 # Its class while an engine keeps its numbers (`tapegraph.recording.values`).
 remote_class: type[Any] = Node
+# Its class where `x += y` has left it as it was, until something reads it (`tapegraph.tensors`).
+updated_class: type[Any] = Node
 
 
 def is_leaf(x: Any) -> bool:
@@ -187,6 +194,8 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
     received = f"dtype {array.dtype}" if kind in "fc" else kind_of(data)
     expected = "numbers (bool, integer, float32, float64, complex64 or complex128)"
     fix = "Convert it first, for instance with np.asarray(data, dtype=np.float64)."
+    if (isinstance(data, str) or callable(data)) and ("." in argument or "[" in argument):
+        fix = f"Close over it, or {STATIC}."
     raise TypeError(message(op, f"{received} for {argument!r}", expected, fix))
 
 

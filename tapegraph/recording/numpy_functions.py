@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from tapegraph.errors import message, sentence
+from tapegraph.recording.lost_gradients import caller_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Fun
@@ -87,6 +88,7 @@ REFUSED: dict[Any, str] = {
 NEAREST: dict[Any, str] = {
     np.apply_along_axis: "Call the functions with axis=, or np.stack the results of a loop.",
     np.apply_over_axes: "Call the function with axis=(0, 1).",
+    np.bincount: "Write tg.add_at(np.zeros(n), places, weights).",
     np.correlate: "Write np.convolve(a, np.conj(v)[::-1], mode).",
     np.digitize: 'Write np.searchsorted(bins, x, side="right") for bins that rise.',
     np.ediff1d: "Write np.diff(np.ravel(x)).",
@@ -123,6 +125,11 @@ NEAREST_TO_SCIPY = {
     "scipy.special.rel_entr": "Write tg.special.xlogy(x, x / y).",
 }
 _AS_A_CHOICE = "Write np.where for a choice by numbers; shapes cannot depend on them."
+# NumPy's assignment adds once at a place that is there twice.
+ADD_AT = (
+    "For a[i] += b write a = tg.add_at(a, i, b), which adds at repeated places too, where += adds "
+    "once; or np.where."
+)
 _SUM_AT = "Write x = tg.add_at(x, indices, values), which adds up at repeated places too."
 _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
 
@@ -239,7 +246,7 @@ def _recording(called: object) -> Fun | None:
 def _run(called: Any, name: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
     out = options.get("out")
     if any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
-        text = "out= does not take tensors. Leave it out; for a += b write a = a + b."
+        text = f"out= does not take tensors. Leave it out; for a += b write a = a + b. {ADD_AT}"
         raise TypeError(sentence(name, text))
     args, options = recorder().met(args, options)
     recording = _recording(called)
@@ -256,6 +263,8 @@ def _run(called: Any, name: str, args: tuple[object, ...], options: dict[str, ob
     if called in IN_PLACE:
         raise TypeError(sentence(name, f"a tensor cannot change in place. {IN_PLACE[called]}"))
     if recorder().records(*given) or any(map(_needs_gradient, given)):
+        if isinstance(called, np.ufunc) and name == called.__name__:  # SciPy's function calls it
+            name = caller_of(sys._getframe(1)) or name
         nearest = NEAREST.get(called) or NEAREST_TO_SCIPY.get(name, "")
         fix = REFUSED.get(called) or f"{nearest} {_FIX}".strip()
         raise TypeError(sentence(name, f"the function has no gradient. {fix}"))

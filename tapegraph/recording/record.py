@@ -32,6 +32,7 @@ _recorder = RECORDER.get
 _wraps_arrays = numpy_functions.wraps_arrays
 _SCALARS = (float, int, bool)
 _PLAIN = frozenset({*_SCALARS, _ndarray, np.float64})
+_SHAPE, _INDEX = OpKind.SHAPE, OpKind.INDEX
 # The recording functions of element-wise operations, by the operation's name.
 ELEMENTWISE: dict[str, Fun] = {}
 
@@ -305,6 +306,8 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
         if type(x) is cls and x._requires_grad:
             if here.flows:
                 node = here.result(op, out, inputs, attrs, saved)
+                if out.base is not None and (op.kind is _SHAPE or op.kind is _INDEX):
+                    node._base = inputs[0]  # which holds the same memory
                 return outputs_of(node) if op.several else node
             break
     node = here.constant(op, out, inputs, attrs)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tapegraph.arrays.buffers import as_it_lies
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.errors import ORIGINS, USER, message, user_frame, warn
+from tapegraph.errors import ORIGINS, USER, message, sentence, user_frame, warn
 from tapegraph.recording import node as nodes
 from tapegraph.recording import stored
 from tapegraph.recording.linearize import History
@@ -196,7 +196,6 @@ class Recorder:
         if wanted:
             self.parameter(leaf, user_frame(sys._getframe(1)))
         else:
-            leaf._op = CONSTANT
             leaf._requires_grad = False
 
     def detach(self, x: Node) -> Any:
@@ -224,7 +223,16 @@ class Recorder:
 
     def in_place(self, x: Any, result: Any) -> Any:
         """Return the result of ``x += y``; under `tg.no_grad` a parameter changes."""
-        if self.flows or (x._entry or x)._op is not PARAM:
+        if (x._entry or x)._op is not PARAM:
+            return result
+        if self.flows:
+            label = f"{x.name!r}" if x.name else f"of shape {x.shape}"
+            text = (
+                f"param {label} stays as it is outside tg.no_grad(): w -= step makes a new tensor. "
+                "Write with tg.no_grad(): w -= step to change the parameter, or w = w - step for "
+                "a new tensor."
+            )
+            warn(sentence("an update in place", text), UserWarning)
             return result
         if result.shape != x.shape:
             received = f"a result of shape {result.shape} for a parameter of shape {x.shape}"
@@ -251,6 +259,11 @@ class Recorder:
 
     def add_gradients(self, history: History, grads: Sequence[object], seed: object) -> None:
         tape = current() if "asyncio" in _modules else self.tape
+        entries = history.entries
+        if entries and entries[-1]._seq == tape.swept[0]:
+            tape.sweep_again(entries)
+        elif entries:
+            tape.swept = entries[-1]._seq, 0, next_seq(), len(entries), 0
         stored.write(tape, history.wanted, grads)
 
     def gradient(self, x: Node) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from weakref import ref
 
+from tapegraph.errors import line_of, warn
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, next_seq
 from tapegraph.recording.op import CLEARED
@@ -14,6 +15,7 @@ from tapegraph.recording.program import Entry, Recording
 from tapegraph.recording.scopes import RECORDER
 
 _MIN_LIMIT = 4096
+_MANY_ROUNDS = 100
 
 
 class Tape:
@@ -23,7 +25,7 @@ class Tape:
     ``len`` counts the entries, iteration gives them as `Entry` rows, and ``str`` prints a table.
     """
 
-    __slots__ = ("_param_limit", "_params", "code", "prune_at", "refs", "task")
+    __slots__ = ("_param_limit", "_params", "code", "prune_at", "refs", "swept", "task")
 
     def __init__(self) -> None:
         self.refs: list[ref[Node]] = []
@@ -31,6 +33,8 @@ class Tape:
         self.code: Any = None
         self._params: dict[int, ref[Node]] = {}
         self._param_limit = _MIN_LIMIT
+        # Of the last backward: its oldest entry, and what `sweep_again` asks; times, and numbers.
+        self.swept = (0, 0, 0, 0, 0)
         self.task = running_task()
 
     def enter(self, node: Node) -> None:
@@ -42,6 +46,27 @@ class Tape:
         """Drop dead entries, when their number may have doubled on the tapes of all threads."""
         self.refs = [r for r in self.refs if r() is not None]
         self.prune_at = next_seq() + max(_MIN_LIMIT, len(self.refs))
+
+    def sweep_again(self, entries: list[Node]) -> None:
+        """Warn of a loop in which each backward goes through the rounds before it again.
+
+        It is one if all of many sweeps from the same oldest entry were longer than the one before,
+        and met entries recorded since the last one and entries recorded between the last two.
+        """
+        oldest, before, last, length, rounds = self.swept
+        newest = next(x for x in entries if x._seq < last)  # of those that were there before
+        if len(entries) <= length or newest._seq < before or newest is entries[0]:
+            return
+        self.swept = oldest, last, next_seq(), len(entries), rounds + 1
+        if rounds + 1 == _MANY_ROUNDS:
+            warn(
+                f"backward: {_MANY_ROUNDS} calls in a row went through the operations of all calls "
+                f"before them again, now {len(entries)}, so that each takes longer. Write "
+                f"x.detach() for the result of the {newest._op.name} at "
+                f"{line_of(newest._code, newest._lasti)} where the next round reads it, unless "
+                "gradients are to flow through all rounds.",
+                RuntimeWarning,
+            )
 
     def add_params(self, nodes: Iterable[Node]) -> None:
         """Remember parameters for `zero_grad` on this tape, until they die."""

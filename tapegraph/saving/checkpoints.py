@@ -219,7 +219,10 @@ def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
         places.append((leaf, given))
     unknown = [name for name, array in arrays.items() if id(array) not in taken]
     if unknown:
-        fix = 'Write {"model": model, "optimizer": ...} to leave a part of a file alone.'
+        part, _, _ = unknown[0].partition(".")
+        inner = (name for _, names in named_in.values() for name in names)
+        inside = any(f"{name}.".startswith(f"{part}.") for name in inner)
+        fix = f"Write {unknown[0] if inside else part!r}: ... in `into` to leave that part alone."
         raise ValueError(_other(path, _some(unknown), "those of `into` alone", fix))
     return places
 

@@ -283,12 +283,14 @@ class ArrayMethods(OtherArrays):
         return shape.transpose(self, axes[0] if len(axes) == 1 else axes)
 
     @overload
-    def reshape(self, shape: Sequence[SupportsIndex], /) -> Self: ...
+    def reshape(
+        self, shape: Sequence[SupportsIndex], /, *, order: Literal["C", "F"] = "C"
+    ) -> Self: ...
     @overload
-    def reshape(self, *lengths: SupportsIndex) -> Self: ...
-    def reshape(self, *lengths: Any) -> Self:
+    def reshape(self, *lengths: SupportsIndex, order: Literal["C", "F"] = "C") -> Self: ...
+    def reshape(self, *lengths: Any, order: Literal["C", "F"] = "C") -> Self:
         """Return another shape, as a tuple or one length per argument; see `tapegraph.reshape`."""
-        return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths)
+        return shape.reshape(self, lengths[0] if len(lengths) == 1 else lengths, order)
 
     ravel = _method(shape.ravel)
     flatten = ravel

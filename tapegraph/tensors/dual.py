@@ -118,10 +118,12 @@ class Dual(ArrayMethods):
 
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
         """Return an element of the value as a Python number; see `Tensor.item`."""
+        lost_gradients.numbers_read("item()")
         return self.detach().item(*index)
 
     def numpy(self) -> Array:
         """Return the value as an ordinary array with its own memory."""
+        lost_gradients.numbers_read("numpy()")
         return np.array(_array_under(self))
 
     @property
@@ -157,6 +159,9 @@ class Dual(ArrayMethods):
 
         def __int__(self) -> NoReturn:
             raise lost_gradients.not_a_number("Dual", "int", "dual.item()")
+
+        def __index__(self) -> NoReturn:
+            raise TypeError(message("index", "a Dual", "an integer", lost_gradients.as_index()))
 
         def tolist(self) -> NoReturn:
             """Raise: plain numbers carry no derivative."""

@@ -10,6 +10,7 @@ import numpy as np
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import leaves, named, parts_of
 from tapegraph.recording.node import Node, is_leaf
+from tapegraph.recording.op import PARAM
 from tapegraph.recording.tape import current
 from tapegraph.recording.values import handle_of
 from tapegraph.tensors.tensor import Tensor
@@ -31,8 +32,9 @@ def parameters(model: object) -> Parameters:
     """Return the parameters of a model by their dotted paths.
 
     A model is a dict, list, tuple or object with attributes, or any nesting of them; its numbers,
-    constants, arrays and functions are ignored. A parameter in several places counts once, under
-    its first name; the result's ``tied`` has the others.
+    constants, arrays and functions are ignored. A parameter frozen by ``requires_grad_(False)`` is
+    among them. One in several places counts once, under its first name; the result's ``tied`` has
+    the others.
 
     :param model: An object that holds leaves made by `param` or `Value`.
     :returns: Dict of str to Tensor or Value in the order of the model, with an attribute ``tied``:
@@ -76,9 +78,9 @@ def collected(op: str, model: object) -> Parameters:
 
 
 def is_parameter(p: object) -> bool:
-    """Return whether a value is a leaf that gradients flow to."""
+    """Return whether a value is a leaf that gradients flow to, or did before it was frozen."""
     if isinstance(p, Node):
-        return p._requires_grad and is_leaf(p)
+        return is_leaf(p) and (p._requires_grad or p._op is PARAM)
     return isinstance(p, Value) and not p.args
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
@@ -13,13 +12,14 @@ import numpy.typing as npt
 from tapegraph import markup
 from tapegraph.arrays.buffers import own
 from tapegraph.differentiation.backward import backward
-from tapegraph.errors import message, sentence, user_frame
+from tapegraph.errors import line_of, message, sentence, user_frame, warn
 from tapegraph.ops import elementwise, linalg
-from tapegraph.recording import lost_gradients, stored
+from tapegraph.other_names import unexpected
+from tapegraph.recording import lost_gradients, numpy_functions, stored
 from tapegraph.recording.default_dtype import get_default_dtype, in_default
 from tapegraph.recording.node import Node, is_leaf, numeric
-from tapegraph.recording.op import PARAM, PART, Attrs
-from tapegraph.recording.record import as_dtype
+from tapegraph.recording.op import DEFINED, OPS, PARAM, PART, Attrs
+from tapegraph.recording.record import ELEMENTWISE, apply, as_dtype
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of, put_array, restore
 from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods, Operator, formatted
@@ -37,9 +37,25 @@ def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
     """Make the in-place form of an operator."""
 
     def update(self: Tensor, other: object) -> Any:
-        return recorder().in_place(self, operation(self, other))
+        result = operation(self, other)
+        out = recorder().in_place(self, result)
+        if out is result and type(self) is Tensor and result._requires_grad:
+            _outdated(self, result)
+        return out
 
     return cast("Operator", update)
+
+
+def _outdated(x: Any, result: Any) -> None:
+    """Let the next reader of a tensor, or of one that it is a view of, warn: NumPy changes both."""
+    array, entry = x._array, result._entry or result
+    while type(x) is Tensor and x._requires_grad and x.ndim and (x._entry or x)._op is not PARAM:
+        base = getattr(x, "_base", None)
+        x._base = array, entry
+        x.__class__ = UpdatedTensor
+        if type(base) is not Tensor or not np.may_share_memory(base._array, array):
+            break
+        x = base
 
 
 class Tensor(ArrayMethods, Node, recorded=True):
@@ -56,7 +72,9 @@ class Tensor(ArrayMethods, Node, recorded=True):
     array([2., 4.])
     """
 
-    __slots__ = ("_entry", "_requires_grad")
+    # The tensor that it is a view of; after an update in place, what was written, and by whom.
+    __slots__ = ("_base", "_entry", "_requires_grad")
+    _base: Any
 
     # Value and kind
 
@@ -141,6 +159,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise self._not_one("item")
         number = self._array.item(*index)
         recorder().read(self, "item", _OUTSIDE)
+        if self._requires_grad:
+            lost_gradients.numbers_read("item()")
         return number
 
     def _not_one(self, op: str, fix: str = "") -> ValueError:
@@ -150,6 +170,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def numpy(self) -> Array:
         """Return the value as an ordinary array with its own memory."""
         recorder().read(self, "numpy", "Compute with the tensor itself, by NumPy's functions.")
+        if self._requires_grad:
+            lost_gradients.numbers_read("numpy()")
         return np.array(self._array)
 
     @property
@@ -202,9 +224,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise AttributeError(sentence("requires_grad", text))
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Make a constant a parameter, or a parameter a constant; return the tensor itself.
+        """Make a constant a parameter, or freeze or unfreeze one; return the tensor itself.
 
-        Earlier recordings of it can no longer be differentiated.
+        A frozen parameter has no gradient, and optimizers leave it as it is; it stays among the
+        `parameters` of its model. Earlier recordings of it can no longer be differentiated.
 
         :raises RuntimeError: The tensor is a result.
         :raises TypeError: Its elements are not floating-point numbers.
@@ -228,9 +251,12 @@ class Tensor(ArrayMethods, Node, recorded=True):
 
     backward = backward
 
-    def zero_grad(self) -> None:
-        """Set the gradient to zero if there is one."""
-        recorder().zero_gradient(self)
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Set the gradient to zero if there is one, or to None."""
+        if set_to_none:
+            self.grad = None
+        else:
+            recorder().zero_gradient(self)
 
     def retain_grad(self) -> None:
         """Keep the gradient of this result too at the next backward.
@@ -294,7 +320,11 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return int(value)
 
     def __index__(self) -> int:
-        return operator.index(self._number("index"))
+        value = self._number("index")
+        if not isinstance(value, int):
+            fix = lost_gradients.as_index()
+            raise TypeError(message("index", f"a tensor of dtype {self.dtype}", "an integer", fix))
+        return value
 
     def __len__(self) -> int:
         if not self._array.ndim:
@@ -329,7 +359,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
             text = f"a result of {self.op} cannot be pickled, only a leaf. Pickle tensor.detach()."
             raise TypeError(sentence("pickle", text))
         recorder().read(self, "a copy", "Write tensor.detach() for its numbers.")
-        return _leaf, (self._array, self._op is PARAM, self.name)
+        return _leaf, (self._array, self._op is PARAM, self.name, self._requires_grad)
 
     def __copy__(self) -> Tensor:
         return self
@@ -351,7 +381,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         def __setitem__(self, key: object, value: object) -> NoReturn:
             text = (
                 "elements of a tensor cannot be assigned. Use tg.where or tg.concat, or "
-                "tensor.data[...] = value on a leaf."
+                f"tensor.data[...] = value on a leaf. {numpy_functions.ADD_AT}"
             )
             raise TypeError(sentence("setitem", text))
 
@@ -373,10 +403,45 @@ class RemoteTensor(Tensor, remote=True):
     ndim, size = Node.ndim, Node.size
 
 
-RemoteTensor.__name__ = "Tensor"  # as its user sees it
+class UpdatedTensor(Tensor, updated=True):
+    """A tensor that ``x += y`` has left as it was; the operation that reads it next warns."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def __tapegraph_apply__(name: str, inputs: tuple[Any, ...], attrs: Attrs) -> Any:
+        updated: list[Any] = [x for x in inputs if type(x) is UpdatedTensor]
+        for x in updated:
+            x.__class__ = Tensor
+        call = ELEMENTWISE.get(name)
+        op = OPS.get(name) or DEFINED[name]
+        out = call(*inputs) if call else apply(op, inputs, dict(attrs))
+        for x in updated:
+            array, entry = x._base
+            view = getattr(out, "_array", array)
+            shares = np.may_share_memory
+            if shares(view, x._array) and not shares(view, array):  # the next row, for one
+                x.__class__ = UpdatedTensor
+                continue
+            place = line_of(entry._code, entry._lasti)
+            text = (
+                f"the operation reads a tensor of shape {x.shape} as it was before the update in "
+                f"place at {place}, which in NumPy changes that tensor too. If the old numbers "
+                "are meant, write v = v * 2 there for v *= 2; if not, compute with the result."
+            )
+            warn(sentence(name, text), UserWarning)
+        return out
 
 
-def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None = None) -> Tensor:
+RemoteTensor.__name__ = UpdatedTensor.__name__ = "Tensor"  # as their user sees them
+
+
+def param(
+    data: ArrayLike,
+    dtype: npt.DTypeLike | None = None,
+    name: str | None = None,
+    **others: NoReturn,
+) -> Tensor:
     """Make a differentiable leaf from a copy of ``data``.
 
     :param data: Numbers of any shape. Lists, Python numbers, integers and bools become float64,
@@ -392,6 +457,8 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     >>> tg.param([1, 2], name="w")
     Tensor([1., 2.], name='w', op='param')
     """
+    if others:
+        raise unexpected("param", others)
     here = recorder()
     data = here.number(data, get_default_dtype() if dtype is None else np.float64)
     array = numeric(here.numbers_of(data), "param", "data", widens=False)
@@ -412,7 +479,7 @@ def param(data: ArrayLike, dtype: npt.DTypeLike | None = None, name: str | None 
     return leaf
 
 
-def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
+def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None, **others: NoReturn) -> Tensor:
     """Make a constant from a copy of ``data``.
 
     :param data: Numbers of any shape: bool, integer, float32, float64, complex64 or complex128.
@@ -424,6 +491,8 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     >>> tg.tensor([1.0, 2.0])
     Tensor([1., 2.])
     """
+    if others:
+        raise unexpected("tensor", others)
     here = recorder()
     data = here.number(data, get_default_dtype() if dtype is None else np.float64)
     array = numeric(here.numbers_of(data), "tensor", "data")
@@ -435,7 +504,7 @@ def tensor(data: ArrayLike, dtype: npt.DTypeLike | None = None) -> Tensor:
     return here.leaf(array, data)
 
 
-def _leaf(data: Array, is_param: bool, name: str | None) -> Tensor:
-    leaf = param(data) if is_param else tensor(data)
+def _leaf(data: Array, is_param: bool, name: str | None, requires_grad: bool) -> Tensor:
+    leaf = param(data).requires_grad_(requires_grad) if is_param else tensor(data)
     leaf.name = name
     return leaf

@@ -68,7 +68,8 @@ class Value:
 
     Arithmetic follows IEEE 754 as NumPy does: ``Value(1.0) / 0`` is inf, and nothing raises. Under
     ``tg.no_grad()`` results are leaves: nothing is recorded. Comparison is by value; hashing and
-    the graph are by identity: two equal Values are two nodes.
+    the graph are by identity: two equal Values are two nodes. NumPy's functions take no Value:
+    write ``v.tanh()`` or ``tg.tanh(v)``.
 
     :param data: A number: Python's, NumPy's, a 0-d array or constant tensor; kept as a float.
     :param label: A name for people.

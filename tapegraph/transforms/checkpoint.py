@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
-from tapegraph.pytree import leaves, mapped, matched, replaced
+from tapegraph.other_names import unexpected
+from tapegraph.pytree import HOLE, leaves, mapped, matched, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
@@ -31,7 +32,7 @@ from tapegraph.typed import Fun
 F = TypeVar("F", bound=Fun)
 
 
-def checkpoint(f: F) -> F:
+def checkpoint(f: F, **others: NoReturn) -> F:
     """Return the same function, but recompute its intermediate results in the backward.
 
     It takes the memory of its results alone, and the time of a second run. Gradients of any order
@@ -53,6 +54,8 @@ def checkpoint(f: F) -> F:
     >>> bool(np.allclose(x.grad, np.exp(np.sin(x.data)) * (1 + x.data * np.cos(x.data))))
     True
     """
+    if others:
+        raise unexpected("checkpoint", others)
     check_callable("checkpoint", f)
 
     @functools.wraps(f)
@@ -85,7 +88,7 @@ class _Segment:
         results = [x for _, x in leaves(form)]
         if any(hasattr(type(x), "__tapegraph_apply__") for x in results):
             return form
-        self._form = mapped(lambda x: None, form)
+        self._form = mapped(lambda _: HOLE, form)
         outs = _flowing(results)
         self._closed_over = Region(outs, targets, since=start).outside
         inputs = (*self._given, *self._closed_over)

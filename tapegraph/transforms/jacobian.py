@@ -18,14 +18,16 @@ from tapegraph.tensors.dual import dual_of
 from tapegraph.transforms.jvp import along_tangent, check_pairs, value_and_tangent
 from tapegraph.transforms.levels import (
     TracedArgument,
+    and_aux,
     derivative_of,
+    leaves_of_result,
     next_tag,
     no_argument,
     positions,
     recording,
     result,
 )
-from tapegraph.transforms.reverse import Gradient, Pullback, check_holomorphic
+from tapegraph.transforms.reverse import Gradient, Pullback, check_holomorphic, ended
 from tapegraph.typed import Fun, Pytree
 
 Mode = Literal["forward", "reverse"]
@@ -37,6 +39,7 @@ def jacobian(
     mode: Mode | None = None,
     *,
     holomorphic: bool = False,
+    has_aux: bool = False,
 ) -> Fun:
     """Return the Jacobian of a function, itself a function of the same arguments.
 
@@ -46,9 +49,10 @@ def jacobian(
         ``"reverse"``: a cotangent per element of the result. By default the fewer; for real results
         of complex arguments reverse, for complex results of real arguments forward.
     :param holomorphic: ``f`` maps complex numbers to complex numbers and is holomorphic.
+    :param has_aux: ``f`` returns ``(result, aux)``, and only the result is differentiated.
     :returns: Callable with ``f``'s arguments. Returns an array of the result's shape followed by
-        the argument's, for each result and each argument in their structures. Kinds and dtypes are
-        as for `grad`.
+        the argument's, for each result and each argument in their structures; with ``has_aux``, a
+        pair ``(jacobian, aux)``. Kinds and dtypes are as for `grad`.
     :raises TypeError, ValueError: As for `grad`, but for results of any shape; ``mode`` is unknown;
         or ``f`` maps complex numbers to complex numbers without ``holomorphic``.
 
@@ -60,32 +64,32 @@ def jacobian(
         received = f"{kind_of(mode)} for 'mode'"
         raise ValueError(message("jacobian", received, '"forward", "reverse" or None'))
     check_callable("jacobian", f)
-    derivative = _jacobian("jacobian", f, argnums, mode, holomorphic)
+    derivative = _jacobian("jacobian", f, argnums, mode, holomorphic, has_aux)
     return derivative_of(f, derivative, "Return the Jacobian of {name}.")
 
 
-def jacfwd(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
+def jacfwd(f: Fun, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Fun:
     """Return `jacobian` by forward mode, a tangent per element of the arguments; JAX's name.
 
-    :param f, argnums: As for `jacobian`.
+    :param f, argnums, has_aux: As for `jacobian`.
     :returns: Callable, as from `jacobian`.
 
     >>> tg.jacfwd(lambda x: tg.stack([x, x**2, x**3]))(2.0)
     array([ 1.,  4., 12.])
     """
-    return jacobian(f, argnums, "forward")
+    return jacobian(f, argnums, "forward", has_aux=has_aux)
 
 
-def jacrev(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
+def jacrev(f: Fun, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Fun:
     """Return `jacobian` by reverse mode, a cotangent per element of the result; JAX's name.
 
-    :param f, argnums: As for `jacobian`.
+    :param f, argnums, has_aux: As for `jacobian`.
     :returns: Callable, as from `jacobian`.
 
     >>> tg.jacrev(lambda x: tg.sum(x**2))(np.array([1.0, 2.0]))
     array([2., 4.])
     """
-    return jacobian(f, argnums, "reverse")
+    return jacobian(f, argnums, "reverse", has_aux=has_aux)
 
 
 def _jacobian(
@@ -94,22 +98,29 @@ def _jacobian(
     argnums: int | Sequence[int],
     mode: Mode | None,
     holomorphic: bool = False,
+    has_aux: bool = False,
 ) -> Fun:
     wanted = positions(op, argnums)
     several = type(argnums) if isinstance(argnums, (tuple, list)) else None
 
     def derivative(*args: object, **kwargs: object) -> Any:
+        n = len(args)
         for i in wanted:
-            if i >= len(args):
+            if not -n <= i < n:
                 raise no_argument(op, i, args)
-        lifted = {i: TracedArgument(op, args[i], f"argument {i}") for i in dict.fromkeys(wanted)}
+        places = [i % n for i in wanted]
+        lifted = {i: TracedArgument(op, args[i], f"argument {i}") for i in dict.fromkeys(places)}
         arguments = list(lifted.values())
         level = next_tag()
         draws = Repeated()  # the second run repeats the draws of the first
+        aux: Any = None
 
         def run(inputs: dict[int, Any]) -> Any:
+            nonlocal aux
             with recording(), draws.run():
-                return f(*(inputs.get(i, x) for i, x in enumerate(args)), **kwargs)
+                out = f(*(inputs.get(i, x) for i, x in enumerate(args)), **kwargs)
+            out, aux = and_aux(op, out) if has_aux else (out, None)
+            return out
 
         targets = [x for argument in arguments for x in argument.targets]
         elements = sum(x.size for x in targets)
@@ -118,7 +129,7 @@ def _jacobian(
             form, rows = _forward(run, lifted)
         else:
             form = run({i: argument.inside for i, argument in lifted.items()})
-            outs = [of_each_example(result(op, part, level)) for _, part in leaves(form)]
+            outs = [of_each_example(result(op, part, level)) for part in leaves_of_result(op, form)]
             for out in outs:
                 _check_complex(op, out, targets, mode, holomorphic)
             fewer = elements < sum(out.size for out in outs) and (holomorphic or not is_complex)
@@ -133,9 +144,10 @@ def _jacobian(
         for row in rows:
             blocks = iter(row)
             by_position = {i: argument.regrouped(blocks) for i, argument in lifted.items()}
-            chosen = [by_position[i] for i in wanted]
+            chosen = [by_position[i] for i in places]
             found.append(chosen[0] if several is None else several(chosen))
-        return replaced(form, iter(found))
+        jac = replaced(form, iter(found))
+        return (jac, ended(aux, arguments, level)) if has_aux else jac
 
     return derivative
 
@@ -154,6 +166,9 @@ def _check_complex(
             "Write tg.jacobian(f, holomorphic=True) if it is, or differentiate its real and "
             "imaginary parts."
         )
+        if op == "hessian":
+            received = "complex arguments"
+            fix = "Write tg.hessian(lambda x, y: f(x + 1j * y), (0, 1))(z.real, z.imag)."
         raise TypeError(message(op, received, "real results, or real arguments", fix))
     wrong = "forward" if by_complex else "reverse" if out.dtype.kind == "c" else None
     if mode == wrong and mode is not None:
@@ -180,7 +195,9 @@ def _forward(run: Fun, lifted: dict[int, TracedArgument]) -> tuple[Any, list[lis
     )
     with entered(level):
         form = run({i: replaced(x.inside, moved) for i, x in lifted.items()})
-        pairs = [value_and_tangent("jacobian", part, tag) for _, part in leaves(form)]
+        pairs = [
+            value_and_tangent("jacobian", part, tag) for part in leaves_of_result("jacobian", form)
+        ]
     tangents = [at_level(tangent, level).inner for _, tangent in pairs]
     return form, [
         [

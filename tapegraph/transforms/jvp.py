@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import check_callable, kind_of, message
-from tapegraph.pytree import is_tree, leaves, matched, replaced
+from tapegraph.pytree import is_tree, leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
-from tapegraph.tensors.dual import Dual, direction, dual_of, lifted, parts
+from tapegraph.tensors.batched import Batched
+from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import (
     NUMBER_TYPES,
+    and_aux,
     flowing,
+    leaves_of_result,
     like_input,
     next_tag,
+    points_of,
     recording,
     result,
     stays,
@@ -24,7 +28,9 @@ from tapegraph.transforms.levels import (
 from tapegraph.typed import Fun, Pytree
 
 
-def jvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> tuple[Any, Any]:
+def jvp(
+    f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree], has_aux: bool = False
+) -> tuple[Any, ...]:
     """Return a function's value and its derivative along a direction, in one forward pass.
 
     The derivative is the Jacobian-vector product ``sum_i (df/dx_i) t_i``.
@@ -34,6 +40,7 @@ def jvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> tuple[
     :param primals: The point: numbers, arrays, tensors, duals of an outer level, and dicts, lists
         and tuples of them.
     :param tangents: The direction: one per primal, of its structure and shapes.
+    :param has_aux: ``f`` returns ``(result, aux)``, and ``aux`` comes last, not differentiated.
     :returns: Value and tangent, both in the structure that ``f`` returns. Kinds are as for `grad`,
         so that levels nest, and ``backward()`` of a tangent is a Hessian-vector product.
     :raises TypeError: ``f`` is not callable or returns something other than numbers; primals or
@@ -61,15 +68,20 @@ def jvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> tuple[
     tag = next_tag()
     given, inputs = [], []
     for i, (primal, tangent) in enumerate(zip(primals, tangents, strict=True)):
-        held = list(leaves(primal, f"primals[{i}]"))
-        points = [lifted("jvp", x, path) for path, x in held]
+        points = points_of("jvp", primal, f"primals[{i}]")
         inputs.append(along_tangent("jvp", i, primal, points, tangent, tag))
-        given += [x for _, x in (*held, *leaves(tangent))]
+        given += [x for _, x in leaves((primal, tangent))]
     with recording():
         out = f(*inputs)
-    pairs = [_as_given(value_and_tangent("jvp", x, tag), given) for _, x in leaves(out)]
+    out, aux = and_aux("jvp", out) if has_aux else (out, None)
+    pairs = [value_and_tangent("jvp", x, tag) for x in leaves_of_result("jvp", out)]
+    pairs = [_as_given(pair, given) for pair in pairs]
     value, tangent = (replaced(out, (pair[i] for pair in pairs)) for i in (0, 1))
-    return value, tangent
+    if not has_aux:
+        return value, tangent
+    kinds = (Tensor, Dual, Batched)
+    ended = lambda x: _as_given(parts(x, tag)[:1], given)[0] if isinstance(x, kinds) else x  # noqa: E731
+    return value, tangent, mapped(ended, aux)
 
 
 def along_tangent(

@@ -7,7 +7,6 @@ leaves.
 from __future__ import annotations
 
 import functools
-import itertools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,11 +15,11 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.compiling.compiled import DERIVATIVES
-from tapegraph.errors import kind_of, message, sentence
+from tapegraph.errors import STATIC, kind_of, message, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.pytree import is_tree, leaves, mapped, replaced
-from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause
-from tapegraph.recording.node import as_leaf
+from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause, to_constant
+from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.tensors.batched import Batched, of_each_example
@@ -30,7 +29,7 @@ from tapegraph.tensors.value import Value
 from tapegraph.typed import Fun, Pytree
 
 # Tag 0 is the level of all duals that users make.
-next_tag = itertools.count(1).__next__
+next_tag = next_seq
 NUMBER_TYPES = (bool, int, float, complex, np.number, np.bool_)
 
 
@@ -59,10 +58,9 @@ class TracedArgument:
             self.given = [value]
             self.inside = self._point(lifted(op, value, path), value)
             return
-        found = list(leaves(value, path))
-        self.given = [leaf for _, leaf in found]
-        points = [self._point(lifted(op, leaf, name), leaf) for name, leaf in found]
-        self.inside = replaced(value, iter(points))
+        self.given = [leaf for _, leaf in leaves(value)]
+        points = zip(points_of(op, value, path), self.given, strict=True)
+        self.inside = replaced(value, (self._point(*pair) for pair in points))
 
     def regrouped(self, results: Iterator[object]) -> Any:
         if not self._is_tree:
@@ -82,7 +80,22 @@ class TracedArgument:
         return self.targets[-1]
 
 
-def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
+def points_of(op: str, value: object, path: str) -> list[Any]:
+    """Return the leaves of an argument as `lifted` does; raise for whole numbers in a structure."""
+    if not is_tree(value):
+        return [lifted(op, value, path)]
+    points = []
+    for place, leaf in leaves(value, path):
+        x = tensor_like(op, leaf, place)
+        if x.dtype.kind in "biu":
+            fix = f"Write 1.0 for 1, close over it, or {STATIC}."
+            expected = "floats: whole numbers have no derivative"
+            raise TypeError(message(op, f"{kind_of(leaf)} for {place!r}", expected, fix))
+        points.append(lifted(op, x, place))
+    return points
+
+
+def positions(op: str, argnums: Any) -> list[int]:
     several = isinstance(argnums, (tuple, list))
     found = []
     for argnum in argnums if several else (argnums,):
@@ -91,8 +104,6 @@ def positions(op: str, argnums: Any, from_end: bool = False) -> list[int]:
         except TypeError:
             received = f"{kind_of(argnum)} for 'argnums'"
             raise TypeError(message(op, received, "the position of an argument")) from None
-        if found[-1] < 0 and not from_end:
-            raise ValueError(message(op, f"argnum {found[-1]}", "a position, 0 or more"))
     if not found:
         raise ValueError(message(op, "no argnums", "the position of an argument"))
     return found
@@ -104,6 +115,19 @@ def no_argument(op: str, position: int, args: Sequence[object]) -> ValueError:
     return ValueError(message(op, received, "an argument at that position"))
 
 
+def and_aux(op: str, out: Any) -> tuple[Any, Any]:
+    """Return what a function with ``has_aux=True`` returned, as a pair."""
+    if not isinstance(out, (tuple, list)) or len(out) != 2:
+        text = f"with has_aux=True, f must return (result, aux), not a {type(out).__name__}."
+        raise TypeError(sentence(op, text))
+    return out[0], out[1]
+
+
+def leaves_of_result(op: str, out: object) -> list[Any]:
+    """Return the leaves of a function's result; raise for None alone."""
+    return [x for _, x in leaves(out)] if out is not None else [result(op, out, 0)]
+
+
 def result(op: str, out: object, level: int) -> Any:
     """Return a function's result as a Tensor or Dual; raise for others, and for an ended level."""
     if type(out) is Tensor:
@@ -111,6 +135,8 @@ def result(op: str, out: object, level: int) -> Any:
     if isinstance(out, (Value, tuple, list)):
         text = f"f must return a number or a tensor, and returned a {type(out).__name__}."
         raise TypeError(sentence(op, text))
+    if isinstance(out, (np.ndarray, *NUMBER_TYPES)):
+        to_constant(op, level)
     out = tensor_like(op, out, "the function's result")
     if type(out) is Dual and out.tag > level:
         text = f"f returned a Dual of level {out.tag}, whose derivative has ended."

@@ -6,9 +6,9 @@ the gradient of the tangent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
-from typing import Any, Concatenate, Literal, Protocol, overload
+from typing import Any, Concatenate, Literal, NoReturn, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
 from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import elementwise, shape
+from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import recorder
@@ -26,8 +27,10 @@ from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Number
 from tapegraph.transforms.levels import (
     TracedArgument,
+    and_aux,
     derivative_of,
     flowing,
+    leaves_of_result,
     like_input,
     next_tag,
     no_argument,
@@ -218,7 +221,7 @@ def or_zeros(grads: Sequence[Any], targets: Sequence[Any]) -> list[Any]:
     ]
 
 
-def vjp(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
+def vjp(f: Fun, *primals: Pytree, has_aux: bool = False) -> tuple[Any, ...]:
     """Return a function's value and its pullback, which maps cotangents back to the arguments.
 
     The pullback gives vector-Jacobian products ``sum_i g_i (df_i/dx)``, one reverse pass each.
@@ -227,6 +230,7 @@ def vjp(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
         lists and tuples of them.
     :param *primals: The point: numbers, arrays, tensors, duals, and dicts, lists and tuples of
         them.
+    :param has_aux: ``f`` returns ``(result, aux)``, and ``aux`` comes last, not differentiated.
     :returns: The function's value, and the pullback: from a cotangent in the structure and shapes
         of the value to the gradient in the structure of the primal, a tuple for several primals.
         Kinds are as for `grad`.
@@ -248,7 +252,8 @@ def vjp(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
     level = next_tag()
     with recording():
         out = f(*(argument.inside for argument in lifted))
-    outs = [of_each_example(result("vjp", part, level)) for _, part in leaves(out)]
+    out, aux = and_aux("vjp", out) if has_aux else (out, None)
+    outs = [of_each_example(result("vjp", part, level)) for part in leaves_of_result("vjp", out)]
     pull = JointPullback(outs, targets)
     values = pull.values
     kept = any(hasattr(x, "requires_grad") for x in given) or any(map(stays, values))
@@ -264,6 +269,8 @@ def vjp(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[[Pytree], Pytree]]:
         parts = tuple(argument.regrouped(grads) for argument in lifted)
         return parts[0] if len(parts) == 1 else parts
 
+    if has_aux:
+        return value, pullback, ended(aux, lifted, level)
     return value, pullback
 
 
@@ -344,6 +351,7 @@ def grad(
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
+    **others: NoReturn,
 ) -> Fun:
     """Return the gradient of a scalar-valued function, as a function of the same arguments.
 
@@ -351,8 +359,8 @@ def grad(
     repetition, ``tg.grad(tg.grad(f))``, and levels of `grad` and `jvp` nest in every way.
 
     :param f: Returns one number: a Python number or a 0-d tensor.
-    :param argnums: The positions of the arguments to differentiate with respect to; others are
-        constants.
+    :param argnums: The positions of the arguments to differentiate with respect to, negative ones
+        from the end; others are constants.
     :param has_aux: ``f`` returns ``(scalar, aux)``, and only the scalar is differentiated.
     :param argnum: Another name for ``argnums``.
     :param holomorphic: ``f`` maps complex numbers to complex numbers and is holomorphic: the result
@@ -363,8 +371,8 @@ def grad(
         ``argnums`` is one; with ``has_aux``, a pair ``(gradient, aux)``. The gradient is zero for
         an argument that the result does not depend on.
     :raises TypeError: ``f`` is not callable, ``argnums`` are no integers; in a call, ``f`` does not
-        return a number, or a value in the argument is not numeric.
-    :raises ValueError: ``argnums`` are negative; in a call, one is not the position of an argument,
+        return a number, or a part of the argument is not numeric or a whole number.
+    :raises ValueError: There are no ``argnums``; in a call, one is not the position of an argument,
         or the result of ``f`` is not 0-d.
     :raises NotImplementedError: In a call inside another level: an operation has no derivative of
         that order.
@@ -375,6 +383,8 @@ def grad(
     >>> tg.grad(lambda p, x: p["w"] * x + p["b"])({"w": 2.0, "b": 1.0}, 3.0)
     {'w': 3.0, 'b': 1.0}
     """
+    if others:
+        raise unexpected("grad", others)
     chosen = argnums if argnum is None else argnum
     found = Gradient("grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
 
@@ -392,6 +402,7 @@ def value_and_grad(
     *,
     argnum: int | Sequence[int] | None = None,
     holomorphic: bool = False,
+    **others: NoReturn,
 ) -> Fun:
     """Return a function that returns a scalar-valued function's value and gradient.
 
@@ -404,6 +415,8 @@ def value_and_grad(
     >>> tg.value_and_grad(lambda x: tg.sum(x * x))(np.array([1.0, 2.0]))
     (5.0, array([2., 4.]))
     """
+    if others:
+        raise unexpected("value_and_grad", others)
     chosen = argnums if argnum is None else argnum
     found = Gradient("value_and_grad", f, chosen, has_aux=has_aux, holomorphic=holomorphic)
 
@@ -468,23 +481,20 @@ class Gradient:
         op, inputs = self._op, list(args)
         targets = []
         lifted: dict[int, TracedArgument] = {}
+        n = len(args)
         for i, name in self._names.items():
-            if i >= len(args):
+            if not -n <= i < n:
                 raise no_argument(op, i, args)
-            lifted[i] = argument = TracedArgument(op, args[i], name)
-            inputs[i] = argument.inside
-            targets += argument.targets
+            if i % n not in lifted:
+                lifted[i % n] = argument = TracedArgument(op, args[i], name)
+                inputs[i] = argument.inside
+                targets += argument.targets
         level = next_tag()
         with recording():
             out = self._f(*inputs, **kwargs)
         aux = None
         if self._has_aux:
-            if not isinstance(out, (tuple, list)) or len(out) != 2:
-                text = (
-                    f"with has_aux=True, f must return (scalar, aux), not a {type(out).__name__}."
-                )
-                raise TypeError(sentence(op, text))
-            out, aux = out
+            out, aux = and_aux(op, out)
         if type(out) is not Tensor:
             out = result(op, out, level)
         if recorder().levels:
@@ -503,28 +513,34 @@ class Gradient:
             gradient = argument.regrouped(grads)
         else:
             by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
-            gradient = self._several(by_position[i] for i in self._wanted)
+            gradient = self._several(by_position[i % n] for i in self._wanted)
         value: Any = None
         if op != "grad":
             value = pullback.value if arrays is None else np.array(out._array)
-            value = like_input(value, self._like(lifted))
+            value = like_input(value, _like(lifted.values()))
         if aux is not None:
-            like = self._like(lifted)
-            aux = mapped(lambda x: _ended(x, targets, like), aux)
+            aux = ended(aux, [*lifted.values()], level)
         return (value, aux), gradient
 
-    @staticmethod
-    def _like(lifted: dict[int, TracedArgument]) -> Any:
-        """Return the input that decides the kind of the value: a tensor if there is one."""
-        for argument in lifted.values():
-            for x in argument.given:
-                if type(x) is not np.ndarray and isinstance(x, (Tensor, Dual)):
-                    return x
-        return 0.0
+
+def _like(arguments: Iterable[TracedArgument]) -> Any:
+    """Return the input that decides the kind of the value: a tensor if there is one."""
+    for argument in arguments:
+        for x in argument.given:
+            if type(x) is not np.ndarray and isinstance(x, (Tensor, Dual)):
+                return x
+    return 0.0
 
 
-def _ended(x: object, targets: Sequence[object], like: object) -> Any:
-    """Return part of an auxiliary result without this level."""
-    if not isinstance(x, (Tensor, Dual, Batched)):
-        return x
-    return like_input(Pullback(x, targets).value, like)
+def ended(aux: object, arguments: Sequence[TracedArgument], level: int) -> Any:
+    """Return an auxiliary result without this level, and without those of later tags."""
+    targets, like = [x for argument in arguments for x in argument.targets], _like(arguments)
+
+    def part(x: Any) -> Any:
+        while type(x) is Dual and x.tag > level:
+            x = x.primal
+        if not isinstance(x, (Tensor, Dual, Batched)):
+            return x
+        return like_input(Pullback(x, targets).value, like)
+
+    return mapped(part, aux)

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from tapegraph.capture.foreign_draws import no_foreign_draws
 from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import shape
+from tapegraph.other_names import unexpected
 from tapegraph.pytree import described, differ_here, is_tree, leaves, mapped, pairs, replaced
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched, Level, entered
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
-from tapegraph.transforms.levels import derivative_of, like_input, next_tag
+from tapegraph.transforms.levels import derivative_of, leaves_of_result, like_input, next_tag
 from tapegraph.typed import Fun, Pytree
 
 Randomness = Literal["error", "different", "same"]
@@ -30,6 +31,7 @@ def vmap(
     *,
     randomness: Randomness = "error",
     chunk_size: int | None = None,
+    **others: NoReturn,
 ) -> Fun:
     """Return a function that runs ``f`` on many examples at once, and stacks the results.
 
@@ -57,6 +59,8 @@ def vmap(
     array([[2., 0.],
            [0., 4.]])
     """
+    if others:
+        raise unexpected("vmap", others)
     check_callable("vmap", f)
     if randomness not in ("error", "different", "same"):
         expected = '"error", "different" or "same"'
@@ -151,6 +155,7 @@ def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> A
     args, kwargs = given.inside(start, step, level)
     with entered(level), no_foreign_draws("vmap", f):
         out = f(*args, **kwargs)
+    leaves_of_result("vmap", out)
     return mapped(lambda x: _Result.of(x, level), out)
 
 

@@ -107,6 +107,7 @@ Row = tuple[str, str, str, Shape, tuple[Any, ...]]
 OF_ONE: tuple[Row, ...] = (
     ("reshape", "ravel", "matrix", (2, 3), ()),
     ("reshape", "ravel", "columns", (2, 3), ("F",)),
+    ("reshape", "reshape", "columns", (2, 3, 2), ((-1, 4), "F")),
     ("reshape", "ravel", "0d", (), ()),
     ("reshape", "ravel", "empty", (0, 3), ()),
     ("reshape", "squeeze", "all", (1, 3, 1), ()),

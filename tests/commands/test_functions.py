@@ -33,23 +33,26 @@ def test_the_command_prints_them(capsys):
     assert "np.sin" in capsys.readouterr().out
 
 
-def test_every_function_of_the_table_has_a_row():
-    listed = " ".join(row[0] for row in commands.function_rows())
+@pytest.fixture(scope="module")
+def rows():
+    return commands.function_rows()
+
+
+def test_every_function_of_the_table_has_a_row(rows):
+    listed = " ".join(row[0] for row in rows)
     for function in numpy_functions.COUNTERPARTS:
         name = function.__name__
         if getattr(np, name, None) is function or getattr(np.linalg, name, None) is function:
             assert f"{name}`" in listed
 
 
-def test_native_operations_are_found_in_the_code(monkeypatch):
-    def engines():
-        return {row[0]: row[2] for row in commands.function_rows()}
-
-    assert engines()["`np.sin`"] == "both"
-    assert engines()["`np.linalg.eigh`"] == "native with eigh"
+def test_native_operations_are_found_in_the_code(rows, monkeypatch):
+    found = {row[0]: row[2] for row in rows}
+    assert (found["`np.sin`"], found["`np.linalg.eigh`"]) == ("both", "native with eigh")
     assert commands.native_operations(numpy_functions.COUNTERPARTS[np.matmul]) == set()
     for name in ("sin", "matmul", "batch_matmul"):
         monkeypatch.setitem(GAPS, name, "is a test")
-    assert (engines()["`np.sin`"], engines()["`np.cos`"]) == ("native with sin", "both")
-    assert engines()["`np.matmul`"] == "native with batch_matmul, matmul"
+    found = {row[0]: row[2] for row in commands.function_rows()}
+    assert (found["`np.sin`"], found["`np.cos`"]) == ("native with sin", "both")
+    assert found["`np.matmul`"] == "native with batch_matmul, matmul"
     assert "- `sin` is a test." in numpy_page()

@@ -37,7 +37,7 @@ def stepped(case, compiles):
 STEPS = [case for case in COMPLEX_CASES if case.op != "lstsq"]
 
 
-@each_operation(STEPS)
+@each_operation(STEPS, every=3)
 def test_a_compiled_case_is_the_eager_one_to_the_bit(op, thorough):
     cases = STEPS if thorough else a_few_each(STEPS, most=2)
     check_each(op, cases, compiled_is_the_eager_one)

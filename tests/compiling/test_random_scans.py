@@ -21,7 +21,7 @@ from tests.compiling.test_scan import rows_of
 
 CALLS = 14  # with two or three real ones after the first two
 SHARDS = 10
-ENGINES = {"native": (500, 8), "tensorflow": (100, 2)}  # with --thorough, and without
+ENGINES = {"native": (500, 4), "tensorflow": (100, 2)}  # with --thorough, and without
 
 
 def pytest_generate_tests(metafunc):

@@ -35,7 +35,7 @@ from tests.quick import a_few_each, check_each, each_operation
 pytestmark = pytest.mark.skipif(
     bool(records.missing), reason="python setup.py build_ext --inplace has not run here"
 )
-PROGRAMS, RANDOM_STEPS = (20, 1000), (20, 500)  # few, and with --thorough
+PROGRAMS, RANDOM_STEPS = (10, 1000), (10, 500)  # few, and with --thorough
 FLOATS = (np.float32, np.float64)
 DTYPES = (*FLOATS, np.complex64, np.complex128, np.bool_, np.int64, np.int32, np.uint8)
 LAYOUTS = {
@@ -112,6 +112,8 @@ def test_element_wise_records_have_numpys_bits(ufunc, rng, thorough):
             others = ["c", name, "vector", "without axes"]
             if ufunc.nin == 1 or not thorough:  # of each layout another with another dtype
                 others = [others[(turn + place) % 4]]
+            if (turn + place) % 2 and turn and not thorough:  # float32 in all of them
+                continue
             for other in others:
                 x, y = (LAYOUTS[n](numbers(rng, dtype)) for n in (name, other))
                 try:
@@ -128,7 +130,7 @@ def test_element_wise_records_have_numpys_bits(ufunc, rng, thorough):
             tried += check(ufunc, numbers(rng, dtype), 2.0)
             tried += check(ufunc, numbers(rng, dtype), numbers(rng, np.bool_))
     if ufunc in records._EXACT:
-        assert tried > 20
+        assert tried > (20 if thorough else 10)
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, np.complex64, np.complex128])
@@ -351,7 +353,7 @@ def dense(x):
     return x.dense() if isinstance(x, RowSparse) else np.asarray(x)
 
 
-@each_operation(STEPS)
+@each_operation(STEPS, every=4)  # test_case_steps runs all as records, beside the eager ones
 @pytest.mark.usefixtures("ran")
 def test_operation_cases(op, thorough):
     def check_case(case):

@@ -40,6 +40,10 @@ PROGRAMS = {
     "transpose": lambda x, y: (x @ W).T,
     "pairs": lambda x, y: np.exp(-(((x @ W)[:, None] - (x @ W)[None]) ** 2).sum(axis=-1)),
     "broadcast": lambda x, y: np.broadcast_to(W[0], (len(x), 3)) * x[:, :1],
+    "equal-rows": lambda x, y: (
+        (x @ W) * np.full((len(x), 3), -0.5) + (y + np.ones(len(y), int))[:, None]
+    ),
+    "equal-rows-and-columns": lambda x, y: np.full((len(x), len(x)), 3.0) @ (x @ W),
     "maximum": lambda x, y: np.maximum(x @ W, W[0]),
     "where": lambda x, y: np.where(x @ W > 0, x @ W, -1.0),
     "clip": lambda x, y: np.clip(x @ W, -0.1, 0.1),

@@ -208,7 +208,8 @@ W = tg.param(np.ones((2, 2)))
 
 def test_parameters_given_are_variables_and_others_constants(tmp_path):
     w, b = tg.param([1.0, 2.0], name="w"), tg.param(3.0, name="b")
-    model = loaded(lambda x: x @ w + b, tmp_path, X, params={"layer": {"w": w}})
+    b.requires_grad_(False)
+    model = loaded(lambda x: x @ w + b, tmp_path, X, params={"layer": {"w": w}, "frozen": b})
     assert list(model.parameters) == ["layer.w"]
     np.testing.assert_allclose(model(X)["output"], X @ [1.0, 2.0] + 3.0)
     model.parameters["layer.w"].assign([0.0, 0.0])

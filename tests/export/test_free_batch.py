@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from free_programs import PROGRAMS, RNG, W
@@ -29,6 +31,41 @@ def test_all_but_the_last_rows_of_a_batch_that_has_fewer_are_none():
     concrete = made.get_concrete_function(tf.TensorSpec((None, 4), tf.float64))
     for n in (1, 2, 3, 5):
         assert concrete(tf.zeros((n, 4), tf.float64)).shape == (max(n - 3, 0), 3)
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        lambda xs: np.zeros((xs.shape[1], 3)),
+        lambda xs: np.zeros_like(xs[0] @ W),
+        lambda xs: np.broadcast_to(np.array([0.5, -0.0, np.inf]), (xs.shape[1], 3)),
+    ],
+)
+def test_a_loop_may_begin_with_equal_rows(first):
+    def last(x):
+        xs = np.stack([x, 2.0 * x])
+        carry, _ = tg.scan(lambda h, x: (np.tanh(x @ W + h), None), first(xs), xs)
+        return carry
+
+    f = tg.function(last).get_concrete_function(tf.TensorSpec((None, 4), tf.float64))
+    for n in SIZES:
+        x = np.random.default_rng(n).normal(size=(n, 4))
+        np.testing.assert_allclose(f(tf.constant(x)), last(x).data, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("f", "shape"),
+    [
+        (lambda x: x * (np.ones((len(x), 4)) / len(x)), (4, 4)),
+        (
+            lambda x: np.where(np.arange(len(x)) < 9, x.T, 0.0).T,
+            (4,),
+        ),
+    ],
+)
+def test_rows_that_may_be_others_for_another_batch_are_refused(f, shape, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(f"of shape {shape} with other numbers")):
+        tg.export(lambda x: f(x) @ W, tmp_path, np.ones((8, 4)))
 
 
 @pytest.mark.parametrize("name", thinned(PROGRAMS, 4))

@@ -231,8 +231,10 @@ def test_what_a_body_may_not_do():
         tg.scan(lambda c, x: (c + x[0], None), np.zeros((), np.int64), X)
     with pytest.raises(TypeError, match="structure"):
         tg.scan(lambda c, x: ((c, c), None), 0.0, X)
-    with pytest.raises(TypeError, match="a pair"):
+    with pytest.raises(TypeError, match="a pair.* write return carry, carry"):
         tg.scan(lambda c, x: c, 0.0, X)
+    with pytest.raises(ValueError, match=r"xs without an axis; .* tg\.scan\(f, init, xs\)"):
+        tg.scan(lambda c, x: (c, x), X, 0.0)
     with pytest.raises(ValueError, match="3 iterations by xs.*5 by xs"):
         tg.scan(lambda c, x: (c, None), 0.0, (X[:3], X))
     with pytest.raises(ValueError, match="neither"):

@@ -118,5 +118,7 @@ def test_what_it_refuses():
         tg.while_loop(lambda c: c < 1, lambda c: c + 0.5, np.zeros((), np.int64))
     with pytest.raises(ValueError, match="one bool"):
         tg.while_loop(lambda c: c < 1, lambda c: c, np.zeros(2))
+    with pytest.raises(TypeError, match=r"^while_loop: received a body of .* def body\(carry\)"):
+        tg.while_loop(lambda i, s: i < 3, lambda i, s: (i + 1, s), (0, 1.0))
     with pytest.raises(ValueError, match="max_steps=-1"):
         tg.while_loop(lambda c: c < 1, lambda c: c, 0.0, max_steps=-1)

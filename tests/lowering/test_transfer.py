@@ -69,7 +69,7 @@ LAYOUTS = """
 ARRIVING = """
     from tapegraph.lowering.calls import shareable, to_numpy, to_tensorflow
 
-    shapes = [(), (0,), (3, 0, 2), (1,), (7,), (1, 5), (5, 1), (3, 4), (2, 3, 4), (600, 700)]
+    shapes = [(), (0,), (3, 0, 2), (1,), (7,), (1, 5), (5, 1), (3, 4), (2, 3, 4), (60, 70)]
     seen = {True: 0, False: 0}
     for dtype in DTYPES:
         for shape in shapes:

@@ -322,7 +322,17 @@ def test_value_and_gradient_as_scipy_takes_them():
         (
             lambda: tg.grad(lambda a: tg.optim.minimize(lambda x: (x - a) ** 2, 0.0).x)(1.0),
             TypeError,
-            ["derivative", "lose"],
+            ["minimize", "derivative", "lose", "Write implicit=True"],
+        ),
+        (
+            lambda: tg.grad(lambda a: tg.optim.minimize(lambda x: x - a, 0.0, "Powell").x)(1.0),
+            TypeError,
+            ["minimize", "lose", "Write implicit=True"],
+        ),
+        (
+            lambda: tg.optim.minimize(rosenbrock, START, 0.5, implicit=True),
+            TypeError,
+            ["float 0.5 for 'method'", "Write args=(0.5,)"],
         ),
         (
             lambda: tg.jvp(lambda a: tg.optim.minimize(lambda x: x - a, a).x, (1.0,), (1.0,)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -227,13 +228,45 @@ def test_a_frozen_parameter_is_passed_by_whatever_gradient_it_has_left(make, com
         assert moved == [not frozen, not frozen, True]
 
 
-def test_a_frozen_parameter_is_told_to_be_a_constant():
-    frozen = tg.param([1.0]).requires_grad_(False)
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_a_parameter_set_to_none_stays_until_a_loss_reaches_it(made, set_to_none):
+    """By hand: gradients of 1, then none; momentum of 1/2 goes on with zeros alone."""
+    a, b, v = tg.param(1.0), tg.param(1.0), tg.Value(1.0)
+    optimizer = tg.SGD([a, b, v], lr=0.5, momentum=0.5)
+
+    @made
+    def step(uses_b):
+        optimizer.zero_grad(set_to_none=set_to_none)
+        (a + b if uses_b else a * 1.0).backward()
+        optimizer.step()
+
+    seen = []
+    for uses_b in (True,) * 3 + (False,) * 3:
+        step(uses_b)
+        seen.append(b.item())
+    assert seen[:3] == [0.5, -0.25, -1.125]  # moments of 1, 1.5 and 1.75
+    assert seen[-1] == (-1.125 if set_to_none else -1.125 - 0.5 * (0.875 + 0.4375 + 0.21875))
+    assert (b.grad is None) == set_to_none
+    a.zero_grad(set_to_none)
+    assert (a.grad is None) == set_to_none and v.data == 1.0
+
+
+@pytest.mark.parametrize("take", [list, dict, lambda model: SimpleNamespace(**model)])
+def test_a_parameter_frozen_before_is_taken_and_a_constant_is_told(take):
     words = (
         r"SGD: received Tensor.*It is a constant: call requires_grad_\(\) on it, or leave it out"
     )
     with pytest.raises(TypeError, match=words):
-        tg.SGD([frozen], lr=0.1)
+        tg.SGD([tg.tensor([1.0])], lr=0.1)
+    w, frozen = tg.param(1.0), tg.param(1.0).requires_grad_(False)
+    given = [w, frozen] if take is list else take({"w": w, "frozen": frozen})
+    optimizer = tg.SGD(given, lr=0.125, weight_decay=1.0)
+    for on, expected in ((False, (0.75, 1.0)), (True, (0.53125, 0.78125))):
+        frozen.requires_grad_(on)
+        optimizer.zero_grad()
+        (w * frozen).backward()
+        optimizer.step()
+        assert (w.item(), frozen.item()) == expected
 
 
 def test_it_shows_its_options():

@@ -84,7 +84,9 @@ def test_the_first_step_has_the_rate_of_step_0(made):
 
 
 def test_a_schedule_may_be_assigned_and_a_number_again():
-    optimizer = tg.Adam([tg.param(0.0)], lr=0.5)
+    x = tg.param(0.0)
+    x.grad = 1.0
+    optimizer = tg.Adam([x], lr=0.5)
     optimizer.step()
     optimizer.lr = lambda step: 1.0 / (1 + step)
     assert optimizer.lr == 0.5

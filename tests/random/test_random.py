@@ -273,6 +273,8 @@ REFUSED = {
     "state and more": (lambda: tg.random.set_state(state_with(more=1)), ValueError, "get_state"),
     "dropout p": (lambda: tg.dropout([1.0], 2), ValueError, "dropout: received p=2"),
     "dropout p a tensor": (lambda: tg.dropout([1.0], tg.tensor(0.5)), TypeError, "tg.where"),
+    "dropout training": (lambda: tg.dropout([1.0], 0.5, "eval"), TypeError, "expected True or F"),
+    "dropout in turn": (lambda: tg.dropout([1.0], True, 0.5), TypeError, "float 0.5 for 'training"),
     "dropout of text": (lambda: tg.dropout("a"), TypeError, "dropout: received"),
     "dropout of ragged": (lambda: tg.dropout([[1.0], [1.0, 2.0]]), ValueError, "ragged"),
     "dropout of a Value": (lambda: tg.dropout(tg.Value(1.0)), TypeError, "dropout"),

@@ -53,6 +53,23 @@ CALLERS = {
         of_scipy("linalg", "cho_solve", lambda f: f((np.eye(3), True), W)),
         ["scipy.linalg.cho_solve: ", "np.linalg.solve"],
     ),
+    "batched": (
+        of_scipy("linalg", "solve_triangular", lambda f: f(np.eye(3), W)),
+        ["scipy.linalg.solve_triangular: ", "tapegraph.autograd.scipy.linalg"],
+    ),
+    "fft": (of_scipy("fft", "fft", lambda f: f(W)), ["scipy.fft.fft: ", "set_backend(tg.fft)"]),
+    "filter": (
+        of_scipy("signal", "fftconvolve", lambda f: f(W, W)),
+        ["scipy.signal.fftconvolve: ", "tg.fft.fftconvolve"],
+    ),
+    "polynomial": (
+        lambda: np.polynomial.legendre.legval(2.0, W),
+        ["numpy.polynomial.legendre.legval: ", "legvander(x, degree) @ c"],
+    ),
+    "softmax": (
+        of_scipy("special", "softmax", lambda f: f(W)),
+        ["scipy.special.softmax: ", "tg.softmax(x, axis)"],
+    ),
     "spline": (
         of_scipy("interpolate", "CubicSpline", lambda f: f(np.arange(3.0), W)),
         ["scipy.interpolate", "CubicSpline(places, np.eye(n))(x) @ values"],
@@ -86,6 +103,22 @@ def test_the_message_says_what_its_caller_is_to_write(caller):
     assert __file__ in text.partition(" (at ")[2]
 
 
+def test_a_number_for_scipy_names_its_function_and_what_to_write():
+    integrate, optimize = map(pytest.importorskip, ("scipy.integrate", "scipy.optimize"))
+    p = tg.param(0.25)
+    quad = r"float: .* In place of scipy\.integrate\.quad: Write w @ f\(x\), where x, w = np"
+    with pytest.warns(tg.LostGradientWarning, match=quad):
+        integrate.quad(lambda t: t * p, -1.0, 1.0)
+    root = r"In place of scipy\.optimize\.brentq: .* tg\.optim\.root"
+    with pytest.warns(tg.LostGradientWarning, match=root):
+        optimize.brentq(lambda t: t - p, 0.0, 1.0)
+    with pytest.raises(TypeError, match=r"In place of scipy\.integrate\.quad: Write w"):
+        tg.grad(lambda p: integrate.quad(lambda t: t * p, -1.0, 1.0)[0])(0.25)
+    with pytest.warns(tg.LostGradientWarning) as caught:
+        float(p)
+    assert "scipy" not in str(caught[0].message)
+
+
 def test_a_library_that_is_not_known_is_named(tmp_path):
     package = tmp_path / "site-packages"
     package.mkdir()
@@ -105,6 +138,15 @@ def test_a_library_that_is_not_known_is_named(tmp_path):
 def test_what_the_messages_say_to_write_works():
     np.testing.assert_allclose(np.mean(np.stack(LOSSES)).item(), (6.0 + 14.0) / 2)
     np.testing.assert_array_equal(W.numpy(), [1.0, 2.0, 3.0])
+    x, w = np.polynomial.legendre.leggauss(8)
+    np.testing.assert_allclose((w @ np.exp(x * tg.param(1.0))).item(), np.e - 1 / np.e, rtol=1e-13)
+    legendre, c = np.polynomial.legendre, np.arange(3.0)
+    np.testing.assert_allclose((legendre.legvander(x, 2) @ W).numpy(), legendre.legval(x, c + 1))
+    np.testing.assert_allclose(np.polyval(W[::-1], x).numpy(), 1.0 + 2.0 * x + 3.0 * x * x)
+    sums = tg.add_at(np.zeros(2), [1, 0, 1], W).numpy()
+    np.testing.assert_array_equal(sums, np.bincount([1, 0, 1], weights=W.numpy()))
+    running = np.cumsum(np.diff(c) * (W[1:] + W[:-1]) / 2).numpy()
+    np.testing.assert_array_equal(running, [1.5, 4.0])  # trapezoids below 1, 2, 3
     interpolate = pytest.importorskip("scipy.interpolate")
     places, at = np.arange(5.0), np.array([0.5, 2.25])
     values = tg.param(np.sin(places))
@@ -163,6 +205,14 @@ def test_scipys_names_of_numpys_functions(name):
         "cbrt": np.array([0.25, 0.5]) ** (-2 / 3) / 3,
     }
     np.testing.assert_allclose(x.grad, slopes[name], rtol=1e-14)
+
+
+def test_a_ufunc_behind_a_function_of_scipys_has_its_name():
+    special = pytest.importorskip("scipy.special")
+    with pytest.raises(TypeError, match=r"^scipy\.special\.zeta: the function has no gradient"):
+        special.zeta(W)
+    with pytest.raises(TypeError, match=r"^<lambda> \(vectorized\): the function has no gradient"):
+        np.frompyfunc(lambda t: t * 2, 1, 1)(W)
 
 
 NEAREST = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 import weakref
 from pathlib import Path
 
@@ -105,6 +106,86 @@ def test_backward_leaves_the_tape():
     before = str(tg.tape())
     y.backward()
     assert str(tg.tape()) == before
+
+
+def sweeps(of, count=250):
+    """Call `backward` of each result as it is made."""
+    for y in of(tg.param([0.5, 0.25]), count):
+        y.backward()
+
+
+def with_history(w, count):
+    h = np.zeros(2)
+    for _ in range(count):
+        h = np.tanh(h * w + 1.0)
+        yield np.sum(h)
+
+
+def running_total(w, count):
+    total = 0.0
+    for i in range(count):
+        total = total + np.sum(np.sin(w * i))
+        yield total
+
+
+@pytest.mark.parametrize(("of", "op"), [(with_history, "tanh"), (running_total, "add")])
+def test_rounds_that_keep_their_history_are_warned_of_once(of, op):
+    with pytest.warns(RuntimeWarning, match=rf"backward: 100 calls .* {op} at .*test_tape") as said:
+        sweeps(of)
+    assert len(said) == 1
+    sweeps(of, 100)  # nothing: not yet
+    with warnings.catch_warnings(), pytest.raises(RuntimeWarning, match="detach"):
+        warnings.simplefilter("error")
+        w, before = tg.param([0.5, 0.25]), []
+        for y in of(w, 250):
+            before.append(w.grad)
+            y.backward()
+    assert len(before) == 101
+    np.testing.assert_array_equal(w.grad, before[-1])  # as errors it comes before any change
+
+
+def detached(w, count):
+    h = np.zeros(2)
+    for _ in range(count):
+        h = np.tanh(h * w + 1.0)
+        yield np.sum(h)
+        h = h.detach()
+
+
+def made_before(w, count):
+    states = [np.tanh(w)]
+    for _ in range(count):
+        states.append(np.tanh(states[-1] * w))
+    yield from map(np.sum, states)
+    yield from states
+
+
+def longer_ones_of_a_trunk(w, count):
+    trunk = np.tanh(w)
+    for length in range(count):
+        y = trunk
+        for _ in range(length):
+            y = np.sin(y)
+        yield np.sum(y)
+
+
+def one_round_ahead(w, count):
+    trunk = np.tanh(w)
+    ahead = np.sin(trunk)
+    for i in range(count):
+        now, ahead = ahead, np.sin(trunk * i)
+        yield np.sum(now * ahead)
+
+
+def the_same(w, count):
+    yield from [np.sum(np.tanh(w) ** 2)] * count
+
+
+@pytest.mark.parametrize(
+    "of", [detached, made_before, longer_ones_of_a_trunk, one_round_ahead, the_same]
+)
+def test_recordings_that_are_used_often_are_not_warned_of(of):
+    sweeps(of)  # warnings are errors
 
 
 def test_a_leaf_that_has_changed_keeps_its_place():

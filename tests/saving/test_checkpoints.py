@@ -349,8 +349,20 @@ def test_a_model_and_its_optimizer_are_given_what_was_saved(path):
     tg.random.set_state(saved["random"])
     assert same(tg.random.uniform(size=3), drawn)
     cleared(model)
+    with pytest.raises(ValueError, match=r"Write 'optimizer': \.\.\. in `into`"):
+        tg.load(path, into={"model": model, "random": ...})
     tg.load(path, into={"model": model, "optimizer": ...})
     assert same(numbers(model), before)
+
+
+def test_a_part_inside_a_model_is_left_alone_by_its_path(path):
+    w = tg.param([0.0])
+    tg.save(path, {"net": {"w": np.ones(1), "old": np.ones(2)}})
+    with pytest.raises(ValueError, match=r"'net\.old'; .* Write 'net\.old': \.\.\. in `into`"):
+        tg.load(path, into={"net": {"w": w}})
+    assert w.item() == 0.0
+    tg.load(path, into={"net": {"w": w}, "net.old": ...})
+    assert w.item() == 1.0
 
 
 def test_an_optimizer_alone_is_a_tree(path):

@@ -120,16 +120,16 @@ TRAIN = """
             },
         )
 
-    folder, suffix, go_on, steps = sys.argv[1:]
-    for made in ("eager", "compiled"):
-        for kind in OPTIMIZERS:
+    folder, suffix, go_on, steps, compiled = sys.argv[1:]
+    for made, kinds in (("eager", OPTIMIZERS), ("compiled", compiled.split())):
+        for kind in kinds:
             run(kind, made, f"{folder}/{kind}-{made}.{suffix}", go_on == "on", int(steps))
 """
 
 
-def trained(folder, suffix, go_on, steps):
+def trained(*arguments):
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(TRAIN), folder, suffix, go_on, str(steps)],
+        [sys.executable, "-c", textwrap.dedent(TRAIN), *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -139,16 +139,17 @@ def trained(folder, suffix, go_on, steps):
 
 
 @pytest.mark.parametrize("suffix", ONE_OF_THEM)
-def test_a_run_that_goes_on_in_a_new_process_is_the_same_to_the_bit(tmp_path, suffix):
+def test_a_run_that_goes_on_in_a_new_process_is_the_same_to_the_bit(tmp_path, suffix, thorough):
+    compiled = "SGD Adam" + " AdamW RMSprop Adagrad Lion" * thorough
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for folder in (whole, parts):
         folder.mkdir()
-    trained(whole, suffix, "from the start", 12)
-    trained(parts, suffix, "from the start", 6)
+    trained(whole, suffix, "from the start", "12", compiled)
+    trained(parts, suffix, "from the start", "6", compiled)
     half = {file.name: file.read_bytes() for file in parts.iterdir()}
-    trained(parts, suffix, "on", 12)
+    trained(parts, suffix, "on", "12", compiled)
     files = sorted(file.name for file in whole.iterdir())
-    assert len(files) == 12
+    assert len(files) == 6 + len(compiled.split())
     for name in files:
         # The files themselves are the same: parameters, slots, steps, and where the stream is.
         assert (whole / name).read_bytes() == (parts / name).read_bytes() != half[name]

@@ -24,6 +24,11 @@ X = tg.param([[1.0, 2.0], [3.0, 4.0]], name="x")
 W = np.arange(4.0)
 
 
+@pytest.fixture(autouse=True)
+def no_drop_in(monkeypatch):
+    monkeypatch.delattr(tg, "autograd", raising=False)  # which another test may have imported
+
+
 @in_one("name", ON_TENSORS)
 def test_a_name_on_a_tensor_says_what_to_write(name):
     here = inspect.currentframe().f_lineno + 2
@@ -60,7 +65,7 @@ def test_a_name_at_the_top_says_what_to_write(name):
         getattr(tg, name)
 
 
-@pytest.mark.parametrize("table", [ON_TENSORS, AT_THE_TOP])
+@pytest.mark.parametrize("table", [ON_TENSORS, AT_THE_TOP, *IN_MODULES.values()])
 def test_what_is_to_be_written_exists(table):
     for ours in table.values():
         for name in re.findall(r"\btg((?:\.\w+)+)", ours):
@@ -73,6 +78,35 @@ def test_what_is_to_be_written_exists(table):
             if ours.startswith("x.at["):
                 continue
             assert hasattr(X, name) or name == "at", ours
+
+
+def test_formulas_to_be_written_compute_what_their_names_do():
+    x, y, n = np.array([0.5, 3.0, 2.0, -1.0]), np.array([7.0, 8.0]), 2
+    a, b, p, log_q, segments = x, x[::-1], np.array([0.25, 0.75]), np.log([0.5, 0.5]), [1, 0, 1, 1]
+    start, size, axis, indices, i, value, shape = 1, 2, 0, [2, 0], 1, 9.0, (20_000,)
+    names = {**globals(), **locals(), "f": lambda v: 3.0 * v, "segments": np.array(segments)}
+
+    def written(table, name):
+        return eval(table[name].split(" for ")[0], names)
+
+    assert written(AT_THE_TOP, "segment_max").tolist() == [3.0, 2.0]
+    assert written(AT_THE_TOP, "segment_sum").tolist() == [3.0, 1.5]
+    assert written(AT_THE_TOP, "dynamic_slice").tolist() == [3.0, 2.0]
+    assert written(AT_THE_TOP, "dynamic_update_slice").tolist() == [0.5, 7.0, 8.0, -1.0]
+    assert written(AT_THE_TOP, "index_select").tolist() == [2.0, 0.5]
+    assert written(AT_THE_TOP, "l1_loss") == 1.25
+    assert written(AT_THE_TOP, "linear_transpose")(x).tolist() == (3.0 * x).tolist()
+    expected = 0.25 * np.log(0.5) + 0.75 * np.log(1.5)
+    np.testing.assert_allclose(written(AT_THE_TOP, "kl_div"), expected)
+    assert written(ON_TENSORS, "at").tolist() == [0.5, 9.0, 2.0, -1.0]
+    tg.random.seed(0)
+    random = IN_MODULES["random"]
+    exponential, gumbel = written(random, "exponential"), written(random, "gumbel")
+    assert abs(exponential.mean() - 1.0) < 0.03 and abs(exponential.std() - 1.0) < 0.03
+    assert abs(gumbel.mean() - np.euler_gamma) < 0.03
+    names |= {"logits": np.log([0.1, 0.2, 0.7]), "shape": (20_000, 3)}
+    drawn = eval(random["categorical"].split(", of that shape")[0], names)
+    np.testing.assert_allclose(np.bincount(drawn) / 20_000, [0.1, 0.2, 0.7], atol=0.01)
 
 
 def test_numpys_own_functions_are_named_where_they_take_tensors():
@@ -113,7 +147,6 @@ def test_attributes_that_there_are_take_no_longer():
     [
         (lambda: tg.sum(X, dim=0), "dim"),
         (lambda: X.argmax(dim=0), "dim"),
-        (lambda: tg.tensor([1.0], requires_grad=True), "requires_grad"),
         (lambda: tg.compile(abs, dynamic=True), "dynamic"),
     ],
 )
@@ -126,6 +159,24 @@ def test_a_keyword_of_another_library_is_named_by_python(call, keyword):
     ("call", "text"),
     [
         (lambda: tg.compile(abs, static_argnums=0), "compile: .*'static_argnums'.*the argument"),
+        (
+            lambda: tg.compile(abs, mode="max-autotune"),
+            "compile: .*'mode'. Did you mean tg.set_backe",
+        ),
+        (lambda: tg.compile(abs, input_signature=[]), "compile: .* mean on_retrace="),
+        (lambda: tg.compile(abs, donate_argnums=0), "compile: .* mean the call without it"),
+        (lambda: tg.vmap(abs, in_dims=0), "vmap: .*'in_dims'. Did you mean in_axes="),
+        (lambda: tg.grad(abs, axis_name="i"), "^grad: .* mean tg.distributed.DataParallel"),
+        (lambda: tg.value_and_grad(abs, axis_name="i"), "^value_and_grad: .* mean tg.distributed"),
+        (lambda: tg.gradients(X, [X], grad_outputs=X), "gradients: .* mean seed="),
+        (lambda: tg.scan(abs, 0.0, W, unroll=2), "scan: .* mean the call without it"),
+        (lambda: tg.checkpoint(abs, policy=None), "checkpoint: .* each part g that"),
+        (lambda: tg.tensor(W, requires_grad=True), "tensor: .* mean tg.param.array."),
+        (lambda: tg.param(W, trainable=False), "param: .* mean tg.tensor.array."),
+        (lambda: tg.random.normal(stddev=2.0), r"random\.normal: .* mean scale="),
+        (lambda: tg.random.uniform(minval=2.0), r"random\.uniform: .* mean low="),
+        (lambda: tg.random.truncated_normal(shape=3), r"random\.truncated_normal: .* mean size="),
+        (lambda: tg.random.integers(2, shape=3), r"random\.integers: .* mean size="),
         (lambda: tg.compile(jit_compile=True), "compile: .*'jit_compile'. Did you mean xla="),
         (lambda: tg.sum(X).backward(retain_graph=True), "backward: .*'retain_graph'.*as often"),
         (lambda: tg.backward(X * X, gradient=1.0), "backward: .*'gradient'. Did you mean seed="),
@@ -142,7 +193,8 @@ def test_a_keyword_of_another_library_says_what_to_write(call, text):
 
 
 def test_the_keywords_to_write_exist():
-    places = [tg.SGD, tg.Adam, tg.RMSprop, tg.compile, tg.backward, tg.data.batches]
+    places = [tg.SGD, tg.Adam, tg.RMSprop, tg.compile, tg.backward, tg.data.batches, tg.vmap]
+    places += [tg.random.normal, tg.random.uniform]
     ours = {name for f in places for name in inspect.signature(f).parameters}
     for fix in KEYWORDS.values():
         assert set(re.findall(r"^(\w+)=", fix)) <= ours, fix

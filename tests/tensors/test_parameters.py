@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 from collections import namedtuple
 from types import MappingProxyType, SimpleNamespace
 
@@ -88,6 +90,39 @@ def test_two_names_of_one_parameter_are_tied():
     assert [*found] == ["embed", "first.w"]
     assert found.tied == {"out.w": "embed", "second.w": "first.w"}
     assert tg.parameters(found) == found  # and what is found is itself a model
+
+
+def test_frozen_parameters_are_among_them_and_thaw(tmp_path):
+    model = {"w": tg.param(np.ones(2)), "b": p(0.0), "mean": tg.tensor(1.0)}
+    for on in (False, True):
+        for leaf in tg.parameters(model).values():
+            leaf.requires_grad_(on)
+        assert [leaf.requires_grad for leaf in model.values()] == [on, on, False]
+    target = copy.deepcopy(model)
+    for leaf in tg.parameters(target).values():
+        leaf.requires_grad_(False)
+    model["w"].assign([3.0, 5.0])
+    with tg.no_grad():  # the soft update of a target network
+        for slow, fast in zip(*(tg.parameters(m).values() for m in (target, model)), strict=True):
+            slow += 0.5 * (fast - slow)
+    assert target["w"].data.tolist() == [2.0, 3.0]
+    for other in (copy.deepcopy(target), pickle.loads(pickle.dumps(target))):
+        assert names(other) == ["w", "b"] and not other["w"].requires_grad
+        assert other["w"].data.tolist() == [2.0, 3.0]
+    assert not np.sum(target["w"] * 2.0).requires_grad
+    tg.save(tmp_path / "target.npz", target)
+    assert [*tg.load(tmp_path / "target.npz")] == ["w", "b", "mean"]
+
+
+def test_a_frozen_parameter_is_neither_clipped_nor_counted():
+    model = {"w": p(), "table": p()}
+    model["table"].requires_grad_(False)
+    for leaf in model.values():
+        leaf.grad = 2.0
+    assert tg.clip_grad_norm(model, 1.0).item() == 2.0
+    assert model["table"].grad == 2.0 and model["w"].grad < 1.0
+    tg.zero_grad(model)
+    assert model["table"].grad == 0.0
 
 
 def test_objects_that_know_each_other_end():

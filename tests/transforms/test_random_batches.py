@@ -20,7 +20,7 @@ import tapegraph as tg
 
 SHARDS = 20
 EAGER, COMPILED = 2000, 300  # with --thorough
-QUICK_EAGER, QUICK_COMPILED = 100, 10
+QUICK_EAGER, QUICK_COMPILED = 100, 5
 CALLS = 3
 
 
@@ -147,7 +147,8 @@ def check(count: int, number: int, engine: str, *, compiled: bool) -> None:
 
 def pytest_generate_tests(metafunc):
     if "shard" in metafunc.fixturenames:
-        count = SHARDS if metafunc.config.getoption("thorough") else 2
+        few = 1 if "engine" in metafunc.fixturenames else 2
+        count = SHARDS if metafunc.config.getoption("thorough") else few
         metafunc.parametrize("shard", range(count))
 
 
@@ -159,4 +160,4 @@ def test_random_batches(shard, thorough):
 def test_random_compiled_batches(shard, engine, thorough):
     if engine == "tensorflow":
         pytest.importorskip("tensorflow")
-    check(COMPILED // SHARDS if thorough else QUICK_COMPILED // 2, shard, engine, compiled=True)
+    check(COMPILED // SHARDS if thorough else QUICK_COMPILED, shard, engine, compiled=True)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph import autograd
 from tapegraph.autograd import core
 from tapegraph.autograd.extend import defjvp, defvjp, primitive, vspace
 from tapegraph.pytree import described, matched
@@ -453,3 +454,236 @@ def test_what_a_dataclass_computes_is_no_field():
     with pytest.raises(TypeError, match="Computed"):
         tg.grad(lambda p: p.weight * p.inverse)(Computed(2.0))
     assert tg.tree.leaves(held := Computed(2.0)) == [held]
+
+
+# ------------------------------------------------------------------ None and static fields
+
+
+def static(**options):
+    return field(metadata={"static": True}, **options)
+
+
+@dataclass
+class Model:
+    w: object
+    b: object = None
+    act: object = static(default=np.tanh)
+    depth: object = static(default=2)
+
+    def __call__(self, x):
+        for _ in range(self.depth):
+            x = self.act(self.w * x)
+        return np.sum(x)
+
+
+def of_dict(p, x):
+    return np.sum(np.tanh(p["w"] * np.tanh(p["w"] * x)))
+
+
+MODEL, ALONG = Model(np.array([0.5, -1.5])), Model(np.array([2.0, 1.0]))
+OF_MODELS = {
+    **{of: OF_DATACLASSES[of] for of in ("grad", "jvp", "hvp", "hessian", "vmap", "checkpoint")},
+    **{of: OF_DATACLASSES[of] for of in ("compile", "scan")},
+    "value_and_grad": lambda f, p, q: tg.value_and_grad(f)(p, INPUT),
+    "vjp": lambda f, p, q: tg.vjp(lambda p: (f(p, INPUT), None), p)[1]((1.0, None)),
+    "linearize": lambda f, p, q: tg.linearize(lambda p: (f(p, INPUT), p), p)[1](q),
+    "jacrev": lambda f, p, q: tg.jacrev(lambda p: (f(p, INPUT), p))(p),
+    "jacfwd": lambda f, p, q: tg.jacfwd(lambda p: (f(p, INPUT), p))(p),
+    "vmap of it": lambda f, p, q: tg.vmap(lambda p, none: (f(p, 1.0), p, none))(p, None),
+    "cond": lambda f, p, q: tg.cond(True, lambda p: (f(p, INPUT), p), lambda p: (0.0, p), p),
+    "while": lambda f, p, q: tg.while_loop(
+        lambda p: f(p, 9.0) < 1, lambda p: tg.tree.map(abs, p), p
+    ),
+}
+
+
+@in_one("of", OF_MODELS)
+def test_none_and_static_fields_have_no_leaves(of):
+    found = OF_MODELS[of](Model.__call__, MODEL, ALONG)
+    expected = OF_MODELS[of](of_dict, {"w": MODEL.w}, {"w": ALONG.w})
+    pairs = zip(tg.tree.leaves(found), tg.tree.leaves(expected), strict=True)
+    assert all(np.array_equal(a, b) and type(a) is type(b) for a, b in pairs)
+    parts = tg.tree.leaves(found, is_leaf=lambda x: isinstance(x, Model))
+    models = [x for x in parts if isinstance(x, Model)]
+    assert models or of in ("jvp", "vmap")
+    assert all((x.b, x.act, x.depth) == (None, np.tanh, 2) for x in models)
+
+
+def test_a_gradient_has_none_where_the_argument_has():
+    given = {"a": 3.0, "b": None, "c": [None, 2.0]}
+    found = tg.grad(lambda p: p["a"] ** 2 * p["c"][1])(given)
+    assert found == {"a": 12.0, "b": None, "c": [None, 9.0]}
+    assert tg.grad(lambda p: 1.0)({"b": None}) == {"b": None}
+    with pytest.raises(ValueError, match=r"differ at tangents\[0\]\['b'\]"):
+        tg.jvp(lambda p: p["a"], (given,), ({**given, "b": 1.0},))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tg.scan(lambda c, x: ((None, c[1]), x), (1.0, 2.0), np.ones(3)),
+        lambda: tg.cond(True, lambda x: (x, None), lambda x: (x, x), 1.0),
+        lambda: tg.scan(lambda c, x: ((c[1], c[1]), x), (None, 2.0), np.ones(3)),
+        lambda: tg.scan(lambda c, x: (replace(c, depth=3), x), MODEL, np.ones(3)),
+    ],
+)
+def test_a_loop_keeps_nones_and_static_fields(call):
+    with pytest.raises(TypeError, match=r"None for the |\(None, \*\)|depth=3\).*depth=2\)"):
+        call()
+
+
+def test_static_fields_are_compared():
+    other = replace(ALONG, depth=1)
+    with pytest.raises(ValueError, match=r"depth=1\); expected.* primals\[0\], Model.*depth=2\)"):
+        tg.jvp(lambda p: p(INPUT), (MODEL,), (other,))
+    assert tg.tree.structure(MODEL) == tg.tree.structure(ALONG) != tg.tree.structure(other)
+    shown = repr(tg.tree.structure(replace(MODEL, act=None)))
+    assert shown == "Structure(Model(w=*, b=None, act=None, depth=2))"
+
+
+def test_compile_keys_static_fields_by_value(backend):
+    step = tg.compile(lambda p, x: (p(x) * 2.0, replace(p, w=p.w + 1.0)))
+    for depth, act, traces in [(1, np.tanh, 1), (1, np.sin, 2), (2, np.sin, 3), (1, np.tanh, 3)]:
+        for _ in range(3):
+            total, moved = step(Model(np.ones(2), None, act, depth), INPUT)
+            expected = act(INPUT) if depth == 1 else act(act(INPUT))
+            np.testing.assert_allclose(total, 2.0 * np.sum(expected), rtol=1e-14)
+            assert (moved.w.data.tolist(), moved.act, moved.depth) == ([2.0, 2.0], act, depth)
+        assert step.traces == traces
+    kinds = tg.compile(lambda p: p.w * p.depth[0])
+    assert [kinds(Model(np.int64(3), depth=(d,))).dtype.kind for d in (1, 1.0, True)] == list("ifi")
+    with pytest.raises(TypeError, match=r"list \[1\] for args\[0\]\.depth.*hashed.*tuple"):
+        step(Model(np.ones(2), depth=[1]), INPUT)
+
+
+def test_a_static_field_may_be_computed():
+    @dataclass
+    class Sized:
+        w: object
+        n: int = static(init=False)
+
+        def __post_init__(self):
+            self.n = len(self.w)
+
+    found = tg.grad(lambda p: np.sum(p.w**2) * p.n)(Sized(np.array([1.0, 2.0])))
+    assert (found.w.tolist(), found.n) == ([4.0, 8.0], 2)
+
+
+@dataclass
+class Plain:
+    w: object
+    other: object
+
+
+@pytest.mark.parametrize("other", ["relu", np.tanh, True, 3, np.arange(2)], ids=str)
+def test_what_is_no_float_in_a_structure_is_refused_with_what_to_write(other):
+    def f(p):
+        w = p["w"] if isinstance(p, dict) else p.w
+        return np.sum(w * w)
+
+    calls = {
+        "argument 0": [tg.grad(f), tg.jacobian(f), tg.hessian(f)],
+        "primals[0]": [
+            lambda p: tg.vjp(f, p),
+            lambda p: tg.linearize(f, p),
+            lambda p: tg.jvp(f, (p,), (p,)),
+            lambda p: tg.hvp(f, (p,), (p,)),
+        ],
+    }
+    if isinstance(other, str) or callable(other):
+        calls["args[0]"] = [tg.vmap(f)]
+        calls["init"] = [lambda p: tg.scan(lambda c, x: (c, x), p, np.ones(3))]
+    parts = {"w": np.ones(2), "other": other}
+    for path, several in calls.items():
+        for call in several:
+            for given, place in ((parts, "['other']"), (Plain(**parts), ".other")):
+                with pytest.raises(TypeError, match="lose over it, or .* static field") as caught:
+                    call(given)
+                assert path + place in str(caught.value)
+
+
+def test_whole_numbers_alone_and_in_the_drop_in_are_floats():
+    assert tg.grad(lambda x: x**3)(3) == 27.0
+    assert tg.vjp(lambda x, y: x * y, 3, 4)[1](1) == (4.0, 3.0)
+    assert tg.jvp(lambda x: x**3, (3,), (1,)) == (27.0, 27.0)
+    found = autograd.grad(lambda p: p["n"] ** 2 * np.sum(p["k"]))({"n": 3, "k": np.array([1, 2])})
+    assert found["n"] == 18.0
+    assert found["k"].tolist() == [9.0, 9.0]
+
+
+def test_an_index_that_is_differentiated_is_to_be_closed_over():
+    calls = [
+        lambda: tg.vjp(lambda x, i: x[i], np.ones(3), 2),
+        lambda: tg.jvp(lambda x, i: x[i], (np.ones(3), 2), (np.ones(3), 0)),
+        lambda: tg.linearize(lambda x, i: x[i], np.ones(3), np.array([0, 2])),
+        lambda: tg.vjp(lambda x, i: np.take(x, i), np.ones(3), 2),
+        lambda: tg.grad(lambda n: sum(n for _ in range(n)))(3),
+        lambda: tg.jvp(lambda n: sum(n for _ in range(n)), (3,), (1,)),
+    ]
+    for call in calls:
+        with pytest.raises((TypeError, IndexError), match=r"Close over an index, tg.vjp\(lambda"):
+            call()
+    with pytest.raises(IndexError, match=r"integer indices\. Use \.astype\(int\)\."):
+        tg.tensor([1.0])[np.array([0.0])]
+
+
+# ------------------------------------------------------------------ auxiliary results
+
+
+def and_more(x):
+    return np.sum(x**3), {"double": [2.0 * x, None], "text": "t"}
+
+
+@pytest.mark.parametrize("as_tensor", [False, True])
+def test_auxiliary_results(as_tensor):
+    x = np.array([1.0, -2.0])
+    given = tg.tensor(x) if as_tensor else x
+    value, pullback, of_vjp = tg.vjp(and_more, given, has_aux=True)
+    assert (value.item(), pullback(2.0).tolist()) == (-7.0, [6.0, 24.0])
+    *pair, of_jvp = tg.jvp(and_more, (given,), (np.ones(2),), has_aux=True)
+    assert [part.item() for part in pair] == [-7.0, 15.0]
+    found = [of_vjp, of_jvp]
+    for transform in (tg.jacobian, tg.jacrev, tg.jacfwd):
+        rows, aux = transform(and_more, has_aux=True)(given)
+        assert rows.tolist() == [3.0, 12.0]
+        found.append(aux)
+    for aux in found:
+        (double, none), text = aux["double"], aux["text"]
+        assert (double.tolist(), none, text) == ([2.0, -4.0], None, "t")
+        assert type(double) is type(given)
+    with pytest.raises(TypeError, match=r"has_aux=True, f must return \(result, aux\), not a Dual"):
+        tg.jacfwd(np.sin, has_aux=True)(x)
+
+
+AUX = {
+    "vjp": lambda f, x: tg.vjp(f, x, has_aux=True)[2],
+    "jvp": lambda f, x: tg.jvp(f, (x,), (np.ones(2),), has_aux=True)[2],
+    "jacrev": lambda f, x: tg.jacrev(f, has_aux=True)(x)[1],
+    "jacfwd": lambda f, x: tg.jacfwd(f, has_aux=True)(x)[1],
+}
+
+
+@in_one("of", AUX)
+def test_outer_derivatives_flow_through_auxiliary_results(of):
+    """Of ``sum(z x * z)``, whose derivatives are ``2 z sum(x)`` and ``2 sum(x)``."""
+    x = np.array([1.0, 3.0])
+
+    def outer(z):
+        return np.sum(AUX[of](lambda y: (np.sum(y**3), y * z), x * z))
+
+    assert tg.grad(outer)(5.0) == 40.0
+    assert tg.jvp(outer, (5.0,), (1.0,)) == (100.0, 40.0)
+    assert tg.grad(tg.grad(outer))(5.0) == 8.0
+    assert tg.vmap(tg.grad(outer))(np.array([5.0, 1.0])).tolist() == [40.0, 8.0]
+
+
+# ------------------------------------------------------------------ positions from the end
+
+
+@pytest.mark.parametrize("transform", [tg.grad, tg.jacobian, tg.elementwise_grad])
+def test_negative_argnums_count_from_the_end(transform):
+    f = lambda x, y: x * y**2  # noqa: E731
+    assert transform(f, -1)(2.0, 3.0) == 12.0
+    assert transform(f, (-1, 0, -2))(2.0, 3.0) == (12.0, 9.0, 9.0)
+    assert transform(lambda x: x**2, [0, -1])(3.0) == [6.0, 6.0]
+    assert tg.hessian(f, (-1, 0))(2.0, 3.0) == ((4.0, 6.0), (6.0, 0.0))

@@ -10,7 +10,7 @@ import pytest
 import tapegraph as tg
 import tapegraph.autograd.numpy as anp
 from tests.cases import CASES, COMPLEX_CASES, WITHOUT_GRADIENT
-from tests.quick import check_each, each_operation
+from tests.quick import a_few_each, check_each, each_operation
 
 COUNT = 3
 # Where sums are taken in another order than in the loop: products of matrices and vectors by
@@ -92,8 +92,9 @@ def gradients_are_the_loops(case):
 
 @each_operation(SMOOTH)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_gradients_of_each_example_are_the_loops(op):
-    check_each(op, [c for c in SMOOTH if run_is_real(c)], gradients_are_the_loops)
+def test_gradients_of_each_example_are_the_loops(op, thorough):
+    cases = [case for case in SMOOTH if case.op == op and run_is_real(case)]
+    check_each(op, cases if thorough else a_few_each(cases), gradients_are_the_loops)
 
 
 def run_is_real(case):

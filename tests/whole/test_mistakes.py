@@ -131,3 +131,262 @@ def test_the_nearest_that_differentiates(function):
     result = nearest(leaf)
     assert result.requires_grad
     np.testing.assert_allclose(result.numpy(), numpys(x), rtol=1e-12, atol=1e-12)
+
+
+# -- updates in place ----------------------------------------------------------------------------
+
+
+def end_doubled(u):
+    v = u[1:]
+    v *= 2.0
+    return np.sum(u)
+
+
+def rows_raised(u):
+    for r in u:
+        r += 1.0
+    return np.sum(u)
+
+
+def transposed(u):
+    v = u.T
+    v += 1.0
+    return np.sum(u)
+
+
+def laid_out(u):
+    v = u.reshape(-1)
+    v += 1.0
+    return np.sum(u)
+
+
+def of_a_result(u):
+    w = u * u
+    v = w[1:]
+    v *= 2.0
+    return np.sum(w)
+
+
+def other_name(u):
+    old = u
+    u += 1.0
+    return np.sum(old * u)
+
+
+def _raise(a):
+    a += 1.0
+
+
+def by_a_helper(u):
+    _raise(u)
+    return np.sum(u)
+
+
+def kept_in_a_list(u):
+    s, kept = u * 1.0, []
+    for _ in range(3):
+        s *= 2.0
+        kept.append(s)
+    return np.sum(np.stack(kept))
+
+
+def read_before(u):
+    s = np.exp(u)
+    y = s * s
+    s *= 3.0
+    s += y
+    return np.sum(s * y)
+
+
+def each_row_by_itself(u):
+    total = 0.0
+    for r in u:
+        r -= np.mean(r)
+        total += np.sum(r**2)
+    return total
+
+
+def copied(u):
+    v = u[[1, 0]]
+    v *= 2.0
+    return np.sum(u)
+
+
+def numbers(u):
+    s = np.sum(u)
+    old = s
+    s *= 2.0
+    return s + old
+
+
+AS_NUMPY = [read_before, each_row_by_itself, copied, numbers]
+OTHERWISE = [
+    end_doubled, rows_raised, transposed, laid_out, of_a_result, other_name, by_a_helper,
+    kept_in_a_list,
+]  # fmt: skip
+HOW = {
+    "grad": lambda f, x: tg.value_and_grad(f)(x)[0],
+    "hessian": lambda f, x: tg.hessian(f)(x) is None or f(tg.tensor(x) * 1.0).item(),
+    "compiled": lambda f, x: tg.compile(tg.value_and_grad(f))(x)[0],
+    "checkpoint": lambda f, x: tg.value_and_grad(tg.checkpoint(f))(x)[0],
+}
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("f", OTHERWISE)
+def test_what_an_update_in_place_changes_in_numpy_alone_is_warned_of(f, how):
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    with pytest.warns(UserWarning, match=r"before the update in place at .*v = v \* 2") as seen:
+        value = HOW[how](f, x)
+    assert value != f(x.copy())
+    first = f.__code__.co_firstlineno
+    assert all(w.filename == __file__ and first < w.lineno < first + 7 for w in seen)
+    places = [int(str(w.message).split("place at ")[1].split(",")[0].split(":")[-1]) for w in seen]
+    first = (_raise if f is by_a_helper else f).__code__.co_firstlineno
+    assert all(first < line < first + 7 for line in places)
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("f", AS_NUMPY)
+def test_updates_that_give_numpys_numbers_are_not_warned_of(f, how):
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    assert HOW[how](f, x) == pytest.approx(f(x.copy()), rel=1e-12)
+
+
+def test_a_warning_of_an_update_comes_once_and_changes_no_derivative():
+    def f(u):
+        v = u * 2.0
+        old = v
+        v += u**2
+        return np.sum(old * v), np.sum(old)
+
+    x = np.array([1.0, 3.0])
+    with pytest.warns(UserWarning, match="^mul: ") as seen:
+        _, slope = tg.value_and_grad(f, has_aux=True)(x)
+    assert len(seen) == 1
+    np.testing.assert_allclose(slope, 8.0 * x + 6.0 * x**2)  # of 2u (2u + u^2)
+
+
+def test_a_loop_that_updates_parameters_outside_no_grad_is_warned_of_once():
+    w = tg.param([1.0, 2.0], name="w")
+    with warned() as seen:
+        for _ in range(3):
+            tg.sum(w * w).backward()
+            for p in [w]:
+                p -= 0.1 * p.grad
+    assert [str(x.message).partition(" stays")[0] for x in seen] == [
+        "an update in place: param 'w'"
+    ]
+    assert w.data.tolist() == [1.0, 2.0]
+
+
+# -- steps and numbers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", [tg.SGD, tg.Adam])
+@pytest.mark.parametrize("zeroed", [False, True])
+def test_a_first_step_without_gradients_is_warned_of(kind, zeroed, compiled):
+    w = tg.param([1.0, 2.0])
+    optimizer = kind([w], lr=0.1)
+
+    def step():
+        loss = tg.sum(w * w)
+        if zeroed:
+            loss.backward()
+        optimizer.zero_grad()
+        optimizer.step()
+        return loss
+
+    run = tg.compile(step) if compiled else step
+    with warned() as seen:
+        for _ in range(4):
+            run()
+    first = step.__code__.co_firstlineno
+    assert [(x.filename, x.lineno) for x in seen] == [(__file__, first + 5)]
+    assert "step: no parameter has a gradient. Call backward()" in str(seen[0].message)
+
+
+def test_a_step_with_a_gradient_is_not_warned_of():
+    w, unused = tg.param([1.0, 2.0]), tg.param(1.0)
+    optimizer = tg.SGD([unused, w], lr=0.1)
+    tg.sum(w * 0.0).backward()
+    optimizer.step()
+
+
+def test_an_optimizer_says_where_its_result_comes_from():
+    with pytest.raises(TypeError, match=r"SGD: .*a result of sub: w -= step makes one outside"):
+        tg.SGD({"w": tg.param(1.0) - 0.1}, lr=0.1)
+
+
+READ = {
+    "item": lambda x: np.sum(x * 3.0).item(),
+    "numpy": lambda x: np.sum(x.numpy() * 3.0),
+}
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f: tg.grad(f)(np.ones(2)),
+        lambda f: tg.jvp(f, (np.ones(2),), (np.ones(2),))[1],
+        lambda f: tg.jacobian(f)(np.ones(2)),
+        lambda f: tg.vjp(f, np.ones(2))[1](1.0),
+        lambda f: tg.hessian(f)(np.ones(2)),
+    ],
+)
+def test_a_function_that_returns_a_number_it_has_read_is_warned_of(transform, read, monkeypatch):
+    f = READ[read]
+    line = f.__code__.co_firstlineno
+    with pytest.warns(tg.LostGradientWarning, match=rf"{read}\(\) at {__file__}:{line}.*zero"):
+        assert not np.any(transform(f))
+    monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
+    with pytest.raises(TypeError, match=rf"{read}\(\) at .*Return the tensor"):
+        transform(f)
+
+
+def test_numbers_that_are_read_beside_are_not_warned_of():
+    seen = []
+
+    def f(x):
+        seen.append(x.item())
+        return x * x.detach().item() if x.item() > 0.0 else x
+
+    assert tg.grad(f)(3.0) == 3.0
+    assert tg.grad(lambda x: 5.0)(3.0) == 0.0  # a constant, of whatever was read before
+    assert tg.grad(lambda x: x.detach().item())(3.0) == 0.0
+    assert seen == [3.0]
+
+
+# -- messages ------------------------------------------------------------------------------------
+
+
+def test_an_array_that_takes_a_tensor_at_places_is_sent_to_add_at():
+    places, values = np.array([0, 1, 1]), np.array([1.0, 2.0, 4.0])
+
+    def wrong(values):
+        source = np.zeros(3)
+        source[places] += 0.1 * values
+        return np.sum(source)
+
+    with pytest.raises(TypeError, match=r"tg\.add_at\(a, i, b\), which adds at repeated places"):
+        tg.grad(wrong)(values)
+    with pytest.raises(TypeError, match=r"setitem: .*tg\.add_at\(a, i, b\)"):
+        tg.param(values)[0] = 1.0
+    wanted = np.zeros(3)
+    np.add.at(wanted, places, values)
+    np.testing.assert_array_equal(tg.add_at(np.zeros(3), places, values).data, wanted)
+
+
+def test_a_complex_hessian_is_by_real_and_imaginary_parts():
+    def f(z):
+        return np.sum(np.abs(z) ** 2)
+
+    z = np.array([1.0 + 2.0j, 3.0 - 1.0j])
+    with pytest.raises(TypeError, match=r"x \+ 1j \* y\), \(0, 1\)\)\(z\.real, z\.imag\)"):
+        tg.hessian(f)(z)
+    blocks = tg.hessian(lambda x, y: f(x + 1j * y), (0, 1))(z.real, z.imag)
+    for i in (0, 1):
+        for j in (0, 1):
+            np.testing.assert_allclose(blocks[i][j], 2.0 * np.eye(2) * (i == j), atol=1e-12)

@@ -8,24 +8,36 @@ import shlex
 
 import pytest
 from mutations.__main__ import label, main
-from mutations.check import ROOT, Verdict, applied, copied, judge, located
+from mutations.check import ROOT, Verdict, _definitions, applied, copied, judge, located
 from mutations.faults import FAULTS, Fault
 
 KNOWN = next(f for f in FAULTS if label(f) == "vjp/sub-wrong-sign")
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache
 def meaning(text: str) -> str:
     return ast.dump(ast.parse(text))
+
+
+def statement(text: str, start: int, end: int) -> tuple[int, int]:
+    """Where the outermost statement around a place begins and ends; of several, the whole file."""
+    around = [
+        (first, last)
+        for spans in _definitions(text).values()
+        for first, last in spans
+        if first <= start and end <= last
+    ]
+    return max(around, key=lambda span: span[1] - span[0], default=(0, len(text)))
 
 
 def applies(fault: Fault) -> bool:
     tests = [word for word in shlex.split(fault.likely) if word.startswith("tests/")]
     try:
         path, start, end = located(fault, ROOT)
-        sound = path.read_text()
-        faulty = sound[:start] + fault.new.strip() + sound[end:]
-        changed = ast.dump(ast.parse(faulty)) != meaning(sound)
+        text = path.read_text()
+        first, last = statement(text, start, end)
+        faulty = text[first:start] + fault.new.strip() + text[end:last]
+        changed = ast.dump(ast.parse(faulty)) != meaning(text[first:last])
     except (SyntaxError, ValueError):
         return False
     return changed and tests != [] and all((ROOT / file).exists() for file in tests)

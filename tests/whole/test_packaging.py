@@ -148,6 +148,11 @@ def test_every_dependency_has_a_lower_bound():
 
 
 @functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@functools.cache
 def imports(name: str, *, inside_functions: bool, typed: bool = False) -> set[str]:
     """The modules and names a module imports, absolute; with ``typed`` for type checkers too."""
     path = MODULES[name]
@@ -171,7 +176,7 @@ def imports(name: str, *, inside_functions: bool, typed: bool = False) -> set[st
             if isinstance(child, ast.stmt | ast.ExceptHandler):  # no import stands in an expression
                 visit(child)
 
-    visit(ast.parse(path.read_text()))
+    visit(parsed(path))
     return found
 
 
@@ -242,7 +247,7 @@ def test_no_import_runs_up():
 def test_types_from_above_are_named_in_one_module():
     up = set()
     for name, path in MODULES.items():
-        for block in ast.walk(ast.parse(path.read_text())):
+        for block in ast.walk(parsed(path)):
             if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
                 found = [n.module for n in ast.walk(block) if isinstance(n, ast.ImportFrom)]
                 up |= {name for m in found if m in MODULES and floor(m) > floor(name)}
@@ -413,7 +418,7 @@ def test_a_public_word_means_one_thing():
     for name, path in MODULES.items():
         # Which have autograd's names, and the standard's.
         if ".autograd" not in name and name != "tapegraph.array_api":
-            for word in public_words(ast.parse(path.read_text())):
+            for word in public_words(parsed(path)):
                 homes.setdefault(word, set()).add(name)
     several = {word: found for word, found in homes.items() if len(found) > 1}
     assert several.keys() == OF_EACH_ROOM, several
