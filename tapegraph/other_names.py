@@ -193,7 +193,7 @@ AT_THE_TOP = {
     "saved_model": "tg.export(f, path, x)",
     "scipy": "tg.special, tg.linalg, tg.fft, tg.optim, tg.integrate",
     "segment_max": "np.max(np.where(segments == np.arange(n)[:, None], x, -np.inf), axis=1)",
-    "segment_sum": "tg.add_at(np.zeros(n), segments, x)",
+    "segment_sum": "tg.add_at(np.zeros((n, *x.shape[1:])), segments, x)",
     "set_seed": "tg.random.seed",
     "switch_case": "tg.switch",
     "tensor_scatter_nd_add": "tg.add_at(x, indices, y)",
