@@ -249,16 +249,19 @@ def _round(out: Result, x: GraphTensor, *, decimals: int) -> GraphTensor:
 
 
 def _round_to(out: Result, x: GraphTensor, *, dtype: str) -> GraphTensor:
-    single = cast_to(x, "float32")
-    if dtype == "float16" and x.dtype.size == 8:
-        # TensorFlow rounds to float32 first. Rounded there towards zero, and to an odd last bit
-        # where that is not exact, it is rounded to float16 as NumPy does it, once.
-        back = cast_to(single, x.dtype)
-        bits = raw.Bitcast(input=single, type="int32")
-        bits -= cast_to(raw.Abs(x=back) > raw.Abs(x=x), "int32")
-        bits = raw.BitwiseOr(x=bits, y=cast_to(back != x, "int32"))
-        single = raw.Bitcast(input=bits, type="float32")
-    return cast_to(cast_to(single, dtype), "float32")
+    def rounded(x: GraphTensor) -> GraphTensor:
+        single = cast_to(x, "float32")
+        if dtype == "float16" and x.dtype == "float64":
+            # TensorFlow rounds to float32 first. Rounded there towards zero, and to an odd last bit
+            # where that is not exact, it is rounded to float16 as NumPy does it, once.
+            back = cast_to(single, x.dtype)
+            bits = raw.Bitcast(input=single, type="int32")
+            bits -= cast_to(raw.Abs(x=back) > raw.Abs(x=x), "int32")
+            bits = raw.BitwiseOr(x=bits, y=cast_to(back != x, "int32"))
+            single = raw.Bitcast(input=bits, type="float32")
+        return cast_to(cast_to(single, dtype), "float32")
+
+    return with_gradient(rounded, lambda g, y, x: [cast_to(g, x.dtype)], x)
 
 
 def _where(out: Result, cond: GraphTensor, a: GraphTensor, b: GraphTensor) -> GraphTensor:
@@ -377,7 +380,7 @@ LOWERINGS: dict[str, Row | Rule] = {
         complex=True,
     ),
     "round": Row(_round, complex=_by_parts(_round)),
-    "round_to": by_slopes("round_to", _round_to),
+    "round_to": _round_to,
     "where": Row(_where, xla=True, complex=True),
     "detach": Row(lambda out, x: raw.StopGradient(input=x), xla=True, complex=True),
     "real": Row(lambda out, x: _part("Real", x), complex=True),

@@ -874,7 +874,10 @@ ASTYPE = Op(
     "astype", lambda x, *, dtype: x.astype(dtype), kind=OpKind.ELEMENTWISE, takes_complex=True
 )
 ROUND_TO = Op(
-    "round_to", lambda x, *, dtype: x.astype(dtype).astype(np.float32), kind=OpKind.ELEMENTWISE
+    "round_to",
+    lambda x, *, dtype: x.astype(dtype).astype(np.float32),
+    kind=OpKind.ELEMENTWISE,
+    promotes=False,
 )
 DETACH = Op("detach", np.copy, kind=OpKind.ELEMENTWISE, differentiable=(), takes_complex=True)
 ROUND = Op(

@@ -31,8 +31,8 @@ def loss(cond, w, pred):
 
 
 def compiled(f):
-    step = tg.compile(f)
-    return [step(W) for _ in range(4)][-1]
+    step = tg.compile(f, verify_every=None)
+    return [step(W) for _ in range(3)][-1]
 
 
 DERIVATIVES = {

@@ -76,8 +76,8 @@ DERIVATIVES = {
 
 
 def compiled(f):
-    step = tg.compile(f)
-    return [step(W) for _ in range(4)][-1]
+    step = tg.compile(f, verify_every=None)
+    return [step(W) for _ in range(3)][-1]
 
 
 @pytest.mark.parametrize("name", DERIVATIVES)

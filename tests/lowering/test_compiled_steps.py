@@ -442,10 +442,32 @@ def test_a_square_is_no_power_in_a_step():
     assert "Square" in kinds and "Pow" not in kinds
 
 
-def test_float64_is_rounded_to_float16_once():
-    x = np.array([1.0 + 2.0**-11 + 2.0**-30, -0.1, 1e-300])  # in float32 the first is a tie
+def test_a_cube_in_a_step_is_that_of_products():
+    x = np.array([1.5, -0.0, -2.0, 1e50, 1e-50])
+    step = tg.compile(lambda x: x**3, verify_every=None)
     with tg.use_backend("tensorflow"):
-        step = tg.compile(lambda x: x.astype("float16") * 1.0)
-        found = [step(x) for _ in range(4)][-1]
-        assert "ran in tensorflow" in step.explain()
-    np.testing.assert_array_equal(found, x.astype(np.float16).astype(np.float32))
+        found = [step(x) for _ in range(4)]
+    assert ran(step) == "tensorflow"
+    for y in found:
+        np.testing.assert_allclose(y.data, x * x * x, rtol=1e-14)
+
+
+def test_float64_is_rounded_to_float16_once():
+    # In float32 the first two are ties.
+    x = np.array([1 + 2.0**-11 + 2.0**-30, 1 + 3 * 2.0**-11 - 2.0**-30, -0.1, 1e-300, 1e300])
+    w = tg.param(np.ones(5))
+
+    @tg.compile(verify_every=None)
+    def step(x):
+        w.grad = None
+        y = (x * w).astype("float16")
+        tg.sum(y * 3.0).backward()
+        return y
+
+    with tg.use_backend("tensorflow"), np.errstate(over="ignore"):
+        once = x.astype(np.float16).astype(np.float32)
+        for _ in range(4):
+            np.testing.assert_array_equal(step(x), once)
+            assert w.grad.dtype == np.float64
+            np.testing.assert_array_equal(w.grad, 3.0 * x)
+    assert ran(step) == "tensorflow"

@@ -272,6 +272,23 @@ def test_a_step_whose_numbers_are_not_finite_time_and_again_goes_without(clock):
     assert "not with XLA: its numbers may not have been the graph's" in ran(step)
 
 
+def test_a_gradient_of_xla_that_is_infinite_is_not_final_where_results_are_finite(clock):
+    @tg.compile(verify_every=None)
+    def step(x):
+        w = tg.param(np.ones(2))
+        (slope,) = tg.gradients(tg.sum(w * x * x), [w])
+        return tg.sign(slope)
+
+    for _ in range(SETTLED + 1):
+        np.testing.assert_array_equal(step(X), np.sign(X * X))
+    clock.ran.clear()
+    with np.errstate(over="ignore"):
+        for _ in range(TRIALS + 3):
+            np.testing.assert_array_equal(step(np.array([1e200, -1.0])), [1.0, 1.0])
+    assert clock.ran == [True] * TRIALS + [False] * 3
+    assert "not with XLA: its numbers may not have been the graph's" in ran(step)
+
+
 def test_a_bad_label_raises_and_changes_nothing(clock):
     step, params, optimizer = network(lambda p: tg.SGD(p, lr=0.05, momentum=0.9), np.float64)
     step = tg.compile(step, verify_every=None)

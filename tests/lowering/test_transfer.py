@@ -51,7 +51,7 @@ LAYOUTS = """
         for offset in {1, 2, 4, 8, 16, 24, 32, 48, 63, step}:
             yield f"offset {offset}", placed(data, offset)
         yield "read-only", read_only(data)
-        yield "big-endian", placed(data, 0).astype(data.dtype.newbyteorder(">"))
+        yield "big-endian", placed(data.astype(data.dtype.newbyteorder(">")), 0)
         if data.ndim:
             yield "reversed", placed(data[::-1], 0)[::-1]
             yield "strided", every_other(data, 0)

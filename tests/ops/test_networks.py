@@ -208,6 +208,14 @@ def check_second(f, arrays):
         np.testing.assert_allclose(got, rise, rtol=2e-5, atol=2e-6)
 
 
+def test_group_norm_divides_by_the_biased_deviation_of_each_group():
+    found = tg.group_norm(IMAGES, 2, *C, eps=0.1)
+    for i, j in np.ndindex(3, 4):
+        group = IMAGES[i, j // 2 * 2 : j // 2 * 2 + 2]
+        normal = (IMAGES[i, j] - np.mean(group)) / np.sqrt(np.var(group) + 0.1)
+        np.testing.assert_allclose(found.data[i, j], normal * C[0][j] + C[1][j], rtol=1e-12)
+
+
 def test_a_sure_logit_keeps_its_digits_and_an_infinite_one_its_meaning():
     loss = tg.binary_crossentropy([40.0, -40.0], [1.0, 0.0], reduction="none")
     np.testing.assert_allclose(loss.numpy(), np.log1p(np.exp([-40.0, -40.0])), rtol=1e-12)
