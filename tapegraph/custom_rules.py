@@ -46,10 +46,11 @@ class _Custom:
         functools.update_wrapper(self, f)  # type: ignore[arg-type]
         self._f = f
         self._fixed = tuple(nondiff_argnums)
+        self._defaults = getattr(f, "__defaults__", None)
 
     def _arguments(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
         """Return all arguments by position, as the rules take them."""
-        if not kwargs:
+        if not kwargs and not self._defaults:
             return list(args)
         bound = inspect.signature(self._f).bind(*args, **kwargs)
         bound.apply_defaults()

@@ -44,6 +44,17 @@ def test_the_rule_is_the_gradient():
     np.testing.assert_array_equal(y.grad, X**2)
 
 
+def test_defaults_are_filled_in():
+    @tg.custom_vjp
+    def scaled(x, k=3.0):
+        return x * k
+
+    scaled.defvjp(lambda x, k: (x * k, (x, k)), lambda held, g: (g * held[1], g * held[0]))
+    assert tg.grad(lambda x: scaled(x))(1.0) == 3.0
+    assert tg.grad(lambda x: scaled(x, k=5.0))(1.0) == 5.0
+    assert tg.grad(scaled, 1)(2.0, 7.0) == 2.0
+
+
 def test_second_derivatives():
     # d/dx (4 x y), and d/dx (x^2): the rule's own, differentiated.
     assert tg.grad(tg.grad(product))(2.0, 3.0) == 12.0

@@ -469,6 +469,14 @@ def test_a_lowering_that_gives_other_numbers_is_found_out(tmp_path, operations):
     assert not (tmp_path / "saved_model.pb").exists()
 
 
+def test_float64_zeros_beside_float32_numbers_are_no_difference(tmp_path):
+    rng = np.random.default_rng(1)
+    w = tg.param(rng.normal(size=(8, 8)).astype(np.float32))
+    x = rng.normal(size=(5, 8)).astype(np.float32)
+    tg.export(lambda x: np.tanh(x @ w) + np.zeros((len(x), 8)), tmp_path, x)
+    assert (tmp_path / "saved_model.pb").exists()
+
+
 @pytest.mark.parametrize("name", ["model.keras", "model.H5", "model.tflite"])
 def test_a_suffix_of_another_format_is_an_error(name, tmp_path):
     with pytest.raises(ValueError, match=r"export: received the path .*model.*ends in \.onnx"):
