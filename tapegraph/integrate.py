@@ -79,6 +79,8 @@ def odeint(
     :param t: The times, an array of shape (n,), rising or falling; the first is that of ``y0``.
     :param *args: Further arguments of ``f``.
     :param rtol, atol: The error of a step is at most ``atol + rtol * |y|``, by root mean square.
+        Where the state rests that does not limit the steps, nor the error of a derivative through
+        them: take the adjoint equation there.
     :param method: ``"dopri5"``, Dormand and Prince's adaptive method of order 5; or ``"rk4"``, the
         classical method with steps of a fixed length.
     :param steps: For ``"rk4"``: the number of steps from one time to the next.

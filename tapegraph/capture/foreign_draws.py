@@ -7,6 +7,7 @@ every iteration or example. The walk covers the generators that the function's c
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ import numpy as np
 
 from tapegraph.errors import BETWEEN, ORIGINS, sentence
 
-# The number of objects that a walk looks at.
-_MOST = 256
+# The number of objects that a walk looks at, and of parts of a list or dict.
+_MOST, _MOST_PARTS = 256, 32
 _STATES: dict[str, Callable[[Any], Any]] = {
     "Generator": lambda x: x.bit_generator.state,
     "RandomState": lambda x: x.get_state(legacy=False),
@@ -88,7 +89,10 @@ def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
             if "random" in names:
                 left.append((np.random, names))  # which NumPy loads when asked
         elif kind is functools.partial:
-            left.append((x.func, ()))
+            left += [(part, ()) for part in (x.func, *x.args, *x.keywords.values())]
+        elif kind in (list, tuple, dict):
+            parts = x.values() if kind is dict else x
+            left += [(part, names) for part in itertools.islice(parts, _MOST_PARTS)]
         elif (own := getattr(x, "__dict__", None)) and _may_draw(x):
             left += [(own[name], names) for name in (*names, "__wrapped__") if name in own]
             methods = (getattr(kind, name, None) for name in (*names, "__call__"))

@@ -124,7 +124,10 @@ class Body(Capture):
         if self.is_outer(value):
             value = self.inside(conversion, value)
         if conversion in ("bool", "if"):
-            fix = "Write tg.where for a choice between values, tg.cond to run one of two functions."
+            fix = (
+                "Write tg.where for a choice between values, tg.cond to run one of two functions; "
+            )
+            fix += "(a) & (b) for `a and b`."
         super().read(value, conversion, fix)
 
     def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:

@@ -763,8 +763,7 @@ def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
         received = f"indices {kind_of(indices)}"
         raise error(message(op, received, "integer indices", as_index()))
     if not isinstance(array, np.ndarray):  # of a program, or of many examples
-        said = _said_outside(op, "{}", axis, length)
-        return within(array, -length, length, said)
+        return within(array, -length, length, _outside(op, axis))
     wrapped = array.astype(np.int64)
     if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
         return as_leaf(wrapped)
@@ -776,12 +775,13 @@ def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
 
 
 def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
-    return IndexError(f"{_said_outside(op, index, axis, length)} (at {user_line()})")
+    said = _outside(op, axis).format(index, low=-length, high=length)
+    return IndexError(f"{said} (at {user_line()})")
 
 
-def _said_outside(op: str, index: object, axis: int, length: int) -> str:
-    received = f"index {index} for axis {axis} of length {length}"
-    return f"{op}: received {received}; expected an index in [{-length}, {length})."
+def _outside(op: str, axis: int) -> str:
+    received = f"index {{}} for axis {axis} of length {{high}}"
+    return f"{op}: received {received}; expected an index in [{{low}}, {{high}})."
 
 
 # By place
@@ -1090,7 +1090,7 @@ class Outside(IndexError):
 def _within(x: Array, *, low: int, high: int, said: str) -> DuckArray:
     outside = (x < low) | (x >= high)
     if outside.any():
-        raise Outside(said.format(x[outside].flat[0]))
+        raise Outside(said.format(x[outside].flat[0], low=low, high=high))
     return np.where(x < 0, x + high, x).astype(np.int64)
 
 
@@ -1109,7 +1109,7 @@ def within(
 ) -> DuckArray:
     """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
 
-    ``said`` is the text about one out of range, with ``{}`` in its place.
+    ``said`` is the text about one out of range: ``{}``, not in [``{low}``, ``{high}``).
     """
     try:
         return apply(WITHIN, (indices,), {"low": low, "high": high, "said": said})
@@ -1121,13 +1121,13 @@ def in_range(
     name: str, what: str, indices: DuckArray, count: int, error: type[Exception] = IndexError
 ) -> DuckArray:
     """Return integers below ``count`` as int64: an array, or in a captured step an entry."""
-    said = f"{name}: received {what} {{}} of {count}; expected a {what} in [0, {count})."
+    said = f"{name}: received {what} {{}} of {{high}}; expected a {what} in [0, {{high}})."
     if not isinstance(indices, np.ndarray):
         return within(indices, 0, count, said, error)
     found = indices.astype(np.int64)
     if found.size and found.view(np.uint64).max() >= count:  # a negative one is very large
         i = indices[(found < 0) | (found >= count)].flat[0]
-        raise error(f"{said.format(i)} (at {user_line()})")
+        raise error(f"{said.format(i, high=count)} (at {user_line()})")
     return found
 
 

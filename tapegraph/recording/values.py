@@ -90,7 +90,8 @@ def stale(leaf: Node, reader: Node) -> RuntimeError:
             "backward",
             f"{leaf._op.name} {label} was changed after the {reader._op.name} at "
             f"{line_of(reader._code, reader._lasti)} had recorded it, so the gradient would be "
-            "wrong; call backward() before changing it, or run the forward again.",
+            "wrong; call backward() before changing it, or run the forward again; or detach() the "
+            "state that a loop carries on.",
         )
     )
 

@@ -81,13 +81,14 @@ class TracedArgument:
 
 
 def points_of(op: str, value: object, path: str) -> list[Any]:
-    """Return the leaves of an argument as `lifted` does; raise for whole numbers in a structure."""
+    """Return the leaves of an argument as `lifted` does; raise for whole numbers in an object."""
     if not is_tree(value):
         return [lifted(op, value, path)]
     points = []
     for place, leaf in leaves(value, path):
         x = tensor_like(op, leaf, place)
-        if x.dtype.kind in "biu":
+        # The depth of a dataclass's network is whole; [1, 2] stands for numbers.
+        if x.dtype.kind in "biu" and "." in place.rpartition("]")[2]:
             fix = f"Write 1.0 for 1, close over it, or {STATIC}."
             expected = "floats: whole numbers have no derivative"
             raise TypeError(message(op, f"{kind_of(leaf)} for {place!r}", expected, fix))

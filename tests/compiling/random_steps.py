@@ -397,7 +397,7 @@ def containers(d: Draft) -> None:
         d.leaf(name)
     d.state += ["*ws", 'held["ema"]']
     d.vectors += ["ws[1]", 'held["ema"]', 'deep["inner"]["w"]']
-    d.made += ["far = [[[[0.5]]]]"]
+    d.made += ["far = [[[[0.5, *range(4096)]]]]"]
     d.numbers += ['held["scale"]', 'deep["inner"]["scale"]', "far[0][0][0][0]"]
     d.changes += [
         (["ws[0], spare = spare, ws[0]", "ws[0], spare = spare, ws[0]"], True),

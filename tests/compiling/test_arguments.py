@@ -238,9 +238,8 @@ def test_a_float_that_would_be_frozen_says_what_to_write(name):
 
 @pytest.mark.parametrize("write", [lambda x, k: x.__setitem__(0, k), lambda x, k: x.fill(k)])
 def test_a_float_that_is_written_into_an_array_is_refused(write):
-    with pytest.raises(ValueError, match="setting an array element") as caught:  # NumPy's words
+    with pytest.raises(tg.ConcretizationError, match="received a float argument"):
         tg.compile(lambda k: write(W.copy(), k))(0.7)
-    assert isinstance(caught.value.__cause__, tg.ConcretizationError)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

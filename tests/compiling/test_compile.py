@@ -421,7 +421,8 @@ def test_a_number_that_is_read_is_an_error_in_the_first_call(f):
         (lambda x, n: np.sin(x) if next(n) > 2 else np.cos(x), "sin .* and then cos"),
         (lambda x, n: x[: next(n)], "getitem"),
         (lambda x, n: (x,) * next(n), "it returned"),
-        (lambda x, n: (x * 2, next(n)), r"it returned 3 as the result\[1\], and then 2"),
+        (lambda x, n: (x * 2, next(n)), r"it returned \(tensor, 3\), and then \(tensor, 2\)"),
+        (lambda x, n: (x * 2, float(next(n))), r"3\.0 as the result\[1\], and then 2\.0"),
     ],
 )
 def test_what_changes_between_calls_is_an_error_in_the_second(f, message):

@@ -148,7 +148,7 @@ def test_random_steps_in_tensorflow(shard, thorough):
 # ------------------------------------------------------------------ the generator itself
 
 COUNTING = StepProgram(
-    made=("w0 = tg.param([1.0, 2.0, 3.0])", "far = [[[[1.0]]]]", "other = 2.0"),
+    made=("w0 = tg.param([1.0, 2.0, 3.0])", "far = [[[[1.0, *range(4096)]]]]", "other = 2.0"),
     body=("v1 = w0 * x", "v2 = v1 * far[0][0][0][0]", 'out["v1"] = v1', 'out["v2"] = v2'),
     changes=(Change(2, "w0.assign([1.0, 1.0, 1.0])"), Change(4, "far[0][0][0][0] = 3.0")),
     calls=("np.ones(3)",) * 12,

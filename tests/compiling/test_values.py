@@ -475,7 +475,7 @@ def test_a_compiled_step_inside_another_is_a_part_of_it():
 
 
 def test_one_call_in_so_many_is_compared():
-    v, scale = Value(2.0), [[[3.0]]]
+    v, scale = Value(2.0), [[[3.0, *range(4096)]]]
     step = tg.compile(lambda x: v * x * scale[0][0][0], verify_every=4)
     for _ in range(3):
         step(1.0)

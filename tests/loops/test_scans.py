@@ -630,6 +630,7 @@ class Noise:
 def noisy():
     hidden = np.random.default_rng(2)
     noise, python = Noise(), random.Random(3)
+    held, layers = {"rng": hidden}, [[noise]]
     return {
         "np.random": lambda x: x + np.random.normal(),  # noqa: NPY002
         "a global": lambda x: x + GENERATOR.normal(size=()),
@@ -641,6 +642,9 @@ def noisy():
         "Python's": lambda x: x + random.gauss(0.0, 1.0),
         "Python's own": lambda x: x + python.random(),
         "a wrapper": functools.partial(lambda k, x: x * k + hidden.normal(), 2.0),
+        "an argument": functools.partial(lambda rng, x: x + rng.normal(), hidden),
+        "a dict": lambda x: x + held["rng"].normal(),
+        "a layer in lists": lambda x: layers[0][0](x),
         "a gradient": tg.grad(lambda x: x * hidden.normal()),
     }
 

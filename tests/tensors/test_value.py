@@ -784,8 +784,8 @@ def test_a_child_forked_during_a_backward_stays_usable(run_python):
 
         x = Value(3.0)
         out = x * x
-        with value._turn():
-            value._sweeping = value._turn()
+        with value._turn.held:
+            value._sweeping = value._turn.held
             child = os.fork()
             if child == 0:
                 try:

@@ -594,9 +594,14 @@ def test_what_is_no_float_in_a_structure_is_refused_with_what_to_write(other):
         calls["args[0]"] = [tg.vmap(f)]
         calls["init"] = [lambda p: tg.scan(lambda c, x: (c, x), p, np.ones(3))]
     parts = {"w": np.ones(2), "other": other}
+    places = [(Plain(**parts), ".other")]
+    if "init" in calls:
+        places.append((parts, "['other']"))
+    else:  # in a dict they are numbers of the user's
+        assert tg.grad(f)(parts)["w"].tolist() == [2.0, 2.0]
     for path, several in calls.items():
         for call in several:
-            for given, place in ((parts, "['other']"), (Plain(**parts), ".other")):
+            for given, place in places:
                 with pytest.raises(TypeError, match="lose over it, or .* static field") as caught:
                     call(given)
                 assert path + place in str(caught.value)

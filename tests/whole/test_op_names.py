@@ -48,6 +48,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/transforms/reverse.py": ({"detach"}, "the method of tensors"),
     "tapegraph/integrate.py": ({"sqrt"}, "how often a loop keeps its carry"),
     "fallback/plan/records.py": ({"astype"}, "the method of arrays"),
+    "tapegraph/tensors/dual.py": ({"index"}, "Python's word for a conversion"),
     "tapegraph/tensors/tensor.py": ({"index"}, "Python's word for a conversion"),
     "tapegraph/tree.py": ({"all"}, "Python's own function"),
     "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
