@@ -16,7 +16,7 @@ START = np.array([0.3 + 0.1j, -0.2j, 1.0])
 
 
 def stepped(case, compiles):
-    """The losses and gradients of four calls, of which the last are replays."""
+    """The losses and gradients of the last of four calls, which replays where it compiles."""
     params = [tg.param(x) for x in case.inputs]
 
     def step():
@@ -27,7 +27,7 @@ def stepped(case, compiles):
         loss.backward()
         return loss, [p.grad for p in params]
 
-    run = tg.compile(step) if compiles else step
+    run = tg.compile(step, verify_every=None) if compiles else step
     for _ in range(4):
         loss, grads = run()
     return [np.asarray(loss.detach().data)] + [np.asarray(g) for g in grads if g is not None]
