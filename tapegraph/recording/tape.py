@@ -15,7 +15,7 @@ from tapegraph.recording.program import Entry, Recording
 from tapegraph.recording.scopes import RECORDER
 
 _MIN_LIMIT = 4096
-_MANY_ROUNDS = 100
+_MANY_AGAIN = 100
 
 
 class Tape:
@@ -48,23 +48,23 @@ class Tape:
         self.prune_at = next_seq() + max(_MIN_LIMIT, len(self.refs))
 
     def sweep_again(self, entries: list[Node]) -> None:
-        """Warn of a loop in which each backward goes through the rounds before it again.
+        """Warn of a loop in which each backward goes through the iterations before it again.
 
         It is one if all of many sweeps from the same oldest entry were longer than the one before,
         and met entries recorded since the last one and entries recorded between the last two.
         """
-        oldest, before, last, length, rounds = self.swept
+        oldest, before, last, length, count = self.swept
         newest = next(x for x in entries if x._seq < last)  # of those that were there before
         if len(entries) <= length or newest._seq < before or newest is entries[0]:
             return
-        self.swept = oldest, last, next_seq(), len(entries), rounds + 1
-        if rounds + 1 == _MANY_ROUNDS:
+        self.swept = oldest, last, next_seq(), len(entries), count + 1
+        if count + 1 == _MANY_AGAIN:
             warn(
-                f"backward: {_MANY_ROUNDS} calls in a row went through the operations of all calls "
+                f"backward: {_MANY_AGAIN} calls in a row went through the operations of all calls "
                 f"before them again, now {len(entries)}, so that each takes longer. Write "
                 f"x.detach() for the result of the {newest._op.name} at "
-                f"{line_of(newest._code, newest._lasti)} where the next round reads it, unless "
-                "gradients are to flow through all rounds.",
+                f"{line_of(newest._code, newest._lasti)} where the next iteration reads it, unless "
+                "gradients are to flow through all iterations.",
                 RuntimeWarning,
             )
 
