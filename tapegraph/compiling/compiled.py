@@ -461,11 +461,11 @@ class Compiled:
         """
         before = entry.view
         package = top(getattr(self._fn, "__module__", None))
-        known = before.known.with_ran(witness.noted, package)
+        known = before.known.with_ran(witness.noted, package, before.packages)
         entry.foreseen = True
         if known is not before.known:
             then, now = self._look(before.known), self._look(known)
-            self._known = self._known.with_ran(witness.noted, package)
+            self._known = self._known.with_ran(witness.noted, package, before.packages)
             entry.foreseen = then.key == now.key
             if not entry.foreseen:
                 entry.view, entry.programs = now, None

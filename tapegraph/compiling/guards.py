@@ -109,6 +109,7 @@ class View(NamedTuple):
     :ivar checks: Functions that return objects, and the objects expected.
     :ivar arrays: The arrays and their contents.
     :ivar floats: Ids of floats compared by value: a function can tell that one is the same object.
+    :ivar packages: Those whose objects, functions or modules the walk has met.
     """
 
     key: tuple[tuple[str, Any], ...]
@@ -117,6 +118,7 @@ class View(NamedTuple):
     checks: list[Check]
     arrays: list[tuple[Any, Any]]
     floats: frozenset[int] = frozenset()
+    packages: frozenset[str] = frozenset()
 
     def holds(self) -> bool:
         """Return whether the function reads the very same objects and unchanged arrays."""
@@ -185,7 +187,10 @@ def look(function: object, known: Known = NOTHING_KNOWN, fed: frozenset[str] = f
         if names | known.names == known.names:
             checks = walk.checks()
             floats = frozenset(id(x) for _, before in checks for x in before if type(x) is float)
-            view = View(tuple(walk.seen), known, walk.fed, checks, walk.arrays, floats)
+            view = View(
+                *(tuple(walk.seen), known, walk.fed, checks, walk.arrays, floats),
+                frozenset(walk.packages),
+            )
             elsewhere = view.fed_elsewhere()
             if not elsewhere:
                 return view
@@ -207,6 +212,7 @@ class _Walk:
         self.aliases: set[str] = set()  # other names of methods that have run
         self._visited: dict[int, tuple[Any, int]] = {}  # objects, which keep their ids, and depths
         self._deep = 0  # entries of containers deeper than others
+        self.packages = {package}
         self._named: dict[int, set[Any]] = {}  # the names of globals that have been looked up
         # Checks: entries by owner and key, what a call gives of an owner, and all that
         # containers hold, one after the other.
@@ -398,6 +404,7 @@ class _Walk:
         prefix = f"{name}." if name else ""
         kind, own, names = type(value), _own(value), self._known.attributes
         if top(kind.__module__) not in _LIBRARIES:
+            self.packages.add(top(kind.__module__))
             self._check_call(type, value)
             self._class(kind)
         kept = {_KEPT[base] for base in kind.__mro__ if base in _KEPT}
@@ -453,6 +460,7 @@ class _Walk:
             self.value(function.args, f"arguments of {whose}")
             self.value(function.keywords, f"keywords of {whose}")
         elif is_users(function.__code__.co_filename, function.__module__, self._package):
+            self.packages.add(top(function.__module__))
             self._see(name, (function.__code__, id(function.__globals__)))
             if self._is_new(function):
                 self._users_function(function, name)
@@ -486,6 +494,7 @@ class _Walk:
     def _is_users_module(self, module: object) -> bool:
         if not isinstance(module, ModuleType):
             return False
+        self.packages.add(top(module.__name__))
         return is_users(getattr(module, "__file__", None) or "", module.__name__, self._package)
 
 

@@ -9,7 +9,7 @@ import dis
 import gc
 import importlib.util
 import sys
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from functools import cached_property, lru_cache
 from threading import get_ident
 from types import CodeType, FrameType
@@ -124,13 +124,20 @@ class Known:
     def attributes(self) -> frozenset[str]:
         return self.reads | self.names.calls | self.ran
 
-    def with_ran(self, noted: Iterable[tuple[CodeType, Globals]], package: str) -> Known:
-        """Return the known code after a call ran some; itself if that was known."""
+    def with_ran(
+        self, noted: Iterable[tuple[CodeType, Globals]], package: str, reached: Container[str]
+    ) -> Known:
+        """Return the known code after a call ran some; itself if that was known.
+
+        Installed packages count if a look has ``reached`` them: an import may run any others.
+        """
         names, ran = self.names, self.ran
         roots = {id(space): (space, names) for space, names in self.roots}
         for code, space in noted:
             name = space.get("__name__")
             if not is_users(code.co_filename, name, package):
+                continue
+            if ORIGINS[code.co_filename] != USER and top(name) not in reached:
                 continue
             here = names_of(code)
             names |= here

@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import functools
 import gc
+import importlib
 import pickle
+import sys
 import types
 import warnings
 import weakref
@@ -624,6 +626,23 @@ def test_a_real_call_says_what_differs_and_how_many_calls_it_may_concern(engine)
         step(X[0])
     np.testing.assert_array_equal(w.numpy(), before)
     np.testing.assert_array_equal(step(X[0]).data, X[0] * 3.0)
+
+
+def test_code_that_an_import_runs_is_not_the_steps(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages"
+    folder.mkdir()
+    (folder / "imported_late.py").write_text("for number in range(3):\n    last = number\n")
+    monkeypatch.syspath_prepend(folder)
+
+    def step(x):
+        importlib.import_module("imported_" + "late")
+        return x * 2.0
+
+    compiled = tg.compile(step)
+    for number in range(6):
+        compiled(X[0])
+        sys.modules["imported_late"].number = number
+    assert compiled.traces == 1
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, "always", 2.5])
