@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol
@@ -81,6 +82,8 @@ class _EndOfJob:
         self._before(kind, error, traceback)
         sys.stdout.flush()
         sys.stderr.flush()
+        if self.comms:
+            time.sleep(0.25)  # the launcher drops what it has not yet forwarded when a job aborts
         for comm in self.comms:
             comm.Abort(1)
 
