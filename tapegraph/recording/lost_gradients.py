@@ -16,7 +16,9 @@ from tapegraph.errors import (
     ConcretizationError,
     LostGradientError,
     LostGradientWarning,
+    line_of,
     sentence,
+    user_frame,
     user_line,
     warn,
 )
@@ -83,7 +85,9 @@ FILLED = (
 # Set inside a function that a transform such as `tapegraph.grad` differentiates.
 DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 # When such a function last read numbers by `item` or `numpy`, and how and where.
-_READ: ContextVar[tuple[int, str]] = ContextVar("tapegraph_read", default=(0, ""))
+_READ: ContextVar[tuple[int, str, Any, int]] = ContextVar(
+    "tapegraph_read", default=(0, "", None, 0)
+)
 
 
 def strict() -> bool:
@@ -115,16 +119,17 @@ def to_number(kind: str, conversion: str, read: str = "") -> None:
 def numbers_read(conversion: str) -> None:
     """Note that a function which may be differentiated reads a tensor's numbers."""
     if DIFFERENTIATING.value():
-        _READ.set((next_seq(), f"{conversion} at {user_line()}"))
+        frame = user_frame(sys._getframe(1))
+        _READ.set((next_seq(), conversion, frame.f_code, frame.f_lasti))
 
 
 def to_constant(op: str, since: int) -> None:
     """Warn that a differentiated function gave plain numbers, if it has read some since then."""
-    seq, how = _READ.get()
+    seq, conversion, code, lasti = _READ.get()
     if seq > since:
         text = (
-            f"f returned plain numbers after {how}, which carry no gradient, so that its "
-            "derivative is zero. Return the tensor."
+            f"f returned plain numbers after {conversion} at {line_of(code, lasti)}, which carry "
+            "no gradient, so that its derivative is zero. Return the tensor."
         )
         if strict():
             raise LostGradientError(sentence(op, text))
