@@ -95,6 +95,6 @@ def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
             left += [(part, names) for part in itertools.islice(parts, _MOST_PARTS)]
         elif (own := getattr(x, "__dict__", None)) and _may_draw(x):
             left += [(own[name], names) for name in (*names, "__wrapped__") if name in own]
-            methods = (getattr(kind, name, None) for name in (*names, "__call__"))
-            left += [(MethodType(m, x), ()) for m in methods if m is not None and _is_users(m)]
+            methods: Iterator[Any] = (getattr(kind, name, None) for name in (*names, "__call__"))
+            left += [(MethodType(m, x), ()) for m in methods if _is_users(m)]
     return list(found.values())

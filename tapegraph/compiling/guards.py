@@ -187,10 +187,8 @@ def look(function: object, known: Known = NOTHING_KNOWN, fed: frozenset[str] = f
         if names | known.names == known.names:
             checks = walk.checks()
             floats = frozenset(id(x) for _, before in checks for x in before if type(x) is float)
-            view = View(
-                *(tuple(walk.seen), known, walk.fed, checks, walk.arrays, floats),
-                frozenset(walk.packages),
-            )
+            seen, packages = tuple(walk.seen), frozenset(walk.packages)
+            view = View(seen, known, walk.fed, checks, walk.arrays, floats, packages)
             elsewhere = view.fed_elsewhere()
             if not elsewhere:
                 return view

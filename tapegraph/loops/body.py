@@ -126,8 +126,8 @@ class Body(Capture):
         if conversion in ("bool", "if"):
             fix = (
                 "Write tg.where for a choice between values, tg.cond to run one of two functions; "
+                "(a) & (b) for `a and b`."
             )
-            fix += "(a) & (b) for `a and b`."
         super().read(value, conversion, fix)
 
     def draw(self, op: str, draw: Callable[[], Any], dtype: Any, by: dict[str, float]) -> Any:
