@@ -172,16 +172,19 @@ def transposed_vjp(op: Op) -> Rule:
 
     def jvp(tangents: tuple[object, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
         ys = y if op.several else (y,)
-        levels = levels_of(*ys, *inputs, *tangents)
-        leaves = [leaf_of_examples(np.ones(x.shape, x.dtype), levels) for x in ys]
-        g = [g for g, _ in leaves] if op.several else leaves[0][0]
-        if isinstance(row, JointVJP):
-            parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
-        else:
-            parts = [
-                None if rule is None or t is None else rule(g, y, *inputs, **attrs)
-                for rule, t in zip(row, tangents, strict=False)
-            ]
+        levels, wider = None, levels_of(*ys, *inputs, *tangents)
+        while wider != levels:  # a user's rule that differentiates gives every level's examples
+            levels = wider
+            leaves = [leaf_of_examples(np.ones(x.shape, x.dtype), levels) for x in ys]
+            g = [g for g, _ in leaves] if op.several else leaves[0][0]
+            if isinstance(row, JointVJP):
+                parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
+            else:
+                parts = [
+                    None if rule is None or t is None else rule(g, y, *inputs, **attrs)
+                    for rule, t in zip(row, tangents, strict=False)
+                ]
+            wider = levels_of(*ys, *inputs, *tangents, *parts)
         totals = [None] * len(leaves)
         for x, t, part in zip(inputs, tangents, parts, strict=False):
             if t is not None and part is not None:

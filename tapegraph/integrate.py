@@ -22,6 +22,7 @@ from tapegraph.recording.numpy_functions import under
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched
+from tapegraph.transforms.jvp import jvp
 from tapegraph.transforms.levels import stop_gradient
 from tapegraph.transforms.reverse import vjp
 from tapegraph.tree import ravel_pytree
@@ -79,8 +80,8 @@ def odeint(
     :param t: The times, an array of shape (n,), rising or falling; the first is that of ``y0``.
     :param *args: Further arguments of ``f``.
     :param rtol, atol: The error of a step is at most ``atol + rtol * |y|``, by root mean square.
-        Where the state rests that does not limit the steps, nor the error of a derivative through
-        them: take the adjoint equation there.
+        Where derivatives flow through the steps, so is the relative error of a derivative along a
+        random direction, by ``rtol``.
     :param method: ``"dopri5"``, Dormand and Prince's adaptive method of order 5; or ``"rk4"``, the
         classical method with steps of a fixed length.
     :param steps: For ``"rk4"``: the number of steps from one time to the next.
@@ -148,15 +149,15 @@ def odeint(
     def rate(vector: object, time: object, *theta: object) -> Any:
         return Replay(body)(*theta[:count], vector, time, *theta[count:])[0]
 
-    def solved(rate: RateOfChange, vector: Array, times: Array) -> Any:
+    def solved(rate: Fun, vector: Array, times: Array, *theta: object) -> Any:
         if method == "rk4":
-            return _fixed(rate, vector, times, steps)
-        return _adaptive(rate, vector, times, rtol, atol, max_steps)
+            return _fixed(lambda y, t: rate(y, t, *theta), vector, times, steps)
+        return _adaptive(rate, vector, times, theta, rtol, atol, max_steps)
 
     if adjoint:
         states = Adjoint(rate, solved)(vector, times, *theta)
     else:
-        states = solved(lambda vector, time: rate(vector, time, *theta), vector, times)
+        states = solved(rate, vector, times, *theta)
     return _in_structure(states, y0, start, (y0, t, args))
 
 
@@ -201,67 +202,102 @@ def _fixed(rate: RateOfChange, y: Array, times: Array, steps: int) -> Any:
 
 
 def _adaptive(
-    rate: RateOfChange, y: Array, times: Array, rtol: float, atol: float, max_steps: int | None
+    rate: Fun,
+    y: Array,
+    times: Array,
+    theta: Sequence[Any],
+    rtol: float,
+    atol: float,
+    max_steps: int | None,
 ) -> Any:
-    """Return the states at some times by Dormand and Prince's method, time starting at 0."""
+    """Return the states at some times by Dormand and Prince's method, time starting at 0.
+
+    Where derivatives flow through the steps, a direction of state and inputs ``v`` moves along, and
+    its error limits the steps too: a state at rest has no error, its derivatives do.
+    """
     sign = stop_gradient(where(times[-1] >= times[0], 1.0, -1.0)).astype(y.dtype)
     origin = times[0]
     targets = (times - origin) * sign
 
-    def slope(y: object, s: object) -> Any:
-        return sign * rate(y, origin + sign * s)
+    moving = [i for i, x in enumerate(theta) if x.dtype.kind == "f"]
+    # Relative changes of the inputs.
+    sizes = [where(theta[i] == 0.0, 1.0, stop_gradient(theta[i])) for i in moving]
+    directions = [_random_like(x, i) * x for i, x in zip(moving, sizes, strict=True)]
 
-    def error_of(e: Any, *states: Array) -> Any:
+    def slope(y: object, v: object, s: Any) -> Any:
+        """Return the derivatives of a state, and of a direction unless it is None."""
+
+        def at(y: object, *numbers: object) -> Any:
+            return sign * rate(y, origin + sign * s, *exchanged(theta, moving, numbers))
+
+        given = [theta[i] for i in moving]
+        if v is None:
+            return at(y, *given), None
+        k, along = jvp(at, (y, *given), (v, *directions))
+        return k, stop_gradient(along)
+
+    def error_of(e: Any, *states: Array, atol: float = atol) -> Any:
         size = absolute(states[0])
         for state in states[1:]:
             size = maximum(size, absolute(state))
         return stop_gradient(sqrt(mean((e / (atol + rtol * size)) ** 2)))
 
     def step(carry: Array) -> Any:
-        y, s, h, k1, target, count = carry
+        (y, v), s, h, (k1, along1), target, count = carry
         rest = target - s
         last = h >= stop_gradient(rest)
         length = where(last, rest, h)
-        ks = [k1]
-        for node, weights in zip(NODES[1:], STAGES, strict=True):
-            ks.append(slope(y + length * _combined(weights, ks), s + node * length))
-        after = y + length * _combined(WEIGHTS, ks)
-        ks.append(slope(after, s + length))
+        ks, alongs = [k1], [along1]
+        after, v_after = y, v
+        for node, weights in zip((*NODES[1:], 1.0), (*STAGES, WEIGHTS), strict=True):
+            after = y + length * _combined(weights, ks)
+            v_after = None if v is None else v + stop_gradient(length) * _combined(weights, alongs)
+            k, along = slope(after, v_after, s + node * length)
+            ks.append(k)
+            alongs.append(along)
         error = error_of(length * _combined(ERROR, ks), y, after)
+        if v is not None:
+            of_v = error_of(length * _combined(ERROR, alongs), v, v_after, atol=rtol or atol)
+            error = where(np.isfinite(of_v), maximum(error, of_v), error)
         stands = error <= 1.0
         factor = where(np.isnan(error), 0.2, clip(0.9 * maximum(error, 1e-10) ** -0.2, 0.2, 10.0))
         next_h = stop_gradient(length) * factor
         return (
-            where(stands, after, y),
+            (where(stands, after, y), None if v is None else where(stands, v_after, v)),
             where(stands, where(last, target, s + length), s),
             where(stands & last, maximum(h, next_h), next_h),
-            where(stands, ks[-1], k1),
+            (where(stands, ks[-1], k1), None if v is None else where(stands, alongs[-1], along1)),
             target,
             count + 1,
         )
 
     def advance(carry: Array, target: Array) -> tuple[Any, Any]:
-        y, s, h, k1, _ = carry
+        state, s, h, k1, _ = carry
         count = stop_gradient(0.0 * s)
         carry = while_loop(
             lambda c: (c[1] < c[4]) & (c[5] < (max_steps or MOST_STEPS)),
             step,
-            (y, s, h, k1, target, count),
+            (state, s, h, k1, target, count),
             max_steps=max_steps,
         )
-        y, s, h, k1, _, count = carry
+        state, s, h, k1, _, count = carry
         reached = s == target  # not beyond one that lies before the last
-        return (y, s, h, k1, target), (y, reached, s, h)
+        return (state, s, h, k1, target), (state[0], reached, s, h)
 
-    k1 = slope(y, targets[0])
-    carry = (y, targets[0], _first_step(slope, error_of, y, k1), k1, targets[0])
+    v = _random_like(y, len(theta)) if any(x.requires_grad for x in (y, *theta)) else None
+    try:
+        k1 = slope(y, v, targets[0])
+    except NotImplementedError:  # an operation without a forward-mode rule
+        v, k1 = None, slope(y, None, targets[0])
+    first = _first_step(lambda y, s: slope(y, None, s)[0], error_of, y, k1[0])
+    carry = ((y, v), targets[0], first, k1, targets[0])
     _, (later, reached, ends, lengths) = scan(advance, carry, targets[1:])
     missed = _known(reached)
     if missed is not None and not missed.all():
         i = int(np.argmin(missed))
         at, end = (float(_known(x)) for x in (origin + sign * ends[i], times[i + 1]))
         text = f"{max_steps or MOST_STEPS} steps reached t={at:.6g}, not the next time, t={end:.6g}"
-        if np.isnan(_known(slope(later[i], ends[i]))).any():
+        if np.isnan(_known(slope(later[i], None, ends[i])[0])).any():
             fix = "The derivative is NaN there."
         elif at + float(_known(lengths)[i]) * 1e-3 == at:
             fix = "The steps have shrunk to nothing: beyond, the derivative is NaN, infinite or "
@@ -272,6 +308,10 @@ def _adaptive(
         raise RuntimeError(f"odeint: {text}. {fix}")
     whole = reshape(reached, (-1, 1)) if later.shape[0] else reached
     return _rows(y, where(whole, later, np.nan) if later.shape[0] else later)
+
+
+def _random_like(x: Array, seed: int) -> Array:
+    return np.random.default_rng(seed).uniform(0.5, 1.5, x.shape).astype(x.dtype)
 
 
 def _combined(weights: Sequence[float], ks: Sequence[Array]) -> Any:

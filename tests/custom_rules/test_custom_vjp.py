@@ -232,6 +232,15 @@ def test_closed_over_tensors_that_need_a_gradient():
     assert tg.grad(of(tg.tensor(3.0)))(2.0) == 3.0
 
 
+def test_tangents_beside_examples():
+    k = np.array([1.0, 2.0])  # the arguments of the rules are the same for both examples
+    for f, slope in ((cube, 120.0), (lambda x: product(x, 3.0), 24.0)):
+        found = tg.vmap(lambda k, f=f: tg.jvp(lambda x, k: k * f(x), (2.0, k), (1.0, k)))(k)
+        value = f(2.0)
+        np.testing.assert_array_equal(found[0], value * k)
+        np.testing.assert_array_equal(found[1], (slope + value) * k)
+
+
 @pytest.mark.parametrize(
     ("forward", "backward", "error", "text"),
     [

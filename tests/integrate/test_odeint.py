@@ -104,6 +104,45 @@ def test_more_rows_of_a_jacobian_run_no_more_loops(options, monkeypatch):
         np.testing.assert_allclose(found[..., j], (up - down) / (2 * h), rtol=2e-5, atol=2e-5)
 
 
+# A pendulum that hangs, and one on its head; each beside a state that moves.
+PENDULUMS = [np.array([[0.0, 1.0], [-9.81, -0.2]]), np.array([[0.0, 1.0], [9.81, -0.2]])]
+
+
+@pytest.mark.parametrize(
+    ("linear", "near", "moves"),
+    [
+        (PENDULUMS[0], 0.0, True),
+        (PENDULUMS[1], 1e-9, False),
+        pytest.param(PENDULUMS[0], 1e-9, False, marks=pytest.mark.thorough),
+        pytest.param(PENDULUMS[1], 0.0, True, marks=pytest.mark.thorough),
+    ],
+)
+def test_derivatives_of_a_solution_at_rest(linear, near, moves):
+    linalg = pytest.importorskip("scipy.linalg")
+
+    def f(y, t, force):
+        pulse = force * np.where((t > 0.4) & (t < 0.6), np.sin(5 * np.pi * (t - 0.4)), 0.0)
+        swing = linear[1, 0] * np.sin(y[0]) + linear[1, 1] * y[1]
+        return np.stack([y[1] + pulse, swing + pulse, -0.3 * y[2] * moves])
+
+    def after(y0, force):
+        return tg.integrate.odeint(f, y0, [0.0, 1.0], force)[-1]
+
+    rest = np.array([near, 0.0, 1.0])
+    expected = linalg.expm(linear)
+    by_state, by_force = tg.jacobian(after, (0, 1))(rest, 0.0)
+    np.testing.assert_allclose(by_state[:2, :2], expected, rtol=1e-5, atol=1e-6)
+    tangent = tg.jvp(lambda y0: after(y0, 0.0), (rest,), (np.array([1.0, 0.0, 0.0]),))[1]
+    np.testing.assert_allclose(tangent[:2], expected[:, 0], rtol=1e-5, atol=1e-6)
+    # The response to the pulse: an integral, by Simpson's rule.
+    s = np.linspace(0.4, 0.6, 201)
+    weights = np.array([1.0, *[4.0, 2.0] * 99, 4.0, 1.0]) * (s[1] - s[0]) / 3
+    parts = [
+        linalg.expm((1.0 - x) * linear) @ [1.0, 1.0] * np.sin(5 * np.pi * (x - 0.4)) for x in s
+    ]
+    np.testing.assert_allclose(by_force[:2], weights @ parts, rtol=1e-4, atol=1e-6)
+
+
 def test_closed_over_parameters_and_trees():
     k = tg.param([1.0, 0.5])
 
@@ -121,6 +160,12 @@ def test_closed_over_parameters_and_trees():
             up, down = (by_scipy(START, TIMES, K + s * h * np.eye(2)[j])[-1, 1] for s in (1, -1))
             np.testing.assert_allclose(k.grad[j], (up - down) / (2 * h), rtol=2e-6)
         tg.zero_grad([k])
+
+
+def test_an_operation_without_a_tangent():
+    negated = tg.defop(lambda x: -x, vjp=lambda g, y, x: -g, name="negated")
+    found = tg.grad(lambda k: tg.integrate.odeint(lambda y, t: k * negated(y), 1.0, [0.0, 1.0])[-1])
+    np.testing.assert_allclose(found(2.0), -np.exp(-2.0), rtol=1e-6)
 
 
 def test_a_compiled_step():
