@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextvars import copy_context
 from functools import cache, partial
-from itertools import chain, starmap
+from itertools import chain, count, starmap
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -88,6 +88,13 @@ def to_numpy(tensor: GraphTensor) -> Array:
 # Grappler's time grows faster than the graph; past this many entries it costs more than it saves.
 GRAPPLER_LIMIT = 250
 
+# A function called this often is called by an operation, which saves TensorFlow up to half of the
+# time of a small graph. The operation keeps the graph for good: only so many functions may use it.
+# It saves nothing where there are branches or loops.
+OFTEN, MOST_KEPT = 100, 64
+_BRANCHES = frozenset(("If", "StatelessIf", "While", "StatelessWhile"))
+_kept = count(1)
+
 
 class DirectCall:
     """A concrete function of a program with so many entries, called with eager tensors."""
@@ -102,8 +109,9 @@ class DirectCall:
         rewrites.arithmetic_optimization = rewrites.OFF
         rewrites.constant_folding = rewrites.OFF
         self._attrs = ("executor_type", "", "config_proto", config.SerializeToString())
-        self._name, self._count = function.name, len(function.outputs)
+        self._name, self._types = function.name, [output.dtype for output in function.outputs]
         self._is_registered = True
+        self._calls, self._by_operation = 0, False
 
     def begin(self, feeds: list[GraphTensor]) -> Iterator[GraphTensor]:
         """Return an iterator over the function's outputs; taking the first one calls it.
@@ -117,18 +125,29 @@ class DirectCall:
         tensors, found = [*feeds, *self._captured], private()
         if found is None:
             return chain.from_iterable(starmap(self._publicly, ((feeds, tensors),)))
+        return self._privately(found, tensors)
+
+    def _privately(self, found: Private, tensors: list[GraphTensor]) -> Iterator[GraphTensor]:
         here = found.context()
         here.ensure_initialized()
-        given = (here._handle, here.device_name, self._name, tensors, self._attrs, self._count)
+        self._calls += 1
+        if self._calls == OFTEN and not self.xla:
+            types = {operation.type for operation in self.function.graph.get_operations()}
+            self._by_operation = not types & _BRANCHES and next(_kept) <= MOST_KEPT
+        if self._by_operation:
+            attrs = ("Tout", self._types, "f", self.function, "config", "", *self._attrs)
+            given: Any = (here, "StatefulPartitionedCall", None, tensors, *attrs)
+            return chain.from_iterable(starmap(found.operation, (given,)))
+        results = len(self._types)
+        given = (here._handle, here.device_name, self._name, tensors, self._attrs, results)
         return chain.from_iterable(starmap(found.execute, (given,)))
 
     def _publicly(self, feeds: list[GraphTensor], tensors: list[GraphTensor]) -> Any:
         """Call the function by TensorFlow's public API; with XLA by its own call."""
         if self.xla:
             return self.function(*feeds)
-        types = [output.dtype for output in self.function.outputs]
         return tensorflow().raw_ops.StatefulPartitionedCall(
-            args=tensors, Tout=types, f=self.function, config_proto=self._attrs[-1]
+            args=tensors, Tout=self._types, f=self.function, config_proto=self._attrs[-1]
         )
 
     def apart(self, fn: Callable[..., T], *args: object) -> T:
@@ -171,10 +190,14 @@ def _let_go(graph: Any) -> None:
 
 
 class Private(NamedTuple):
-    """TensorFlow's private call of a function as an op of its own name, and its errors."""
+    """TensorFlow's private calls of a function, and their errors.
+
+    :ivar execute: Calls it as an op of its own name; ``operation`` by the operation for calls.
+    """
 
     context: Callable[[], Any]
     execute: Fun
+    operation: Fun
     failure: type[Exception]
     public: Callable[[Exception], Exception]
 
@@ -190,6 +213,7 @@ def private() -> Private | None:
         found = Private(
             context.context,
             pywrap_tfe.TFE_Py_Execute,
+            pywrap_tfe.TFE_Py_FastPathExecute,
             core._NotOkStatusException,
             core._status_to_exception,
         )
@@ -197,13 +221,12 @@ def private() -> Private | None:
             x = tf.constant([1.0, 2.0])
             spec = tf.TensorSpec(x.shape, x.dtype)
             traced = tf.function(lambda x: [x + 1.0, x], input_signature=[spec], autograph=False)
-            function, here = traced.get_concrete_function(), context.context()
-            attrs = ("executor_type", "", "config_proto", b"")
-            first, second = found.execute(
-                here._handle, here.device_name, function.name, [x], attrs, 2
-            )
-            if [*first.numpy(), *second.numpy()] == [2.0, 3.0, 1.0, 2.0]:
-                return found
+            call = DirectCall(traced.get_concrete_function(), 1)
+            for call._by_operation in (False, True):
+                first, second = call._privately(found, [x])
+                if [*first.numpy(), *second.numpy()] != [2.0, 3.0, 1.0, 2.0]:
+                    return None
+            return found
     except Exception as error:  # it is nobody's promise
         raise_interrupt(error)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import time
@@ -20,9 +21,11 @@ tf = optional("tensorflow")
 pytestmark = pytest.mark.versions
 
 
-@pytest.fixture(params=["private", "public"])
+@pytest.fixture(params=["private", "operation", "public"])
 def way(request, monkeypatch):
     assert calls.private() is not None  # in the versions that are tested
+    monkeypatch.setattr(calls, "OFTEN", 2 if request.param == "operation" else 10**9)
+    monkeypatch.setattr(calls, "_kept", itertools.count(1))
     if request.param == "public":
         monkeypatch.setattr(calls, "private", lambda: None)
     return request.param
@@ -109,6 +112,20 @@ def test_a_private_call_that_is_not_what_it_was_is_not_used(change, monkeypatch)
 
         monkeypatch.setattr(pywrap_tfe, "TFE_Py_Execute", other)
     assert calls.private.__wrapped__() is None
+
+
+def test_few_functions_and_none_with_branches_keep_their_kernels(monkeypatch):
+    monkeypatch.setattr(calls, "OFTEN", 2)
+    monkeypatch.setattr(calls, "MOST_KEPT", 1)
+    monkeypatch.setattr(calls, "_kept", itertools.count(1))
+    branching = concrete(
+        lambda x: [tf.cond(x[0] > 0.0, lambda: x + 1.0, lambda: x)], ((2,), tf.float64)
+    )
+    straight = [concrete(lambda x: [x + 1.0], ((2,), tf.float64)) for _ in range(2)]
+    made = [DirectCall(f, 4) for f in (branching, *straight)]
+    for call in made * 3:
+        np.testing.assert_array_equal(call([tf.constant([1.0, 3.0], tf.float64)])[0], [2.0, 4.0])
+    assert [call._by_operation for call in made] == [False, True, False]
 
 
 # ------------------------------------------------------------------ away from signals
