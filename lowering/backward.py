@@ -10,24 +10,28 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.kinds import Tensor
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
-from tapegraph.lowering.rows.rules import MetNaN, own_gradient
+from tapegraph.lowering.rows.graph_tracer import by_slopes
+from tapegraph.lowering.rows.rules import MetNaN, Result, own_gradient
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.translate import Translator, check_lowers, specs
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import SCALAR
-from tapegraph.recording.program import Key, Program, Recording, scalar_bits
+from tapegraph.recording.program import Key, Program, Recording, scalar_bits, touches_complex
 from tapegraph.typed import Array
 
 # To hand an array over takes as long as to compute so many elements of a tanh.
@@ -99,7 +103,7 @@ class Graph:
             for slot in translator.walk(leaves):
                 tensors = translator.values
                 if slot in stand_ins:
-                    tensors[slot] = _standing_in(tensors[slot], stand_ins[slot])
+                    tensors[slot] = _standing_in(translator, slot, stand_ins[slot])
                 if slot in wanted:
                     tape.watch(tensors[slot])
         return tape.gradient(
@@ -163,9 +167,22 @@ def results_fed(recording: Recording, least: int = LEAST_FED) -> list[int]:
     ]
 
 
-def _standing_in(result: GraphTensor, fed: GraphTensor) -> GraphTensor:
-    """Return the fed value of a result; its gradient goes where the result's own would."""
-    return own_gradient(lambda result: (tensorflow().identity(fed), lambda g: g), result)
+def _standing_in(translator: Translator, slot: int, fed: GraphTensor) -> GraphTensor:
+    """Return the fed value of a result; its gradient goes where the result's own would.
+
+    TensorFlow's gradient of ``tanh`` reads the node's result, and the node what came before: where
+    the tape kept the result, but not all operands, the gradient is the table's, of the fed value.
+    """
+    program, identity = translator.program, tensorflow().identity
+    op, inputs = program.ops[slot], program.inputs[slot]
+    reads = reduce(or_, op.reads)
+    whole = (2 << len(inputs)) - 1
+    if op.name not in SLOPES or not reads & 1 or reads == whole or touches_complex(program, slot):
+        return own_gradient(lambda y: (identity(fed), lambda g: g), translator.values[slot])
+    rule = by_slopes(op.name, lambda out, *xs, **attrs: identity(fed))
+    out = Result(program.shapes[slot], program.dtypes[slot].name)
+    operands = translator.converted(slot, translator.values)
+    return rule(out, *operands, **program.attrs[slot])
 
 
 # ------------------------------------------------------------------ the cache
