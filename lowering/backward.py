@@ -163,6 +163,7 @@ def results_fed(recording: Recording, least: int = LEAST_FED) -> list[int]:
         if program.inputs[slot]
         and not isinstance(value, Node)
         and slot not in program.outputs
+        and not program.ops[slot].several
         and math.prod(program.shapes[slot]) >= least
     ]
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
-from tapegraph.lowering.translate import Translator, check_lowers
+from tapegraph.lowering.translate import Translator, check_lowers, fed_numbers
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
 
@@ -48,12 +49,15 @@ def gradient(
     program = recording.program
     check_lowers(program, whole=True)
     graphs: dict[bool, Callable[[list[Array]], list[Array]]] = {}
+    # XLA would join two constants: steps feed it the numbers.
+    fed = fed_numbers(recording).items() if xla else ()
+    numbers = {slot: to_tensorflow(number) for slot, (_, number) in fed}
 
     def traced(strong_zero: bool) -> Callable[[list[Array]], list[Array]]:
         def compute(*feeds: Any) -> list[Any]:
             seeds = feeds[len(program.fed) :]
             tensors, grads = differentiated(
-                recording, wanted, feeds, seeds, strong_zero=strong_zero
+                recording, wanted, feeds, seeds, strong_zero=strong_zero, numbers=numbers
             )
             return [tensors[slot] for slot in program.outputs] + grads
 
@@ -79,6 +83,7 @@ def differentiated(
     seeds: Sequence[Any],
     *,
     strong_zero: bool = False,
+    numbers: Mapping[int, Any] = MappingProxyType({}),
 ) -> tuple[list[Any], list[Any]]:
     """Emit a whole program and its gradients, inside a function that is being traced.
 
@@ -86,10 +91,13 @@ def differentiated(
     :param arrays, seeds: The array leaves, in the order of `Program.fed`, and a cotangent per
         output.
     :param strong_zero: Zero cotangents absorb what they meet.
+    :param numbers: Tensors in place of Python numbers, by slot.
     :returns: Tensors, gradients : list of tf.Tensor. One a slot, and one a wanted slot.
     """
     tf = tensorflow()
-    leaves = dict(zip(recording.program.fed, arrays, strict=False))  # seeds may follow
+    leaves = dict(zip(recording.program.fed, arrays, strict=False)) | dict(
+        numbers
+    )  # seeds may follow
     translator = Translator(recording, strong_zero=strong_zero, whole=True)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         for slot in translator.walk(leaves):
