@@ -11,7 +11,8 @@ import importlib
 import itertools
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.environment import RECORDS, switched
+from tapegraph.fallback.plan.tracer import placed
+from tapegraph.pytree import leaves, mapped
 from tapegraph.typed import Array, DType
 
 # Whose elements come out alike however they are taken together: an operation of IEEE's, a choice.
@@ -155,7 +158,7 @@ def records_of(
     except (NotRecords, TypeError):
         return None
     if key not in _known:
-        arrays = [x for x in args if isinstance(x, (np.ndarray, np.generic))]
+        arrays = [x for _, x in leaves(tuple(args)) if _is_array(x)]
         try:
             found = _Writer(arrays, out).write(function, args, kwargs)
             _known[key] = found if _is_proven(found, function, args, kwargs, out) else None
@@ -221,7 +224,7 @@ class _Writer:
     def write(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Records:
         owner = getattr(function, "__self__", None)
         operands = iter(self._operands)
-        given = [next(operands) if _is_array(x) else x for x in args]
+        given = mapped(partial(_next, operands), tuple(args))
         if function is np.matmul and not kwargs:
             self._matmul(*given)
         elif isinstance(function, np.ufunc) and not kwargs:
@@ -232,6 +235,12 @@ class _Writer:
             self._mean(given[0], **kwargs)
         elif function is np.where and len(given) == 3 and not kwargs:
             self._where(*given)
+        elif function is np.concatenate:
+            self._concatenate(*given, **kwargs)
+        elif function is placed:
+            g, _, _, key = given
+            self._convert(self._held(np.zeros((), self.out.dtype)), self.out)
+            self._convert(g, self._view(self.out[(*key, ...)], self.out))
         elif function is np.copy or function == "astype" or function == "copy":
             self._convert(given[0], self.out)
         else:
@@ -326,6 +335,13 @@ class _Writer:
         self._add(loop, 0, [x, out])
         return out
 
+    def _concatenate(self, arrays: Sequence[Any], axis: int = 0) -> None:
+        begin, before = 0, (slice(None),) * (axis % self.out.ndim)
+        for x in arrays:
+            end = begin + x.shape[axis]
+            self._convert(x, self._view(self.out[(*before, slice(begin, end))], self.out))
+            begin = end
+
     def _where(self, mask: Any, a: Any, b: Any) -> None:
         if not _is_array(mask) or mask.dtype != np.bool_:
             raise NotRecords
@@ -399,6 +415,11 @@ class _Writer:
         self.work += math.prod(shape) * m * k * n
 
 
+def _next(arrays: Iterator[Array], x: object) -> Any:
+    """Return the next array in place of an array, and other values as they are."""
+    return next(arrays) if _is_array(x) else x
+
+
 def _is_array(x: object) -> bool:
     return isinstance(x, (np.ndarray, np.generic))
 
@@ -426,7 +447,7 @@ def _is_proven(
     found: Records, function: Any, args: Sequence[object], kwargs: dict[str, Any], out: object
 ) -> bool:
     """Return whether records give the call's result, to the bit."""
-    shapes = [x for x in (*args, out) if _is_array(x)]
+    shapes = [x for _, x in leaves((*args, out)) if _is_array(x)]
     blocks = [_block(x) for x in shapes]
     arrays = [_in_block(x, block) for x, block in zip(shapes, blocks, strict=True)]
     run = table([(r, r.places) for r in found.records], [*arrays, *found.held])
@@ -438,7 +459,7 @@ def _is_proven(
             block[...] = np.resize(drawn[odd, trial], block.size)
         both = zip(shapes, arrays, strict=True)
         numbers = iter([a[()] if isinstance(x, np.generic) else a for x, a in both])
-        given = [next(numbers) if _is_array(x) else x for x in args]
+        given = mapped(partial(_next, numbers), tuple(args))
         with np.errstate(all="ignore"):
             if isinstance(function, str):
                 want = getattr(given[0], function)(*given[1:], **kwargs)

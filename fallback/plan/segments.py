@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.engines.engine import LoopRows
 from tapegraph.fallback.plan import records
-from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids
+from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids, vars_in
 from tapegraph.fallback.plan.memory import is_dense
 from tapegraph.fallback.plan.records import Records, records_of
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
@@ -321,7 +321,7 @@ def _table(rows: Sequence[_Row], inputs: Sequence[Var], outputs: Sequence[Var]) 
 
 def _operands(instr: Instr) -> list[Var]:
     """Return the arrays and NumPy's scalars among the arguments, in order."""
-    return [x for x in instr.args if isinstance(x, Var)]
+    return vars_in(instr.args)
 
 
 def is_view(instr: Instr) -> bool:
