@@ -235,6 +235,18 @@ class _Writer:
             self._mean(given[0], **kwargs)
         elif function is np.where and len(given) == 3 and not kwargs:
             self._where(*given)
+        elif function is np.clip and not kwargs:
+            x, low, high = given
+            self._elementwise(np.maximum, [x, low], self.out)
+            self._elementwise(np.minimum, [self.out, high], self.out)
+        elif function is pow and given[1] == 0.5:
+            self._elementwise(np.sqrt, given[:1], self.out)
+        elif function is np.dot and not kwargs:
+            self._matmul(*given)
+        elif function is np.vecdot:
+            self._dots(*given, **kwargs)
+        elif function == "reshape":  # which copies
+            self._convert(given[0], self._view(self.out.reshape(given[0].shape), self.out))
         elif function is np.concatenate:
             self._concatenate(*given, **kwargs)
         elif function is placed:
@@ -348,8 +360,33 @@ class _Writer:
         chosen = [self._as(x, self.out.dtype) for x in (a, b)]
         self._add(f"where_{self.out.itemsize}", 0, [mask, *chosen, self.out])
 
+    def _dots(self, a: Array, b: Array, axis: int = -1) -> None:
+        """Add the record of ``vecdot``."""
+        out, index = self.out, _index(np.vecdot, self.out)
+        if not a.dtype == b.dtype == out.dtype or a.shape != b.shape or out.dtype.kind != "f":
+            raise NotRecords
+        sides = [self._view(np.moveaxis(x, axis, -1), x) for x in (a, b)]
+        walk = np.nditer([*(x[..., 0] for x in sides), out])
+        views, length = walk.itviews, a.shape[axis]
+        shape = views[0].shape if walk.itersize > 1 else ()
+        if len(shape) > _MOST_AXES or not length:
+            raise NotRecords
+        steps = [v.strides if len(shape) else (0,) for v in views]
+        inner = tuple(s[-1] for s in steps) + tuple(x.strides[-1] for x in sides)
+        outer = tuple((n, *(s[i] for s in steps)) for i, n in enumerate(shape[:-1]))
+        places = tuple(map(self._place, views, [*sides, out]))
+        sizes = (shape[-1] if shape else 1, length)
+        self.records.append(Record(np.vecdot, index, sizes, inner, outer, places))
+        self.work += a.size
+
     def _reduce(
-        self, ufunc: np.ufunc, x: Array, out: Array, axis: Any = 0, keepdims: bool = False
+        self,
+        ufunc: np.ufunc,
+        x: Array,
+        out: Array,
+        axis: Any = 0,
+        keepdims: bool = False,
+        initial: Any = None,
     ) -> None:
         if x.dtype != out.dtype or x.ndim == 0 or x.dtype.kind not in "fc":
             raise NotRecords
@@ -362,7 +399,6 @@ class _Writer:
             if i not in axes or keepdims:
                 left.pop(0)
         along = self._view(as_strided(out, x.shape, steps), out)
-        index = ufunc.types.index(f"{x.dtype.char * 2}->{x.dtype.char}")
         walk = np.nditer([x, along]).itviews
         summed = [i for i, s in enumerate(walk[1].strides) if s == 0 and walk[0].shape[i] > 1]
         # What lies along several axes NumPy may copy together first; what runs backwards it does
@@ -370,14 +406,17 @@ class _Writer:
         if len(summed) != 1 or min(x.strides) < 0:
             raise NotRecords
         cut = (slice(None),) * summed[0]
-        if ufunc in (np.maximum, np.minimum):  # of the first, and the others beside it
+        if initial is not None:
+            others = slice(None)
+            self._add(f"copy_{x.itemsize}", 0, [self._held(np.array(initial, x.dtype)), out])
+        elif ufunc in (np.maximum, np.minimum):  # of the first, and the others beside it
             first, others = slice(0, 1), slice(1, None)
             self._add(f"copy_{x.itemsize}", 0, [x, along], part=(*cut, first))
         else:
             others = slice(None)
             start = self._held(np.array(_NO_SUM if ufunc is np.add else 1, x.dtype))
             self._add(f"copy_{x.itemsize}", 0, [start, out])
-        self._add(ufunc, index, [along, x, along], part=(*cut, others))
+        self._add(ufunc, _index(ufunc, x), [along, x, along], part=(*cut, others))
 
     def _mean(self, x: Array, axis: object = None, keepdims: bool = False) -> None:
         if x.dtype.char not in "fd":
@@ -409,10 +448,16 @@ class _Writer:
         inner = tuple(s[-1] for s in steps) + tuple(x for side in sides for x in side.strides[-2:])
         outer = tuple((length, *(s[axis] for s in steps)) for axis, length in enumerate(shape[:-1]))
         sizes = (shape[-1] if shape else 1, m, k, n)
-        index = np.matmul.types.index(f"{letter}{letter}->{letter}")
+        index = _index(np.matmul, out)
         places = tuple(map(self._place, views, sides))
         self.records.append(Record(np.matmul, index, sizes, inner, outer, places))
         self.work += math.prod(shape) * m * k * n
+
+
+def _index(ufunc: Any, like: Array) -> int:
+    """Return the number of a ufunc's loop of two operands and a result of one dtype."""
+    letter = like.dtype.char
+    return ufunc.types.index(f"{letter}{letter}->{letter}")  # type: ignore[no-any-return]
 
 
 def _next(arrays: Iterator[Array], x: object) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -331,6 +332,8 @@ def is_view(instr: Instr) -> bool:
     (seen,), (var,) = instr.reads, instr.results
     if instr.function is np.asarray:
         return True
+    if isinstance(seen.value, np.generic):  # which lies in an array, as one element
+        return instr.function in (np.broadcast_to, np.expand_dims, getitem, "reshape")
     both = isinstance(seen.value, np.ndarray) and isinstance(var.value, np.ndarray)
     return both and list(map(id, var.roots)) == list(map(id, seen.roots))
 
