@@ -457,7 +457,7 @@ class _Writer:
 def _index(ufunc: Any, like: Array) -> int:
     """Return the number of a ufunc's loop of two operands and a result of one dtype."""
     letter = like.dtype.char
-    return ufunc.types.index(f"{letter}{letter}->{letter}")  # type: ignore[no-any-return]
+    return ufunc.types.index(f"{letter}{letter}->{letter}")
 
 
 def _next(arrays: Iterator[Array], x: object) -> Any:
