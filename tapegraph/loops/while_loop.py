@@ -62,7 +62,7 @@ def while_loop(
         condition draws none.
     :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
     :param max_steps: The maximum number of iterations, 0 or more; the loop then ends whatever the
-        condition.
+        condition, and ``cond(last)`` tells which of the two ended it.
     :returns: The last carry, as Tensors.
     :raises TypeError: A function is not callable, or the carry changes its structure or a type.
     :raises ValueError: The condition has axes, or ``max_steps`` is negative.
