@@ -7,6 +7,7 @@ in recorded ones.
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 from typing import Any
 
@@ -63,10 +64,12 @@ def to_ndarray(array: object) -> Any:
 class StrongTensor(ArrayMethods):
     """A tensor whose zeros stay zero under multiplication, division and matrix products."""
 
-    __slots__ = ("tensor",)
+    __slots__ = ("primal",)
+
+    tag = math.inf  # its arithmetic comes before that of any level
 
     def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
+        self.primal = tensor  # as a Dual's value: comparisons look there
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> StrongTensor:
@@ -90,18 +93,18 @@ class StrongTensor(ArrayMethods):
         return StrongTensor(out)
 
     shape, dtype, ndim, size, requires_grad = (
-        property(attrgetter(f"tensor.{name}"))
+        property(attrgetter(f"primal.{name}"))
         for name in ("shape", "dtype", "ndim", "size", "requires_grad")
     )
 
     def detach(self) -> Any:
         """Return the tensor as a constant without history."""
-        return self.tensor.detach()
+        return self.primal.detach()
 
     def __len__(self) -> int:
-        return len(self.tensor)
+        return len(self.primal)
 
 
 def as_tensor(x: object) -> Any:
     """Return the tensor itself, and anything else unchanged."""
-    return x.tensor if isinstance(x, StrongTensor) else x
+    return x.primal if isinstance(x, StrongTensor) else x
