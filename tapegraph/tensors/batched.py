@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -179,18 +179,28 @@ def entered(level: Level) -> Iterator[None]:
 @contextmanager
 def entered_again(tag: int, size: int) -> Iterator[Level]:
     """Enter a level again for a block, perhaps an ended one, around its inner levels."""
-    here = found = RECORDER.get()
-    level = next((level for level in here.levels if level.tag == tag), None)
-    if level is None:
-        level = Level(tag, size, "error")
-        inner = [level for level in here.levels if level.tag > tag]
-        for _ in inner:
-            found = found._outer
-        for each in (level, *inner):
-            found = ExamplesRecorder(found, each)
-        RECORDER.set(found)
-    try:
+    levels = recorder().levels
+    level = next((each for each in levels if each.tag == tag), Level(tag, size, "error"))
+    with within(sorted({*levels, level})):
         yield level
+
+
+def up_to(tag: float) -> AbstractContextManager[None]:
+    """Leave the levels inside another one for a block."""
+    return within([level for level in recorder().levels if level.tag <= tag])
+
+
+@contextmanager
+def within(levels: Sequence[Level]) -> Iterator[None]:
+    """Be inside some levels for a block: a derivative there spreads values to each of them."""
+    here = found = RECORDER.get()
+    for _ in here.levels:
+        found = found._outer
+    for level in levels:
+        found = ExamplesRecorder(found, level)
+    RECORDER.set(found)
+    try:
+        yield
     finally:
         RECORDER.set(here)
 
