@@ -206,6 +206,98 @@ def test_rules_per_argument():
     assert tg.grad(f, (0, 1))(2.0, 3.0) == (30.0, 0.0)
 
 
+# ------------------------------------------------------------------ every derivative, everywhere
+
+
+def _by_vjp():
+    f = tg.custom_vjp(lambda x: np.sin(x))
+    f.defvjp(lambda x: (f(x), x), lambda x, g: (2 * np.cos(x) * g,))
+    return f
+
+
+def _by_jvp():
+    f = tg.custom_jvp(lambda x: np.sin(x))
+    f.defjvp(lambda primals, tangents: (f(*primals), 2 * np.cos(primals[0]) * tangents[0]))
+    return f
+
+
+# The value of sin with its marked derivative, 2 cos, and of sin(sin): with both derivatives.
+SIN = np.sin(X)
+ONCE = SIN, 2 * np.cos(X), -2 * SIN
+TWICE = (
+    np.sin(SIN),
+    4 * np.cos(SIN) * np.cos(X),
+    -8 * np.sin(SIN) * np.cos(X) ** 2 - 4 * np.cos(SIN) * SIN,
+)
+
+PLACES = {
+    "plain": (lambda f: f, ONCE),
+    "twice": (lambda f: lambda x: f(f(x)), TWICE),
+    "scan": (lambda f: lambda x: tg.scan(lambda c, _: (f(c), None), x, length=2)[0], TWICE),
+    "vmap": (tg.vmap, ONCE),
+    "checkpoint": (tg.checkpoint, ONCE),
+    "cond": (lambda f: lambda x: tg.cond(tg.sum(x) > -9.0, f, f, x), ONCE),
+    "while": (
+        lambda f: (
+            lambda x: tg.while_loop(lambda c: c[1] < 2, lambda c: (f(c[0]), c[1] + 1), (x, 0))[0]
+        ),
+        TWICE,
+    ),
+}
+AROUND = {
+    "eager": lambda derivative: derivative,
+    "compiled": lambda derivative: tg.compile(derivative),
+    "examples": lambda derivative: lambda x: tg.vmap(derivative)(np.stack([Y, x]))[1],
+    "a scan": lambda derivative: (
+        lambda x: tg.scan(lambda c, _: (c, derivative(c)), x, length=2)[1][1]
+    ),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("rule", [_by_vjp, _by_jvp])
+def test_every_derivative(rule, place, around):
+    inside, (value, first, second) = PLACES[place]
+    f = inside(rule())
+    loss = lambda x: tg.sum(x * f(x))  # noqa: E731
+    slope, curvature = value + X * first, 2 * first + X * second
+    matrix = np.diag(curvature)
+    derivatives = {
+        "jvp": (lambda x: tg.jvp(loss, (x,), (Y,))[1], slope @ Y),
+        "jacfwd twice": (tg.jacfwd(tg.jacfwd(loss)), matrix),
+    }
+    if place != "while":  # which has no reverse mode
+        derivatives |= {
+            "grad": (tg.grad(loss), slope),
+            "hvp": (lambda x: tg.hvp(loss, (x,), (Y,)), curvature * Y),
+            "grad twice": (tg.grad(lambda x: tg.sum(tg.grad(loss)(x) * Y)), curvature * Y),
+            "hessian": (tg.hessian(loss), matrix),
+            "jacfwd of grad": (tg.jacfwd(tg.grad(loss)), matrix),
+            "jacrev twice": (tg.jacrev(tg.jacrev(loss)), matrix),
+            "jacfwd of jacrev": (tg.jacfwd(tg.jacrev(loss)), matrix),
+            "jacrev of jacfwd": (tg.jacrev(tg.jacfwd(loss)), matrix),
+        }
+    for name, (derivative, expected) in derivatives.items():
+        found = AROUND[around](derivative)(X)
+        np.testing.assert_allclose(tg.tensor(found).data, expected, 1e-12, 1e-12, err_msg=name)
+
+
+def test_a_rule_that_closes_over_an_example():
+    def of(k):
+        f = tg.custom_jvp(lambda x: np.sin(x))
+        f.defjvp(lambda primals, tangents: (f(*primals), k * np.cos(primals[0]) * tangents[0]))
+        return f
+
+    jvp = lambda f, x: tg.jvp(f, (x,), (1.0,))[1]  # noqa: E731
+    for derivative, expected in (
+        (lambda k: jvp(of(k), 2.0), np.cos(2.0)),
+        (lambda k: tg.grad(tg.grad(of(k)))(2.0), -np.sin(2.0)),
+        (lambda k: jvp(lambda x: jvp(of(k), x), 2.0), -np.sin(2.0)),
+    ):
+        np.testing.assert_allclose(tg.vmap(derivative)(Y), Y * expected, rtol=1e-14)
+
+
 # ------------------------------------------------------------------ what is refused
 
 
