@@ -347,3 +347,67 @@ def test_what_a_compiled_derivative_gives_is_the_callers():
             aux[:] = slope[:] = np.nan
     assert not np.isnan(kept.data).any()
     assert given[-1] == 1.0
+
+
+CHOSEN = {
+    "jvp": (lambda f: lambda x: tg.jvp(f, (x,), (np.ones(3),))[1], 1),
+    "jacfwd": (lambda f: lambda x: tg.sum(tg.jacfwd(f)(x), axis=1), 1),
+    "hvp": (lambda f: lambda x: tg.hvp(lambda x: tg.sum(f(x)), (x,), (np.ones(3),)), 2),
+    "scan": (
+        lambda f: (
+            lambda x: tg.scan(lambda c, _: (c, tg.jvp(f, (c,), (np.ones(3),))[1]), x, length=2)[1][
+                1
+            ]
+        ),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("derivative", CHOSEN)
+def test_a_choice_in_forward_mode_is_made_in_every_run(derivative, backend):
+    """Several calls have the same signs, so that traces agree; later calls have others."""
+    of, order = CHOSEN[derivative]
+    step = tg.compile(of(lambda x: np.where(x > 0.0, x**2, x**3)))
+    for signs in ([1, 1, 1], [1, 1, 1], [1, 1, 1], [-1, 1, 1], [-1, -1, 1], [1, -1, -1]):
+        x = np.array([0.5, 1.0, 2.0]) * signs
+        expected = np.where(x > 0, 2 * x, 3 * x**2) if order == 1 else np.where(x > 0, 2.0, 6 * x)
+        np.testing.assert_allclose(tg.tensor(step(x)).data, expected, rtol=1e-14)
+
+
+def test_numbers_of_a_dual_do_not_leave_a_compiled_step():
+    step = tg.compile(lambda x: tg.jvp(lambda x: x * len(np.flatnonzero(x)), (x,), (x,))[1])
+    with pytest.raises(tg.ConcretizationError, match="recorded to be run again"):
+        step(X)
+
+
+SPECTRAL = {
+    "eigvalsh": lambda a: np.linalg.eigvalsh(a)[1],
+    "eigh": lambda a: np.linalg.eigh(a)[0][1],
+    "eigvals": lambda a: np.max(np.real(np.linalg.eigvals(a))),
+    "svd": lambda a: np.linalg.svd(a)[1][0],
+    "norm": lambda a: np.linalg.norm(a, 2),
+    "nuclear": lambda a: np.linalg.norm(a, "nuc") / 2,
+}
+
+
+@pytest.mark.parametrize("name", SPECTRAL)
+def test_hessians_of_spectra(name, backend):
+    """The eigenvalues are ``m + r`` and ``m - r``, of opposite signs; only r is not linear."""
+    f = lambda x: SPECTRAL[name](np.stack([x[:2], x[1:]]))  # noqa: E731
+    second = {
+        "hessian": tg.compile(tg.hessian(f)),
+        "jacrev twice": tg.compile(tg.jacrev(tg.jacrev(f))),
+        "jacfwd of jacrev": tg.compile(tg.jacfwd(tg.jacrev(f))),
+        "jacrev of jacfwd": tg.compile(tg.jacrev(tg.jacfwd(f))),
+    }
+    examples = tg.compile(tg.vmap(tg.hessian(f)))
+    turn = np.array([[0.5, 0.0, -0.5], [0.0, 1.0, 0.0]])
+    for x in (np.array([1.0, 2.0, 0.3]), np.array([0.4, -1.5, 0.2])):
+        d, b = turn @ x
+        of_r = np.array([[b * b, -d * b], [-d * b, d * d]]) / np.hypot(d, b) ** 3
+        expected = turn.T @ of_r @ turn
+        for way, step in second.items():
+            np.testing.assert_allclose(tg.tensor(step(x)).data, expected, 1e-9, 1e-9, err_msg=way)
+        found = tg.tensor(examples(np.stack([x, 2 * x]))).data
+        np.testing.assert_allclose(found, [expected, expected / 2], 1e-9, 1e-9)

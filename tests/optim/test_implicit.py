@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from optional import optional
@@ -69,6 +71,21 @@ def test_examples():
     np.testing.assert_allclose(tg.vmap(tg.grad(square_root))(x), 0.5 / np.sqrt(x), rtol=1e-10)
     second = tg.vmap(tg.grad(tg.grad(square_root)))(x)
     np.testing.assert_allclose(second, -0.25 * x**-1.5, rtol=1e-9)
+
+
+@pytest.mark.parametrize("around", [lambda d: d, tg.compile])
+def test_second_derivatives_in_every_mode(around):
+    roots = lambda a: tg.sum(tg.optim.root(lambda x: x**3 - a, np.ones(2)))  # noqa: E731
+    a = np.array([2.0, 3.0])
+    slope = around(lambda a: tg.jvp(roots, (a,), (np.ones(2),))[1])(a)
+    np.testing.assert_allclose(tg.tensor(slope).data, np.sum(a ** (-2 / 3)) / 3, rtol=1e-9)
+    expected = np.diag(-2 / 9 * a ** (-5 / 3))
+    for outer, inner in itertools.product((tg.jacfwd, tg.jacrev), repeat=2):
+        derivative = outer(inner(roots))
+        found = tg.tensor(around(derivative)(a)).data
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+        found = tg.tensor(around(tg.vmap(derivative))(np.stack([a + 1, a]))).data[1]
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_a_compiled_step():
