@@ -339,9 +339,9 @@ class Capture(Recorder):
         return leaf
 
     def depends(self, x: object) -> bool:
-        """Return whether a tensor depends on an input or on state at present."""
+        """Return whether a tensor, or the value of a dual, depends on an input or on state now."""
         if not isinstance(x, Node):
-            return False
+            return hasattr(x, "primal") and self.depends(x.primal)
         x = x._entry or x
         if x._op is not CONSTANT or x._seq < self.start or self.is_input(x):
             return True

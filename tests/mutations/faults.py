@@ -533,6 +533,14 @@ FAULTS = (
     ),
     Fault(
         "jvp",
+        "masks-of-a-dual-are-constants-of-a-capture",
+        "tapegraph/capture/capture.py:Capture.depends",
+        'return hasattr(x, "primal") and self.depends(x.primal)',
+        "return False",
+        f"{FORWARD} -k anew",
+    ),
+    Fault(
+        "jvp",
         "perturbations-confused",
         "tapegraph/tensors/dual.py:Dual.__tapegraph_apply__",
         "tag = max(x.tag for x in operands if type(x) is Dual)",

@@ -544,6 +544,21 @@ def test_masked_points_at_second_order(case):
             np.testing.assert_array_equal(leaf.grad, np.zeros_like(x))
 
 
+def test_masks_of_a_dual_are_made_anew_by_every_run():
+    @tg.compile
+    def masked(x):
+        def f(x):
+            chosen = (x > 0) & np.isfinite(x) & (np.arange(3) != np.argmax(x))
+            return np.where(chosen, x * x, 0.0)
+
+        return tg.jvp(f, (x,), (np.ones(3),))[1]
+
+    for x in ([1.0, 2.0, 3.0],) * 5 + ([-1.0, 2.0, 3.0], [3.0, 2.0, math.inf], [4.0, 3.0, 2.0]):
+        x = np.array(x)
+        kept = (x > 0) & np.isfinite(x) & (np.arange(3) != x.argmax())
+        np.testing.assert_array_equal(masked(x).numpy(), np.where(kept, 2.0 * x, 0.0))
+
+
 @in_one("case", list(MASKED))
 def test_masked_elements_agree_with_reverse_mode(case):
     f, point, expected = MASKED[case]
