@@ -63,10 +63,10 @@ def to_ndarray(array: object) -> Any:
 class StrongTensor(ArrayMethods):
     """A tensor whose zeros stay zero under multiplication, division and matrix products."""
 
-    __slots__ = ("tensor",)
+    __slots__ = ("primal",)
 
     def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor
+        self.primal = tensor  # by the name that comparisons look under
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> StrongTensor:
@@ -90,18 +90,18 @@ class StrongTensor(ArrayMethods):
         return StrongTensor(out)
 
     shape, dtype, ndim, size, requires_grad = (
-        property(attrgetter(f"tensor.{name}"))
+        property(attrgetter(f"primal.{name}"))
         for name in ("shape", "dtype", "ndim", "size", "requires_grad")
     )
 
     def detach(self) -> Any:
         """Return the tensor as a constant without history."""
-        return self.tensor.detach()
+        return self.primal.detach()
 
     def __len__(self) -> int:
-        return len(self.tensor)
+        return len(self.primal)
 
 
 def as_tensor(x: object) -> Any:
     """Return the tensor itself, and anything else unchanged."""
-    return x.tensor if isinstance(x, StrongTensor) else x
+    return x.primal if isinstance(x, StrongTensor) else x

@@ -526,10 +526,18 @@ FAULTS = (
     Fault(
         "jvp",
         "zero-tangent-absorbs-nothing",
-        "tapegraph/differentiation/jvps.py:mul_strong",
-        "return out if looks_finite(out) else times(t, factor)",
-        "return out",
+        "tapegraph/differentiation/jvps.py:_strong",
+        "if captured or looks_finite(out):",
+        "if True:",
         f"{FORWARD} -k zero",
+    ),
+    Fault(
+        "jvp",
+        "zero-tangent-absorbs-nothing-in-a-capture",
+        "tapegraph/differentiation/jvps.py:_strong",
+        "if not captured or (",
+        "if True or (",
+        f"{FORWARD} -k absorb",
     ),
     Fault(
         "jvp",
