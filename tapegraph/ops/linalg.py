@@ -647,6 +647,11 @@ def _rounding(values: Array) -> Array:
     return largest * (np.finfo(values.dtype).eps * values.shape[-1])
 
 
+def may_cut(rcond: float, shape: Shape, eps: float) -> bool:
+    """Return whether a limit of singular values cuts more than rounding, which defaults do not."""
+    return rcond > 10 * eps * max(shape[-2:])
+
+
 def _eig(x: Array) -> DuckArray:
     dtype = np.result_type(x.dtype, np.complex64)
     return [part.astype(dtype, copy=False) for part in np.linalg.eig(x)]
