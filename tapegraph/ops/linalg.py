@@ -647,7 +647,7 @@ def _rounding(values: Array) -> Array:
     return largest * (np.finfo(values.dtype).eps * values.shape[-1])
 
 
-def may_cut(rcond: float, shape: Shape, eps: float) -> bool:
+def may_cut(rcond: float, shape: tuple[Any, ...], eps: float) -> bool:
     """Return whether a limit of singular values cuts more than rounding, which defaults do not."""
     return rcond > 10 * eps * max(shape[-2:])
 
@@ -899,7 +899,8 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
 
     It reads one triangle, and the gradient is zero in the other. ``dw_i = v_i . da v_i``, and
     ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)``: NaN through a vector of repeated
-    eigenvalues. The loss must not depend on a complex vector's phase.
+    eigenvalues, and so are third derivatives of the other values. The loss must not depend on a
+    complex vector's phase.
 
     >>> w, v = tg.eigh([[2.0, 0.0], [0.0, 1.0]])
     >>> w.data, tg.abs(v).data
