@@ -435,7 +435,8 @@ def _is_proven(
     numbers_of = [_numbers(block, trials, rng) for block in blocks]
     for trial, odd in itertools.product(range(trials), (0, 1)):
         for block, drawn in zip(blocks, numbers_of, strict=True):
-            block[...] = np.resize(drawn[odd, trial], block.size)
+            few = drawn[odd, trial]
+            block[...] = few if few.size == block.size else np.resize(few, block.size)
         both = zip(shapes, arrays, strict=True)
         numbers = iter([a[()] if isinstance(x, np.generic) else a for x, a in both])
         given = [next(numbers) if _is_array(x) else x for x in args]
