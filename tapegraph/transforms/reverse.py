@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
-from tapegraph.errors import check_callable, message, sentence
+from tapegraph.errors import check_callable, message, sentence, user_place
 from tapegraph.ops import elementwise, shape
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, mapped, matched, replaced
@@ -467,6 +467,7 @@ class Gradient:
         holomorphic: bool = False,
     ) -> None:
         check_callable(op, f)
+        self._at = user_place()
         self._holomorphic = holomorphic
         self._op, self._f, self._has_aux, self._of_sum = op, f, has_aux, of_sum
         self._wanted = positions(op, argnums)
@@ -486,7 +487,7 @@ class Gradient:
             if not -n <= i < n:
                 raise no_argument(op, i, args)
             if i % n not in lifted:
-                lifted[i % n] = argument = TracedArgument(op, args[i], name)
+                lifted[i % n] = argument = TracedArgument(op, args[i], name, self._at)
                 inputs[i] = argument.inside
                 targets += argument.targets
         level = next_tag()
