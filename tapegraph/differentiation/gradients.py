@@ -164,11 +164,15 @@ class Region:
 
     def arrays(self) -> list[Array]:
         """Return the gradients for a seed of ones as arrays: neither recorded nor captured."""
-        by = {}
+        grads: list[Any] = []
         if self._history is not None and self.wanted:
-            seeds = [cotangent_of(y, None) for y in self._ys]
-            by = dict(zip(self.wanted, differentiate(self._history, seeds), strict=True))
-        return [dense_copy(by[x]) if x in by else np.zeros(x.shape, x.dtype) for x in self._targets]
+            grads = differentiate(self._history, list(map(cotangent_of, self._ys)))
+        found = self._by_target(list(map(dense_copy, grads)))
+        for i, grad in enumerate(found):
+            if grad is None:
+                x = self._targets[i]
+                found[i] = np.zeros(x.shape, x.dtype)
+        return found
 
     def of_examples(self, seed: object, *, record: bool) -> list[Any]:
         """Return the gradients of the one result for a seed of many examples (`tg.vmap`)."""

@@ -71,6 +71,7 @@ def argument(array: Array, at: CodePlace) -> Tensor:
     entry._inputs = (as_leaf(array),)
     entry._attrs = {"shape": array.shape}
     entry._seq = next_seq()
+    entry._changed = 0
     entry._requires_grad = True
     entry._retains = False
     entry._saved = None

@@ -164,16 +164,16 @@ def like_input(x: Any, given: Any) -> Any:
             return x
         if isinstance(given, (Tensor, Dual)):
             return as_leaf(x)
-        return _number_of(x) if x.shape == () and isinstance(given, NUMBER_TYPES) else x
+        return number_of(x) if x.shape == () and isinstance(given, NUMBER_TYPES) else x
     x = flowing(x)
     if isinstance(given, (Tensor, Dual)) or stays(x):
         return x
     if isinstance(given, NUMBER_TYPES) and x.shape == ():
-        return _number_of(x._array)
+        return number_of(x._array)
     return np.array(x._array)
 
 
-def _number_of(x: Any) -> float | complex:
+def number_of(x: Any) -> float | complex:
     return complex(x) if x.dtype.kind == "c" else float(x)
 
 
