@@ -14,7 +14,6 @@ import numpy as np
 
 from tapegraph.checkout import FOLDERS
 
-
 # A line of code: what an entry of the tape holds of it.
 CodePlace: TypeAlias = "tuple[CodeType, int]"
 

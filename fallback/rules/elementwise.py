@@ -13,7 +13,6 @@ from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE
 from tapegraph.typed import Array, Cotangent
 
-
 # Of fewer numbers a pass over all takes less than a look at the strides.
 _MANY = 4096
 

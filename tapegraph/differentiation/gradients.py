@@ -167,12 +167,10 @@ class Region:
         grads: list[Any] = []
         if self._history is not None and self.wanted:
             grads = differentiate(self._history, list(map(cotangent_of, self._ys)))
-        found = self._by_target(list(map(dense_copy, grads)))
-        for i, grad in enumerate(found):
-            if grad is None:
-                x = self._targets[i]
-                found[i] = np.zeros(x.shape, x.dtype)
-        return found
+        if len(grads) == len(self._targets):  # in the order of the targets
+            return list(map(dense_copy, grads))
+        by = dict(zip(self.wanted, grads, strict=True))
+        return [dense_copy(by[x]) if x in by else np.zeros(x.shape, x.dtype) for x in self._targets]
 
     def of_examples(self, seed: object, *, record: bool) -> list[Any]:
         """Return the gradients of the one result for a seed of many examples (`tg.vmap`)."""

@@ -84,7 +84,7 @@ class History:
         self.length = len(found) + numbers
         self._recording: Recording | None = None
         self.kept = False
-        reached = {}
+        reached: dict[Node, None] = {}
         carried = True
         for x in targets or ():
             if x in seen:

@@ -48,13 +48,13 @@ class TracedArgument:
 
     def __init__(self, op: str, value: Any, path: str, at: CodePlace | None = None) -> None:
         self.value = value
+        self.targets: list[Any] = []
         self._is_tree = False
         if type(value) is np.ndarray and value.dtype.char in "df" and type(recorder()) is Recorder:
             self.given = [value]
             self.inside = argument(own(value), at or user_place())
-            self.targets = [self.inside]
+            self.targets.append(self.inside)
             return
-        self.targets: list[Any] = []
         self._is_tree = is_tree(value)
         if not self._is_tree:
             self.given = [value]
@@ -164,16 +164,16 @@ def like_input(x: Any, given: Any) -> Any:
             return x
         if isinstance(given, (Tensor, Dual)):
             return as_leaf(x)
-        return number_of(x) if x.shape == () and isinstance(given, NUMBER_TYPES) else x
+        return plain_number(x) if x.shape == () and isinstance(given, NUMBER_TYPES) else x
     x = flowing(x)
     if isinstance(given, (Tensor, Dual)) or stays(x):
         return x
     if isinstance(given, NUMBER_TYPES) and x.shape == ():
-        return number_of(x._array)
+        return plain_number(x._array)
     return np.array(x._array)
 
 
-def number_of(x: Any) -> float | complex:
+def plain_number(x: Any) -> float | complex:
     return complex(x) if x.dtype.kind == "c" else float(x)
 
 

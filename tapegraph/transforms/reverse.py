@@ -34,7 +34,7 @@ from tapegraph.transforms.levels import (
     like_input,
     next_tag,
     no_argument,
-    number_of,
+    plain_number,
     positions,
     recording,
     result,
@@ -522,7 +522,7 @@ class Gradient:
             if arrays is None:
                 value = like_input(pullback.value, like)
             elif type(like) is float:
-                value = number_of(out._array)
+                value = plain_number(out._array)
             else:
                 value = as_leaf(np.array(out._array))
         if aux is not None:
