@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tapegraph.arrays.numpy_warnings import quietly
@@ -13,7 +14,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
-from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run
+from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run, fixed_places
 from tapegraph.fallback.plan.ir import live
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.fallback.plan.tracer import Feed
@@ -30,27 +31,28 @@ class NativeInner(Inner):
         self._program = body.program
         self._order = [body.inputs.index(slot) for slot in self._program.fed]  # as plans take them
         self._idle: dict[Any, list[Plan]] = {}
+        self._places = fixed_places(self._program, body.inputs)
 
     @contextmanager
     def forward(self, inputs: Sequence[object]) -> Iterator[Iteration]:
-        def compiled() -> Plan:
-            return Plan(self._recording(inputs), looks=False)
+        def compiled(places: Sequence[int]) -> Plan:
+            recording = self._recording(inputs)
+            return Plan(recording, Compiler(recording, places=places))
 
-        with self._lent("forward", compiled) as plan:
-            yield _PlanIteration(plan, self._order)
+        with self._lent("forward", compiled, inputs) as iteration:
+            yield iteration
 
     @contextmanager
     def pullback(
         self, kind: Reverse, inputs: Sequence[object], seeds: Sequence[object]
     ) -> Iterator[Iteration]:
-        def compiled() -> Plan:
+        def compiled(places: Sequence[int]) -> Plan:
             recording = self._recording(inputs[: len(self._body.inputs)])
-            compiler = ReverseCompiler(recording, self._region(kind), seeds, kind.kept)
+            compiler = ReverseCompiler(recording, self._region(kind), seeds, kind.kept, places)
             return Plan(recording, compiler)
 
-        with self._lent(kind, compiled) as plan:
-            further = range(len(self._body.inputs), len(inputs) + len(seeds))
-            yield _PlanIteration(plan, [*self._order, *further])
+        with self._lent(kind, compiled, inputs, len(inputs) + len(seeds)) as iteration:
+            yield iteration
 
     def strong_pullback(self, kind: Reverse) -> Iteration:
         return _StrongIteration(self, kind)
@@ -65,13 +67,22 @@ class NativeInner(Inner):
         return None
 
     @contextmanager
-    def _lent(self, key: object, compiled: Callable[[], Plan]) -> Iterator[Plan]:
-        idle = self._idle.setdefault(key, [])
+    def _lent(
+        self,
+        key: object,
+        compiled: Callable[[Sequence[int]], Plan],
+        inputs: Sequence[Any],
+        arrays: int = 0,
+    ) -> Iterator[_PlanIteration]:
+        """Lend a plan, made for the places at which this call's indices are."""
+        fixed = [(i, inputs[i]) for i in map(self._body.inputs.index, self._places)]
+        idle = self._idle.setdefault((key, *(x.tobytes() for _, x in fixed)), [])
         try:
             plan = idle.pop()
         except IndexError:
-            plan = compiled()
-        yield plan
+            plan = compiled(self._places)
+        order = [*self._order, *range(len(self._body.inputs), arrays)]
+        yield _PlanIteration(plan, order, fixed, partial(compiled, ()))
         idle.append(plan)
 
     def _computed(self, inputs: Sequence[object]) -> InNumPy:
@@ -97,13 +108,27 @@ class NativeInner(Inner):
 
 
 class _PlanIteration(Iteration):
-    """A plan as an iteration; ``order`` holds the arrays of its leaves."""
+    """A plan as an iteration.
 
-    def __init__(self, plan: Plan, order: list[int]) -> None:
-        self._plan, self._order = plan, order
+    :param order: The number of each leaf's array.
+    :param fixed: The arrays that the plan was made for, each with its number.
+    :param anew: Makes the plan for any arrays.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        order: list[int],
+        fixed: list[tuple[int, Any]],
+        anew: Callable[[], Plan],
+    ) -> None:
+        self._plan, self._order, self._fixed, self._anew = plan, order, fixed, anew
         self._run, self._iterations = plan._run, plan.iterations
 
     def __call__(self, arrays: Sequence[object]) -> list[Any]:
+        if any(arrays[i] is not x for i, x in self._fixed):
+            self._plan, self._fixed = self._anew(), []
+            self._run, self._iterations = self._plan._run, self._plan.iterations
         given = [arrays[i] for i in self._order]
         try:
             return self._run(*given)[0]
@@ -112,6 +137,8 @@ class _PlanIteration(Iteration):
             return self._run(*given)[0]
 
     def many(self, count: int, reads: Sequence[LoopRows], writes: Sequence[LoopRows]) -> bool:
+        if any(reads[i].array is not x for i, x in self._fixed):
+            return False
         if self._iterations is None:
             return False
         try:
@@ -136,9 +163,14 @@ class ReverseCompiler(Compiler):
     """Compiles the backward of an inner program, which computes again what was not kept."""
 
     def __init__(
-        self, recording: Recording, region: Program, seeds: Sequence[object], kept: Sequence[int]
+        self,
+        recording: Recording,
+        region: Program,
+        seeds: Sequence[object],
+        kept: Sequence[int],
+        places: Sequence[int],
     ) -> None:
-        super().__init__(recording)
+        super().__init__(recording, places=places)
         self.region = region
         self.rows: set[int] = set()
         self._seeds = seeds
@@ -152,7 +184,7 @@ class ReverseCompiler(Compiler):
         program, values = self.program, self.recording.values
         feeds = {slot: Feed(self.builder, values[slot], f"v{slot}") for slot in program.fed}
         seeds = [Feed(self.builder, seed, f"g{i}") for i, seed in enumerate(self._seeds)]
-        self.run({**self.numbers, **feeds})
+        self.run({**self.numbers, **feeds, **self.fixed})
         found = _InnerSweep(self, self).gradients_of(seeds)
         instrs = live(self.builder.instrs, found)
         given = [*feeds.values(), *self._kept.values(), *seeds]

@@ -23,7 +23,8 @@ from tapegraph.fallback.plan.looks import check_for_nan, looked_at
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
-from tapegraph.recording.op import Attrs, Outputs
+from tapegraph.ops.index import GETITEM, basic_key
+from tapegraph.recording.op import INPUT, Attrs, Outputs
 from tapegraph.recording.program import Interpreter, Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
 from tapegraph.typed import Array
@@ -38,11 +39,15 @@ class Compiler(Interpreter):
     """Compiles one captured program by running it on the recorded values.
 
     :param looks: Who runs it computes it again in NumPy where it raises `NaNInPlan`.
+    :param places: The leaves that hold the places of indices and are the same in every run, by
+        default those of `fixed_places`.
     :ivar values: A value of the plan per slot, or a Python number.
     :ivar saved: The values that operations saved, by slot.
     """
 
-    def __init__(self, recording: Recording, *, looks: bool = False) -> None:
+    def __init__(
+        self, recording: Recording, *, looks: bool = False, places: Sequence[int] | None = None
+    ) -> None:
         super().__init__(recording)
         self._looks = looks
         self._looked_at = looked_at(self.program) if looks else set()
@@ -52,11 +57,13 @@ class Compiler(Interpreter):
         moves = sgd_updates(self.program).values()
         self._moves = {slot: move for move in moves for slot in (move.product, move.difference)}
         self._readers = self.program.readers()
+        places = fixed_places(self.program) if places is None else places
+        self.fixed = {slot: recording.values[slot] for slot in places}
 
     def compile(self) -> Source:
         program, values = self.program, self.recording.values
         feeds = {slot: Feed(self.builder, values[slot], f"{_VALUE}{slot}") for slot in program.fed}
-        self.run({**self.numbers, **feeds})
+        self.run({**self.numbers, **feeds, **self.fixed})
         outputs = [self.values[slot] for slot in program.outputs]
         updates = [self.values[update.slot] for update in program.updates]
         results = [*outputs, *updates]
@@ -101,6 +108,9 @@ class Compiler(Interpreter):
         given = tuple(self.operands(slot))
         if op.name not in ELEMENTWISE:
             given = self._apart(self.program.inputs[slot], given)
+        if op is GETITEM and isinstance(given[1], np.ndarray):
+            key = *basic_key(given[1], attrs["plan"]), ...  # of one element too it is a view
+            return self.builder.emit(Instr(getitem, (given[0], key)), hint)
         opaque = op.rules is not None
         hints: Any = (hint, f"{_SAVED}{slot}") if op.saves else hint
         if op.several:
@@ -136,6 +146,23 @@ class Compiler(Interpreter):
             seen.update((id(root), slot) for root in roots)
             found.append(var)
         return tuple(found)
+
+
+def fixed_places(program: Program, leaves: Collection[int] = ()) -> list[int]:
+    """Return the leaves that only basic indices read, as places: nobody else holds those arrays.
+
+    :param leaves: Inputs that are the same in every run.
+    """
+    fixed = {slot for slot in program.fed if program.ops[slot] is not INPUT} | {*leaves}
+    readers = program.readers()
+    return [
+        slot
+        for slot in fixed - {*program.outputs, *program.wanted}
+        if readers[slot]
+        and all(
+            program.ops[i] is GETITEM and slot not in program.inputs[i][:1] for i in readers[slot]
+        )
+    ]
 
 
 class PlanSweep(Arrays):

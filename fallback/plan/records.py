@@ -11,7 +11,8 @@ import importlib
 import itertools
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,8 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.environment import RECORDS, switched
+from tapegraph.fallback.plan.tracer import placed
+from tapegraph.pytree import leaves, mapped
 from tapegraph.typed import Array, DType
 
 # Whose elements come out alike however they are taken together: an operation of IEEE's, a choice.
@@ -155,7 +158,7 @@ def records_of(
     except (NotRecords, TypeError):
         return None
     if key not in _known:
-        arrays = [x for x in args if isinstance(x, (np.ndarray, np.generic))]
+        arrays = [x for _, x in leaves(tuple(args)) if _is_array(x)]
         try:
             found = _Writer(arrays, out).write(function, args, kwargs)
             _known[key] = found if _is_proven(found, function, args, kwargs, out) else None
@@ -221,7 +224,7 @@ class _Writer:
     def write(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Records:
         owner = getattr(function, "__self__", None)
         operands = iter(self._operands)
-        given = [next(operands) if _is_array(x) else x for x in args]
+        given = mapped(partial(_next, operands), tuple(args))
         if function is np.matmul and not kwargs:
             self._matmul(*given)
         elif isinstance(function, np.ufunc) and not kwargs:
@@ -232,6 +235,24 @@ class _Writer:
             self._mean(given[0], **kwargs)
         elif function is np.where and len(given) == 3 and not kwargs:
             self._where(*given)
+        elif function is np.clip and not kwargs:
+            x, low, high = given
+            self._elementwise(np.maximum, [x, low], self.out)
+            self._elementwise(np.minimum, [self.out, high], self.out)
+        elif function is pow and given[1] == 0.5:
+            self._elementwise(np.sqrt, given[:1], self.out)
+        elif function is np.dot and not kwargs:
+            self._matmul(*given)
+        elif function is np.vecdot:
+            self._dots(*given, **kwargs)
+        elif function == "reshape":  # which copies
+            self._convert(given[0], self._view(self.out.reshape(given[0].shape), self.out))
+        elif function is np.concatenate:
+            self._concatenate(*given, **kwargs)
+        elif function is placed:
+            g, _, _, key = given
+            self._convert(self._held(np.zeros((), self.out.dtype)), self.out)
+            self._convert(g, self._view(self.out[(*key, ...)], self.out))
         elif function is np.copy or function == "astype" or function == "copy":
             self._convert(given[0], self.out)
         else:
@@ -326,14 +347,46 @@ class _Writer:
         self._add(loop, 0, [x, out])
         return out
 
+    def _concatenate(self, arrays: Sequence[Any], axis: int = 0) -> None:
+        begin, before = 0, (slice(None),) * (axis % self.out.ndim)
+        for x in arrays:
+            end = begin + x.shape[axis]
+            self._convert(x, self._view(self.out[(*before, slice(begin, end))], self.out))
+            begin = end
+
     def _where(self, mask: Any, a: Any, b: Any) -> None:
         if not _is_array(mask) or mask.dtype != np.bool_:
             raise NotRecords
         chosen = [self._as(x, self.out.dtype) for x in (a, b)]
         self._add(f"where_{self.out.itemsize}", 0, [mask, *chosen, self.out])
 
+    def _dots(self, a: Array, b: Array, axis: int = -1) -> None:
+        """Add the record of ``vecdot``."""
+        out, index = self.out, _index(np.vecdot, self.out)
+        if not a.dtype == b.dtype == out.dtype or a.shape != b.shape or out.dtype.kind != "f":
+            raise NotRecords
+        sides = [self._view(np.moveaxis(x, axis, -1), x) for x in (a, b)]
+        walk = np.nditer([*(x[..., 0] for x in sides), out])
+        views, length = walk.itviews, a.shape[axis]
+        shape = views[0].shape if walk.itersize > 1 else ()
+        if len(shape) > _MOST_AXES or not length:
+            raise NotRecords
+        steps = [v.strides if len(shape) else (0,) for v in views]
+        inner = tuple(s[-1] for s in steps) + tuple(x.strides[-1] for x in sides)
+        outer = tuple((n, *(s[i] for s in steps)) for i, n in enumerate(shape[:-1]))
+        places = tuple(map(self._place, views, [*sides, out]))
+        sizes = (shape[-1] if shape else 1, length)
+        self.records.append(Record(np.vecdot, index, sizes, inner, outer, places))
+        self.work += a.size
+
     def _reduce(
-        self, ufunc: np.ufunc, x: Array, out: Array, axis: Any = 0, keepdims: bool = False
+        self,
+        ufunc: np.ufunc,
+        x: Array,
+        out: Array,
+        axis: Any = 0,
+        keepdims: bool = False,
+        initial: Any = None,
     ) -> None:
         if x.dtype != out.dtype or x.ndim == 0 or x.dtype.kind not in "fc":
             raise NotRecords
@@ -346,7 +399,6 @@ class _Writer:
             if i not in axes or keepdims:
                 left.pop(0)
         along = self._view(as_strided(out, x.shape, steps), out)
-        index = ufunc.types.index(f"{x.dtype.char * 2}->{x.dtype.char}")
         walk = np.nditer([x, along]).itviews
         summed = [i for i, s in enumerate(walk[1].strides) if s == 0 and walk[0].shape[i] > 1]
         # What lies along several axes NumPy may copy together first; what runs backwards it does
@@ -354,14 +406,17 @@ class _Writer:
         if len(summed) != 1 or min(x.strides) < 0:
             raise NotRecords
         cut = (slice(None),) * summed[0]
-        if ufunc in (np.maximum, np.minimum):  # of the first, and the others beside it
+        if initial is not None:
+            others = slice(None)
+            self._add(f"copy_{x.itemsize}", 0, [self._held(np.array(initial, x.dtype)), out])
+        elif ufunc in (np.maximum, np.minimum):  # of the first, and the others beside it
             first, others = slice(0, 1), slice(1, None)
             self._add(f"copy_{x.itemsize}", 0, [x, along], part=(*cut, first))
         else:
             others = slice(None)
             start = self._held(np.array(_NO_SUM if ufunc is np.add else 1, x.dtype))
             self._add(f"copy_{x.itemsize}", 0, [start, out])
-        self._add(ufunc, index, [along, x, along], part=(*cut, others))
+        self._add(ufunc, _index(ufunc, x), [along, x, along], part=(*cut, others))
 
     def _mean(self, x: Array, axis: object = None, keepdims: bool = False) -> None:
         if x.dtype.char not in "fd":
@@ -393,10 +448,21 @@ class _Writer:
         inner = tuple(s[-1] for s in steps) + tuple(x for side in sides for x in side.strides[-2:])
         outer = tuple((length, *(s[axis] for s in steps)) for axis, length in enumerate(shape[:-1]))
         sizes = (shape[-1] if shape else 1, m, k, n)
-        index = np.matmul.types.index(f"{letter}{letter}->{letter}")
+        index = _index(np.matmul, out)
         places = tuple(map(self._place, views, sides))
         self.records.append(Record(np.matmul, index, sizes, inner, outer, places))
         self.work += math.prod(shape) * m * k * n
+
+
+def _index(ufunc: Any, like: Array) -> int:
+    """Return the number of a ufunc's loop of two operands and a result of one dtype."""
+    letter = like.dtype.char
+    return ufunc.types.index(f"{letter}{letter}->{letter}")
+
+
+def _next(arrays: Iterator[Array], x: object) -> Any:
+    """Return the next array in place of an array, and other values as they are."""
+    return next(arrays) if _is_array(x) else x
 
 
 def _is_array(x: object) -> bool:
@@ -426,7 +492,7 @@ def _is_proven(
     found: Records, function: Any, args: Sequence[object], kwargs: dict[str, Any], out: object
 ) -> bool:
     """Return whether records give the call's result, to the bit."""
-    shapes = [x for x in (*args, out) if _is_array(x)]
+    shapes = [x for _, x in leaves((*args, out)) if _is_array(x)]
     blocks = [_block(x) for x in shapes]
     arrays = [_in_block(x, block) for x, block in zip(shapes, blocks, strict=True)]
     run = table([(r, r.places) for r in found.records], [*arrays, *found.held])
@@ -438,7 +504,7 @@ def _is_proven(
             block[...] = np.resize(drawn[odd, trial], block.size)
         both = zip(shapes, arrays, strict=True)
         numbers = iter([a[()] if isinstance(x, np.generic) else a for x, a in both])
-        given = [next(numbers) if _is_array(x) else x for x in args]
+        given = mapped(partial(_next, numbers), tuple(args))
         with np.errstate(all="ignore"):
             if isinstance(function, str):
                 want = getattr(given[0], function)(*given[1:], **kwargs)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.engines.engine import LoopRows
 from tapegraph.fallback.plan import records
-from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids
+from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids, vars_in
 from tapegraph.fallback.plan.memory import is_dense
 from tapegraph.fallback.plan.records import Records, records_of
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
@@ -321,7 +322,7 @@ def _table(rows: Sequence[_Row], inputs: Sequence[Var], outputs: Sequence[Var]) 
 
 def _operands(instr: Instr) -> list[Var]:
     """Return the arrays and NumPy's scalars among the arguments, in order."""
-    return [x for x in instr.args if isinstance(x, Var)]
+    return vars_in(instr.args)
 
 
 def is_view(instr: Instr) -> bool:
@@ -331,6 +332,8 @@ def is_view(instr: Instr) -> bool:
     (seen,), (var,) = instr.reads, instr.results
     if instr.function is np.asarray:
         return True
+    if isinstance(seen.value, np.generic):  # which lies in an array, as one element
+        return instr.function in (np.broadcast_to, np.expand_dims, getitem, "reshape")
     both = isinstance(seen.value, np.ndarray) and isinstance(var.value, np.ndarray)
     return both and list(map(id, var.roots)) == list(map(id, seen.roots))
 

@@ -52,6 +52,12 @@ def _method(name: str) -> Any:
     return lambda self, *args: self.builder.call(name, (self, *args))
 
 
+def placed(g: Any, shape: tuple[int, ...], dtype: Any, key: Any) -> Any:
+    out = np.zeros(shape, dtype)
+    out[key] = g
+    return out
+
+
 class Notes(Protocol):
     """Whatever notes a call and returns its result, as `tapegraph.fallback.plan.ir.Builder`."""
 
@@ -175,6 +181,10 @@ class Var(NDArrayOperatorsMixin):
         parts = key if isinstance(key, tuple) else (key,)
         basic = all(p is None or p is ... or type(p) in (int, slice) for p in parts)
         return self.builder.call(getitem, (self, key), may_raise=not basic)
+
+    def placed(self, shape: tuple[int, ...], dtype: Any, key: Any) -> Any:
+        """Return zeros with the value at a basic index."""
+        return self.builder.call(placed, (self, shape, dtype, key))
 
     # Conversions that would let a number out
 

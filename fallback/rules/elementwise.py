@@ -67,8 +67,8 @@ def _chosen(g: Cotangent, mine: Array, other: Array) -> Array:
     g = to_ndarray(g)
     gradient = select_bits(g, mine)
     neither = ~(mine | other)
-    if neither.any():
-        gradient = gradient + select_bits(0.5 * g, neither)
+    if type(neither) is not np.ndarray or neither.any():  # in a plan there may be some
+        gradient = np.where(neither, 0.5 * g, gradient)
     return gradient
 
 

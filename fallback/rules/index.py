@@ -49,8 +49,11 @@ def _tensor_slice(
 def _getitem(
     g: Cotangent, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[object, ...]
 ) -> Array:
+    key = basic_key(begin, plan)
+    if hasattr(g, "placed"):  # of a plan
+        return g.placed(x.shape, x.dtype, key)
     out = _zeros(g, x)
-    out[basic_key(begin, plan)] = g
+    out[key] = g
     return out
 
 

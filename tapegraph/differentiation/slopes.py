@@ -78,7 +78,8 @@ def either(of_arrays: Fun, recording: Fun) -> Fun:
     """Combine two implementations of a function that NumPy lacks: for arrays, and for the rest."""
 
     def run(*args: Array) -> Array:
-        return (of_arrays if isinstance(args[-1], _ARRAYS) else recording)(*args)
+        arrays = isinstance(args[-1], _ARRAYS) or hasattr(args[-1], "builder")  # of a plan
+        return (of_arrays if arrays else recording)(*args)
 
     return run
 

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.engines import registry
 from tapegraph.fallback import inner as fallback_inner
+from tapegraph.fallback.plan import records
+from tapegraph.loops.body import Example, traced
 from tapegraph.loops.scan_entry import SCAN
 from tests.loops import in_python
 from tests.same_bits import same_bits
@@ -26,6 +29,55 @@ C = rng.normal(size=3)
 def native():
     with tg.use_backend("native"):
         yield
+
+
+# Bodies as one writes them, of four unknowns and parameters.
+BODIES = {
+    "numbers": lambda y, w: np.stack([y[1], -w[0] * np.sin(y[0]), y[3] * w[1], y[0] * y[2]]),
+    "slices": lambda y, w: np.concatenate([y[1:] - y[:-1], w[:1] * y[-1:]]) + w[::-1],
+    "sums": lambda y, w: y * np.sum(y * w) - np.mean(w * y) * w + np.dot(y, w),
+    "limits": lambda y, w: np.clip(y * w, -0.3, 0.9) + np.maximum(y, w) + tg.relu(y - w),
+    "ties": lambda y, w: np.maximum(w, np.maximum(y, y * 1.0)) + np.minimum(y, w),
+    "rows": lambda y, w: tg.softmax(y * w) + tg.softplus(y) + np.tile(y[:2] * w[:2], 2),
+    "norm": lambda y, w: y / np.linalg.norm(y * w) + np.sqrt(np.abs(w)) ** 1.5,
+    "variance": lambda y, w: (y - np.mean(y)) / np.sqrt(np.var(y * w) + 1.0),
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies_in_plain_numpy_run_in_c(name, monkeypatch):
+    plans = []
+    made = fallback_inner._PlanIteration.__init__
+    keep = lambda self, plan, *rest: plans.append(plan) or made(self, plan, *rest)  # noqa: E731
+    monkeypatch.setattr(fallback_inner._PlanIteration, "__init__", keep)
+    f, y0, w0 = BODIES[name], np.array([0.4, -0.8, 0.3, 1.1]), np.array([0.7, -0.2, 1.3, 0.5])
+
+    def loss(scan, y, w):
+        return tg.sum(scan(lambda y, _: (f(y, w), None), y, None, length=7)[0] ** 2)
+
+    found = tg.value_and_grad(lambda y, w: loss(tg.scan, y, w), (0, 1))(y0, w0)
+    want = tg.value_and_grad(lambda y, w: loss(in_python.scan, y, w), (0, 1))(y0, w0)
+    assert found[0] == want[0]
+    for a, b in zip(found[1], want[1], strict=True):
+        same_bits(a, b)
+    if not records.off():
+        assert len(set(map(id, plans))) == 2  # forwards and backwards
+        assert all(plan.iterations is not None for plan in plans)
+
+
+def test_other_places_make_another_plan():
+    x, w = np.arange(3.0), np.array([2.0, 5.0])
+    given = [Example(x, True), Example(w, True)]
+    found = traced("scan", lambda x, w: x[1:] * w[0], list, given)
+    places = [np.array(leaf.numpy()) for leaf in found.consts]  # the start and end of each index
+    assert sorted(place.item() for place in places) == [0, 1, 1, 3]
+    others = [place + (place == 0) for place in places]  # w[1]
+    inner = registry.engine(registry.NATIVE).inner(found.body)
+    with inner.forward([*places, x, w]) as run:
+        for each, want in ((places, [2.0, 4.0]), (others, [5.0, 10.0]), (places, [2.0, 4.0])):
+            np.testing.assert_array_equal(run([*each, x, w])[0], want)
+    with inner.forward([*others, x, w]) as run:
+        np.testing.assert_array_equal(run([*others, x, w])[0], [5.0, 10.0])
 
 
 def body(w):
