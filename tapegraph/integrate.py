@@ -17,7 +17,7 @@ from tapegraph.ops.reduce import mean
 from tapegraph.ops.reduce import sum as sum_
 from tapegraph.ops.shape import concat, reshape
 from tapegraph.other_names import missing_in
-from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
+from tapegraph.pytree import exchanged, is_tree, leaves, mapped, matched, replaced
 from tapegraph.recording.numpy_functions import under
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
@@ -76,7 +76,8 @@ def odeint(
         derivative in that structure. It is traced, as in `compile`: it runs on tensors without
         numbers.
     :param y0: The state at the first time: real numbers, arrays, tensors, and dicts, lists and
-        tuples of them.
+        tuples of them. A list or tuple of numbers is a vector if ``f`` returns one for it, or takes
+        nothing else.
     :param t: The times, an array of shape (n,), rising or falling; the first is that of ``y0``.
     :param *args: Further arguments of ``f``.
     :param rtol, atol: The error of a step is at most ``atol + rtol * |y|``, by root mean square.
@@ -129,14 +130,29 @@ def odeint(
             fix = 'Solve the two directions apart, or write method="rk4".'
             raise ValueError(message("odeint", received, "times that rise, or fall", fix))
     arguments = FurtherArguments("odeint", args)
+    numbers_in_a_row = type(y0) in (list, tuple) and all(
+        not is_tree(x) and x.shape == () and x.dtype == vector.dtype for x in start
+    )
+    form = start
 
     def derivative(vector: Array, time: object, *numbers: object) -> Any:
-        out = f(unravel(vector), time, *arguments.having(numbers))
+        further = arguments.having(numbers)
+        try:
+            return rates(f(unravel(vector), time, *further))
+        except (TypeError, ValueError):
+            if not numbers_in_a_row:
+                raise
+            return rates(f(vector, time, *further))  # as SciPy takes a list
+
+    def rates(out: Any) -> Any:
+        nonlocal form
+        if numbers_in_a_row:
+            form = start if is_tree(out) else vector
         found = [
             tensor_like("odeint", x, path)
-            for path, x in matched("odeint", out, start, "the derivative", "y0")
+            for path, x in matched("odeint", out, form, "the derivative", "y0")
         ]
-        for x, (path, y) in zip(found, leaves(start, "y0"), strict=True):
+        for x, (path, y) in zip(found, leaves(form, "y0"), strict=True):
             if x.shape != y.shape:
                 received = f"a derivative of shape {x.shape} for {path}"
                 raise ValueError(message("odeint", received, f"its shape, {y.shape}"))
@@ -158,21 +174,21 @@ def odeint(
         states = Adjoint(rate, solved)(vector, times, *theta)
     else:
         states = solved(rate, vector, times, *theta)
-    return _in_structure(states, y0, start, (y0, t, args))
+    return _in_structure(states, form, (y0, t, args))
 
 
-def _in_structure(states: Array, y0: object, start: object, given: object) -> Any:
+def _in_structure(states: Array, form: object, given: object) -> Any:
     """Return rows of vectors in the state's structure, times along the first axis."""
     parts: list[Any] = []
     n, begin = states.shape[0], 0
-    for _, x in leaves(start):
+    for _, x in leaves(form):
         part = reshape(states[:, begin : begin + x.size], (n, *x.shape))
         parts.append(part if part.dtype == x.dtype else part.astype(x.dtype))
         begin += x.size
     plain = not any(hasattr(x, "requires_grad") for _, x in leaves(given))
     if plain and not any(x.requires_grad or recorder().records(x) for x in parts):
         parts = [x.numpy() for x in parts]
-    return replaced(y0, iter(parts))
+    return replaced(form, iter(parts))
 
 
 def _rows(first: Array, later: Array) -> Any:

@@ -279,13 +279,15 @@ IN_MODULES = {
     },
 }
 
+_WITHOUT = "the call without it"
 _STATIC = "the argument alone: numbers but floats, strings and None are static"
 # Keywords of PyTorch, TensorFlow, Keras and JAX; functions that other code calls often name none.
 KEYWORDS = {
     **dict.fromkeys(("beta_1", "beta_2"), "betas=(beta_1, beta_2)"),
     **dict.fromkeys(("backend", "mode"), "tg.set_backend, which chooses the engine"),
     **dict.fromkeys(("clipnorm", "global_clipnorm"), "tg.clip_grad_norm before optimizer.step()"),
-    **dict.fromkeys(("donate_argnums", "unroll"), "the call without it"),
+    **dict.fromkeys(("autograph", "donate_argnums", "unroll", "use_reentrant"), _WITHOUT),
+    **dict.fromkeys(("back_prop", "parallel_iterations", "swap_memory"), _WITHOUT),
     **dict.fromkeys(("generator", "seed"), "rng="),
     **dict.fromkeys(("input_signature", "reduce_retracing"), 'on_retrace="raise"'),
     **dict.fromkeys(("stddev", "std"), "scale="),
@@ -305,6 +307,7 @@ KEYWORDS = {
     "jit_compile": "xla=",
     "key": "tg.random.seed(n), once: draws take no key",
     "learning_rate": "lr=",
+    "maximum_iterations": "max_steps=",
     "maxval": "high=",
     "mean": "loc=",
     "minval": "low=",

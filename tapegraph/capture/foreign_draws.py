@@ -6,6 +6,7 @@ every iteration or example. The walk covers the generators that the function's c
 
 from __future__ import annotations
 
+import dis
 import functools
 import itertools
 import pickle
@@ -16,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import BETWEEN, ORIGINS, sentence
+from tapegraph.errors import BETWEEN, ORIGINS, sentence, warn
 
 # The number of objects that a walk looks at, and of parts of a list or dict.
 _MOST, _MOST_PARTS = 256, 32
@@ -26,12 +27,19 @@ _STATES: dict[str, Callable[[Any], Any]] = {
     "Random": lambda x: x.getstate(),
 }
 _EMPTY = CellType()
+_MAKERS = frozenset(("default_rng", "RandomState", "Random"))
+_BETWEEN_NAME_AND_CALL = ("PUSH_NULL", "PRECALL", "CACHE")
+_FIX = "Draw by tg.random, or before the call and pass the numbers."
 
 
 @contextmanager
 def no_foreign_draws(op: str, f: object) -> Iterator[None]:
-    """Raise at the end if a generator that a function names has drawn inside."""
-    before = [(x, read, pickle.dumps(read(x))) for x, read in _generators(f)]
+    """Raise at the end if a generator that a function names has drawn inside.
+
+    Warn of one that it makes without a seed: nothing sees its draws, which would be others each
+    time. Those of one with a seed are the same each time in a Python loop too.
+    """
+    before = [(x, read, pickle.dumps(read(x))) for x, read in _generators(op, f)]
     yield
     for x, read, state in before:
         if pickle.dumps(read(x)) != state:
@@ -39,7 +47,7 @@ def no_foreign_draws(op: str, f: object) -> Iterator[None]:
             name = f"{kind.__module__.partition('.')[0]}'s {kind.__name__}"
             text = (
                 f"the function runs once, so that what {name} draws in it would be the same each "
-                "time. Draw by tg.random, or before the call and pass the numbers."
+                f"time. {_FIX}"
             )
             raise RuntimeError(sentence(op, text))
 
@@ -49,6 +57,25 @@ def _names(code: CodeType) -> tuple[str, ...]:
     """Return the names of globals and attributes in some code and the functions inside."""
     inside = [name for part in code.co_consts if type(part) is CodeType for name in _names(part)]
     return tuple(dict.fromkeys((*code.co_names, *inside)))
+
+
+@functools.lru_cache(1024)
+def _unseeded(code: CodeType) -> str:
+    """Return the name by which some code makes a generator without a seed, or ``""``."""
+    for part in code.co_consts:
+        if type(part) is CodeType and (name := _unseeded(part)):
+            return name
+    if _MAKERS.isdisjoint(code.co_names):
+        return ""
+    steps = [x for x in dis.get_instructions(code) if x.opname not in _BETWEEN_NAME_AND_CALL]
+    return next(
+        (
+            name.argval
+            for name, call in itertools.pairwise(steps)
+            if name.argval in _MAKERS and call.opname.startswith("CALL") and not call.arg
+        ),
+        "",
+    )
 
 
 def _is_users(x: Any) -> bool:
@@ -63,7 +90,7 @@ def _may_draw(x: Any) -> bool:
     return file is not None and ORIGINS[file] != BETWEEN
 
 
-def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
+def _generators(op: str, f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
     """Return the generators that a function reaches, each with the function of its state."""
     found: dict[int, tuple[Any, Callable[[Any], Any]]] = {}
     left: list[tuple[Any, tuple[str, ...]]] = [(f, ())]  # each with the names that code reads of it
@@ -75,6 +102,12 @@ def _generators(f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
         kind = type(x)
         if kind is FunctionType:
             names, space = (_names(x.__code__), x.__globals__) if _is_users(x) else ((), {})
+            if names and (maker := _unseeded(x.__code__)):
+                text = (
+                    f"the function runs once, and {x.__name__} calls {maker}() without a seed: "
+                    f"its numbers would be the same each time. {_FIX}"
+                )
+                warn(sentence(op, text), UserWarning)
             cells = (cell.cell_contents for cell in x.__closure__ or () if cell != _EMPTY)
             left += [(value, names) for value in (*cells, *(x.__defaults__ or ()))]
             left += [(space[name], names) for name in names if name in space]

@@ -17,7 +17,7 @@ from tapegraph.recording.node import HALF, Node, as_array, numeric
 from tapegraph.typed import Fun
 
 ArgSpec = Any
-_STATIC = (bool, int, str, bytes, type(None))
+_STATIC = (bool, int, str, bytes, type(None), np.bool_)
 # The classes of dtypes.
 _DTYPES = (bool, int, float)
 # Arrays and columns of other libraries have one of these beside `__array__`.

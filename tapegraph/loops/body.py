@@ -33,7 +33,7 @@ from tapegraph.recording.tape import Tape
 from tapegraph.recording.values import handle_of, restore
 from tapegraph.tensors.batched import Batched
 from tapegraph.tensors.dual import Dual
-from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.tensor import Tensor, UpdatedTensor
 from tapegraph.tensors.value import Value
 from tapegraph.transforms.levels import next_tag
 from tapegraph.transforms.reverse import vjp
@@ -265,7 +265,8 @@ def loop_operand(op: str, x: object, path: str, dtype: DType | None = None) -> A
     """Return a loop's operand as a tensor or a value of some level, a float in a dtype."""
     kind = get_default_dtype() if dtype is None else dtype
     value = recorder().number(x, kind)
-    return tensor_like(op, kind.type(value) if type(value) is float else value, path)
+    found = tensor_like(op, kind.type(value) if type(value) is float else value, path)
+    return found._read(op) if type(found) is UpdatedTensor else found
 
 
 class FurtherArguments:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from tapegraph.loops.derived import examples, zeros_where
 from tapegraph.loops.scan import traced_loop
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import broadcast_to, reshape
+from tapegraph.other_names import unexpected
 from tapegraph.pytree import replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
@@ -50,6 +51,7 @@ def while_loop(
     init: Pytree,
     *,
     max_steps: int | None = None,
+    **others: NoReturn,
 ) -> Pytree:
     """Run ``carry = body(carry)`` while ``cond(carry)`` is true.
 
@@ -62,7 +64,7 @@ def while_loop(
         condition draws none.
     :param init: The first carry: numbers, arrays, tensors, and dicts, lists and tuples of them.
     :param max_steps: The maximum number of iterations, 0 or more; the loop then ends whatever the
-        condition.
+        condition, and ``cond(last)`` tells which of the two ended it.
     :returns: The last carry, as Tensors.
     :raises TypeError: A function is not callable, or the carry changes its structure or a type.
     :raises ValueError: The condition has axes, or ``max_steps`` is negative.
@@ -73,6 +75,8 @@ def while_loop(
     >>> y.item(), w.grad.item()
     (192.0, 576.0)
     """
+    if others:
+        raise unexpected("while_loop", others)
     check_callable("while_loop", cond)
     check_callable("while_loop", body)
     if max_steps is not None and max_steps < 0:

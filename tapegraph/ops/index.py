@@ -518,8 +518,11 @@ def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
     if not np.can_cast(more.dtype, x.dtype, "same_kind"):
         fix = f"Convert a first: a.astype({more.dtype.name!r})."
         raise TypeError(message("add_at", f"dtype {more.dtype} for 'b'", f"{x.dtype}", fix))
-    places = getitem(np.arange(x.size).reshape(x.shape), indices)
-    parts = broadcast_to(astype(more, x.dtype), places.shape)
+    try:
+        places = getitem(np.arange(x.size).reshape(x.shape), indices)
+        parts = broadcast_to(astype(more, x.dtype), places.shape)
+    except (IndexError, ValueError) as error:
+        raise type(error)(f"add_at: {str(error).partition(': ')[2]}") from None
     return add(x, scatter(parts, places, x.shape))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays.numpy_warnings import watched
-from tapegraph.errors import message
+from tapegraph.errors import message, warn
 from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, where
 from tapegraph.ops.index import in_range, integers_of, take_along_axis
@@ -139,7 +139,7 @@ def binary_crossentropy(
     It is ``targets * softplus(-logits) + (1 - targets) * softplus(logits)``.
 
     :param logits: Any shape, float32 or float64.
-    :param targets: Probabilities, of the same shape.
+    :param targets: Probabilities, of the same shape; others warn, as logits do in their place.
     :param reduction: {"mean", "sum", "none"}, over the elements' losses.
     :returns: Tensor. 0-d, or of the logits' shape for "none".
     :raises ValueError: The shapes differ, or the reduction is unknown.
@@ -150,6 +150,14 @@ def binary_crossentropy(
     name = "binary_crossentropy"
     total = _reduction(name, reduction)
     x, y = _pair(name, logits, targets)
+    given = getattr(y, "_array", None)
+    if given is not None and given.size and (given.min() < -0.01 or given.max() > 1.01):
+        received = f"targets from {given.min():.3g} to {given.max():.3g}"
+        fix = (
+            "The logits come first, tg.binary_crossentropy(logits, targets); for labels of -1 and "
+            "1 write (labels + 1) / 2."
+        )
+        warn(message(name, received, "probabilities, from 0 to 1", fix), UserWarning)
     return total(_weighed(y, softplus(-x)) + _weighed(1.0 - y, softplus(x)))
 
 

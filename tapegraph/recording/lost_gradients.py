@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import FrameType
@@ -17,6 +18,7 @@ from tapegraph.errors import (
     LostGradientError,
     LostGradientWarning,
     line_of,
+    place,
     sentence,
     user_frame,
     user_line,
@@ -88,6 +90,8 @@ DIFFERENTIATING = Setting("tapegraph_differentiating", default=False)
 _READ: ContextVar[tuple[int, str, Any, int]] = ContextVar(
     "tapegraph_read", default=(0, "", None, 0)
 )
+# The last error under a function of SciPy's, which may put its own in its place.
+_UNDER_SCIPY: ContextVar[str] = ContextVar("tapegraph_under_scipy", default="")
 
 
 def strict() -> bool:
@@ -142,7 +146,14 @@ def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
         "Use tapegraph's or NumPy's function in place of math's (tg.sin for math.sin); "
         f"{FILLED}; or write {read} for the value alone."
     )
-    return LostGradientError(sentence(conversion, text + _in_place_of_scipys()))
+    return LostGradientError(_noted(sentence(conversion, text + _in_place_of_scipys())))
+
+
+def _noted(text: str) -> str:
+    """Note the text of an error under a function of SciPy's, and return it."""
+    if caller_of(sys._getframe(1)).startswith("scipy."):
+        _UNDER_SCIPY.set(text)
+    return text
 
 
 def _in_place_of_scipys() -> str:
@@ -167,7 +178,13 @@ def as_index() -> str:
 
 
 def raise_cause(error: BaseException) -> None:
-    """Raise the cause of a conversion error that NumPy replaced, as at ``z[0] = x``."""
+    """Raise the cause of a conversion error that NumPy replaced, as at ``z[0] = x``, or SciPy."""
+    text = _UNDER_SCIPY.get()
+    if text and str(error) != text:
+        steps = traceback.walk_tb(error.__traceback__)
+        if any(text.endswith(f"(at {place(x.f_code.co_filename, n)})") for x, n in steps):
+            _UNDER_SCIPY.set("")
+            raise LostGradientError(text).with_traceback(error.__traceback__) from None
     cause = error.__cause__ if isinstance(error, ValueError) else None
     if isinstance(cause, (LostGradientError, ConcretizationError)):
         raise cause.with_traceback(error.__traceback__) from None
@@ -177,7 +194,7 @@ def to_array(kind: str) -> TypeError:
     caller = caller_of(sys._getframe(1))
     op = caller or "numpy.asarray"
     text = f"an array would lose the gradient of a {kind}. {_fix(caller).format(op=op)}"
-    return TypeError(sentence(op, text))
+    return TypeError(_noted(sentence(op, text)))
 
 
 def is_compared() -> bool:

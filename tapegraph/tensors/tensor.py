@@ -417,20 +417,28 @@ class UpdatedTensor(Tensor, updated=True):
         op = OPS.get(name) or DEFINED[name]
         out = call(*inputs) if call else apply(op, inputs, dict(attrs))
         for x in updated:
-            array, entry = x._base
+            array, _ = x._base
             view = getattr(out, "_array", array)
             shares = np.may_share_memory
             if shares(view, x._array) and not shares(view, array):  # the next row, for one
                 x.__class__ = UpdatedTensor
                 continue
-            place = line_of(entry._code, entry._lasti)
-            text = (
-                f"the operation reads a tensor of shape {x.shape} as it was before the update in "
-                f"place at {place}, which in NumPy changes that tensor too. If the old numbers "
-                "are meant, write v = v * 2 there for v *= 2; if not, compute with the result."
-            )
-            warn(sentence(name, text), UserWarning)
+            UpdatedTensor._read(x, name)
         return out
+
+    def _read(self, name: str) -> Tensor:
+        """Warn of the operation or transform that reads it, and return it as any other."""
+        x: Any = self
+        x.__class__ = Tensor
+        _, entry = x._base
+        place = line_of(entry._code, entry._lasti)
+        text = (
+            f"the operation reads a tensor of shape {x.shape} as it was before the update in "
+            f"place at {place}, which in NumPy changes that tensor too. If the old numbers "
+            "are meant, write v = v * 2 there for v *= 2; if not, compute with the result."
+        )
+        warn(sentence(name, text), UserWarning)
+        return x
 
 
 RemoteTensor.__name__ = UpdatedTensor.__name__ = "Tensor"  # as their user sees them

@@ -224,7 +224,7 @@ def _columns(tangents: Any, out: Any, point: Any) -> Any:
     return block if block.dtype == dtype else block.astype(dtype)
 
 
-def hessian(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
+def hessian(f: Fun, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Fun:
     """Return the Hessian of a scalar-valued function, itself a function of the same arguments.
 
     The gradient is recorded once, and differentiated by a reverse pass per element; the native
@@ -232,9 +232,11 @@ def hessian(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
 
     :param f: Returns one number.
     :param argnums: The positions of the arguments to differentiate with respect to.
+    :param has_aux: ``f`` returns ``(result, aux)``, and only the result is differentiated.
     :returns: Callable with ``f``'s arguments. Returns an array of the argument's shape twice,
         exactly symmetric; for several arguments, and for dicts, lists and tuples, blocks in their
-        structure, twice nested. Kinds are as for `grad`.
+        structure, twice nested; with ``has_aux``, a pair ``(hessian, aux)``. Kinds are as for
+        `grad`.
     :raises TypeError, ValueError: As for `grad`.
     :raises NotImplementedError: In a call: an operation has no second derivative.
 
@@ -243,11 +245,16 @@ def hessian(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
            [2., 0.]])
     """
     check_callable("hessian", f)
-    gradient = Gradient("hessian", f, argnums)
-    found = _jacobian("hessian", lambda *args, **kw: gradient(args, kw)[1], argnums, "reverse")
+    gradient = Gradient("hessian", f, argnums, has_aux=has_aux)
+
+    def and_its_aux(*args: object, **kwargs: object) -> Any:
+        (_, aux), slopes = gradient(args, kwargs)
+        return slopes, aux
+
+    found = _jacobian("hessian", and_its_aux, argnums, "reverse", has_aux=True)
 
     def derivative(*args: object, **kwargs: object) -> Any:
-        blocks = found(*args, **kwargs)
+        blocks, aux = found(*args, **kwargs)
         wanted = positions("hessian", argnums)
         chosen = [args[i] for i in wanted]
         form = type(argnums)(chosen) if isinstance(argnums, (tuple, list)) else chosen[0]
@@ -259,7 +266,8 @@ def hessian(f: Fun, argnums: int | Sequence[int] = 0) -> Fun:
             for i in range(n)
             for j in range(n)
         ]
-        return replaced(blocks, iter(halves))
+        symmetric = replaced(blocks, iter(halves))
+        return (symmetric, aux) if has_aux else symmetric
 
     return derivative_of(f, derivative, "Return the Hessian of {name}.")
 

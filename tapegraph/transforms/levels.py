@@ -25,7 +25,7 @@ from tapegraph.recording.recorder import Recorder
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, dual_of, lifted
-from tapegraph.tensors.tensor import Tensor
+from tapegraph.tensors.tensor import Tensor, UpdatedTensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Fun, Pytree
 
@@ -141,6 +141,8 @@ def result(op: str, out: object, level: int) -> Any:
     if isinstance(out, (np.ndarray, *NUMBER_TYPES)):
         to_constant(op, level)
     out = tensor_like(op, out, "the function's result")
+    if type(out) is UpdatedTensor:
+        return out._read(op)
     if type(out) is Dual and out.tag > level:
         text = f"f returned a Dual of level {out.tag}, whose derivative has ended."
         raise ValueError(sentence(op, text))

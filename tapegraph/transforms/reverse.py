@@ -275,7 +275,7 @@ def vjp(f: Fun, *primals: Pytree, has_aux: bool = False) -> tuple[Any, ...]:
     return value, pullback
 
 
-def linearize(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[..., Pytree]]:
+def linearize(f: Fun, *primals: Pytree, has_aux: bool = False) -> tuple[Any, ...]:
     """Return a function's value, and the linear map that takes a direction to its derivative.
 
     ``f`` runs once; each direction then costs one pass over the recording. The map is the transpose
@@ -285,6 +285,7 @@ def linearize(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[..., Pytree]]:
         lists and tuples of them.
     :param *primals: The point: numbers, arrays, tensors, duals, and dicts, lists and tuples of
         them.
+    :param has_aux: ``f`` returns ``(result, aux)``, and ``aux`` comes last, not differentiated.
     :returns: The function's value, and the map: from a tangent per primal, in its structure and
         shapes, to the Jacobian-vector product ``sum_i (df/dx_i) t_i`` in the structure of the
         value.
@@ -295,7 +296,7 @@ def linearize(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[..., Pytree]]:
     array([0., 0.])
     """
     check_callable("linearize", f)
-    value, pullback = vjp(f, *primals)
+    value, pullback, *aux = vjp(f, *primals, has_aux=has_aux)
     # The pullback is linear, so any cotangent will do. Zeros would absorb infinities.
     anywhere = mapped(_ones, value)
     _, transposed = vjp(pullback, anywhere)
@@ -311,7 +312,7 @@ def linearize(f: Fun, *primals: Pytree) -> tuple[Pytree, Callable[..., Pytree]]:
         )
         return replaced(value, plain)
 
-    return value, derivative
+    return value, derivative, *aux
 
 
 def _ones(x: Any) -> Any:

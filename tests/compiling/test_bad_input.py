@@ -241,9 +241,11 @@ def test_bounds_that_are_none_are_refused(wrong):
         tg.compile(lambda x: x, max_traces=wrong)
 
 
-def test_numbers_of_numpy_as_flags_and_axes_say_what_they_are(engine):
-    with pytest.raises(tg.ConcretizationError, match="bool"):
-        tg.compile(lambda x, flag: x if flag else -x)(np.ones(2), np.bool_(True))
+def test_numbers_of_numpy_as_flags_are_static_and_as_axes_say_what_they_are(engine):
+    step = tg.compile(lambda x, flag: np.where(~flag, x, 0.0) if flag else -x)
+    for flag, expected in [(True, 0.0), (False, -1.0)] * 3:
+        assert step(np.ones(2), np.bool_(flag)).numpy().tolist() == [expected] * 2
+    assert step.traces == 2
     with pytest.raises(TypeError, match="axis"):
         tg.compile(lambda x, axis: x.sum(axis=axis))(np.ones((2, 2)), np.int64(1))
 

@@ -162,6 +162,37 @@ def test_closed_over_parameters_and_trees():
         tg.zero_grad([k])
 
 
+TURN = np.array([[0.0, 1.0], [-1.0, 0.0]])
+TURNS = {
+    "an array": lambda y, t: np.stack([y[1], -y[0]]),
+    "a product": lambda y, t: TURN @ y,
+    "a multiple": lambda y, t: -1 * (-TURN @ y),
+}
+
+
+@pytest.mark.parametrize("f", TURNS.values(), ids=TURNS)
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_a_list_of_numbers_is_a_vector_where_the_derivative_is_one(f, kind):
+    times = [0.0, 0.5, 2.0]
+    expected = np.stack([np.cos(times), -np.sin(times)], 1)
+    found = tg.integrate.odeint(f, kind([1.0, 0]), times)
+    assert type(found) is np.ndarray
+    np.testing.assert_allclose(found, expected, atol=1e-7)
+    scaled = lambda a: tg.integrate.odeint(f, kind([a, 0.0]), times)  # noqa: E731
+    np.testing.assert_allclose(tg.jacobian(scaled)(3.0), expected, atol=1e-7)
+
+
+def test_a_list_of_numbers_is_a_structure_where_the_derivative_is_one():
+    times = [0.0, 0.5, 2.0]
+    for f in (lambda y, t: [y[1], -y[0]], lambda y, t: tg.tree.map(np.negative, [-y[1], y[0]])):
+        found = tg.integrate.odeint(f, [1.0, 0.0], times)
+        assert type(found) is list
+        np.testing.assert_allclose(found, [np.cos(times), -np.sin(times)], atol=1e-7)
+    state = [1.0, np.zeros(1)]
+    with pytest.raises(ValueError, match=r"structure \*; expected the structure of y0, \[\*, \*\]"):
+        tg.integrate.odeint(lambda y, t: np.stack([y[1][0], -y[0]]), state, times)
+
+
 def test_an_operation_without_a_tangent():
     negated = tg.defop(lambda x: -x, vjp=lambda g, y, x: -g, name="negated")
     found = tg.grad(lambda k: tg.integrate.odeint(lambda y, t: k * negated(y), 1.0, [0.0, 1.0])[-1])

@@ -716,13 +716,32 @@ def test_a_number_of_another_generator_does_not_stand_still(where):
             loop()
 
 
+MAKERS = {
+    "default_rng": lambda x: x + np.random.default_rng().normal(),
+    "RandomState": lambda x: x + np.random.RandomState().normal(),  # noqa: NPY002
+    "Random": lambda x: (lambda: x + random.Random().random())(),
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_a_generator_made_inside_without_a_seed_warns(maker):
+    """Its numbers stand still, where those of a Python loop would be new."""
+    f, text = MAKERS[maker], rf": the function runs once, and <lambda> calls {maker}\(\) without"
+    with pytest.warns(UserWarning, match=f"^fori_loop{text}"):
+        got = tg.fori_loop(0, 2, lambda i, c: f(c), 0.0).item()
+    with pytest.warns(UserWarning, match=f"^vmap{text}"):
+        first, second, *_ = tg.vmap(f)(V) - V
+    assert got != 0.0
+    assert first == pytest.approx(second)
+
+
 def test_generators_that_are_named_and_do_not_draw_are_no_error():
     def f(c, x):
         return c + np.tanh(x) + tg.random.normal(), GENERATOR if x is None else x
 
     def drawn(c, x):
         noise = np.random.default_rng(0).normal(size=3)  # a new one each time, the same numbers
-        return c + noise, x
+        return c + noise, np.random.RandomState(seed=len(c)).normal() * x  # noqa: NPY002
 
     tg.random.seed(0)
     got = tg.scan(f, np.zeros(3), X)[0]

@@ -406,6 +406,10 @@ def test_add_at_in_a_compiled_step_takes_other_places_in_every_call():
 def test_add_at_refuses_what_would_lose_a_part_and_numpy_says_what_to_write():
     with pytest.raises(TypeError, match=r"add_at: received dtype float64 for 'b'; expected int64"):
         tg.add_at([1, 2], 0, 1.5)
+    with pytest.raises(IndexError, match=r"^add_at: received index 7 for axis 0 of length 3"):
+        tg.add_at(np.ones((3, 2)), [0, 7], 1.0)
+    with pytest.raises(ValueError, match=r"^add_at: received shape \(3,\) and new shape \(2,\)"):
+        tg.add_at(np.ones((3, 2)), 0, np.ones(3))
     with pytest.raises(IndexError, match="index 3"):
         tg.add_at(X, 3, 1.0)
     for numpy in (np.add, np.subtract):

@@ -230,6 +230,19 @@ def test_a_sure_logit_keeps_its_digits_and_an_infinite_one_its_meaning():
     assert rows.numpy().tolist() == [0.0]
 
 
+def test_targets_that_are_no_probabilities_warn():
+    logits, labels = tg.param([-1.5, 2.0, 0.5]), np.array([0, 1, 1])
+    swapped = r"targets from -1\.5 to 2; .*\(logits, targets\)"
+    with pytest.warns(UserWarning, match=swapped):
+        tg.binary_crossentropy(labels, logits)
+    with pytest.warns(UserWarning, match=swapped):
+        tg.compile(lambda x, y: tg.binary_crossentropy(y, x * logits))(np.ones(3), labels)
+    with pytest.warns(UserWarning, match=r"from -1 to 1; .*\(labels \+ 1\) / 2"):
+        tg.binary_crossentropy(logits, 2 * labels - 1)
+    rounded = tg.binary_crossentropy(logits, labels + 1e-6)
+    assert rounded.item() == pytest.approx(np.mean(np.log1p(np.exp([-1.5, -2.0, -0.5]))), rel=1e-5)
+
+
 def test_the_gradient_of_targets_that_are_zero_is_kept():
     targets = tg.param([[1.0, 0.0]])
     tg.softmax_crossentropy([[0.0, 2.0]], targets, reduction="sum").backward()

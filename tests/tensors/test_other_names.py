@@ -170,7 +170,13 @@ def test_a_keyword_of_another_library_is_named_by_python(call, keyword):
         (lambda: tg.value_and_grad(abs, axis_name="i"), "^value_and_grad: .* mean tg.distributed"),
         (lambda: tg.gradients(X, [X], grad_outputs=X), "gradients: .* mean seed="),
         (lambda: tg.scan(abs, 0.0, W, unroll=2), "scan: .* mean the call without it"),
+        (
+            lambda: tg.while_loop(abs, abs, 0.0, maximum_iterations=9),
+            "while_loop: .*Did you mean max_steps=",
+        ),
+        (lambda: tg.while_loop(abs, abs, 0.0, back_prop=True), "while_loop: .*call without it"),
         (lambda: tg.checkpoint(abs, policy=None), "checkpoint: .* each part g that"),
+        (lambda: tg.checkpoint(abs, use_reentrant=False), "checkpoint: .* the call without it"),
         (lambda: tg.tensor(W, requires_grad=True), "tensor: .* mean tg.param.array."),
         (lambda: tg.param(W, trainable=False), "param: .* mean tg.tensor.array."),
         (lambda: tg.random.normal(stddev=2.0), r"random\.normal: .* mean scale="),
@@ -194,7 +200,7 @@ def test_a_keyword_of_another_library_says_what_to_write(call, text):
 
 def test_the_keywords_to_write_exist():
     places = [tg.SGD, tg.Adam, tg.RMSprop, tg.compile, tg.backward, tg.data.batches, tg.vmap]
-    places += [tg.random.normal, tg.random.uniform]
+    places += [tg.random.normal, tg.random.uniform, tg.while_loop]
     ours = {name for f in places for name in inspect.signature(f).parameters}
     for fix in KEYWORDS.values():
         assert set(re.findall(r"^(\w+)=", fix)) <= ours, fix

@@ -80,6 +80,39 @@ def test_an_error_of_numpys_own_stays_what_it_is():
         tg.grad(ragged)(1.0)
 
 
+@pytest.mark.parametrize("solver", ["brentq", "bisect", "ridder", "root_scalar", "minimize"])
+@pytest.mark.parametrize("transform", [tg.grad, tg.jacfwd])
+def test_a_conversion_in_scipys_solvers_is_the_error_that_arrives(solver, transform):
+    optimize = pytest.importorskip("scipy.optimize")
+    options = {"x0": [1.0]} if solver == "minimize" else {"a": 0.0, "b": 2.0}
+    if solver == "root_scalar":
+        options = {"bracket": (0.0, 2.0)}
+
+    def residual(x, a):
+        y = x * x
+        return y - a
+
+    def root(a):
+        return getattr(optimize, solver)(residual, args=(a,), **options)
+
+    with pytest.raises(TypeError, match=rf"scipy\.optimize\.{solver}: .*tg\.optim\.root") as caught:
+        transform(root)(2.0)
+    assert "would lose the" in str(caught.value)
+    assert str(caught.value).endswith(f"(at {__file__}:{root.__code__.co_firstlineno + 1})")
+
+
+def test_an_error_of_scipys_own_stays_what_it_is():
+    optimize = pytest.importorskip("scipy.optimize")
+
+    def root(a):
+        with pytest.raises(ValueError, match="signs"):
+            optimize.ridder(lambda x: x - a, 0.0, 2.0)
+        return optimize.ridder(lambda x: x * x + 1.0, 0.0, 2.0)
+
+    with pytest.raises(ValueError, match="different signs"):
+        tg.grad(root)(1.0)
+
+
 def test_what_the_messages_say_to_write_works():
     def stacked(x):
         return tg.sum(np.stack([tg.sum(x), x[0] ** 2]))

@@ -647,7 +647,11 @@ def test_auxiliary_results(as_tensor):
     assert (value.item(), pullback(2.0).tolist()) == (-7.0, [6.0, 24.0])
     *pair, of_jvp = tg.jvp(and_more, (given,), (np.ones(2),), has_aux=True)
     assert [part.item() for part in pair] == [-7.0, 15.0]
-    found = [of_vjp, of_jvp]
+    value, push, of_linearize = tg.linearize(and_more, given, has_aux=True)
+    assert (value.item(), push(np.ones(2)).item()) == (-7.0, 15.0)
+    second, of_hessian = tg.hessian(and_more, has_aux=True)(given)
+    assert second.tolist() == [[6.0, 0.0], [0.0, -12.0]]
+    found = [of_vjp, of_jvp, of_linearize, of_hessian]
     for transform in (tg.jacobian, tg.jacrev, tg.jacfwd):
         rows, aux = transform(and_more, has_aux=True)(given)
         assert rows.tolist() == [3.0, 12.0]
@@ -665,6 +669,8 @@ AUX = {
     "jvp": lambda f, x: tg.jvp(f, (x,), (np.ones(2),), has_aux=True)[2],
     "jacrev": lambda f, x: tg.jacrev(f, has_aux=True)(x)[1],
     "jacfwd": lambda f, x: tg.jacfwd(f, has_aux=True)(x)[1],
+    "linearize": lambda f, x: tg.linearize(f, x, has_aux=True)[2],
+    "hessian": lambda f, x: tg.hessian(f, has_aux=True)(x)[1],
 }
 
 

@@ -246,6 +246,30 @@ def test_what_an_update_in_place_changes_in_numpy_alone_is_warned_of(f, how):
     assert all(first < line < first + 7 for line in places)
 
 
+def returned(u):
+    v = u[0]
+    v *= 2.0
+    return u
+
+
+READERS = {
+    "jacobian": lambda x: tg.jacobian(returned)(x)[1, 1, 1, 1],
+    "vjp": lambda x: tg.vjp(returned, x)[1](x)[1, 1] / 4.0,
+    "scan": lambda x: (
+        tg.scan(lambda c, y: (returned(c * tg.param(1.0)), y), x, x)[0].data[1, 1] / 4
+    ),
+    "cond": lambda x: tg.cond(True, returned, abs, tg.param(x) * 1.0).data[1, 1] / 4.0,
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_transform_whose_function_returns_the_old_numbers_warns(reader):
+    x = np.array([[1.0, 2.0], [3.0, 4.0]])
+    with pytest.warns(UserWarning, match=rf"^{reader}: .*before the update in place at") as seen:
+        assert READERS[reader](x) == 1.0
+    assert all(w.filename == __file__ for w in seen)
+
+
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("f", AS_NUMPY)
 def test_updates_that_give_numpys_numbers_are_not_warned_of(f, how):
