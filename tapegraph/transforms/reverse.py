@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
-from tapegraph.errors import check_callable, message, sentence
+from tapegraph.errors import check_callable, message, sentence, user_place
 from tapegraph.ops import elementwise, shape
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, mapped, matched, replaced
@@ -34,6 +34,7 @@ from tapegraph.transforms.levels import (
     like_input,
     next_tag,
     no_argument,
+    plain_number,
     positions,
     recording,
     result,
@@ -51,15 +52,15 @@ class Pullback:
     def __init__(self, out: Any, targets: Sequence[Any]) -> None:
         self._targets = targets
         self._out = out
-        if type(out) is Batched:
+        if type(out) is Tensor:
+            # The leaves of a level are not computed from each other.
+            self._region = Region([out], targets, apart=True)
+        elif type(out) is Batched:
             self._primal = Pullback(out.inner, targets)
-        elif type(out) is Dual:
+        else:
             self._primal, self._tangent = (
                 Pullback(part, targets) for part in (out.primal, out.tangent)
             )
-        else:
-            # The leaves of a level are not computed from each other.
-            self._region = Region([out], targets, apart=True)
 
     @property
     def value(self) -> Any:
@@ -468,6 +469,7 @@ class Gradient:
         holomorphic: bool = False,
     ) -> None:
         check_callable(op, f)
+        self._at = user_place()
         self._holomorphic = holomorphic
         self._op, self._f, self._has_aux, self._of_sum = op, f, has_aux, of_sum
         self._wanted = positions(op, argnums)
@@ -487,7 +489,7 @@ class Gradient:
             if not -n <= i < n:
                 raise no_argument(op, i, args)
             if i % n not in lifted:
-                lifted[i % n] = argument = TracedArgument(op, args[i], name)
+                lifted[i % n] = argument = TracedArgument(op, args[i], name, self._at)
                 inputs[i] = argument.inside
                 targets += argument.targets
         level = next_tag()
@@ -516,9 +518,14 @@ class Gradient:
             by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
             gradient = self._several(by_position[i % n] for i in self._wanted)
         value: Any = None
-        if op != "grad":
-            value = pullback.value if arrays is None else np.array(out._array)
-            value = like_input(value, _like(lifted.values()))
+        if op == "value_and_grad":
+            like = _like(lifted.values())
+            if arrays is None:
+                value = like_input(pullback.value, like)
+            elif type(like) is float:
+                value = plain_number(out._array)
+            else:
+                value = as_leaf(np.array(out._array))
         if aux is not None:
             aux = ended(aux, [*lifted.values()], level)
         return (value, aux), gradient
