@@ -245,7 +245,7 @@ class _Writer:
             self._matmul(*given)
         elif function is np.vecdot:
             self._dots(*given, **kwargs)
-        elif function == "reshape":  # which copies
+        elif function == np.reshape.__name__:  # which copies
             self._convert(given[0], self._view(self.out.reshape(given[0].shape), self.out))
         elif function is np.concatenate:
             self._concatenate(*given, **kwargs)
