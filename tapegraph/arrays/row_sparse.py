@@ -136,8 +136,7 @@ def has_nan(grad: Array | RowSparse) -> bool:
     """Return whether a gradient holds a NaN: its product with itself does, and is quick to sum."""
     array = grad.values if type(grad) is RowSparse else grad
     if array.ndim == 1 and array.strides[0] == array.itemsize:
-        # np.dot would ask it whether it is an array, and NumPy's numbers compare more slowly.
-        square = array.dot(array).item()
+        square = array.dot(array)  # np.dot would ask it whether it is an array
     elif array.ndim:
         square = _square(array)
     else:

@@ -46,6 +46,15 @@ from tapegraph.typed import Array, ArrayLike, Fun, P, Pytree
 BLOCK = 1 << 18
 
 
+def arrays_of(out: Any, targets: Sequence[Any]) -> list[Array] | None:
+    """Return the gradient for each leaf as an array; None if it is recorded or captured."""
+    here = recorder()
+    if type(out) is not Tensor or here.capture:
+        return None
+    region = Region([out], targets, apart=True)
+    return None if here.flows and region.varies else region.arrays()
+
+
 class Pullback:
     """Maps the cotangent of a result ``out`` to those of a level's leaves, the ``targets``."""
 
@@ -85,13 +94,6 @@ class Pullback:
 
     def _records(self) -> bool:
         return self._region.varies and recorder().flows
-
-    def arrays(self) -> list[Array] | None:
-        """Return the gradient for each leaf as an array; None if it is recorded or captured."""
-        here = recorder()
-        if type(self._out) is not Tensor or here.capture or (here.flows and self._region.varies):
-            return None
-        return self._region.arrays()
 
     def __call__(self, seed: object = None) -> list[Any]:
         """Return the cotangent of each leaf, zeros if the result does not depend on it."""
@@ -506,12 +508,13 @@ class Gradient:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
             text = f"f must return a scalar, and returned shape {out.shape}. {fix}"
             raise ValueError(sentence(op, text))
-        pullback = Pullback(out, targets)
-        if self._holomorphic:
-            arrays, grads = None, iter(pullback.derivatives(op))
+        arrays = None if self._holomorphic else arrays_of(out, targets)
+        if arrays is None:
+            pullback = Pullback(out, targets)
+            arrays_or_tensors = pullback.derivatives(op) if self._holomorphic else pullback()
         else:
-            arrays = pullback.arrays()
-            grads = iter(pullback() if arrays is None else arrays)
+            arrays_or_tensors = arrays
+        grads = iter(arrays_or_tensors)
         if self._several is None:
             gradient = argument.regrouped(grads)
         else:
