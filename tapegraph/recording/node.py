@@ -158,6 +158,7 @@ def as_leaf(data: Array) -> Any:
     node._inputs = ()
     node._attrs = NO_ATTRS
     node._seq = next_seq()
+    node._changed = 0
     node._requires_grad = False
     return node
 
