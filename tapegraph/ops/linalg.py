@@ -783,9 +783,14 @@ def lstsq(
     if x.ndim != 2 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
         received = f"shapes {x.shape} and {y.shape}"
         raise np.linalg.LinAlgError(message("lstsq", received, "(m, n), and (m,) or (m, k)"))
+    kind = np.result_type(x.dtype, y.dtype)
+    if kind.char in "fF":  # NumPy computes in float64, too
+        wide = np.result_type(kind, np.float64)
+        solution, residuals, rank, s = lstsq(x.astype(wide), y.astype(wide), rcond)
+        return solution.astype(kind), residuals.astype(kind), rank, s.astype(np.float32)
+    x = x.astype(np.result_type(x.dtype, np.float64))
     m, n = x.shape
-    floating = x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64)
-    eps = np.finfo(floating).eps
+    eps = np.finfo(np.float64).eps
     limit = float(eps * max(m, n)) if rcond is None else as_float(rcond, "lstsq", "rcond")
     right = _reshaped(y, (m, y.shape[1] if y.ndim == 2 else 1))
     solution = _decomposed(LSTSQ, x, "finite numbers", right, rcond=limit)

@@ -204,6 +204,22 @@ def test_least_squares_are_as_near_as_numpys():
     assert rank == 13 and s.shape == (13,)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_least_squares_of_few_digits_has_the_rank_that_numpy_finds(dtype):
+    # Singular values of which the second is more than float64's rounding, and less than float32's.
+    a = np.array([[3.0, 8388608.0], [3.0, -1.25], [0.5, 0.5], [-1.25, 0.5]], dtype)
+    b = np.arange(4.0).astype(dtype)
+    x, _, rank, s = tg.lstsq(tg.param(a), b)
+    want, _, _, values = np.linalg.lstsq(a, b, rcond=None)
+    same_bits(x.data, want)
+    assert rank == 2
+    assert s.dtype == values.dtype
+    np.testing.assert_allclose(s.data, values, rtol=1e-6)
+    # Of b the gradient of sum(x) is that of the pseudo-inverse in float64.
+    slope = tg.grad(lambda b: np.sum(np.real(tg.lstsq(a, b)[0])))(b)
+    np.testing.assert_allclose(slope, np.sum(np.linalg.pinv(a.astype(complex)), 0).real, rtol=1e-5)
+
+
 @pytest.mark.parametrize("rcond", [None, 0.3], ids=["full", "cut"])
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (3, 3)], ids=str)
 def test_gradients_of_least_squares(shape, rcond, backend):
