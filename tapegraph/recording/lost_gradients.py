@@ -59,18 +59,22 @@ _FIXES = {
     "scipy.integrate.cumulative_trapezoid": "Write np.cumsum(np.diff(x) * (y[1:] + y[:-1]) / 2).",
     "scipy.integrate.quad": "Write w @ f(x), where x, w = np.polynomial.legendre.leggauss(n) for "
     "the limits -1 and 1.",
+    "scipy.integrate.simpson": "Call np.trapezoid, which takes tensors, or use that the rule is "
+    "linear in y: simpson(np.eye(n), x=x) @ y.",
     "scipy.integrate.trapezoid": "Call np.trapezoid, which takes tensors.",
     "scipy.interpolate": "Write np.interp, or use that a spline is linear in its values, "
     "CubicSpline(places, np.eye(n))(x) @ values; for plain numbers write x.numpy().",
     "scipy.linalg": "Call np.linalg.solve, cholesky, eigh and the like, which record, or those of "
     "tapegraph.autograd.scipy.linalg (expm, sqrtm, solve_triangular); for plain numbers write "
     "x.numpy().",
+    "scipy.linalg.cho_solve": "Write np.linalg.solve(a, b), or for a lower factor c "
+    "np.linalg.solve(c.T, np.linalg.solve(c, b)).",
     "scipy.optimize": "Call tg.optim.minimize, or for an equation tg.optim.root; or give SciPy "
     "numbers: lambda p: f(p).item(), with tg.grad(f) for its jac=.",
     "scipy.signal": "Call np.convolve, tg.fft.fftconvolve or np.fft's functions, which record; for "
     "plain numbers write x.numpy().",
-    "scipy.sparse": "Register the product or solution with tg.defop, or write a dense array; for "
-    "plain numbers write x.numpy().",
+    "scipy.sparse": "Register the product or solution with tg.defop, as docs/implicit.md does "
+    "under 'A sparse matrix', or write a dense array; for plain numbers write x.numpy().",
     "scipy.special": "Call tg.special's functions (tg.special.logsumexp, tg.special.polygamma); "
     "for plain numbers write x.numpy().",
     "scipy.special.softmax": "Call tg.softmax(x, axis).",

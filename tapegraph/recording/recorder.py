@@ -68,6 +68,7 @@ class Recorder:
         leaf._inputs = ()
         leaf._attrs = NO_ATTRS
         leaf._seq = next_seq()
+        leaf._changed = 0
         leaf._requires_grad = False
         return leaf
 
