@@ -41,8 +41,8 @@ class Native(Engine):
     def recorded(self, recording: Recording, seeds: Sequence[object]) -> list[Any]:
         return recorded_gradients(recording, seeds)
 
-    def tangent_rule(self, op: Op) -> Fun:
-        return transposed_vjp(op)
+    def tangent_rule(self, op: Op, tag: int) -> Fun:
+        return transposed_vjp(op, tag)
 
     def whole(self, recording: Recording, state: Mapping[int, Node], xla: Xla = "auto") -> Plan:
         return Plan(recording)

@@ -30,7 +30,7 @@ from tapegraph.recording.record import apply, outputs_of
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of
 from tapegraph.recording.watchers import WATCHING, Watcher, unwatched
-from tapegraph.tensors.batched import Batched, at_level, leaf_of_examples, levels_of
+from tapegraph.tensors.batched import Batched, at_level, leaf_of_examples, levels_of, up_to
 from tapegraph.tensors.dual import Dual, dual_of
 from tapegraph.tensors.dual import parts as parts_of
 
@@ -86,7 +86,8 @@ class Tensors(Arrays):
 
     def _one_by_one(self, slot: int, g: Batched) -> Iterator[tuple[int, Any]]:
         """Yield the same for a user's rule, which expects one cotangent."""
-        rows = (super(Tensors, self).parts(slot, row) for row in g.inner)
+        with up_to(g.tag - 1):
+            rows = [[*super(Tensors, self).parts(slot, row)] for row in g.inner]
         for same in zip(*rows, strict=True):
             i = same[0][0]
             yield i, Batched(stack([self.fitted(i, part) for _, part in same]), g.tag)
@@ -167,7 +168,8 @@ def _strong(operand: object) -> Any:
     return StrongTensor(operand) if floats else operand
 
 
-def transposed_vjp(op: Op) -> Rule:
+def transposed_vjp(op: Op, tag: int) -> Rule:
+    """Return the tangent rule of an operation at a level of forward mode."""
     row = recorded_row(op)
 
     def jvp(tangents: tuple[object, ...], y: Any, *inputs: Any, **attrs: Any) -> Any:
@@ -178,7 +180,8 @@ def transposed_vjp(op: Op) -> Rule:
             leaves = [leaf_of_examples(np.ones(x.shape, x.dtype), levels) for x in ys]
             g = [g for g, _ in leaves] if op.several else leaves[0][0]
             if isinstance(row, JointVJP):
-                parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
+                with up_to(tag):  # a derivative in a user's rule spreads values to each level
+                    parts = row.rule([t is not None for t in tangents], g, y, *inputs, **attrs)
             else:
                 parts = [
                     None if rule is None or t is None else rule(g, y, *inputs, **attrs)

@@ -7,6 +7,7 @@ in recorded ones.
 
 from __future__ import annotations
 
+import math
 from operator import attrgetter
 from typing import Any
 
@@ -65,8 +66,10 @@ class StrongTensor(ArrayMethods):
 
     __slots__ = ("primal",)
 
+    tag = math.inf  # its arithmetic comes before that of any level
+
     def __init__(self, tensor: Any) -> None:
-        self.primal = tensor  # by the name that comparisons look under
+        self.primal = tensor  # as a Dual's value: comparisons look there
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> StrongTensor:

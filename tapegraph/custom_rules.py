@@ -27,7 +27,7 @@ from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.scopes import no_grad, recorder
 from tapegraph.recording.subprogram import SubProgram
-from tapegraph.tensors.batched import Batched, at_level, entered_again
+from tapegraph.tensors.batched import Batched, entered_again, of_all_examples, of_one_example, up_to
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag, stop_gradient
@@ -390,7 +390,7 @@ def _vjp(
     ]
     given, reads = rule.parts(arrays)
     if rule.backward is None:
-        with no_grad():
+        with no_grad(), up_to(0):
             found = rule.gradients(*(list(map(as_leaf, x)) for x in (given, reads, seeds)))
         parts = [None if x is None else x._array for x in found]
     else:
@@ -437,15 +437,16 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
         given: Sequence[object], residuals: Sequence[object] | None, g: Sequence[object]
     ) -> list[Any]:
         # In a program inside a program values of outer levels are constants: it is a new one there.
-        tag = call.tag if recorder().body is None else next_tag()
+        body = recorder().body
+        tag = call.tag if body is None or call.tag > body.level else next_tag()
         with entered_again(tag, call.size) as level:
-            wrapped = [[Batched(x, level.tag) for x in xs] for xs in (given, g)]
+            wrapped = [[of_one_example(x, level) for x in xs] for xs in (given, g)]
             kept = residuals
             if residuals is not None:
                 pairs = zip(residuals, flags, strict=False)
-                kept = [Batched(x, level.tag) if differs else x for x, differs in pairs]
+                kept = [of_one_example(x, level) if differs else x for x, differs in pairs]
             found = rule.gradients(wrapped[0], kept, wrapped[1])
-            return [None if x is None else at_level(x, level).inner for x in found]
+            return [None if x is None else of_all_examples(x, level) for x in found]
 
     of_all = _Rule(gradients, rule.results, rule.given)
     if recorder().capture is not None:

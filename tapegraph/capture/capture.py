@@ -30,7 +30,7 @@ from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.lost_gradients import raise_cause
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
-from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
+from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats, under
 from tapegraph.recording.op import CLEARED, CONSTANT, GRADIENT, INPUT, OPS, PARAM, Attrs, Op
 from tapegraph.recording.program import Recording, between
 from tapegraph.recording.record import apply, as_dtype, tensor_like
@@ -231,6 +231,7 @@ class Capture(Recorder):
             for part in value:
                 self.read(part, conversion, fix)
         elif self.depends(value):
+            value = under(value)
             if self.asks_a_schedule and self.is_state(value) and id(value) not in self.started:
                 self.schedules_read_state = True  # every run calls a schedule again
             elif not in_handler(self.frame):
@@ -339,7 +340,7 @@ class Capture(Recorder):
         return leaf
 
     def depends(self, x: object) -> bool:
-        """Return whether a tensor, or the value of a dual, depends on an input or on state now."""
+        """Return whether a tensor, or a dual's value, depends on an input or state at present."""
         if not isinstance(x, Node):
             return hasattr(x, "primal") and self.depends(x.primal)
         x = x._entry or x

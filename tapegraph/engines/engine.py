@@ -196,8 +196,8 @@ class Engine(ABC):
         """Return the wanted gradients as recorded Tensors, or raise EngineDeclined."""
         raise EngineDeclined(f"{self.title} records no gradients")
 
-    def tangent_rule(self, op: Op) -> Fun:
-        """Return an operation's tangent rule, from its gradient rule, or raise EngineDeclined."""
+    def tangent_rule(self, op: Op, tag: int) -> Fun:
+        """Return an operation's tangent rule at a level, from its gradient rule, or decline."""
         raise EngineDeclined(f"{self.title} records no tangents")
 
     def forward(self, op: Op, arrays: tuple[object, ...], attrs: Attrs) -> Array | None:

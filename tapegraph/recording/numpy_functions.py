@@ -294,7 +294,7 @@ def _copied(value: object) -> Any:
 def _described(value: Any) -> Any:
     if is_batched(value):
         return np.broadcast_to(np.zeros((), value.dtype), value.shape)
-    return value._array if isinstance(value, Node) else detached(value)
+    return peek(value)
 
 
 def detached(value: object, fix: str = _AS_A_CHOICE) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from tapegraph.batching import BatchedCall, batching_rule
 from tapegraph.capture.streams import refuse_examples
 from tapegraph.errors import ConcretizationError, message, sentence, warn
-from tapegraph.ops.shape import alias, broadcast_to
+from tapegraph.ops.shape import alias, broadcast_to, moveaxis
 from tapegraph.recording.lost_gradients import FILLED, raise_cause
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import is_batched
@@ -178,16 +178,29 @@ def entered(level: Level) -> Iterator[None]:
 
 @contextmanager
 def entered_again(tag: int, size: int) -> Iterator[Level]:
-    """Enter a level again for a block, perhaps an ended one, without its inner levels."""
-    here = RECORDER.get()
-    found = here
-    while found.levels and found.levels[-1].tag > tag:
+    """Enter a level again for a block, perhaps an ended one, around its inner levels."""
+    levels = recorder().levels
+    level = next((each for each in levels if each.tag == tag), Level(tag, size, "error"))
+    with within(sorted({*levels, level})):
+        yield level
+
+
+def up_to(tag: float) -> AbstractContextManager[None]:
+    """Leave the levels inside another one for a block."""
+    return within([level for level in recorder().levels if level.tag <= tag])
+
+
+@contextmanager
+def within(levels: Sequence[Level]) -> Iterator[None]:
+    """Be inside some levels for a block: a derivative there spreads values to each of them."""
+    here = found = RECORDER.get()
+    for _ in here.levels:
         found = found._outer
-    if not found.levels or found.levels[-1].tag < tag:
-        found = ExamplesRecorder(found, Level(tag, size, "error"))
+    for level in levels:
+        found = ExamplesRecorder(found, level)
     RECORDER.set(found)
     try:
-        yield found.levels[-1]
+        yield
     finally:
         RECORDER.set(here)
 
@@ -281,6 +294,26 @@ def at_level(x: Any, level: Level) -> Any:
         # example.
         return Batched(as_leaf(np.broadcast_to(x._array.copy(), shape)), level.tag)
     return Batched(broadcast_to(x, shape), level.tag)
+
+
+def of_one_example(x: Any, level: Level) -> Any:
+    """Return the value of an example, of all examples along the first axis of a value."""
+    if type(x) is Batched and x.tag > level.tag:
+        return Batched(of_one_example(moveaxis(x.inner, 1, 0), level), x.tag)
+    if type(x) is Dual and x.tag > level.tag:
+        parts = (of_one_example(part, level) for part in (x.primal, x.tangent))
+        return dual_of(*parts, x.tag)
+    return Batched(x, level.tag)
+
+
+def of_all_examples(x: Any, level: Level) -> Any:
+    """Return all examples of a level along the first axis of a value, as one example has it."""
+    x = at_level(x, level)
+    if x.tag == level.tag:
+        return x.inner
+    if type(x) is Batched:
+        return Batched(moveaxis(of_all_examples(x.inner, level), 0, 1), x.tag)
+    return dual_of(*(of_all_examples(part, level) for part in (x.primal, x.tangent)), x.tag)
 
 
 def levels_of(*values: object) -> list[Level]:

@@ -67,9 +67,9 @@ class Dual(ArrayMethods):
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
         """Run the operation ``name`` on the values, and its tangent rule on the tangents."""
-        op, rule = _rule(name)
         operands = [_operand(name, x) for x in inputs]
         tag = max(x.tag for x in operands if type(x) is Dual)
+        op, rule = _rule(name, tag)
         split = [parts(x, tag) for x in operands]
         primals = tuple(primal for primal, _ in split)
         call = ELEMENTWISE.get(name)  # it explains shape errors
@@ -205,15 +205,15 @@ def _tangent(
     return tangent
 
 
-def _rule(name: str) -> tuple[Op, Fun]:
+def _rule(name: str, tag: int) -> tuple[Op, Fun]:
     """Return an operation and its tangent rule, from the table or the user's own."""
     op = OPS.get(name) or DEFINED[name]
     if op.differentiable == ():  # a comparison, of examples of `vmap` too
         return op, lambda *args, **attrs: None
     if op.rules is None:
-        return op, JVPS.get(name) or registry.engine(registry.NATIVE).tangent_rule(op)
+        return op, JVPS.get(name) or registry.engine(registry.NATIVE).tangent_rule(op, tag)
     if op.rules.jvp is None and op.rules.recorded is not None:
-        return op, registry.engine(registry.NATIVE).tangent_rule(op)
+        return op, registry.engine(registry.NATIVE).tangent_rule(op, tag)
     if op.rules.jvp is None:
         text = "the operation has no forward-mode rule. Pass jvp= to tg.defop, or use tg.backward."
         raise NotImplementedError(sentence(name, text))

@@ -21,7 +21,16 @@ from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import recorder
-from tapegraph.tensors.batched import Batched, Level, at_level, entered, levels_of, of_each_example
+from tapegraph.tensors.batched import (
+    Batched,
+    Level,
+    at_level,
+    entered,
+    levels_of,
+    of_each_example,
+    up_to,
+    within,
+)
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Number
@@ -144,7 +153,9 @@ class Pullback:
             return [dual_of(p, t, out.tag) for p, t in zip(primal, tangent, strict=True)]
         (outer,) = levels_of(out)[-1:]
         of_all = shape.moveaxis(at_level(seeds, outer).inner, 0, 1)
-        grads = self._primal._rows(of_all, level)
+        levels = recorder().levels
+        with within([x for x in levels if not outer.tag <= x.tag < level.tag]):
+            grads = self._primal._rows(of_all, level)
         return [Batched(shape.moveaxis(x, 0, 1), out.tag) for x in grads]
 
     def found(self, seed: Any = None) -> list[Any]:
@@ -156,7 +167,9 @@ class Pullback:
             return [Batched(grad, tag) for grad in self._rows(seed.inner, level)]
         if type(out) is Batched and out.tag == tag:
             (level,) = levels_of(out)[-1:]
-            found = self._primal.found(None if seed is None else at_level(seed, level).inner)
+            of_all = None if seed is None else at_level(seed, level).inner
+            with up_to(tag - 1):
+                found = self._primal.found(of_all)
             return [Batched(grad, tag) for grad in or_zeros(found, self._targets)]
         if tag is None:
             record = self._records() or (
