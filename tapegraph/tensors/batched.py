@@ -181,17 +181,17 @@ def entered_again(tag: int, size: int) -> Iterator[Level]:
     """Enter a level again for a block, perhaps an ended one, around its inner levels."""
     levels = recorder().levels
     level = next((each for each in levels if each.tag == tag), Level(tag, size, "error"))
-    with within(sorted({*levels, level})):
+    with inside_levels(sorted({*levels, level})):
         yield level
 
 
 def up_to(tag: float) -> AbstractContextManager[None]:
     """Leave the levels inside another one for a block."""
-    return within([level for level in recorder().levels if level.tag <= tag])
+    return inside_levels([level for level in recorder().levels if level.tag <= tag])
 
 
 @contextmanager
-def within(levels: Sequence[Level]) -> Iterator[None]:
+def inside_levels(levels: Sequence[Level]) -> Iterator[None]:
     """Be inside some levels for a block: a derivative there spreads values to each of them."""
     here = found = RECORDER.get()
     for _ in here.levels:

@@ -26,10 +26,10 @@ from tapegraph.tensors.batched import (
     Level,
     at_level,
     entered,
+    inside_levels,
     levels_of,
     of_each_example,
     up_to,
-    within,
 )
 from tapegraph.tensors.dual import Dual, direction, dual_of, parts
 from tapegraph.tensors.tensor import Tensor
@@ -154,7 +154,7 @@ class Pullback:
         (outer,) = levels_of(out)[-1:]
         of_all = shape.moveaxis(at_level(seeds, outer).inner, 0, 1)
         levels = recorder().levels
-        with within([x for x in levels if not outer.tag <= x.tag < level.tag]):
+        with inside_levels([x for x in levels if not outer.tag <= x.tag < level.tag]):
             grads = self._primal._rows(of_all, level)
         return [Batched(shape.moveaxis(x, 0, 1), out.tag) for x in grads]
 
