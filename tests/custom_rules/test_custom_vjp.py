@@ -275,3 +275,67 @@ def test_a_closed_over_example():
     step = tg.compile(lambda x, v: tg.vmap(lambda x, v: tg.grad(of(v))(x))(x, v))
     with pytest.raises(RuntimeError, match="differs among the examples of vmap"):
         step(X, Y)
+
+
+# ------------------------------------------------------------------ every derivative, everywhere
+
+
+@tg.custom_vjp
+def by_vjp(x):
+    return np.sin(x)
+
+
+by_vjp.defvjp(lambda x: (np.sin(x), x), lambda x, g: (g * np.cos(x),))
+
+
+@tg.custom_jvp
+def by_jvp(x):
+    return np.sin(x)
+
+
+by_jvp.defjvp(lambda p, t: (by_jvp(*p), np.cos(p[0]) * t[0]))
+
+AROUND = {
+    "alone": lambda f: f,
+    "twice": lambda f: lambda x: f(np.arcsin(f(x))),
+    "scan": lambda f: lambda x: tg.scan(lambda c, _: (f(c), None), x, None, length=1)[0],
+    "vmap": tg.vmap,
+    "checkpoint": tg.checkpoint,
+    "cond": lambda f: lambda x: tg.cond(np.sum(x) < 9.0, f, lambda x: x, x),
+}
+D = np.array([1.0, -0.5, 0.25])
+DERIVATIVES = {
+    "grad": tg.grad,
+    "jvp": lambda f: lambda x: tg.jvp(f, (x,), (D,))[1],
+    "hvp": lambda f: lambda x: tg.hvp(f, (x,), (D,)),
+    "jacfwd of grad": lambda f: tg.jacfwd(tg.grad(f)),
+    "hessian": tg.hessian,
+    "jacrev of jacrev": lambda f: tg.jacrev(tg.jacrev(f)),
+    "jacfwd of jacrev": lambda f: tg.jacfwd(tg.jacrev(f)),
+    "jacfwd of jacfwd": lambda f: tg.jacfwd(tg.jacfwd(f)),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("rule", [by_vjp, by_jvp], ids=["vjp", "jvp"])
+def test_derivatives_everywhere(rule, around, compiled):
+    x = np.array([0.3, -0.7, 1.1])
+    f = AROUND[around](rule)
+    slope, bend = np.cos(x) * x + np.sin(x), 2 * np.cos(x) - np.sin(x) * x
+    want = {"grad": slope, "jvp": slope @ D, "hvp": bend * D}
+    wrong = {}
+    for name, derivative in DERIVATIVES.items():
+        found = derivative(lambda x: np.sum(f(x) * x))
+        try:
+            with tg.use_backend("native"):
+                for _ in range(3 if compiled else 1):
+                    got = tg.compile(found)(x) if compiled else found(x)
+            got = got[1] if isinstance(got, tuple) else got
+            close = np.allclose(np.asarray(got), want.get(name, np.diag(bend)), rtol=1e-9)
+            told = "" if close else repr(got)
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+        if told:
+            wrong[name] = told
+    assert not wrong
