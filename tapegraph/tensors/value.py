@@ -30,6 +30,8 @@ from tapegraph.tensors.run_float import RunFloat
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
 _new = object.__new__
+# The mark of results of `no_grad` and compiled steps, until a sweep of another Value reaches them.
+UNRECORDED = object()
 _RULES = {op: (SCALAR_OPS[op].number, slopes) for op, slopes in LOCAL_GRADS.items()}
 # Bound once for speed: the active `no_grad` blocks, usually none.
 _entered = RECORDING.entered.get
@@ -217,7 +219,8 @@ class Value:
         Each call computes its own derivatives, so calling twice adds the same amounts twice. A
         zero derivative adds exactly zero even where a local derivative is inf or NaN.
 
-        :raises RuntimeError: A signal handler or finaliser calls it inside a running one.
+        :raises RuntimeError: The Value is a result of `no_grad` or of a compiled step; or a signal
+            handler or finaliser calls it inside a running one.
 
         >>> x, y = tg.Value(2.0), tg.Value(3.0)
         >>> (x * y + x).backward()
@@ -225,6 +228,12 @@ class Value:
         (4.0, 2.0)
         """
         global _sweeping
+        if self._mark is UNRECORDED:
+            text = (
+                f"{self!r} is a result of tg.no_grad() or of a compiled step, which keeps no "
+                "history. Compute it outside the block, and call backward() inside the step."
+            )
+            raise RuntimeError(sentence("Value.backward", text))
         lock = _turn.held
         with lock:
             if _sweeping is lock:  # only this thread can see that: it holds the lock
@@ -511,6 +520,7 @@ def _aside(out: Value) -> Value:
     op, args, data = out._op, out.args, out._data
     if not recorder().flows:
         out = _many("leaf", (), data)
+        out._mark = UNRECORDED
     for watcher in WATCHING.value():
         watcher.result(op, args, data)
     _numbers().result(out, op, args, data)

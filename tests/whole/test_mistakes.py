@@ -304,6 +304,53 @@ def test_a_loop_that_updates_parameters_outside_no_grad_is_warned_of_once():
     assert w.data.tolist() == [1.0, 2.0]
 
 
+def w_is_a_result(zeroed_before):
+    w = tg.param(3.0)
+    for _ in range(3):
+        if zeroed_before:
+            w.grad = 0
+        loss = (w - 1.0) ** 2
+        loss.backward()
+        w = w - 0.1 * w.grad
+        w.grad = 0
+    return w
+
+
+@pytest.mark.parametrize("zeroed_before", [False, True])
+def test_a_loop_that_zeroes_the_gradient_of_a_result_stops_with_warnings(
+    zeroed_before, monkeypatch
+):
+    first = w_is_a_result.__code__.co_firstlineno
+    with warned() as seen, pytest.raises(TypeError, match="NoneType"):
+        w_is_a_result(zeroed_before)
+    set_, *_, read = seen
+    assert (set_.category, set_.lineno) == (tg.LostGradientWarning, first + 8)
+    assert "a result of sub keeps no gradient" in str(set_.message)
+    assert "with tg.no_grad(): w -= step" in str(set_.message)
+    assert read.lineno == first + 7 and "keeps no gradient, so it is None" in str(read.message)
+    monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
+    with pytest.raises(TypeError, match="^grad: the assignment has no effect: a result of sub"):
+        w_is_a_result(zeroed_before)
+
+
+def test_a_gradient_that_is_set_on_a_result_is_warned_of_until_it_is_retained():
+    def step(x, retained, grad):
+        y = x * 2.0
+        if retained:
+            y.retain_grad()
+        y.grad = grad
+        tg.sum(y).backward()
+        return y
+
+    x = tg.param([1.0, 2.0])
+    for run in (step, tg.compile(step)):
+        with pytest.warns(tg.LostGradientWarning, match=r"result of mul.*retain_grad\(\) on"):
+            run(x, False, np.zeros(2))
+    with pytest.warns(UserWarning, match="keeps no gradient, so it is None"):
+        assert step(x, False, None).grad is None  # which deletes a gradient, as of a leaf
+    assert step(x, True, np.ones(2)).grad.tolist() == [2.0, 2.0]
+
+
 # -- steps and numbers ---------------------------------------------------------------------------
 
 
