@@ -82,7 +82,7 @@ def check_gradients(
     named: list[tuple[str, Any]] = []
     for i, x in enumerate(inputs):
         place = f"inputs[{i}]"
-        named += pytree.leaves(x, place) if _is_structure(x) else [(place, x)]
+        named += pytree.leaves(x, place) if pytree.is_no_array(x) else [(place, x)]
     if not named:
         fix = "Pass the parameters: check_gradients(lambda w: ..., w), whose f reads its arguments."
         raise TypeError(message("check_gradients", "no inputs", "one or more", fix))
@@ -92,7 +92,10 @@ def check_gradients(
     def run(leaves: Iterable[Any]) -> Any:
         content = iter(leaves)
         return f(
-            *(pytree.replaced(x, content) if _is_structure(x) else next(content) for x in inputs)
+            *(
+                pytree.replaced(x, content) if pytree.is_no_array(x) else next(content)
+                for x in inputs
+            )
         )
 
     leaves = [param(p) for p in points]
@@ -126,13 +129,6 @@ def check_gradients(
                 worst_rel = max(worst_rel, float((error / np.maximum(np.abs(want), 1e-12)).max()))
     checked = sum(p.size for p in points)
     return GradientReport(found[0], slopes[0], worst_abs, worst_rel, checked)
-
-
-def _is_structure(x: object, inside: bool = False) -> bool:
-    """Return whether an input has parts; a list of numbers, rows or constants is an array."""
-    if isinstance(x, (list, tuple)):
-        return any(_is_structure(part, True) for part in x)
-    return pytree.is_tree(x) or (inside and getattr(x, "requires_grad", False))
 
 
 def _doubled(array: Array) -> Array:

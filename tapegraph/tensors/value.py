@@ -18,6 +18,7 @@ import numpy as np
 
 from tapegraph.errors import ConcretizationError, message, sentence
 from tapegraph.interrupts import Lock
+from tapegraph.other_names import Elsewhere
 from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING, recorder
@@ -112,6 +113,10 @@ class Value:
     _mark: object
     _op: str
     _uses: int
+
+    _backward = Elsewhere("_backward", "v.local_grads, by which v.backward() multiplies")
+    _children = Elsewhere("_children", "v.args")
+    _prev = Elsewhere("_prev", "v.args")
 
     # NumPy scalars and arrays on the left then leave the operation to the methods below.
     __array_ufunc__ = None
