@@ -19,11 +19,11 @@ CodePlace: TypeAlias = "tuple[CodeType, int]"
 
 
 class LostGradientWarning(UserWarning):
-    """A tensor that needs a gradient became a plain number, through which no gradient flows."""
+    """A tensor became a plain number, through which no gradient flows, or a result got a `grad`."""
 
 
 class LostGradientError(TypeError):
-    """A tensor in a differentiated function would have become a plain number."""
+    """A gradient would have been lost, such as that of a tensor that became a plain number."""
 
 
 class ConcretizationError(TypeError):

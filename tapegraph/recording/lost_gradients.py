@@ -139,9 +139,23 @@ def to_constant(op: str, since: int) -> None:
             f"f returned plain numbers after {conversion} at {line_of(code, lasti)}, which carry "
             "no gradient, so that its derivative is zero. Return the tensor."
         )
-        if strict():
-            raise LostGradientError(sentence(op, text))
-        warn(sentence(op, text), LostGradientWarning)
+        _lost(op, text)
+
+
+def to_result(op: str) -> None:
+    """Warn that a gradient was assigned to a result, which keeps none."""
+    text = (
+        f"the assignment has no effect: a result of {op} keeps no gradient. A parameter has one: "
+        "update it with tg.no_grad(): w -= step, as w = w - step makes a result. Or call "
+        "retain_grad() on the result first."
+    )
+    _lost("grad", text)
+
+
+def _lost(op: str, text: str) -> None:
+    if strict():
+        raise LostGradientError(sentence(op, text))
+    warn(sentence(op, text), LostGradientWarning)
 
 
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:

@@ -253,7 +253,10 @@ def _recording(called: object) -> Fun | None:
 def _run(called: Any, name: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
     out = options.get("out")
     if any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
-        text = f"out= does not take tensors. Leave it out; for a += b write a = a + b. {ADD_AT}"
+        text = (
+            "out= does not take tensors. Leave it out; for a += b write a = a + b. For w.data -= "
+            f"step write with tg.no_grad(): w -= step, or give it step.numpy(). {ADD_AT}"
+        )
         raise TypeError(sentence(name, text))
     args, options = recorder().met(args, options)
     recording = _recording(called)
