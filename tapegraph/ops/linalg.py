@@ -786,8 +786,9 @@ def lstsq(
     kind = np.result_type(x.dtype, y.dtype)
     if kind.char in "fF":  # NumPy computes in float64, too
         wide = np.result_type(kind, np.float64)
-        solution, residuals, rank, s = lstsq(x.astype(wide), y.astype(wide), rcond)
-        return solution.astype(kind), residuals.astype(kind), rank, s.astype(np.float32)
+        found = lstsq(x.astype(wide), y.astype(wide), rcond)
+        solution, residuals = (part.astype(kind) for part in found[:2])
+        return solution, residuals, found[2], found[3].astype(np.float32)
     x = x.astype(np.result_type(x.dtype, np.float64))
     m, n = x.shape
     eps = np.finfo(np.float64).eps

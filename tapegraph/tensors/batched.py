@@ -301,8 +301,8 @@ def of_one_example(x: Any, level: Level) -> Any:
     if type(x) is Batched and x.tag > level.tag:
         return Batched(of_one_example(moveaxis(x.inner, 1, 0), level), x.tag)
     if type(x) is Dual and x.tag > level.tag:
-        parts = (of_one_example(part, level) for part in (x.primal, x.tangent))
-        return dual_of(*parts, x.tag)
+        primal, tangent = (of_one_example(part, level) for part in (x.primal, x.tangent))
+        return dual_of(primal, tangent, x.tag)
     return Batched(x, level.tag)
 
 
@@ -313,7 +313,8 @@ def of_all_examples(x: Any, level: Level) -> Any:
         return x.inner
     if type(x) is Batched:
         return Batched(moveaxis(of_all_examples(x.inner, level), 0, 1), x.tag)
-    return dual_of(*(of_all_examples(part, level) for part in (x.primal, x.tangent)), x.tag)
+    primal, tangent = (of_all_examples(part, level) for part in (x.primal, x.tangent))
+    return dual_of(primal, tangent, x.tag)
 
 
 def levels_of(*values: object) -> list[Level]:
