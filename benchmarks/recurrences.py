@@ -62,20 +62,35 @@ def rk4(xp: Any, steps: int = 1000) -> Loss:
     """Steps of Runge and Kutta's for four unknowns, by the matrix and the start."""
 
     def loss(a: Any, y: Any) -> Any:
-        def slope(y: Any) -> Any:
-            return xp.tanh(a @ y) - 0.1 * y
-
-        def step(y: Any, _: Any) -> Any:
-            k1 = slope(y)
-            k2 = slope(y + 0.005 * k1)
-            k3 = slope(y + 0.005 * k2)
-            k4 = slope(y + 0.01 * k3)
-            return y + (0.01 / 6.0) * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
-
-        last = xp.scan(step, y, None, steps)
+        last = _runge_kutta(xp, lambda y: xp.tanh(a @ y) - 0.1 * y, y, steps)
         return xp.sum(last * last)
 
     return loss
+
+
+def rk4_by_numbers(xp: Any) -> Loss:
+    """A thousand steps for a chain of three reactions, written number by number, by its rates."""
+
+    def loss(k: Any, y: Any) -> Any:
+        def slope(y: Any) -> Any:
+            first, second, third = k[0] * y[0] * y[1], k[1] * y[1], k[2] * y[2] * y[3]
+            return xp.stack([-first, first - second, second - third, third - k[3] * y[3]])
+
+        last = _runge_kutta(xp, slope, y, 1000)
+        return xp.sum(last * last)
+
+    return loss
+
+
+def _runge_kutta(xp: Any, slope: Callable[[Any], Any], y: Any, steps: int) -> Any:
+    def step(y: Any, _: Any) -> Any:
+        k1 = slope(y)
+        k2 = slope(y + 0.005 * k1)
+        k3 = slope(y + 0.005 * k2)
+        k4 = slope(y + 0.01 * k3)
+        return y + (0.01 / 6.0) * (k1 + 2.0 * k2 + 2.0 * k3 + k4)
+
+    return xp.scan(step, y, None, steps)
 
 
 def leapfrog(xp: Any) -> Loss:
@@ -116,6 +131,7 @@ WORKLOADS = {
     "rnn 2,000": Workload(rnn, partial(rnn_arrays, 2000), 2),
     "wave": Workload(wave, partial(normal, (64, 64)), 1),
     "rk4": Workload(rk4, of_rk4, 2),
+    "rk4 by numbers": Workload(rk4_by_numbers, partial(normal, (4,), (4,)), 2),
     "leapfrog": Workload(leapfrog, partial(normal, (200, 10), (200, 10)), 2),
 }
 # What is made with few and with many rounds.
@@ -135,7 +151,9 @@ def with_tapegraph(work: Workload, *, xla: Any) -> Call:
     def scan(f: Any, carry: Any, xs: Any, length: int) -> Any:
         return tg.scan(lambda carry, x: (f(carry, x), None), carry, xs, length)[0]
 
-    loss = work.loss(SimpleNamespace(scan=scan, tanh=tg.tanh, sum=tg.sum, roll=np.roll))
+    loss = work.loss(
+        SimpleNamespace(scan=scan, tanh=tg.tanh, sum=tg.sum, roll=np.roll, stack=np.stack)
+    )
     step = tg.compile(tg.value_and_grad(loss, tuple(range(work.by))), xla=xla)
     arrays = work.arrays()
 
@@ -153,7 +171,8 @@ def with_jax(work: Workload) -> Call:
     def scan(f: Any, carry: Any, xs: Any, length: int) -> Any:
         return jax.lax.scan(lambda carry, x: (f(carry, x), None), carry, xs, length)[0]
 
-    loss = work.loss(SimpleNamespace(scan=scan, tanh=jnp.tanh, sum=jnp.sum, roll=jnp.roll))
+    xp = SimpleNamespace(scan=scan, tanh=jnp.tanh, sum=jnp.sum, roll=jnp.roll, stack=jnp.stack)
+    loss = work.loss(xp)
     step = jax.jit(jax.value_and_grad(loss, tuple(range(work.by))))
     arrays = list(map(jnp.asarray, work.arrays()))
 
@@ -174,7 +193,8 @@ def with_tf_function(work: Workload, *, xla: bool) -> Call:
         start = tf.constant(0), carry
         return tf.while_loop(lambda i, _: i < length, body, start, maximum_iterations=length)[1]
 
-    loss = work.loss(SimpleNamespace(scan=scan, tanh=tf.tanh, sum=tf.reduce_sum, roll=tf.roll))
+    xp = SimpleNamespace(scan=scan, tanh=tf.tanh, sum=tf.reduce_sum, roll=tf.roll, stack=tf.stack)
+    loss = work.loss(xp)
     arrays = list(map(tf.constant, work.arrays()))
 
     @tf.function(jit_compile=True if xla else None, autograph=False)
@@ -199,7 +219,10 @@ def with_torch(work: Workload) -> Call:
             carry = f(carry, None if xs is None else xs[i])
         return carry
 
-    loss = work.loss(SimpleNamespace(scan=scan, tanh=torch.tanh, sum=torch.sum, roll=torch.roll))
+    xp = SimpleNamespace(
+        scan=scan, tanh=torch.tanh, sum=torch.sum, roll=torch.roll, stack=torch.stack
+    )
+    loss = work.loss(xp)
     arrays = list(map(torch.tensor, work.arrays()))
     for leaf in arrays[: work.by]:
         leaf.requires_grad_()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dis
+import functools
+import itertools
 import os
 import platform
 import sys
@@ -140,21 +142,25 @@ def native_operations(recording: Fun) -> set[str]:
 
 def _referred(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
     """Yield the globals that code loads, and the attributes that it takes of our modules."""
-    module: Any = None
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "LOAD_GLOBAL":
-            value = names.get(instruction.argval)
-            ours = isinstance(value, ModuleType) and value.__name__.startswith("tapegraph.")
-            module = value if ours else None
-            yield value
-        elif module is not None and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-            yield getattr(module, instruction.argval, None)
-            module = None
-        else:
-            module = None
+    for name, attribute in _loads(code):
+        value = names.get(name)
+        yield value
+        if isinstance(value, ModuleType) and value.__name__.startswith("tapegraph."):
+            yield getattr(value, attribute, None)
+
+
+@functools.cache  # functions share what they call
+def _loads(code: CodeType) -> list[tuple[str, str]]:
+    """Return each global that code loads, with the attribute that it takes of it, or ""."""
+    found = []
+    for instruction, then in itertools.pairwise(dis.get_instructions(code)):
+        if instruction.opname == "LOAD_GLOBAL":  # never the last: a return follows
+            taken = then.opname in ("LOAD_ATTR", "LOAD_METHOD")
+            found.append((instruction.argval, then.argval if taken else ""))
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _referred(constant, names)
+            found += _loads(constant)
+    return found
 
 
 def names_of_numpy() -> dict[Any, list[str]]:

@@ -8,19 +8,22 @@ import os
 import sys
 import warnings
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from tapegraph.checkout import FOLDERS
 
+# A line of code: what an entry of the tape holds of it.
+CodePlace: TypeAlias = "tuple[CodeType, int]"
+
 
 class LostGradientWarning(UserWarning):
-    """A tensor that needs a gradient became a plain number, through which no gradient flows."""
+    """A tensor became a plain number, through which no gradient flows, or a result got a `grad`."""
 
 
 class LostGradientError(TypeError):
-    """A tensor in a differentiated function would have become a plain number."""
+    """A gradient would have been lost, such as that of a tensor that became a plain number."""
 
 
 class ConcretizationError(TypeError):
@@ -67,6 +70,12 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
     while start.f_back is not None:
         start = start.f_back
     return start
+
+
+def user_place() -> CodePlace:
+    """Return the user's present line as an entry of the tape holds it."""
+    frame = user_frame(sys._getframe(1))
+    return frame.f_code, frame.f_lasti
 
 
 def line_of(code: CodeType, lasti: int) -> str:

@@ -193,7 +193,9 @@ AT_THE_TOP = {
     "reduce_sum": "tg.sum",
     "saved_model": "tg.export(f, path, x)",
     "scipy": "tg.special, tg.linalg, tg.fft, tg.optim, tg.integrate",
-    "segment_max": "np.max(np.where(segments == np.arange(n)[:, None], x, -np.inf), axis=1)",
+    "segment_max": (
+        "np.max(np.where(segments == np.arange(n)[:, None], x.T[..., None, :], -np.inf), axis=-1).T"
+    ),
     "segment_sum": "tg.add_at(np.zeros((n, *x.shape[1:])), segments, x)",
     "set_seed": "tg.random.seed",
     "switch_case": "tg.switch",
@@ -209,12 +211,12 @@ AT_THE_TOP = {
     "zeros": f"np.zeros; {_ARRAY}",
 }
 _INITIAL = ("kaiming_normal", "kaiming_uniform", "orthogonal", "xavier_normal", "xavier_uniform")
-_NO_KEY = "tg.random.seed(n), once: draws take no key"
+_NO_KEY = "tg.random.seed(n) once, and draws without a key"
 _UNIFORM = "tg.random.uniform(size=shape)"
 _BY_PLACE = "x[tg.random.integers(len(x), size=n)], or x[tg.random.permutation(len(x))[:n]]"
 # Names of random functions in PyTorch, JAX and NumPy.
 AT_RANDOM = {
-    **dict.fromkeys(("PRNGKey", "fold_in", "key"), _NO_KEY),
+    **dict.fromkeys(("PRNGKey", "fold_in", "key", "split"), _NO_KEY),
     **dict.fromkeys(("manual_seed", "set_seed"), "tg.random.seed"),
     **dict.fromkeys(("rand", "random"), "tg.random.uniform"),
     **dict.fromkeys(("randn", "standard_normal"), "tg.random.normal"),
@@ -230,7 +232,6 @@ AT_RANDOM = {
     "randint": "tg.random.integers",
     "randperm": "tg.random.permutation",
     "shuffle": "tg.random.permutation",
-    "split": "the same functions again: draws take no key",
 }
 _BY_MINIMUM = "tg.optim.minimize(lambda x: np.sum(f(x) ** 2), x0)"
 _BY_ROOT = "tg.optim.root(f, x0)"
@@ -293,6 +294,7 @@ KEYWORDS = {
     **dict.fromkeys(("stddev", "std"), "scale="),
     **dict.fromkeys(("static_argnames", "static_argnums"), _STATIC),
     "axis_name": _PROCESSES,
+    "axis_size": "tg.vmap(lambda _: f(x))(np.arange(n)) for n examples",
     "clipvalue": "tg.clip_grad_value before optimizer.step()",
     "create_graph": "tg.gradients(y, xs, create_graph=True)",
     "device": _HERE,
@@ -305,12 +307,13 @@ KEYWORDS = {
     "initializer": "tg.scan(f, init, xs)",
     "inputs": "tg.gradients(y, inputs)",
     "jit_compile": "xla=",
-    "key": "tg.random.seed(n), once: draws take no key",
+    "key": _NO_KEY,
     "learning_rate": "lr=",
     "maximum_iterations": "max_steps=",
     "maxval": "high=",
     "mean": "loc=",
     "minval": "low=",
+    "operand": "the operands by position, after the functions",
     "out_dims": "out_axes=",
     "policy": "tg.checkpoint(g) for each part g that is to run again",
     "requires_grad": "tg.param(array), or x.requires_grad_()",

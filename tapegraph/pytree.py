@@ -51,6 +51,13 @@ def is_tree(value: object) -> bool:
     return isinstance(value, (dict, list, tuple)) or fields_of(type(value)) is not None
 
 
+def is_no_array(value: object, inside: bool = False) -> bool:
+    """Return whether a value is a structure, and no list of numbers, rows or constants either."""
+    if isinstance(value, (list, tuple)):
+        return any(is_no_array(part, True) for part in value)
+    return is_tree(value) or (inside and getattr(value, "requires_grad", False))
+
+
 def _fields_of(kind: type) -> tuple[str, ...] | None:
     """Return the names of a dataclass's parts; None for another class, whose values are leaves.
 

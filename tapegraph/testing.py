@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from tapegraph import pytree
 from tapegraph.differentiation.backward import backward
 from tapegraph.engines.backend import get_backend, use_backend
 from tapegraph.errors import kind_of, message, sentence
@@ -17,7 +18,7 @@ from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor, param
-from tapegraph.typed import Array, ArrayLike, Backend, Fun
+from tapegraph.typed import Array, ArrayLike, Backend, Fun, Pytree
 
 __all__ = ["GradientReport", "ParityReport", "check_gradients", "check_parity"]
 
@@ -35,7 +36,7 @@ class GradientReport:
     """The report of `check_gradients`.
 
     :ivar gradients, numeric: List of ndarray of the sum of ``f``'s result, by autograd and by
-        finite differences, one per input.
+        finite differences, one per input; of a structure one per leaf.
     :ivar max_abs_error, max_rel_error: The worst over all elements and both cotangents.
     :ivar checked: The number of elements.
     """
@@ -49,7 +50,7 @@ class GradientReport:
 
 def check_gradients(
     f: Callable[..., Tensor | Dual],
-    *inputs: ArrayLike,
+    *inputs: Pytree,
     eps: float | None = None,
     rtol: float = 1e-5,
     atol: float = 1e-7,
@@ -63,7 +64,8 @@ def check_gradients(
     output element counts and a rule must be linear in its cotangent.
 
     :param f: Takes one tensor per input, returns a tensor of any shape.
-    :param *inputs: The points, in float64, or complex128: then both parts move.
+    :param *inputs: The points, in float64, or complex128: then both parts move. Dicts, dataclasses
+        and lists of parameters are taken as structures, of which each array moves.
     :param eps: ``h`` relative to ``max(1, |x|)``; by default the cube root of float64's precision.
     :param rtol, atol: Agreement is ``|a - n| <= atol + rtol * |n|``, or equality if not finite.
     :param backend: The engine to check; by default the one in force.
@@ -71,16 +73,33 @@ def check_gradients(
     :returns: GradientReport.
     :raises AssertionError: A gradient disagrees; the message names the input, the index, the
         cotangent and both numbers.
-    :raises TypeError: ``f`` returns no tensor.
+    :raises TypeError: ``f`` returns no tensor, or there are no inputs.
 
     >>> report = tg.testing.check_gradients(lambda x: tg.sin(x) * x, [0.5, 1.0])
     >>> report.checked
     2
     """
-    given = [x._array if isinstance(x, Node) else x for x in inputs]
-    points = [_doubled(numeric(x, "check_gradients", f"inputs[{i}]")) for i, x in enumerate(given)]
+    named: list[tuple[str, Any]] = []
+    for i, x in enumerate(inputs):
+        place = f"inputs[{i}]"
+        named += pytree.leaves(x, place) if pytree.is_no_array(x) else [(place, x)]
+    if not named:
+        fix = "Pass the parameters: check_gradients(lambda w: ..., w), whose f reads its arguments."
+        raise TypeError(message("check_gradients", "no inputs", "one or more", fix))
+    given = [(place, x._array if isinstance(x, Node) else x) for place, x in named]
+    points = [_doubled(numeric(x, "check_gradients", place)) for place, x in given]
+
+    def run(leaves: Iterable[Any]) -> Any:
+        content = iter(leaves)
+        return f(
+            *(
+                pytree.replaced(x, content) if pytree.is_no_array(x) else next(content)
+                for x in inputs
+            )
+        )
+
     leaves = [param(p) for p in points]
-    out = f(*leaves)
+    out = run(leaves)
     if not isinstance(out, Tensor):
         raise TypeError(message("check_gradients", f"f returning {kind_of(out)}", "a Tensor"))
     cotangents = {
@@ -91,17 +110,17 @@ def check_gradients(
         turned = 1j * _both_signs(out._array.shape, seed + 1)
         cotangents = {name: drawn + turned for name, drawn in cotangents.items()}
     found = [_gradients(out, leaves, g, backend) for g in cotangents.values()]
-    slopes = _differences(f, points, list(cotangents.values()), 6e-6 if eps is None else eps)
+    slopes = _differences(run, points, list(cotangents.values()), 6e-6 if eps is None else eps)
     worst_abs = worst_rel = 0.0
     for described, gradients, numbers in zip(cotangents, found, slopes, strict=True):
-        for i, (got, want) in enumerate(zip(gradients, numbers, strict=True)):
+        for (place, _), got, want in zip(named, gradients, numbers, strict=True):
             with np.errstate(invalid="ignore"):
                 error = np.where(got == want, 0.0, np.abs(got - want))
                 right = (error <= atol + rtol * np.abs(want)) & (np.isfinite(want) | (error == 0))
             if not right.all():
                 where = tuple(int(k) for k in np.argwhere(~right)[0])
                 raise AssertionError(
-                    f"check_gradients: input {i} at index {where}: autograd gives {got[where]!r}, "
+                    f"check_gradients: {place} at index {where}: autograd gives {got[where]!r}, "
                     f"finite differences give {want[where]!r} for the cotangent {described} "
                     f"(rtol={rtol}, atol={atol})"
                 )
@@ -137,13 +156,13 @@ def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None
 
 
 def _differences(
-    f: Fun, points: list[Array], cotangents: list[Array], step: float
+    run: Fun, points: list[Array], cotangents: list[Array], step: float
 ) -> list[list[Array]]:
     """Return the finite differences of every input, contracted with each cotangent."""
 
     def value(moved: list[Array]) -> Array:
         with no_grad():
-            return _doubled(f(*map(param, moved))._array)
+            return _doubled(run(map(param, moved))._array)
 
     slopes = [[np.zeros_like(point) for point in points] for _ in cotangents]
     for i, point in enumerate(points):

@@ -70,8 +70,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Threads of OpenBLAS, OpenMP and TensorFlow wait for each other in busy loops, which is slower by
     far than one alone. And the interpreters that tests start find compiled what the first of them
-    imported.
+    imported. The collector looks for garbage less often than by itself: recording, compiling and
+    TensorFlow's tracing make many objects, and it took a tenth of the time.
     """
+    gc.set_threshold(20_000)
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # No deadlines, which say how busy the machine is; the same draws each time but for a release.
     derandomize = not config.getoption("thorough")

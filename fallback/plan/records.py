@@ -245,7 +245,7 @@ class _Writer:
             self._matmul(*given)
         elif function is np.vecdot:
             self._dots(*given, **kwargs)
-        elif function == "reshape":  # which copies
+        elif function == np.reshape.__name__:  # which copies
             self._convert(given[0], self._view(self.out.reshape(given[0].shape), self.out))
         elif function is np.concatenate:
             self._concatenate(*given, **kwargs)
@@ -501,7 +501,8 @@ def _is_proven(
     numbers_of = [_numbers(block, trials, rng) for block in blocks]
     for trial, odd in itertools.product(range(trials), (0, 1)):
         for block, drawn in zip(blocks, numbers_of, strict=True):
-            block[...] = np.resize(drawn[odd, trial], block.size)
+            few = drawn[odd, trial]
+            block[...] = few if few.size == block.size else np.resize(few, block.size)
         both = zip(shapes, arrays, strict=True)
         numbers = iter([a[()] if isinstance(x, np.generic) else a for x, a in both])
         given = mapped(partial(_next, numbers), tuple(args))

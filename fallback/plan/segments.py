@@ -333,7 +333,7 @@ def is_view(instr: Instr) -> bool:
     if instr.function is np.asarray:
         return True
     if isinstance(seen.value, np.generic):  # which lies in an array, as one element
-        return instr.function in (np.broadcast_to, np.expand_dims, getitem, "reshape")
+        return instr.function in (np.broadcast_to, np.expand_dims, getitem, np.reshape.__name__)
     both = isinstance(seen.value, np.ndarray) and isinstance(var.value, np.ndarray)
     return both and list(map(id, var.roots)) == list(map(id, seen.roots))
 

@@ -21,12 +21,13 @@ from tapegraph.ops.linalg import (
     contract,
     equal_pairs,
     flipped,
+    may_cut,
     solved,
     terms_of,
     zeros_among,
 )
 from tapegraph.recording.node import as_leaf
-from tapegraph.recording.numpy_functions import numbers
+from tapegraph.recording.numpy_functions import numbers, peek
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, Cotangent
@@ -268,11 +269,51 @@ def _pinv(g: Cotangent, y: Array, a: Array, *, rcond: float) -> Array:
     yt, gt = adjoint(y), adjoint(g)
     outside_rows = gt - np.matmul(a, np.matmul(y, gt))
     outside_columns = gt - np.matmul(gt, np.matmul(y, a))
-    return (
+    total = (
         np.matmul(outside_rows, np.matmul(y, yt))
         + np.matmul(yt, np.matmul(y, outside_columns))
         - np.matmul(yt, np.matmul(g, yt))
     )
+    if not a.size or not may_cut(rcond, a.shape, float(np.finfo(a.dtype).eps)):
+        return total
+    scale, doublings = _scale(a, rcond)
+    if not doublings:
+        return total
+    of_left = _turning(g, y, a, scale, doublings)
+    return total + of_left + adjoint(_turning(gt, yt, adjoint(a), scale, doublings))
+
+
+def _scale(a: Array, rcond: float) -> tuple[Array, int]:
+    """Return the least singular values kept, and how often to double a sum: not, if all are."""
+    s = np.linalg.svd(_numbers(a), compute_uv=False)
+    zero, largest = np.zeros((), s.dtype), np.max(s, axis=-1, keepdims=True)
+    kept = s > rcond * largest
+    scale = np.min(np.where(kept, s, np.where(largest > 0, largest, zero + 1)), axis=-1)
+    if recorder().records(s):
+        return scale, 24  # enough for singular values that differ by one in 100,000
+    ratio = np.max(peek(np.max(np.where(kept, zero, s), axis=-1) / scale))
+    terms = math.log(np.finfo(s.dtype).eps) / math.log(min(max(float(ratio), 1e-30), 0.99999))
+    # The last power is rounded off, and its derivatives are.
+    return scale, 0 if np.all(peek(kept)) else 4 + math.ceil(math.log2(max(terms, 1.0)))
+
+
+def _turning(g: Cotangent, y: Array, a: Array, scale: Array, doublings: int) -> Array:
+    """Return what `pinv` owes to left vectors that are kept and turn towards ones that are cut.
+
+    With the cut part ``R = a - a y a`` it is the sum over ``j`` of ``(y^H y)^j K (R^H R)^j`` for
+    ``K = y^H y (y^H g + y^H y g^H R^H) R``: of products, so that it has derivatives of any order,
+    at equal singular values too.
+    """
+    yt, cut = adjoint(y), a - np.matmul(np.matmul(a, y), a)
+    left, right = np.matmul(yt, y), np.matmul(adjoint(cut), cut)
+    inner = np.matmul(yt, g) + np.matmul(left, np.matmul(adjoint(g), adjoint(cut)))
+    total = np.matmul(np.matmul(left, inner), cut)
+    square = (scale * scale)[..., None, None]
+    left, right = left * square, right / square
+    for _ in range(doublings):
+        total = total + np.matmul(np.matmul(left, total), right)
+        left, right = np.matmul(left, left), np.matmul(right, right)
+    return total
 
 
 def _lstsq(

@@ -88,7 +88,10 @@ def getval(x: Pytree) -> Pytree:
         x = x.primal if type(x) is Dual else x._value
     if type(x) is not Tensor:
         return x
-    fix = "Compute with tapegraph.autograd.numpy alone; in place of a @primitive use tg.defop."
+    fix = (
+        "Compute with tapegraph.autograd.numpy alone; in place of a @primitive, as most functions "
+        "of tapegraph.autograd.scipy are, use tg.defop."
+    )
     recorder().read(x, "a plain value", fix)
     return number(np.array(x._array))
 

@@ -56,7 +56,7 @@ from tapegraph.transforms.levels import (
     recording,
     result,
 )
-from tapegraph.transforms.reverse import JointPullback, Pullback
+from tapegraph.transforms.reverse import JointPullback, Pullback, arrays_of
 from tapegraph.typed import Cotangent, Fun, Pytree
 
 F = TypeVar("F", bound=Fun)
@@ -308,12 +308,12 @@ def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
         if y is not None and y.dtype.kind == "c":
             fix = "Use holomorphic_grad, or take np.real or np.abs of it."
         raise TypeError(message(op, received, "one that returns one real number", fix))
-    pullback = Pullback(y, lifted.targets)
-    arrays = pullback.arrays()
-    if arrays is None:
+    grads = arrays_of(y, lifted.targets)
+    if grads is None:
+        pullback = Pullback(y, lifted.targets)
         value, grads = unboxed(flowing(pullback.value)), pullback()
     else:
-        value, grads = number(np.array(numbers)), arrays
+        value = number(np.array(numbers))
         if type(lifted.value) is np.ndarray:  # as most are
             return value, number(_conjugated(grads[0]))
     return value, mapped(unboxed, lifted.regrouped(map(_conjugated, grads)))

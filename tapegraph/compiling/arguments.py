@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.compiling.guards import Same
 from tapegraph.errors import kind_of, message
-from tapegraph.pytree import fields_of, leaves, statics_of, with_fields
+from tapegraph.pytree import fields_of, statics_of, with_fields
 from tapegraph.recording.node import HALF, Node, as_array, numeric
 from tapegraph.typed import Fun
 
@@ -205,10 +205,42 @@ def call_text(name: str, names: list[str], structure: ArgSpec) -> str:
 
 def leaf_names(names: list[str], structure: ArgSpec) -> list[str]:
     """Return a name for each array and float of a call, in order: ``x``, ``batch['labels']``."""
-    args, kwargs = rebuilt(structure, lambda _: LeafSpec)
-    given = {names[i] if i < len(names) else f"args[{i}]": x for i, x in enumerate(args)}
-    parts = (part for name, x in (given | kwargs).items() for part in leaves(x, name))
-    return [path for path, leaf in parts if leaf is LeafSpec]
+    return [name for name, part in _call_parts(names, structure) if isinstance(part, LeafSpec)]
+
+
+def how_calls_differ(names: list[str], before: ArgSpec, now: ArgSpec) -> str:
+    """Return where two calls first differ: ``state['n'] was 1, and is 2``."""
+    one, two = dict(_call_parts(names, before)), dict(_call_parts(names, now))
+    for name in {**one, **two}:
+        if one.get(name) != two.get(name):
+            was, is_now = (as_written(x[name]) if name in x else "not there" for x in (one, two))
+            return f"{name} was {was}, and is {is_now if was != is_now else 'another one'}"
+    return "other arguments"
+
+
+def _call_parts(names: list[str], structure: ArgSpec) -> Iterator[tuple[str, ArgSpec]]:
+    """Yield the arrays, numbers and static values of a call, in order, each with its name."""
+    _, ((_, positional), (_, named)) = structure
+    for i, part in enumerate(positional):
+        yield from _parts(part, names[i] if i < len(names) else f"args[{i}]")
+    for key, part in named:
+        yield from _parts(part, key.value)
+
+
+def _parts(structure: ArgSpec, path: str) -> Iterator[tuple[str, ArgSpec]]:
+    if isinstance(structure, (LeafSpec, Static)) or structure[0] is Node:
+        yield path, structure
+        return
+    kind, content = structure
+    if kind in (dict, OrderedDict):
+        keys = [f"[{key.value!r}]" for key, _ in content]
+        content = [part for _, part in content]
+    elif (fields := fields_of(kind)) is not None:
+        keys = [f".{name}" for name in fields + statics_of(kind)]
+    else:
+        keys = [f"[{i}]" for i in range(len(content))]
+    for key, part in zip(keys, content, strict=True):
+        yield from _parts(part, path + key)
 
 
 def _named(name: str, structure: ArgSpec) -> str:

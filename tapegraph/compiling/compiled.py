@@ -22,7 +22,13 @@ from tapegraph import markup, random
 from tapegraph.arrays.buffers import is_shared
 from tapegraph.arrays.numpy_warnings import are_mild
 from tapegraph.capture.capture import expire
-from tapegraph.compiling.arguments import call_text, leaf_names, of_call, positional_names
+from tapegraph.compiling.arguments import (
+    call_text,
+    how_calls_differ,
+    leaf_names,
+    of_call,
+    positional_names,
+)
 from tapegraph.compiling.guards import FedPlace, View, look
 from tapegraph.compiling.inputs import NotReal
 from tapegraph.compiling.parts import programs_of
@@ -319,11 +325,16 @@ class Compiled:
         self._entries.remove(entry)
 
     def _new_entry(self, arguments: Any, alike: list[_KnownCall]) -> _KnownCall:
-        before = alike[-1].view if alike else None
-        reason = before.difference(self._look(before.known)) if before else "other arguments"
-        if not self._made:
-            reason = "the first call"
-        elif self._on_retrace == "raise":
+        if alike:
+            before = alike[-1].view
+            reason = before.difference(self._look(before.known))
+        elif self._entries:
+            reason = how_calls_differ(
+                self._parameters, self._entries[-1].arguments[0], arguments[0]
+            )
+        else:
+            reason = "other arguments" if self._made else "the first call"
+        if self._made and self._on_retrace == "raise":
             text = (
                 f"this call needs a new trace ({reason}), but on_retrace='raise'. Keep it the "
                 "same, pass it as an array or a float, or allow new traces."
@@ -336,8 +347,9 @@ class Compiled:
         if self._made == _MANY and self._made > 0.75 * self._calls:
             warning = (
                 f"{self._made} new traces in {self._calls} calls; the last for {text}: {reason}. "
-                "Results are correct, but every call is traced again. Pass the changing value as "
-                "a float or an array, or keep it in a tensor."
+                "Results are correct, but every call is traced again. Pass a changing number as a "
+                "float or an array, such as np.array(0), or keep it in a tensor made outside and "
+                "write n.assign(n + 1). Return results, and collect them outside."
             )
             warn(sentence(f"compile: {self.__name__}", warning), RuntimeWarning)
         entry = _KnownCall(arguments, view, reason, self._next_real(0))

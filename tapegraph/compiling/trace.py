@@ -38,7 +38,7 @@ from tapegraph.scalars.numbers import Levels, Numbers
 from tapegraph.scalars.recorder import NUMBERS, recorder_of
 from tapegraph.scalars.state import ScalarState
 from tapegraph.tensors.run_float import RunFloat
-from tapegraph.tensors.value import Value
+from tapegraph.tensors.value import UNRECORDED, Value
 from tapegraph.typed import Array, Fun
 
 # Of a gradient: a run computes it.
@@ -314,7 +314,9 @@ class Trace:
             if value is RESULT:
                 return as_leaf(next(left))
             if value is VALUE:
-                return Value(next(numbers))
+                made = Value(next(numbers))
+                made._mark = UNRECORDED
+                return made
             if value is FLOAT:
                 return next(numbers)
             return value.copy() if isinstance(value, np.ndarray) else value

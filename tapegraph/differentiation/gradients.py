@@ -164,10 +164,12 @@ class Region:
 
     def arrays(self) -> list[Array]:
         """Return the gradients for a seed of ones as arrays: neither recorded nor captured."""
-        by = {}
+        grads: list[Any] = []
         if self._history is not None and self.wanted:
-            seeds = [cotangent_of(y, None) for y in self._ys]
-            by = dict(zip(self.wanted, differentiate(self._history, seeds), strict=True))
+            grads = differentiate(self._history, list(map(cotangent_of, self._ys)))
+        if len(grads) == len(self._targets):  # in the order of the targets
+            return list(map(dense_copy, grads))
+        by = dict(zip(self.wanted, grads, strict=True))
         return [dense_copy(by[x]) if x in by else np.zeros(x.shape, x.dtype) for x in self._targets]
 
     def of_examples(self, seed: object, *, record: bool) -> list[Any]:

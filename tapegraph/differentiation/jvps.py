@@ -14,7 +14,13 @@ import math
 
 import numpy as np
 
-from tapegraph.differentiation.products import over, strong_contract, strong_matmul, times
+from tapegraph.differentiation.products import (
+    BOTH,
+    DIV_STRONG,
+    MUL_STRONG,
+    strong_contract,
+    strong_matmul,
+)
 from tapegraph.differentiation.slopes import FLAT, SLOPES, Slope, rule_of
 from tapegraph.ops import elementwise, fft, index, linalg, nn, reduce, shape
 from tapegraph.ops.linalg import (
@@ -28,7 +34,7 @@ from tapegraph.ops.linalg import (
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import innermost, numbers
 from tapegraph.recording.op import Op
-from tapegraph.recording.record import apply
+from tapegraph.recording.record import apply, operand
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import DuckArray, Fun
 
@@ -67,14 +73,23 @@ def linear_in_first(op: Op) -> Rule:
 
 def mul_strong(t: DuckArray, factor: DuckArray) -> DuckArray:
     """Multiply a tangent by a local derivative; a zero of either absorbs inf and nan."""
-    out = elementwise.mul(t, factor)
-    return out if looks_finite(out) else times(t, factor)
+    return _strong(elementwise.mul, MUL_STRONG, t, factor)
 
 
 def div_strong(t: DuckArray, divisor: DuckArray) -> DuckArray:
     """Divide a tangent; its zeros absorb 1/0 and nan, and 1/inf absorbs its inf and nan."""
-    out = elementwise.div(t, divisor)
-    return out if looks_finite(out) else over(t, divisor)
+    return _strong(elementwise.div, DIV_STRONG, t, divisor)
+
+
+def _strong(plain: Fun, strong: Op, t: DuckArray, by: DuckArray) -> DuckArray:
+    """Return the plain product if it is finite; a captured program cannot look."""
+    captured = recorder().records(innermost(t), innermost(by))
+    if not captured or (type(by) is float and by and math.isfinite(by)):
+        out = plain(t, by)
+        if captured or looks_finite(out):
+            return out
+    by = operand(strong.name, by, "operand")  # a comparison's result may be an array
+    return apply(strong, (t, by), {"absorbs": BOTH})
 
 
 def looks_finite(x: object) -> bool:

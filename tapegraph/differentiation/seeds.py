@@ -20,7 +20,7 @@ def conjugated(g: Any) -> Any:
     return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)
 
 
-def cotangent_of(y: Node, seed: object, *, borrow: bool = False) -> Array:
+def cotangent_of(y: Node, seed: object = None, *, borrow: bool = False) -> Array:
     """Return the seed as an array of y's type, ones by default; ``borrow`` allows a view."""
     data = y._array
     if seed is None and data.dtype.kind == "c":

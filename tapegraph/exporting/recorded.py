@@ -15,7 +15,7 @@ import numpy as np
 from tapegraph.capture.capture import Capture
 from tapegraph.compiling.arguments import positional_names
 from tapegraph.errors import kind_of, message
-from tapegraph.pytree import described, leaves
+from tapegraph.pytree import described, is_no_array, leaves
 from tapegraph.recording.changes import make, together
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.op import INPUT, PARAM, SCALAR, OpKind
@@ -296,6 +296,11 @@ def arguments_of(op: str, f: Fun, examples: Sequence[object], batch: bool) -> Ar
         raise TypeError(message(op, "no examples", "an array per argument", fix))
     names = positional_names(f)[: len(examples)]
     names += [f"input_{i}" for i in range(len(names), len(examples))]
+    for x, name in zip(examples, names, strict=True):
+        if is_no_array(x):
+            received = f"a {type(x).__name__} for {name!r}"
+            fix = "Close over parameters: lambda x: f(params, x). Pass several arrays one by one."
+            raise TypeError(message(op, received, "an array per argument", fix))
     arrays = [numeric(x, op, name) for x, name in zip(examples, names, strict=True)]
     lengths = [len(x) for x in arrays if x.ndim]
     if batch and not (lengths and lengths[0]):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -44,6 +44,7 @@ from tapegraph.loops.body import (
 from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import reshape
+from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.record import apply, tensor_like
@@ -56,6 +57,7 @@ def cond(
     true_fn: Fun,
     false_fn: Fun,
     *operands: Pytree,
+    **others: NoReturn,
 ) -> Pytree:
     """Run one of two functions: ``true_fn(*operands)`` if ``pred`` is true, else ``false_fn``.
 
@@ -77,6 +79,8 @@ def cond(
     >>> y.item(), x.grad.item()
     (6.0, -3.0)
     """
+    if others:
+        raise unexpected("cond", others)
     check_callable("cond", true_fn)
     check_callable("cond", false_fn)
     chosen = loop_operand("cond", pred, "pred")
@@ -84,7 +88,9 @@ def cond(
     return _chosen("cond", "pred", chosen, (false_fn, true_fn), operands)
 
 
-def switch(index: Operand, branches: Sequence[Fun], *operands: Pytree) -> Pytree:
+def switch(
+    index: Operand, branches: Sequence[Fun], *operands: Pytree, **others: NoReturn
+) -> Pytree:
     """Run one of several functions, ``branches[index]``, on the operands.
 
     :param index: An integer without axes; one out of range counts as the nearest, as in JAX.
@@ -98,6 +104,8 @@ def switch(index: Operand, branches: Sequence[Fun], *operands: Pytree) -> Pytree
     >>> tg.switch(1, [lambda x: x, lambda x: x + 10.0], 2.0)
     Tensor(12.)
     """
+    if others:
+        raise unexpected("switch", others)
     if not branches:
         raise ValueError(message("switch", "no functions", "one or more"))
     for branch in branches:

@@ -413,7 +413,7 @@ def basic_key(begin: Array, plan: tuple[DuckArray, ...]) -> tuple[DuckArray, ...
     axis, or ``(length, step)`` for a slice.
     """
     key: list[DuckArray] = []
-    for part, start in zip(plan, begin.tolist(), strict=True):
+    for part, start in zip(plan, begin.tolist()):  # noqa: B905 - strict= takes half a call
         if part is None:
             key.append(None)
         elif part == "int":
@@ -711,8 +711,7 @@ def _basic(x: DuckArray, shape: tuple[int, ...], parts: list[DuckArray]) -> Duck
             end.append(part % length + 1)
             plan.append("int")
         axis += 1
-    starts = as_leaf(np.array(begin, dtype=np.int64))
-    ends = as_leaf(np.array(end, dtype=np.int64))
+    starts, ends = map(as_leaf, np.array((begin, end), np.int64))
     return apply(GETITEM, (x, starts, ends), {"plan": tuple(plan)})
 
 

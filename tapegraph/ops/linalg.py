@@ -647,6 +647,11 @@ def _rounding(values: Array) -> Array:
     return largest * (np.finfo(values.dtype).eps * values.shape[-1])
 
 
+def may_cut(rcond: float, shape: tuple[Any, ...], eps: float) -> bool:
+    """Return whether a limit of singular values cuts more than rounding, which defaults do not."""
+    return rcond > 10 * eps * max(shape[-2:])
+
+
 def _eig(x: Array) -> DuckArray:
     dtype = np.result_type(x.dtype, np.complex64)
     return [part.astype(dtype, copy=False) for part in np.linalg.eig(x)]
@@ -778,9 +783,15 @@ def lstsq(
     if x.ndim != 2 or y.ndim not in (1, 2) or x.shape[0] != y.shape[0]:
         received = f"shapes {x.shape} and {y.shape}"
         raise np.linalg.LinAlgError(message("lstsq", received, "(m, n), and (m,) or (m, k)"))
+    kind = np.result_type(x.dtype, y.dtype)
+    if kind.char in "fF":  # NumPy computes in float64, too
+        wide = np.result_type(kind, np.float64)
+        found = lstsq(x.astype(wide), y.astype(wide), rcond)
+        solution, residuals = (part.astype(kind) for part in found[:2])
+        return solution, residuals, found[2], found[3].astype(np.float32)
+    x = x.astype(np.result_type(x.dtype, np.float64))
     m, n = x.shape
-    floating = x.dtype if x.dtype.kind in "fc" else np.dtype(np.float64)
-    eps = np.finfo(floating).eps
+    eps = np.finfo(np.float64).eps
     limit = float(eps * max(m, n)) if rcond is None else as_float(rcond, "lstsq", "rcond")
     right = _reshaped(y, (m, y.shape[1] if y.ndim == 2 else 1))
     solution = _decomposed(LSTSQ, x, "finite numbers", right, rcond=limit)
@@ -894,7 +905,8 @@ def eigh(a: Kind | ArrayLike, UPLO: Literal["L", "U"] = "L") -> EighResult[Kind]
 
     It reads one triangle, and the gradient is zero in the other. ``dw_i = v_i . da v_i``, and
     ``dv_i = sum over j != i of v_j (v_j . da v_i) / (w_i - w_j)``: NaN through a vector of repeated
-    eigenvalues. The loss must not depend on a complex vector's phase.
+    eigenvalues, and so are third derivatives of the other values. The loss must not depend on a
+    complex vector's phase.
 
     >>> w, v = tg.eigh([[2.0, 0.0], [0.0, 1.0]])
     >>> w.data, tg.abs(v).data

@@ -324,7 +324,10 @@ class Optimizer(OtherOptimizers):
                 watcher.ends()
 
     def _warn_idle(self) -> None:
-        text = "no parameter has a gradient. Call backward() between zero_grad() and step()."
+        text = (
+            "no parameter has a gradient. Call backward() between zero_grad() and step(); or the "
+            "loss uses other parameters than this optimizer's."
+        )
         warn(sentence(f"{self._kind}.step", text), UserWarning)
 
     def _rate(self, group: Group, ahead: int = 0) -> float:

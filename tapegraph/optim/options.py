@@ -188,7 +188,8 @@ def named_params(op: str, params: object) -> tuple[list[str] | None, list[Leaf]]
         if not is_parameter(p):
             fix = ""
             if is_result(p):
-                fix = f"It is a result of {p.op}: w -= step makes one outside tg.no_grad()."
+                fix = f"It is a result of {p.op}: w -= step makes one outside tg.no_grad(), and so "
+                fix += "does tg.param(a) * 0.1. Scale inside: tg.param(0.1 * a)."
             elif isinstance(p, Node):
                 fix = "It is a constant: call requires_grad_() on it, or leave it out."
             wanted = "parameters made by tg.param or tg.Value"

@@ -84,7 +84,12 @@ class History:
         self.length = len(found) + numbers
         self._recording: Recording | None = None
         self.kept = False
-        reached = {} if targets is None else dict.fromkeys(filter(seen.__contains__, targets))
+        reached: dict[Node, None] = {}
+        carried = True
+        for x in targets or ():
+            if x in seen:
+                reached[x] = None
+                carried = carried and x._requires_grad
         self.wanted = list(reached)
         self.leaves = leaves
         self.outside: list[Node] = []
@@ -106,7 +111,7 @@ class History:
             self._check_against(changed)
         if targets is None:
             self.wanted += [x for x in entries if x._retains]
-        elif self.outside or not all(map(NEEDS_GRADIENT, reached)):
+        elif self.outside or not carried:
             self._only_to_targets()
 
     def _check_against(self, changed: set[Any]) -> None:

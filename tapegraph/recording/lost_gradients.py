@@ -59,18 +59,22 @@ _FIXES = {
     "scipy.integrate.cumulative_trapezoid": "Write np.cumsum(np.diff(x) * (y[1:] + y[:-1]) / 2).",
     "scipy.integrate.quad": "Write w @ f(x), where x, w = np.polynomial.legendre.leggauss(n) for "
     "the limits -1 and 1.",
+    "scipy.integrate.simpson": "Call np.trapezoid, which takes tensors, or use that the rule is "
+    "linear in y: simpson(np.eye(n), x=x) @ y.",
     "scipy.integrate.trapezoid": "Call np.trapezoid, which takes tensors.",
     "scipy.interpolate": "Write np.interp, or use that a spline is linear in its values, "
     "CubicSpline(places, np.eye(n))(x) @ values; for plain numbers write x.numpy().",
     "scipy.linalg": "Call np.linalg.solve, cholesky, eigh and the like, which record, or those of "
     "tapegraph.autograd.scipy.linalg (expm, sqrtm, solve_triangular); for plain numbers write "
     "x.numpy().",
+    "scipy.linalg.cho_solve": "Write np.linalg.solve(a, b), or for a lower factor c "
+    "np.linalg.solve(c.T, np.linalg.solve(c, b)).",
     "scipy.optimize": "Call tg.optim.minimize, or for an equation tg.optim.root; or give SciPy "
     "numbers: lambda p: f(p).item(), with tg.grad(f) for its jac=.",
     "scipy.signal": "Call np.convolve, tg.fft.fftconvolve or np.fft's functions, which record; for "
     "plain numbers write x.numpy().",
-    "scipy.sparse": "Register the product or solution with tg.defop, or write a dense array; for "
-    "plain numbers write x.numpy().",
+    "scipy.sparse": "Register the product or solution with tg.defop, as docs/implicit.md does "
+    "under 'A sparse matrix', or write a dense array; for plain numbers write x.numpy().",
     "scipy.special": "Call tg.special's functions (tg.special.logsumexp, tg.special.polygamma); "
     "for plain numbers write x.numpy().",
     "scipy.special.softmax": "Call tg.softmax(x, axis).",
@@ -135,9 +139,23 @@ def to_constant(op: str, since: int) -> None:
             f"f returned plain numbers after {conversion} at {line_of(code, lasti)}, which carry "
             "no gradient, so that its derivative is zero. Return the tensor."
         )
-        if strict():
-            raise LostGradientError(sentence(op, text))
-        warn(sentence(op, text), LostGradientWarning)
+        _lost(op, text)
+
+
+def to_result(op: str) -> None:
+    """Warn that a gradient was assigned to a result, which keeps none."""
+    text = (
+        f"the assignment has no effect: a result of {op} keeps no gradient. A parameter has one: "
+        "update it with tg.no_grad(): w -= step, as w = w - step makes a result. Or call "
+        "retain_grad() on the result first."
+    )
+    _lost("grad", text)
+
+
+def _lost(op: str, text: str) -> None:
+    if strict():
+        raise LostGradientError(sentence(op, text))
+    warn(sentence(op, text), LostGradientWarning)
 
 
 def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:

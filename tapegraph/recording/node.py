@@ -158,6 +158,7 @@ def as_leaf(data: Array) -> Any:
     node._inputs = ()
     node._attrs = NO_ATTRS
     node._seq = next_seq()
+    node._changed = 0
     node._requires_grad = False
     return node
 
@@ -185,6 +186,9 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
                 "np.where(mask, ...) on its data, or masked.filled(value)."
             )
             raise TypeError(sentence(op, text))
+        if isinstance(data, np.matrix):
+            text = f"{argument!r} is a matrix, of which * is the matrix product. "
+            raise TypeError(sentence(op, text + "Write np.asarray(matrix), and @ for the product."))
         array = as_array(data, op, argument)
     kind = array.dtype.kind
     if kind in "biu" or array.dtype.char in _INEXACT:

@@ -117,12 +117,19 @@ NEAREST: dict[Any, str] = {
     np.unwrap: "Write x + 2 * np.pi * k, with whole numbers k found from x.detach().numpy().",
     np.vander: "Write x[:, None] ** np.arange(n)[::-1].",
 }
+# SciPy's ufuncs that `tapegraph.autograd.scipy.special` differentiates; jn is jv for SciPy.
+WRAPPED = "betainc erfcinv gammainc gammaincc iv ive jv rgamma y0 y1 yn".split()
 # The nearest of SciPy's, by name.
 NEAREST_TO_SCIPY = {
     "scipy.special.exp10": "Write 10.0 ** x.",
     "scipy.special.kl_div": "Write tg.special.xlogy(x, x / y) - x + y.",
     "scipy.special.ndtri": "Write np.sqrt(2) * tg.special.erfinv(2 * p - 1).",
     "scipy.special.rel_entr": "Write tg.special.xlogy(x, x / y).",
+    **{
+        f"scipy.special.{name}": "Call tapegraph.autograd.scipy.special."
+        f"{'jn' if name == 'jv' else name}, which records in eager code."
+        for name in WRAPPED
+    },
 }
 _AS_A_CHOICE = "Write np.where for a choice by numbers; shapes cannot depend on them."
 # NumPy's assignment adds once at a place that is there twice.
@@ -246,7 +253,10 @@ def _recording(called: object) -> Fun | None:
 def _run(called: Any, name: str, args: tuple[object, ...], options: dict[str, object]) -> Any:
     out = options.get("out")
     if any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
-        text = f"out= does not take tensors. Leave it out; for a += b write a = a + b. {ADD_AT}"
+        text = (
+            "out= does not take tensors. Leave it out; for a += b write a = a + b. For w.data -= "
+            f"step write with tg.no_grad(): w -= step, or give it step.numpy(). {ADD_AT}"
+        )
         raise TypeError(sentence(name, text))
     args, options = recorder().met(args, options)
     recording = _recording(called)

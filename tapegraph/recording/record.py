@@ -221,6 +221,8 @@ def binary(
                     y = x2
                     if type(x2) is cls:
                         y, needs_x2 = x2._array, x2._requires_grad
+            elif type(x2) is cls and (type(x1) is float or type(x1) is int):
+                x, needs_x1, y, needs_x2 = x1, False, x2._array, x2._requires_grad
             else:
                 if type(x1) not in _PLAIN and (_wraps_arrays(x1) or _wraps_arrays(x2)):
                     return called(x1, x2)

@@ -68,6 +68,7 @@ class Recorder:
         leaf._inputs = ()
         leaf._attrs = NO_ATTRS
         leaf._seq = next_seq()
+        leaf._changed = 0
         leaf._requires_grad = False
         return leaf
 
@@ -229,8 +230,7 @@ class Recorder:
             label = f"{x.name!r}" if x.name else f"of shape {x.shape}"
             text = (
                 f"param {label} stays as it is outside tg.no_grad(): w -= step makes a new tensor. "
-                "Write with tg.no_grad(): w -= step to change the parameter, or w = w - step for "
-                "a new tensor."
+                "Write with tg.no_grad(): w -= step to change the parameter."
             )
             warn(sentence("an update in place", text), UserWarning)
             return result

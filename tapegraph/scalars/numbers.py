@@ -10,19 +10,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from types import CodeType
 from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import line_of
+from tapegraph.errors import CodePlace, line_of
 from tapegraph.recording.program import scalar_bits
 from tapegraph.scalars.arithmetic import ADD, GIVEN, NUMBER, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.typed import Array, Fun
 
 _LEAVES = (GIVEN, NUMBER)
 _FOLD = "fold"
-CodePlace = tuple[CodeType, int] | None
 
 
 @dataclass(eq=False, repr=False)
@@ -43,7 +41,7 @@ class Numbers:
     constants: dict[int, float]
     exports: list[int]
     given: int
-    places: list[CodePlace]
+    places: list[CodePlace | None]
 
     @cached_property
     def levels(self) -> Levels:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.errors import ConcretizationError, line_of, message, user_frame
+from tapegraph.errors import CodePlace, ConcretizationError, line_of, message, user_frame
 from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.numpy_functions import is_float
@@ -30,7 +30,7 @@ from tapegraph.scalars.arithmetic import (
     TOTAL,
     WEIGHED,
 )
-from tapegraph.scalars.numbers import CodePlace, Numbers
+from tapegraph.scalars.numbers import Numbers
 from tapegraph.scalars.state import DATA, GRAD, ScalarState, number_of
 from tapegraph.typed import Array
 
@@ -91,7 +91,7 @@ class NumberRecorder:
         self._kinds: list[str] = []
         self._args: list[tuple[int, ...]] = []
         self._data: list[float] = []
-        self._places: list[CodePlace] = []
+        self._places: list[CodePlace | None] = []
         self._stays: list[bool] = []  # whether it depends on an argument or on state
         self._of: dict[int, int] = {}  # the number of an object, by its id
         self._of_grad: dict[int, int] = {}
@@ -153,7 +153,7 @@ class NumberRecorder:
         return self._enter(kind, args, number, (frame.f_code, frame.f_lasti))
 
     def _enter(
-        self, kind: str, args: tuple[int, ...], number: float, place: CodePlace = None
+        self, kind: str, args: tuple[int, ...], number: float, place: CodePlace | None = None
     ) -> int:
         self._kinds.append(kind)
         self._args.append(args)

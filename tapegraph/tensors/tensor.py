@@ -93,13 +93,18 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def grad(self) -> Array | None:
         """The accumulated gradient, of the tensor's shape and dtype; None before the first.
 
-        A result has one only after `retain_grad`; reading it before gives a warning.
+        A result has one only after `retain_grad`; before, reading it warns, and so does an
+        assignment, which has no effect.
         """
         return recorder().gradient(self)
 
     @grad.setter
     def grad(self, value: ArrayLike | None) -> None:
-        recorder().set_gradient(self, value)
+        entry = self._entry or self
+        if value is not None and entry._inputs and not entry._retains:
+            lost_gradients.to_result(self.op)
+        else:
+            recorder().set_gradient(self, value)
 
     def _check_fits(self, grad: Any) -> None:
         if grad.shape != self.shape:

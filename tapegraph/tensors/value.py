@@ -18,6 +18,7 @@ import numpy as np
 
 from tapegraph.errors import ConcretizationError, message, sentence
 from tapegraph.interrupts import Lock
+from tapegraph.other_names import Elsewhere
 from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING, recorder
@@ -30,6 +31,8 @@ from tapegraph.tensors.run_float import RunFloat
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"
 
 _new = object.__new__
+# The mark of results of `no_grad` and compiled steps, until a sweep of another Value reaches them.
+UNRECORDED = object()
 _RULES = {op: (SCALAR_OPS[op].number, slopes) for op, slopes in LOCAL_GRADS.items()}
 # Bound once for speed: the active `no_grad` blocks, usually none.
 _entered = RECORDING.entered.get
@@ -110,6 +113,10 @@ class Value:
     _mark: object
     _op: str
     _uses: int
+
+    _backward = Elsewhere("_backward", "v.local_grads, by which v.backward() multiplies")
+    _children = Elsewhere("_children", "v.args")
+    _prev = Elsewhere("_prev", "v.args")
 
     # NumPy scalars and arrays on the left then leave the operation to the methods below.
     __array_ufunc__ = None
@@ -217,7 +224,8 @@ class Value:
         Each call computes its own derivatives, so calling twice adds the same amounts twice. A
         zero derivative adds exactly zero even where a local derivative is inf or NaN.
 
-        :raises RuntimeError: A signal handler or finaliser calls it inside a running one.
+        :raises RuntimeError: The Value is a result of `no_grad` or of a compiled step; or a signal
+            handler or finaliser calls it inside a running one.
 
         >>> x, y = tg.Value(2.0), tg.Value(3.0)
         >>> (x * y + x).backward()
@@ -225,6 +233,12 @@ class Value:
         (4.0, 2.0)
         """
         global _sweeping
+        if self._mark is UNRECORDED:
+            text = (
+                f"{self!r} is a result of tg.no_grad() or of a compiled step, which keeps no "
+                "history. Compute it outside the block, and call backward() inside the step."
+            )
+            raise RuntimeError(sentence("Value.backward", text))
         lock = _turn.held
         with lock:
             if _sweeping is lock:  # only this thread can see that: it holds the lock
@@ -511,6 +525,7 @@ def _aside(out: Value) -> Value:
     op, args, data = out._op, out.args, out._data
     if not recorder().flows:
         out = _many("leaf", (), data)
+        out._mark = UNRECORDED
     for watcher in WATCHING.value():
         watcher.result(op, args, data)
     _numbers().result(out, op, args, data)

@@ -15,12 +15,13 @@ import numpy as np
 
 from tapegraph.arrays.buffers import own
 from tapegraph.compiling.compiled import DERIVATIVES
-from tapegraph.errors import STATIC, kind_of, message, sentence
-from tapegraph.ops.shape import alias
+from tapegraph.errors import STATIC, CodePlace, kind_of, message, sentence, user_place
+from tapegraph.ops.shape import alias, argument
 from tapegraph.pytree import is_tree, leaves, mapped, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING, raise_cause, to_constant
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.record import tensor_like
+from tapegraph.recording.recorder import Recorder
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.tensors.batched import Batched, of_each_example
 from tapegraph.tensors.dual import Dual, dual_of, lifted
@@ -39,18 +40,19 @@ class TracedArgument:
     :param op: The function's name in messages.
     :param value: A number, array, Tensor or Dual, or dicts, lists and tuples of them.
     :param path: The argument's name in messages.
+    :param at: The user's line for the tape; where the call stands, if not given.
     :ivar inside: The argument of the function: the same structure, of Tensors and Duals.
     :ivar given: The values in the structure.
     :ivar targets: The leaves to differentiate with respect to, one per value of ``given``.
     """
 
-    def __init__(self, op: str, value: Any, path: str) -> None:
+    def __init__(self, op: str, value: Any, path: str, at: CodePlace | None = None) -> None:
         self.value = value
         self.targets: list[Any] = []
         self._is_tree = False
-        if type(value) is np.ndarray and value.dtype.char in "df" and not recorder().levels:
+        if type(value) is np.ndarray and value.dtype.char in "df" and type(recorder()) is Recorder:
             self.given = [value]
-            self.inside = alias(as_leaf(own(value)), own=True)
+            self.inside = argument(own(value), at or user_place())
             self.targets.append(self.inside)
             return
         self._is_tree = is_tree(value)
@@ -164,16 +166,16 @@ def like_input(x: Any, given: Any) -> Any:
             return x
         if isinstance(given, (Tensor, Dual)):
             return as_leaf(x)
-        return _number_of(x) if x.shape == () and isinstance(given, NUMBER_TYPES) else x
+        return plain_number(x) if x.shape == () and isinstance(given, NUMBER_TYPES) else x
     x = flowing(x)
     if isinstance(given, (Tensor, Dual)) or stays(x):
         return x
     if isinstance(given, NUMBER_TYPES) and x.shape == ():
-        return _number_of(x._array)
+        return plain_number(x._array)
     return np.array(x._array)
 
 
-def _number_of(x: Any) -> float | complex:
+def plain_number(x: Any) -> float | complex:
     return complex(x) if x.dtype.kind == "c" else float(x)
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
-from tapegraph.errors import check_callable, message, sentence
+from tapegraph.errors import check_callable, message, sentence, user_place
 from tapegraph.ops import elementwise, shape
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, mapped, matched, replaced
@@ -43,6 +43,7 @@ from tapegraph.transforms.levels import (
     like_input,
     next_tag,
     no_argument,
+    plain_number,
     positions,
     recording,
     result,
@@ -54,21 +55,30 @@ from tapegraph.typed import Array, ArrayLike, Fun, P, Pytree
 BLOCK = 1 << 18
 
 
+def arrays_of(out: Any, targets: Sequence[Any]) -> list[Array] | None:
+    """Return the gradient for each leaf as an array; None if it is recorded or captured."""
+    here = recorder()
+    if type(out) is not Tensor or here.capture:
+        return None
+    region = Region([out], targets, apart=True)
+    return None if here.flows and region.varies else region.arrays()
+
+
 class Pullback:
     """Maps the cotangent of a result ``out`` to those of a level's leaves, the ``targets``."""
 
     def __init__(self, out: Any, targets: Sequence[Any]) -> None:
         self._targets = targets
         self._out = out
-        if type(out) is Batched:
+        if type(out) is Tensor:
+            # The leaves of a level are not computed from each other.
+            self._region = Region([out], targets, apart=True)
+        elif type(out) is Batched:
             self._primal = Pullback(out.inner, targets)
-        elif type(out) is Dual:
+        else:
             self._primal, self._tangent = (
                 Pullback(part, targets) for part in (out.primal, out.tangent)
             )
-        else:
-            # The leaves of a level are not computed from each other.
-            self._region = Region([out], targets, apart=True)
 
     @property
     def value(self) -> Any:
@@ -93,13 +103,6 @@ class Pullback:
 
     def _records(self) -> bool:
         return self._region.varies and recorder().flows
-
-    def arrays(self) -> list[Array] | None:
-        """Return the gradient for each leaf as an array; None if it is recorded or captured."""
-        here = recorder()
-        if type(self._out) is not Tensor or here.capture or (here.flows and self._region.varies):
-            return None
-        return self._region.arrays()
 
     def __call__(self, seed: object = None) -> list[Any]:
         """Return the cotangent of each leaf, zeros if the result does not depend on it."""
@@ -481,6 +484,7 @@ class Gradient:
         holomorphic: bool = False,
     ) -> None:
         check_callable(op, f)
+        self._at = user_place()
         self._holomorphic = holomorphic
         self._op, self._f, self._has_aux, self._of_sum = op, f, has_aux, of_sum
         self._wanted = positions(op, argnums)
@@ -500,7 +504,7 @@ class Gradient:
             if not -n <= i < n:
                 raise no_argument(op, i, args)
             if i % n not in lifted:
-                lifted[i % n] = argument = TracedArgument(op, args[i], name)
+                lifted[i % n] = argument = TracedArgument(op, args[i], name, self._at)
                 inputs[i] = argument.inside
                 targets += argument.targets
         level = next_tag()
@@ -517,21 +521,27 @@ class Gradient:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
             text = f"f must return a scalar, and returned shape {out.shape}. {fix}"
             raise ValueError(sentence(op, text))
-        pullback = Pullback(out, targets)
-        if self._holomorphic:
-            arrays, grads = None, iter(pullback.derivatives(op))
+        arrays = None if self._holomorphic else arrays_of(out, targets)
+        if arrays is None:
+            pullback = Pullback(out, targets)
+            arrays_or_tensors = pullback.derivatives(op) if self._holomorphic else pullback()
         else:
-            arrays = pullback.arrays()
-            grads = iter(pullback() if arrays is None else arrays)
+            arrays_or_tensors = arrays
+        grads = iter(arrays_or_tensors)
         if self._several is None:
             gradient = argument.regrouped(grads)
         else:
             by_position = {i: argument.regrouped(grads) for i, argument in lifted.items()}
             gradient = self._several(by_position[i % n] for i in self._wanted)
         value: Any = None
-        if op != "grad":
-            value = pullback.value if arrays is None else np.array(out._array)
-            value = like_input(value, _like(lifted.values()))
+        if op == "value_and_grad":
+            like = _like(lifted.values())
+            if arrays is None:
+                value = like_input(pullback.value, like)
+            elif type(like) is float:
+                value = plain_number(out._array)
+            else:
+                value = as_leaf(np.array(out._array))
         if aux is not None:
             aux = ended(aux, [*lifted.values()], level)
         return (value, aux), gradient

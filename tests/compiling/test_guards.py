@@ -12,6 +12,7 @@ import types
 import warnings
 import weakref
 from collections import namedtuple
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
@@ -574,6 +575,56 @@ def test_what_an_int_that_counts_does_is_said_once(held):
     assert len(caught) == 1 and caught[0].filename == __file__
 
 
+@dataclass
+class Counted:
+    n: object
+    h: object = None
+    kind: str = field(default="a", metadata={"static": True})
+
+
+@pytest.mark.parametrize(
+    ("start", "advance", "text"),
+    [
+        ({"n": 0, "h": X[0]}, lambda s: {**s, "n": s["n"] + 1}, r"s\['n'\] was 6, and is 7"),
+        ([X[0], 0], lambda s: [s[0], s[1] + 1], r"s\[1\] was 6, and is 7"),
+        (Counted(0), lambda s: Counted(s.n + 1), r"s\.n was 6, and is 7"),
+        (
+            Counted(0.0, 0),
+            lambda s: Counted(s.n, 0, s.kind + "a"),
+            r"s\.kind was '.*', and is '.*'",
+        ),
+        (X[0], lambda s: np.append(s, 1.0), r"s was float64\[9\], and is float64\[10\]"),
+        ((), lambda s: (*s, 1), r"s\[6\] was not there, and is 1"),
+        (tg.param(1.0), lambda s: tg.param(1.0), r"s was parameter.*, and is another one"),
+    ],
+)
+def test_the_argument_that_changes_is_named(start, advance, text):
+    step = tg.compile(lambda s, x: x * 2.0)
+    state = start
+    with pytest.warns(RuntimeWarning, match=rf"{text}\. .*np\.array\(0\), or keep it"):
+        for _ in range(8):
+            step(state, X[0])
+            state = advance(state)
+
+
+def test_what_the_warning_says_to_write_takes_no_more_traces():
+    class Model:
+        def __init__(self):
+            self.n = tg.tensor(0)
+
+        def step(self, x, count):
+            self.n.assign(self.n + 1)
+            return x * count, count + 1
+
+    model, count = Model(), np.array(0)
+    step = tg.compile(model.step)
+    for i in range(9):
+        y, count = step(X[0], count)
+        np.testing.assert_array_equal(y.data, X[0] * i)
+    # One for the array, and one for the tensor that each call returns.
+    assert (step.traces, model.n.item(), count.item()) == (2, 9, 9)
+
+
 def test_new_traces_can_be_refused():
     held = [1]
     step = tg.compile(lambda x: x * held[0], on_retrace="raise")
@@ -582,7 +633,7 @@ def test_new_traces_can_be_refused():
     held[0] = 2
     with pytest.raises(tg.TraceMismatchError, match=r"held\[0\] was 1, and is 2"):
         step(X[0])
-    with pytest.raises(tg.TraceMismatchError, match="other arguments"):
+    with pytest.raises(tg.TraceMismatchError, match=r"x was float64\[3\], and is float64\[2\]"):
         step(X[0][:2])
     held[0] = 1
     np.testing.assert_array_equal(step(X[0]).data, X[0])

@@ -279,7 +279,9 @@ def test_every_derivative(rule, place, around):
             "jacrev of jacfwd": (tg.jacrev(tg.jacfwd(loss)), matrix),
         }
     for name, (derivative, expected) in derivatives.items():
-        found = AROUND[around](derivative)(X)
+        whole = AROUND[around](derivative)
+        for _ in range(3 if around == "compiled" else 1):  # the third call runs the program
+            found = whole(X)
         np.testing.assert_allclose(tg.tensor(found).data, expected, 1e-12, 1e-12, err_msg=name)
 
 

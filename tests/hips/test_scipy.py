@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy
 import pytest
 
+import tapegraph as tg
 from tapegraph.autograd import grad, value_and_grad
 from tapegraph.autograd.scipy.signal import convolve
 from tapegraph.autograd.test_util import check_grads
@@ -71,6 +72,20 @@ def test_a_weighted_logarithm_of_a_sum_of_exponentials(x):
     numpy.testing.assert_allclose(value, expected, rtol=1e-14)
     if numpy.isfinite(expected):
         numpy.testing.assert_allclose(slope, weights * numpy.exp(x - expected), rtol=1e-12)
+
+
+def test_plain_arrays_of_vmap_and_of_a_compiled_step_are_refused():
+    pytest.importorskip("scipy.linalg")
+    from tapegraph.autograd.scipy.linalg import expm
+
+    total, matrices = (lambda a: numpy.sum(expm(a))), RNG.normal(size=(2, 3, 3))
+    fix = r"^scipy\.linalg\.expm: .* tg\.vmap .* np\.stack\(\[f\(x\) for x in xs\]\), or"
+    of_all = tg.grad(lambda x: tg.vmap(total)(x)[0])
+    for mapped in (tg.vmap(total), tg.vmap(tg.grad(total)), of_all):
+        with pytest.raises(tg.ConcretizationError, match=fix):
+            mapped(matrices)
+    with pytest.raises(tg.ConcretizationError, match=r"of tapegraph\.autograd\.scipy are, use tg"):
+        tg.compile(total)(matrices[0])
 
 
 def test_scipys_modules_are_attributes_of_the_package(run_python):

@@ -204,6 +204,22 @@ def test_least_squares_are_as_near_as_numpys():
     assert rank == 13 and s.shape == (13,)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+def test_least_squares_of_few_digits_has_the_rank_that_numpy_finds(dtype):
+    # Singular values of which the second is more than float64's rounding, and less than float32's.
+    a = np.array([[3.0, 8388608.0], [3.0, -1.25], [0.5, 0.5], [-1.25, 0.5]], dtype)
+    b = np.arange(4.0).astype(dtype)
+    x, _, rank, s = tg.lstsq(tg.param(a), b)
+    want, _, _, values = np.linalg.lstsq(a, b, rcond=None)
+    same_bits(x.data, want)
+    assert rank == 2
+    assert s.dtype == values.dtype
+    np.testing.assert_allclose(s.data, values, rtol=1e-6)
+    # Of b the gradient of sum(x) is that of the pseudo-inverse in float64.
+    slope = tg.grad(lambda b: np.sum(np.real(tg.lstsq(a, b)[0])))(b)
+    np.testing.assert_allclose(slope, np.sum(np.linalg.pinv(a.astype(complex)), 0).real, rtol=1e-5)
+
+
 @pytest.mark.parametrize("rcond", [None, 0.3], ids=["full", "cut"])
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (3, 3)], ids=str)
 def test_gradients_of_least_squares(shape, rcond, backend):
@@ -228,6 +244,68 @@ def test_gradients_of_least_squares(shape, rcond, backend):
     )
     by_pinv = tg.jvp(lambda a, b: tg.matmul(tg.pinv(a), b), primals, tangents)[1]
     np.testing.assert_allclose(tg.jvp(solution, primals, tangents)[1], by_pinv, rtol=1e-9)
+
+
+CUTTING = {
+    "pinv": lambda a, b: np.sin(np.linalg.pinv(a, rcond=0.3) @ b),
+    "lstsq": lambda a, b: np.sin(np.linalg.lstsq(a, b, rcond=0.3)[0]),
+}
+
+
+def of_singular_values(shape, values, turned=0.0):
+    rng = np.random.default_rng(3)
+    a = rng.normal(size=shape) + turned * rng.normal(size=shape)
+    u, _, vh = np.linalg.svd(a, full_matrices=False)
+    return (u * values) @ vh, rng.normal(size=(shape[0], 2))
+
+
+def by_differences(f, a, along, step=1e-5):
+    return (f(a + step * along) - f(a - step * along)) / (2 * step)
+
+
+@in_one("values", [(3.0, 2.0, 0.5), (2.0, 2.0, 0.5), (2.0, 0.5, 0.5), (3.0, 2.0, 1.5)], ids=str)
+@pytest.mark.parametrize("shape", [(5, 3), (3, 5), (3, 3)], ids=str)
+@pytest.mark.parametrize("name", CUTTING)
+def test_gradients_where_singular_values_are_cut(name, shape, values, backend):
+    f, (a, b) = CUTTING[name], of_singular_values(shape, values)
+    check_gradients(f, a, b)
+    check_gradients(f, of_singular_values(shape, values, 1j)[0], b, backend="native")
+    along = np.random.default_rng(4).normal(size=shape)
+    wanted = by_differences(lambda a: f(a, b), a, along)
+    np.testing.assert_allclose(tg.jvp(lambda a: f(a, b), (a,), (along,))[1], wanted, 1e-6, 1e-8)
+
+
+@pytest.mark.parametrize("name", CUTTING)
+def test_second_derivatives_where_singular_values_are_cut(name, engine):
+    total = lambda a, b: np.sum(CUTTING[name](a, b))  # noqa: E731
+    along, other = np.random.default_rng(4).normal(size=(2, 4, 4))
+    first = lambda a: np.sum(tg.grad(total)(a, b) * along)  # noqa: E731
+    step = tg.compile(tg.grad(first))  # one program for all
+    of = [(3.0, 2.0, 0.5, 0.1), (2.0, 2.0, 0.5, 0.5), (3.0, 2.0, 0.0, 0.0), (3.0, 2.0, 1.5, 1.5)]
+    for values in of:
+        a, b = of_singular_values((4, 4), values)
+        wanted = by_differences(first, a, other)
+        for slope in (tg.grad(first), step):
+            np.testing.assert_allclose(np.sum(slope(a) * other), wanted, rtol=1e-6)
+
+
+def test_third_derivatives_where_singular_values_are_cut():
+    a, b = of_singular_values((3, 3), (2.0, 0.5, 0.0))
+    along = np.random.default_rng(4).normal(size=(3, 3))
+    line = lambda t: np.sum(CUTTING["pinv"](a + t * along, b))  # noqa: E731
+    second = tg.grad(tg.grad(line))
+    wanted = (second(1e-4) - second(-1e-4)) / 2e-4
+    np.testing.assert_allclose(tg.grad(second)(0.0), wanted, rtol=1e-5)
+
+
+def test_each_matrix_of_a_stack_has_its_cut(backend):
+    some = [(3.0, 2.0, 0.5), (3.0, 2.0, 1.5), (3.0, 0.4, 0.5)]
+    matrices = np.stack([of_singular_values((4, 3), values)[0] for values in some])
+    b = of_singular_values((4, 3), some[0])[1]
+    found = tg.param(matrices)
+    np.sum(CUTTING["pinv"](found, b)).backward()
+    each = [tg.grad(lambda a: np.sum(CUTTING["lstsq"](a, b)))(a) for a in matrices]
+    np.testing.assert_allclose(found.grad, each, rtol=1e-9, atol=1e-12)
 
 
 # ------------------------------------------------------------------ what NumPy refuses

@@ -1,6 +1,8 @@
 """A tensor that would become an array is refused with what its caller's caller is to write."""
 
+import importlib
 import os
+import re
 import subprocess
 import sys
 
@@ -8,6 +10,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
+from tapegraph.recording.numpy_functions import WRAPPED
 
 W = tg.param([1.0, 2.0, 3.0])
 LOSSES = [tg.sum(W), tg.sum(W * W)]
@@ -51,7 +54,11 @@ CALLERS = {
     ),
     "cholesky": (
         of_scipy("linalg", "cho_solve", lambda f: f((np.eye(3), True), W)),
-        ["scipy.linalg.cho_solve: ", "np.linalg.solve"],
+        ["scipy.linalg.cho_solve: ", "np.linalg.solve(c.T, np.linalg.solve(c, b))"],
+    ),
+    "simpson": (
+        of_scipy("integrate", "simpson", lambda f: f(W)),
+        ["scipy.integrate.simpson: ", "np.trapezoid", "simpson(np.eye(n), x=x) @ y"],
     ),
     "batched": (
         of_scipy("linalg", "solve_triangular", lambda f: f(np.eye(3), W)),
@@ -80,7 +87,7 @@ CALLERS = {
     ),
     "sparse": (
         of_scipy("sparse", "eye", lambda eye: eye(3).tocsr() @ W),
-        ["scipy.sparse", "tg.defop"],
+        ["scipy.sparse", "tg.defop", "docs/implicit.md"],
     ),
     "tensorflow": (
         lambda: pytest.importorskip("tensorflow").constant(W),
@@ -209,6 +216,20 @@ def test_scipys_names_of_numpys_functions(name):
     np.testing.assert_allclose(x.grad, slopes[name], rtol=1e-14)
 
 
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_a_matrix_and_a_masked_array_are_refused():
+    matrix, x = np.matrix([[1.0, 2.0], [3.0, 4.0]]), np.ones((2, 2))
+    calls = [lambda x: matrix * x, lambda x: x @ matrix, lambda x: np.where(x > 0, x, matrix)]
+    for call in (*calls, lambda x: tg.tensor(matrix) * x):
+        with pytest.raises(TypeError, match=r"is a matrix, .* Write np\.asarray\(matrix\), and @"):
+            tg.grad(lambda x: np.sum(call(x)))(x)  # noqa: B023
+    value, slope = tg.value_and_grad(lambda x: np.sum(np.asarray(matrix) @ x))(x)
+    assert value == np.sum(matrix * x) == 20.0
+    np.testing.assert_array_equal(slope, [[4.0, 4.0], [6.0, 6.0]])
+    with pytest.raises(TypeError, match="is a masked array"):
+        tg.param(x) * np.ma.masked_array(x, x > 1)
+
+
 def test_a_ufunc_behind_a_function_of_scipys_has_its_name():
     special = pytest.importorskip("scipy.special")
     with pytest.raises(TypeError, match=r"^scipy\.special\.zeta: the function has no gradient"):
@@ -223,6 +244,19 @@ NEAREST = {
     "kl_div": lambda x, y: tg.special.xlogy(x, x / y) - x + y,
     "ndtri": lambda x, y: np.sqrt(2) * tg.special.erfinv(2 * x - 1),
 }
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_a_ufunc_of_scipys_names_its_wrapper(name):
+    special = pytest.importorskip("scipy.special")
+    function, x = getattr(special, name), np.array([0.25, 0.75])
+    others = (2, 1.5)[: function.nin - 1]
+    with pytest.raises(TypeError, match=r"^scipy\.special\.\w+: .* Call (\S+),") as caught:
+        function(*others, tg.param(x))
+    module, wrapper = re.search(r"Call (\S+)\.(\w+),", str(caught.value)).groups()
+    named = getattr(importlib.import_module(module), wrapper)
+    wanted = (function(*others, x + 1e-6) - function(*others, x - 1e-6)) / 2e-6
+    np.testing.assert_allclose(tg.grad(lambda x: named(*others, x).sum())(x), wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", NEAREST)

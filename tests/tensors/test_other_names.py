@@ -51,6 +51,16 @@ def test_a_name_on_an_optimizer_says_what_to_write(name):
         assert hasattr(optimizer, said)
 
 
+@pytest.mark.parametrize(
+    ("name", "ours"), [("_prev", "v.args"), ("_children", "v.args"), ("_backward", "v.local_grads")]
+)
+def test_micrograds_names_on_a_value_say_what_to_write(name, ours):
+    v = tg.Value(2.0) * 3.0
+    with pytest.raises(AttributeError, match=rf"^Value: .*Did you mean {re.escape(ours)}"):
+        getattr(v, name)
+    assert not hasattr(v, name) and hasattr(v, ours.removeprefix("v."))
+
+
 def test_kerass_learning_rate_is_not_assigned_in_vain():
     optimizer = tg.Adam([X], lr=0.5)
     with pytest.raises(AttributeError, match=r"Did you mean optimizer\.lr\?"):
@@ -89,7 +99,10 @@ def test_formulas_to_be_written_compute_what_their_names_do():
     def written(table, name):
         return eval(table[name].split(" for ")[0], names)
 
-    assert written(AT_THE_TOP, "segment_max").tolist() == [3.0, 2.0]
+    for given in (x, np.stack([x, -x], axis=1), np.arange(48.0).reshape(4, 3, 2, 2) % 7.0):
+        wanted = [given[1], np.max(given[[0, 2, 3]], axis=0)]
+        found = eval(AT_THE_TOP["segment_max"], {**names, "x": given})
+        np.testing.assert_array_equal(found, wanted)
     assert written(AT_THE_TOP, "segment_sum").tolist() == [3.0, 1.5]
     assert written(AT_THE_TOP, "dynamic_slice").tolist() == [3.0, 2.0]
     assert written(AT_THE_TOP, "dynamic_update_slice").tolist() == [0.5, 7.0, 8.0, -1.0]
@@ -166,6 +179,10 @@ def test_a_keyword_of_another_library_is_named_by_python(call, keyword):
         (lambda: tg.compile(abs, input_signature=[]), "compile: .* mean on_retrace="),
         (lambda: tg.compile(abs, donate_argnums=0), "compile: .* mean the call without it"),
         (lambda: tg.vmap(abs, in_dims=0), "vmap: .*'in_dims'. Did you mean in_axes="),
+        (lambda: tg.vmap(abs, axis_size=3), r"vmap: .*f\(x\)\)\(np.arange\(n\)\) for n examples"),
+        (lambda: tg.cond(True, abs, abs, operand=1.0), "cond: .*'operand'.*by position"),
+        (lambda: tg.cond(pred=True, true_fun=abs, false_fun=abs), "'true_fn' and 'false_fn'"),
+        (lambda: tg.switch(0, [abs], operand=1.0), "switch: .*'operand'.*by position"),
         (lambda: tg.grad(abs, axis_name="i"), "^grad: .* mean tg.distributed.DataParallel"),
         (lambda: tg.value_and_grad(abs, axis_name="i"), "^value_and_grad: .* mean tg.distributed"),
         (lambda: tg.gradients(X, [X], grad_outputs=X), "gradients: .* mean seed="),

@@ -531,6 +531,19 @@ def test_no_grad_records_nothing():
     assert x.grad == 4.0
 
 
+@pytest.mark.parametrize("around", [tg.no_grad, tg.compile])
+@pytest.mark.parametrize("compute", [lambda x: x * 3, lambda x: x.exp(), lambda x: tg.vsum([x])])
+def test_a_result_without_history_has_nothing_to_differentiate(compute, around):
+    x = Value(1.0)
+    y = around(lambda: compute(x))()
+    for backward in (y.backward, lambda: tg.backward(y), tg.compile(y.backward)):
+        with pytest.raises(RuntimeError, match=r"Value\.backward: .*no_grad\(\).*outside"):
+            backward()
+    assert (x.grad, y.grad) == (0.0, 0.0)
+    (x * y).backward()
+    assert (x.grad, y.grad) == (y.data, 1.0)
+
+
 def test_errors_name_the_users_line():
     for call in (
         lambda: Value("a"),

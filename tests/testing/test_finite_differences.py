@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -53,7 +54,7 @@ def wrong(monkeypatch, rule):
 
 def test_a_wrong_gradient_names_input_index_and_both_numbers(monkeypatch):
     wrong(monkeypatch, lambda g, y, x: g * np.where(x == 2.0, 0.5, np.cos(x)))
-    with pytest.raises(AssertionError, match=r"input 1 at index \(0, 2\)") as caught:
+    with pytest.raises(AssertionError, match=r"inputs\[1\] at index \(0, 2\)") as caught:
         check_gradients(lambda a, b: a * tg.sin(b), np.ones(3), X)
     numbers = re.search(r"autograd gives (\S+), finite differences give (\S+) ", str(caught.value))
     got, expected = (float(re.sub(r"np\.float64\(|\)", "", n)) for n in numbers.groups())
@@ -92,14 +93,14 @@ def test_a_wrong_gradient_names_input_index_and_both_numbers(monkeypatch):
 )
 def test_every_kind_of_wrong_gradient_is_found(monkeypatch, rule):
     wrong(monkeypatch, rule)
-    with pytest.raises(AssertionError, match="check_gradients: input 0"):
+    with pytest.raises(AssertionError, match=r"check_gradients: inputs\[0\]"):
         check_gradients(tg.sin, X)
 
 
 @pytest.mark.parametrize("rule", [lambda g, y, x: np.maximum(g, 0.0), lambda g, y, x: np.abs(g)])
 def test_a_rule_that_is_right_for_positive_seeds_alone_is_found_on_one_number(monkeypatch, rule):
     wrong(monkeypatch, lambda g, y, x: rule(g, y, x) * np.cos(x))
-    with pytest.raises(AssertionError, match="check_gradients: input 0"):
+    with pytest.raises(AssertionError, match=r"check_gradients: inputs\[0\]"):
         check_gradients(tg.sin, 0.5)
 
 
@@ -159,5 +160,36 @@ def test_a_gradient_cut_short_is_found():
     def stopped(x):
         return x * x.detach()
 
-    with pytest.raises(AssertionError, match=r"input 0 at index \(\)"):
+    with pytest.raises(AssertionError, match=r"inputs\[0\] at index \(\)"):
         check_gradients(stopped, 3.0)
+
+
+@dataclass
+class Layer:
+    w: object
+    b: object
+
+
+def layers(model, x):
+    return tg.tanh(x @ model[0]["w"]) @ model[1].w + model[1].b
+
+
+def test_a_structure_is_checked_leaf_by_leaf(monkeypatch):
+    model = [{"w": tg.param(X.T)}, Layer(tg.param(X[0, :2]), b=0.5)]
+    report = check_gradients(layers, model, X)
+    assert [g.shape for g in report.gradients] == [(3, 2), (2,), (), (2, 3)]
+    assert report.checked == 15
+    np.testing.assert_allclose(report.gradients[1], np.tanh(X @ X.T).sum(axis=0), rtol=1e-12)
+    assert check_gradients(lambda p: p["w"] * p["b"], {"w": X, "b": 2.0}).checked == 7
+    assert check_gradients(lambda p: p[0] @ p[1], [tg.param(X), tg.param(X.T)]).checked == 12
+    assert check_gradients(lambda x: x[0] * x[1], [tg.tensor(X), X]).checked == 12  # an array
+    monkeypatch.setitem(VJPS, "sin", (lambda g, y, x: 2.0 * g,))
+    with pytest.raises(AssertionError, match=r"inputs\[1\]\['w'\] at index \(0,\)"):
+        check_gradients(lambda x, p: x * tg.sin(p["w"]), 1.0, {"w": np.array([0.5])})
+
+
+@pytest.mark.parametrize("inputs", [(), ({},)])
+def test_a_check_of_nothing_is_an_error(inputs):
+    w = tg.param(2.0)
+    with pytest.raises(TypeError, match=r"check_gradients: .*Pass the parameters: .*lambda w: "):
+        check_gradients(lambda *_: w * w, *inputs)

@@ -544,6 +544,129 @@ def test_masked_points_at_second_order(case):
             np.testing.assert_array_equal(leaf.grad, np.zeros_like(x))
 
 
+# Points and directions, and by function the closed forms of the derivative there.
+nan, inf = math.nan, math.inf
+POINTS = (
+    ([1.0, 1.0, 1.0], [1.0, 0.0, 0.0]),
+    ([0.0, 0.0, 0.0], [0.0, 1.0, 0.0]),
+    ([nan, 3.0, 4.0], [0.0, 1.0, 0.0]),
+    ([inf, -inf, 1.0], [0.0, 0.0, 1.0]),
+)
+THIRDS, TURNED = np.array([2.0, -1.0, -1.0]) / 3.0, np.array([-1.0, 2.0, -1.0]) / 3.0
+LOG_2 = math.log(2.0)
+CLOSED_FORMS = {
+    "std": (np.std, 0, 0, nan, nan),
+    "var": (np.var, 0, 0, nan, nan),
+    "nanstd": (np.nanstd, 0, 0, -0.5, nan),
+    "nanmean": (np.nanmean, 1 / 3, 1 / 3, 1 / 2, 1 / 3),
+    "nanmean of none": (lambda x: np.nanmean(np.where(x == 9, x, nan)), 0, 0, 0, 0),
+    "standardised": (
+        lambda x: (x - x.mean()) / (x.std() + 1e-5),
+        *(THIRDS * 1e5, TURNED * 1e5, [nan] * 3, [nan] * 3),
+    ),
+    "norm": (np.linalg.norm, 3**-0.5, 0, nan, 0),
+    "hypot": (lambda x: np.hypot(x[0], x[1]), 2**-0.5, 0, nan, 0),
+    "logsumexp": (tg.logsumexp, 1 / 3, 1 / 3, nan, 0),
+    "log_softmax": (tg.log_softmax, THIRDS, TURNED, [nan] * 3, [0, 0, 1]),
+    "softmax": (tg.softmax, THIRDS / 3, TURNED / 3, [nan] * 3, [nan] * 3),
+    "logaddexp": (lambda x: np.logaddexp(x[0], x[2]), 0.5, 0, 0, 0),
+    "x log x": (
+        lambda x: np.where(x > 0, x * np.log(x), 0.0),
+        *([1, 0, 0], [0, 0, 0], [0, math.log(3) + 1, 0], [0, 0, 1]),
+    ),
+    "masked root": (
+        lambda x: np.where(x > 0, np.sqrt(x), 0.0),
+        *([0.5, 0, 0], [0, 0, 0], [0, 12**-0.5, 0], [0, 0, 0.5]),
+    ),
+    "masked reciprocal": (
+        lambda x: np.where(x != 0, 1 / x, 0.0),
+        *([-1, 0, 0], [0, 0, 0], [0, -1 / 9, 0], [0, 0, -1]),
+    ),
+    "relu of log": (
+        lambda x: tg.relu(np.log(x)),
+        *([0, 0, 0], [0, 0, 0], [0, 1 / 3, 0], [0, 0, 0]),
+    ),
+    "prod": (np.prod, 1, 0, nan, -inf),
+    "cumprod": (np.cumprod, [1, 1, 1], [0, 0, 0], [0, nan, nan], [0, 0, -inf]),
+    "max": (np.max, 1 / 3, 1 / 3, 0, 0),
+    "fmax": (lambda x: np.fmax(x[0], x[1]), 0.5, 0.5, 1, 0),
+    "clip": (lambda x: np.clip(x, 0.5, 3.5), [1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]),
+    "root inside": (
+        lambda x: np.where(x > 0, x, 0.0) ** 0.5,
+        *([0.5, 0, 0], [0, 0, 0], [0, 12**-0.5, 0], [0, 0, 0.5]),
+    ),
+    "square": (np.square, [2, 0, 0], [0, 0, 0], [0, 6, 0], [0, 0, 2]),
+    "exponential": (
+        lambda x: 2.0**x,
+        *([2 * LOG_2, 0, 0], [0, LOG_2, 0], [0, 8 * LOG_2, 0], [0, 0, 2 * LOG_2]),
+    ),
+    "sort": (np.sort, [1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 1, 0]),
+}
+
+
+def planned(f):
+    """Return a compiled function that has its plan, made of numbers without a singular point."""
+    step = tg.compile(f)
+    for _ in range(5):
+        step(np.array([1.0, 2.0, 3.0]), np.ones(3))
+    return lambda *args: step(*args).numpy()
+
+
+@in_one("case", list(CLOSED_FORMS))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_zeros_absorb_alike_in_every_mode(case):
+    f, *closed_forms = CLOSED_FORMS[case]
+    along = lambda x, t: tg.jvp(f, (x,), (t,))[1]  # noqa: E731
+    in_a_loop = lambda x: tg.scan(lambda c, x: (c, f(x)), 0.0, x[None])[1][0]  # noqa: E731
+    bend = lambda x, t: tg.hvp(lambda x: tg.sum(f(x) * f(x)), (x,), (t,))  # noqa: E731
+    step, columns, second = planned(along), planned(lambda x, t: tg.jacfwd(f)(x)), planned(bend)
+    for (x, t), expected in zip(POINTS, closed_forms, strict=True):
+        x, t = np.array(x), np.array(t)
+        want = along(x, t)
+        np.testing.assert_allclose(want, expected, rtol=1e-12)
+        np.testing.assert_array_equal(step(x, t), want)
+        np.testing.assert_array_equal(columns(x, t), tg.jacfwd(f)(x))
+        np.testing.assert_array_equal(second(x, t), bend(x, t))
+        np.testing.assert_array_equal(tg.jvp(in_a_loop, (x,), (t,))[1], want)
+        np.testing.assert_allclose(tg.linearize(f, x)[1](t), want, rtol=1e-12, atol=1e-15)
+        reverse = tg.jacobian(f)(x)[..., t != 0].sum(axis=-1)
+        np.testing.assert_allclose(reverse, want, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("case", ["std", "standardised", "log_softmax", "nanstd"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_zeros_absorb_in_a_graph(case):
+    tg.set_backend("tensorflow")
+    f, *closed_forms = CLOSED_FORMS[case]
+    step = planned(lambda x, t: tg.jvp(f, (x,), (t,))[1])
+    for (x, t), expected in zip(POINTS, closed_forms, strict=True):
+        np.testing.assert_allclose(step(np.array(x), np.array(t)), expected, rtol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_direction_along_which_nothing_moves():
+    x, t = np.array([nan, 1.0, 2.0]), np.ones(3)
+    along = lambda x, t: tg.jvp(np.var, (x,), (t,))[1]  # noqa: E731
+    assert along(x, t) == planned(along)(x, t) == 0.0
+    assert np.isnan(tg.grad(np.var)(x)).all()
+    assert np.isnan(along(x, np.array([1.0, 0.0, 0.0])))
+
+
+def test_masks_of_a_dual_are_made_anew_by_every_run():
+    @tg.compile
+    def masked(x):
+        def f(x):
+            chosen = (x > 0) & np.isfinite(x) & (np.arange(3) != np.argmax(x))
+            return np.where(chosen, x * x, 0.0)
+
+        return tg.jvp(f, (x,), (np.ones(3),))[1]
+
+    for x in ([1.0, 2.0, 3.0],) * 5 + ([-1.0, 2.0, 3.0], [3.0, 2.0, inf], [4.0, 3.0, 2.0]):
+        x = np.array(x)
+        kept = (x > 0) & np.isfinite(x) & (np.arange(3) != x.argmax())
+        np.testing.assert_array_equal(masked(x).numpy(), np.where(kept, 2.0 * x, 0.0))
+
+
 @in_one("case", list(MASKED))
 def test_masked_elements_agree_with_reverse_mode(case):
     f, point, expected = MASKED[case]

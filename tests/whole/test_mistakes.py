@@ -304,6 +304,53 @@ def test_a_loop_that_updates_parameters_outside_no_grad_is_warned_of_once():
     assert w.data.tolist() == [1.0, 2.0]
 
 
+def w_is_a_result(zeroed_before):
+    w = tg.param(3.0)
+    for _ in range(3):
+        if zeroed_before:
+            w.grad = 0
+        loss = (w - 1.0) ** 2
+        loss.backward()
+        w = w - 0.1 * w.grad
+        w.grad = 0
+    return w
+
+
+@pytest.mark.parametrize("zeroed_before", [False, True])
+def test_a_loop_that_zeroes_the_gradient_of_a_result_stops_with_warnings(
+    zeroed_before, monkeypatch
+):
+    first = w_is_a_result.__code__.co_firstlineno
+    with warned() as seen, pytest.raises(TypeError, match="NoneType"):
+        w_is_a_result(zeroed_before)
+    set_, *_, read = seen
+    assert (set_.category, set_.lineno) == (tg.LostGradientWarning, first + 8)
+    assert "a result of sub keeps no gradient" in str(set_.message)
+    assert "with tg.no_grad(): w -= step" in str(set_.message)
+    assert read.lineno == first + 7 and "keeps no gradient, so it is None" in str(read.message)
+    monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
+    with pytest.raises(TypeError, match="^grad: the assignment has no effect: a result of sub"):
+        w_is_a_result(zeroed_before)
+
+
+def test_a_gradient_that_is_set_on_a_result_is_warned_of_until_it_is_retained():
+    def step(x, retained, grad):
+        y = x * 2.0
+        if retained:
+            y.retain_grad()
+        y.grad = grad
+        tg.sum(y).backward()
+        return y
+
+    x = tg.param([1.0, 2.0])
+    for run in (step, tg.compile(step)):
+        with pytest.warns(tg.LostGradientWarning, match=r"result of mul.*retain_grad\(\) on"):
+            run(x, False, np.zeros(2))
+    with pytest.warns(UserWarning, match="keeps no gradient, so it is None"):
+        assert step(x, False, None).grad is None  # which deletes a gradient, as of a leaf
+    assert step(x, True, np.ones(2)).grad.tolist() == [2.0, 2.0]
+
+
 # -- steps and numbers ---------------------------------------------------------------------------
 
 
@@ -331,6 +378,16 @@ def test_a_first_step_without_gradients_is_warned_of(kind, zeroed, compiled):
     assert "step: no parameter has a gradient. Call backward()" in str(seen[0].message)
 
 
+def test_a_step_of_other_parameters_than_the_losss_says_so():
+    model = {"w": tg.param(1.0)}
+    optimizer = tg.SGD(model, lr=0.1)
+    model["w"] = tg.param(2.0)
+    (model["w"] * 3.0).backward()
+    with pytest.warns(UserWarning, match="loss uses other parameters than this optimizer's"):
+        optimizer.step()
+    assert model["w"].item() == 2.0
+
+
 def test_a_step_with_a_gradient_is_not_warned_of():
     w, unused = tg.param([1.0, 2.0]), tg.param(1.0)
     optimizer = tg.SGD([unused, w], lr=0.1)
@@ -341,6 +398,8 @@ def test_a_step_with_a_gradient_is_not_warned_of():
 def test_an_optimizer_says_where_its_result_comes_from():
     with pytest.raises(TypeError, match=r"SGD: .*a result of sub: w -= step makes one outside"):
         tg.SGD({"w": tg.param(1.0) - 0.1}, lr=0.1)
+    with pytest.raises(TypeError, match=r"result of mul: .*Scale inside: tg\.param\(0\.1 \* a\)"):
+        tg.SGD([tg.param([1.0, 2.0]) * 0.1], lr=0.1)
 
 
 READ = {
@@ -401,6 +460,25 @@ def test_an_array_that_takes_a_tensor_at_places_is_sent_to_add_at():
     wanted = np.zeros(3)
     np.add.at(wanted, places, values)
     np.testing.assert_array_equal(tg.add_at(np.zeros(3), places, values).data, wanted)
+
+
+def test_data_that_takes_a_gradient_of_grad_is_sent_to_no_grad():
+    w = tg.param([1.0, 2.0])
+    g = tg.grad(lambda w: np.sum(w * w))(w)
+    with pytest.raises(TypeError, match=r"with tg\.no_grad\(\): w -= step, or .*step\.numpy\(\)"):
+        w.data -= 0.1 * g
+    assert w.data.tolist() == [1.0, 2.0]
+    w.data -= 0.1 * g.numpy()
+    with tg.no_grad():
+        w -= 0.1 * g
+    np.testing.assert_allclose(w.data, [0.6, 1.2])
+
+
+@pytest.mark.parametrize("given", [{"w": tg.param(np.ones((2, 2)))}, [tg.param(1.0)]])
+def test_an_export_of_a_function_of_parameters_is_sent_to_a_closure(given, tmp_path):
+    with pytest.raises(TypeError, match=r"export: received a (dict|list) for 'p'.*Close over par"):
+        tg.export(lambda p, x: x, tmp_path / "model", given, np.ones((3, 2)))
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_complex_hessian_is_by_real_and_imaginary_parts():

@@ -14,7 +14,8 @@ from tapegraph.autograd.core import defjvp, defvjp
 from tapegraph.autograd.numpy.numpy_vjps import unbroadcast_f
 from tapegraph.autograd.numpy.numpy_wrapper import wrapped
 from tapegraph.autograd.tracer import primitive
-from tapegraph.errors import scipy_module
+from tapegraph.errors import ConcretizationError, scipy_module, sentence
+from tapegraph.recording.numpy_functions import is_batched
 from tapegraph.typed import DuckArray, Fun
 
 F = TypeVar("F", bound=Fun)
@@ -68,6 +69,10 @@ def primitive_of(module: str, name: str, **slopes: Fun) -> Fun:
     """
 
     def call(*args: object, **kwargs: object) -> Any:
+        if is_batched(args):
+            text = "the function takes plain arrays, which examples of tg.vmap are not."
+            fix = "Write np.stack([f(x) for x in xs]), or register the function with tg.defop."
+            raise ConcretizationError(sentence(f"scipy.{module}.{name}", f"{text} {fix}"))
         return of_scipy(module, name)(*args, **kwargs)
 
     distribution = module.removeprefix("stats.")  # whose functions have names like others'
