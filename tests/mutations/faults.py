@@ -266,6 +266,14 @@ FAULTS = (
     ),
     Fault(
         "vjp",
+        "what-is-cut-is-taken-for-zero",
+        "fallback/rules/linalg.py:_scale",
+        "return scale, 0 if np.all(peek(kept)) else",
+        "return scale, 0 if ratio < 1 else",
+        "tests/ops/test_special_values.py -k are_cut",
+    ),
+    Fault(
+        "vjp",
         "polygamma-of-its-own-order",
         "tapegraph/differentiation/slopes.py:SLOPES",
         "_polygamma(n + 1, x)",
