@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -254,8 +256,14 @@ AROUND = {
 }
 
 
-@pytest.mark.parametrize("around", AROUND)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "around"),
+    [
+        pytest.param(place, around, marks=() if few else pytest.mark.thorough)
+        for place, around in itertools.product(PLACES, AROUND)
+        for few in [place in ("twice", "vmap") or around == "eager"]
+    ],
+)
 @pytest.mark.parametrize("rule", [_by_vjp, _by_jvp])
 def test_every_derivative(rule, place, around):
     inside, (value, first, second) = PLACES[place]
@@ -267,7 +275,7 @@ def test_every_derivative(rule, place, around):
         "jvp": (lambda x: tg.jvp(loss, (x,), (Y,))[1], slope @ Y),
         "jacfwd twice": (tg.jacfwd(tg.jacfwd(loss)), matrix),
     }
-    if place != "while":  # which has no reverse mode
+    if place != "while":  # of which a reverse mode inside others needs max_steps
         derivatives |= {
             "grad": (tg.grad(loss), slope),
             "hvp": (lambda x: tg.hvp(loss, (x,), (Y,)), curvature * Y),

@@ -2756,8 +2756,8 @@ FAULTS = (
         "guards",
         "new-traces-are-never-refused",
         "tapegraph/compiling/compiled.py:Compiled._new_entry",
-        'elif self._on_retrace == "raise":',
-        "elif False:",
+        'if self._made and self._on_retrace == "raise":',
+        "if False:",
         "tests/compiling/test_guards.py -k refused",
     ),
     Fault(
