@@ -22,6 +22,9 @@ from tapegraph.fallback.sweep import StrongArrays
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.subprogram import SubProgram
 
+# The places of indices for which plans are made; a body with more of them has one plan for all.
+MOST_PLACES = 16
+
 
 class NativeInner(Inner):
     """An inner program in NumPy; each plan is lent to one loop at a time, as it owns buffers."""
@@ -75,12 +78,16 @@ class NativeInner(Inner):
         arrays: int = 0,
     ) -> Iterator[_PlanIteration]:
         """Lend a plan, made for the places at which this call's indices are."""
-        fixed = [(i, inputs[i]) for i in map(self._body.inputs.index, self._places)]
-        idle = self._idle.setdefault((key, *(x.tobytes() for _, x in fixed)), [])
+        places = self._places
+        fixed = [(i, inputs[i]) for i in map(self._body.inputs.index, places)]
+        of = (key, *(x.tobytes() for _, x in fixed))
+        if of not in self._idle and len(self._idle) >= MOST_PLACES:
+            of, places, fixed = (key,), [], []
+        idle = self._idle.setdefault(of, [])
         try:
             plan = idle.pop()
         except IndexError:
-            plan = compiled(self._places)
+            plan = compiled(places)
         order = [*self._order, *range(len(self._body.inputs), arrays)]
         yield _PlanIteration(plan, order, fixed, partial(compiled, ()))
         idle.append(plan)
@@ -137,9 +144,8 @@ class _PlanIteration(Iteration):
             return self._run(*given)[0]
 
     def many(self, count: int, reads: Sequence[LoopRows], writes: Sequence[LoopRows]) -> bool:
-        if any(reads[i].array is not x for i, x in self._fixed):
-            return False
-        if self._iterations is None:
+        others = any(reads[i].array is not x for i, x in self._fixed)
+        if others or self._iterations is None:
             return False
         try:
             return self._iterations(count, [reads[i] for i in self._order], writes) == count

@@ -112,6 +112,7 @@ class DirectCall:
         self._name, self._types = function.name, [output.dtype for output in function.outputs]
         self._is_registered = True
         self._calls, self._by_operation = 0, False
+        self._operation = ("Tout", self._types, "f", function, "config", "", *self._attrs)
 
     def begin(self, feeds: list[GraphTensor]) -> Iterator[GraphTensor]:
         """Return an iterator over the function's outputs; taking the first one calls it.
@@ -135,8 +136,7 @@ class DirectCall:
             types = {operation.type for operation in self.function.graph.get_operations()}
             self._by_operation = not types & _BRANCHES and next(_kept) <= MOST_KEPT
         if self._by_operation:
-            attrs = ("Tout", self._types, "f", self.function, "config", "", *self._attrs)
-            given: Any = (here, "StatefulPartitionedCall", None, tensors, *attrs)
+            given: Any = (here, "StatefulPartitionedCall", None, tensors, *self._operation)
             return chain.from_iterable(starmap(found.operation, (given,)))
         results = len(self._types)
         given = (here._handle, here.device_name, self._name, tensors, self._attrs, results)

@@ -50,9 +50,7 @@ class Plan:
     compile_seconds = 0.0
     note = ""
 
-    def __init__(
-        self, recording: Recording, compiler: Compiler | None = None, *, looks: bool = True
-    ) -> None:
+    def __init__(self, recording: Recording, compiler: Compiler | None = None) -> None:
         keep_freed_memory()
         self._program = recording.program
         self._numbers = {slot: recording.values[slot] for slot in recording.program.scalars}
@@ -64,7 +62,7 @@ class Plan:
         self._types = [v.dtype for v in values], orders
         with np.errstate(all="ignore"):
             try:
-                source = (compiler or Compiler(recording, looks=looks)).compile()
+                source = (compiler or Compiler(recording, looks=True)).compile()
             except NaNInPlan:  # here a zero does absorb
                 source = Compiler(recording).compile()
         self.source, self.nbytes = source.text, source.nbytes

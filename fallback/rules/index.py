@@ -50,7 +50,7 @@ def _getitem(
     g: Cotangent, y: Array, x: Array, begin: Array, end: Array, *, plan: tuple[object, ...]
 ) -> Array:
     key = basic_key(begin, plan)
-    if hasattr(g, "placed"):  # of a plan
+    if type(g) is not np.ndarray and hasattr(g, "placed"):  # of a plan
         return g.placed(x.shape, x.dtype, key)
     out = _zeros(g, x)
     out[key] = g

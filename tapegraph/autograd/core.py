@@ -56,7 +56,7 @@ from tapegraph.transforms.levels import (
     recording,
     result,
 )
-from tapegraph.transforms.reverse import JointPullback, Pullback, arrays_of
+from tapegraph.transforms.reverse import JointPullback, arrays_or_pullback
 from tapegraph.typed import Cotangent, Fun, Pytree
 
 F = TypeVar("F", bound=Fun)
@@ -308,9 +308,8 @@ def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
         if y is not None and y.dtype.kind == "c":
             fix = "Use holomorphic_grad, or take np.real or np.abs of it."
         raise TypeError(message(op, received, "one that returns one real number", fix))
-    grads = arrays_of(y, lifted.targets)
+    grads, pullback = arrays_or_pullback(y, lifted.targets)
     if grads is None:
-        pullback = Pullback(y, lifted.targets)
         value, grads = unboxed(flowing(pullback.value)), pullback()
     else:
         value = number(np.array(numbers))

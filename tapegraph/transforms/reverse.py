@@ -49,30 +49,31 @@ from tapegraph.transforms.levels import (
     result,
     stays,
 )
-from tapegraph.typed import Array, ArrayLike, Fun, P, Pytree
+from tapegraph.typed import ArrayLike, Fun, P, Pytree
 
 # How many numbers the largest cotangents of a block of rows may hold: two megabytes, of float64.
 BLOCK = 1 << 18
 
 
-def arrays_of(out: Any, targets: Sequence[Any]) -> list[Array] | None:
-    """Return the gradient for each leaf as an array; None if it is recorded or captured."""
-    here = recorder()
-    if type(out) is not Tensor or here.capture:
-        return None
-    region = Region([out], targets, apart=True)
-    return None if here.flows and region.varies else region.arrays()
+def arrays_or_pullback(out: Any, targets: Sequence[Any]) -> tuple[Any, Any]:
+    """Return the gradient for each leaf as an array; or the pullback if it is recorded."""
+    here, region = recorder(), None
+    if type(out) is Tensor and not here.capture:
+        region = Region([out], targets, apart=True)
+        if not (here.flows and region.varies):
+            return region.arrays(), None
+    return None, Pullback(out, targets, region)
 
 
 class Pullback:
     """Maps the cotangent of a result ``out`` to those of a level's leaves, the ``targets``."""
 
-    def __init__(self, out: Any, targets: Sequence[Any]) -> None:
+    def __init__(self, out: Any, targets: Sequence[Any], region: Region | None = None) -> None:
         self._targets = targets
         self._out = out
         if type(out) is Tensor:
             # The leaves of a level are not computed from each other.
-            self._region = Region([out], targets, apart=True)
+            self._region = region or Region([out], targets, apart=True)
         elif type(out) is Batched:
             self._primal = Pullback(out.inner, targets)
         else:
@@ -521,13 +522,12 @@ class Gradient:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
             text = f"f must return a scalar, and returned shape {out.shape}. {fix}"
             raise ValueError(sentence(op, text))
-        arrays = None if self._holomorphic else arrays_of(out, targets)
-        if arrays is None:
-            pullback = Pullback(out, targets)
-            arrays_or_tensors = pullback.derivatives(op) if self._holomorphic else pullback()
+        if self._holomorphic:
+            arrays, pullback = None, Pullback(out, targets)
+            grads = iter(pullback.derivatives(op))
         else:
-            arrays_or_tensors = arrays
-        grads = iter(arrays_or_tensors)
+            arrays, pullback = arrays_or_pullback(out, targets)
+            grads = iter(pullback() if arrays is None else arrays)
         if self._several is None:
             gradient = argument.regrouped(grads)
         else:

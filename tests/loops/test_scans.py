@@ -80,6 +80,19 @@ def test_other_places_make_another_plan():
         np.testing.assert_array_equal(run([*others, x, w])[0], [5.0, 10.0])
 
 
+def test_a_body_of_many_places_keeps_few_plans():
+    table = np.arange(40.0)
+    for place in range(40):
+        given = [Example(np.ones(40), True)]
+        found = traced("scan", lambda x, place=place: x * x[place], list, given)
+        inner = registry.engine(registry.NATIVE).inner(found.body)
+        consts = [leaf.numpy() for leaf in found.consts]
+        with inner.forward([*consts, table]) as run:
+            np.testing.assert_array_equal(run([*consts, table])[0], table * place)
+    plans = [plan for idle in inner._idle.values() for plan in idle]
+    assert len(plans) <= fallback_inner.MOST_PLACES + 1
+
+
 def body(w):
     def f(carry, x):
         h, total = carry

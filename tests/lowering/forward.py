@@ -95,9 +95,7 @@ def differentiated(
     :returns: Tensors, gradients : list of tf.Tensor. One a slot, and one a wanted slot.
     """
     tf = tensorflow()
-    leaves = dict(zip(recording.program.fed, arrays, strict=False)) | dict(
-        numbers
-    )  # seeds may follow
+    leaves = {**dict(zip(recording.program.fed, arrays, strict=False)), **numbers}
     translator = Translator(recording, strong_zero=strong_zero, whole=True)
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         for slot in translator.walk(leaves):
