@@ -362,22 +362,13 @@ class _Writer:
 
     def _dots(self, a: Array, b: Array, axis: int = -1) -> None:
         """Add the record of ``vecdot``."""
-        out, index = self.out, _index(np.vecdot, self.out)
+        out = self.out
         if not a.dtype == b.dtype == out.dtype or a.shape != b.shape or out.dtype.kind != "f":
             raise NotRecords
         sides = [self._view(np.moveaxis(x, axis, -1), x) for x in (a, b)]
-        walk = np.nditer([*(x[..., 0] for x in sides), out])
-        views, length = walk.itviews, a.shape[axis]
-        shape = views[0].shape if walk.itersize > 1 else ()
-        if len(shape) > _MOST_AXES or not length:
-            raise NotRecords
-        steps = [v.strides if len(shape) else (0,) for v in views]
-        inner = tuple(s[-1] for s in steps) + tuple(x.strides[-1] for x in sides)
-        outer = tuple((n, *(s[i] for s in steps)) for i, n in enumerate(shape[:-1]))
-        places = tuple(map(self._place, views, [*sides, out]))
-        sizes = (shape[-1] if shape else 1, length)
-        self.records.append(Record(np.vecdot, index, sizes, inner, outer, places))
-        self.work += a.size
+        within = [side.strides[-1] for side in sides]
+        firsts = [*(side[..., 0] for side in sides), out]
+        self._products(np.vecdot, [*sides, out], firsts, (a.shape[axis],), within)
 
     def _reduce(
         self,
@@ -439,19 +430,36 @@ class _Writer:
             whole = whole[..., None]
         (m, k), n = rows.shape[-2:], columns.shape[-1]
         sides = [self._view(rows, a), self._view(columns, b), self._view(whole, out)]
-        walk = np.nditer([side[..., 0, 0] for side in sides])
+        within = [step for side in sides for step in side.strides[-2:]]
+        firsts = [side[..., 0, 0] for side in sides]
+        self._products(np.matmul, sides, firsts, (m, k, n), within)
+
+    def _products(
+        self,
+        ufunc: Any,
+        sides: Sequence[Array],
+        firsts: Sequence[Array],
+        lengths: tuple[int, ...],
+        within: Sequence[int],
+    ) -> None:
+        """Add the record of a loop that makes many products.
+
+        :param sides: The operands and the result, which it takes by their ``firsts``: the first
+            element of each product.
+        :param lengths: The lengths of the axes of one product; ``within`` are the steps along them.
+        """
+        walk = np.nditer(list(firsts))
         views = walk.itviews
         shape = views[0].shape if walk.itersize > 1 else ()
         if len(shape) > _MOST_AXES:
             raise NotRecords
         steps = [v.strides if len(shape) else (0,) for v in views]
-        inner = tuple(s[-1] for s in steps) + tuple(x for side in sides for x in side.strides[-2:])
+        inner = (*(s[-1] for s in steps), *within)
         outer = tuple((length, *(s[axis] for s in steps)) for axis, length in enumerate(shape[:-1]))
-        sizes = (shape[-1] if shape else 1, m, k, n)
-        index = _index(np.matmul, out)
+        sizes = (shape[-1] if shape else 1, *lengths)
         places = tuple(map(self._place, views, sides))
-        self.records.append(Record(np.matmul, index, sizes, inner, outer, places))
-        self.work += math.prod(shape) * m * k * n
+        self.records.append(Record(ufunc, _index(ufunc, self.out), sizes, inner, outer, places))
+        self.work += math.prod(shape) * math.prod(lengths)
 
 
 def _index(ufunc: Any, like: Array) -> int:
