@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dis
-import functools
-import itertools
 import os
 import platform
 import sys
@@ -124,43 +121,32 @@ def names_of_functions() -> dict[Fun, list[str]]:
 def native_operations(recording: Fun) -> set[str]:
     """Return the operations without lowering that a function's code refers to, at any depth."""
     found: set[str] = set()
-    seen: set[int] = set()
-    pending = [recording]
+    seen: set[FunctionType] = set()
+    pending: list[Any] = [recording]
     while pending:
         value = pending.pop()
         if isinstance(value, Op):
             found |= {value.name} & GAPS.keys()
-        elif isinstance(value, FunctionType) and id(value) not in seen:
-            seen.add(id(value))
+        elif isinstance(value, FunctionType) and value not in seen:
+            seen.add(value)
             if hasattr(value, "__wrapped__"):
                 pending.append(value.__wrapped__)
             elif value.__module__.startswith("tapegraph.ops"):
-                pending.extend(cell.cell_contents for cell in value.__closure__ or ())
-                pending.extend(_referred(value.__code__, value.__globals__))
+                pending += [cell.cell_contents for cell in value.__closure__ or ()]
+                pending += _named(value.__code__, value.__globals__)
     return found
 
 
-def _referred(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
-    """Yield the globals that code loads, and the attributes that it takes of our modules."""
-    for name, attribute in _loads(code):
+def _named(code: CodeType, names: dict[str, Any]) -> Iterator[Any]:
+    """Yield the globals that code names, and what it may take of our modules by a name."""
+    for name in code.co_names:
         value = names.get(name)
         yield value
         if isinstance(value, ModuleType) and value.__name__.startswith("tapegraph."):
-            yield getattr(value, attribute, None)
-
-
-@functools.cache  # functions share what they call
-def _loads(code: CodeType) -> list[tuple[str, str]]:
-    """Return each global that code loads, with the attribute that it takes of it, or ""."""
-    found = []
-    for instruction, then in itertools.pairwise(dis.get_instructions(code)):
-        if instruction.opname == "LOAD_GLOBAL":  # never the last: a return follows
-            taken = then.opname in ("LOAD_ATTR", "LOAD_METHOD")
-            found.append((instruction.argval, then.argval if taken else ""))
+            yield from (getattr(value, attribute, None) for attribute in code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            found += _loads(constant)
-    return found
+            yield from _named(constant, names)
 
 
 def names_of_numpy() -> dict[Any, list[str]]:
