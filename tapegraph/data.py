@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NoReturn, TypeAlias
@@ -22,39 +21,26 @@ __all__ = ["Batches", "Epoch", "batches", "epoch"]
 Rng: TypeAlias = "int | np.random.Generator | None"  # NumPy loads its generators when asked
 
 
-class Rows(ABC):
-    """An array's rows, each an array of its own."""
+class Rows:
+    """The rows of an array, each an array of its own."""
 
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def row(self, place: int) -> Array:
-        """Return one row."""
-
-    @abstractmethod
-    def block(self, start: int, stop: int) -> Array:
-        """Return some rows, all of one shape, as one array."""
-
-    def alike(self, start: int) -> int:
-        """Return how many rows from one on have its shape."""
-        return len(self) - start
-
-
-class ArrayRows(Rows):
-    """The rows of an array."""
-
-    def __init__(self, array: Array) -> None:
+    def __init__(self, array: Any) -> None:
         self._array = array
 
     def __len__(self) -> int:
         return len(self._array)
 
-    def row(self, place: int) -> Array:
+    def row(self, place: int) -> Any:
+        """Return one row."""
         return self._array[place]
 
-    def block(self, start: int, stop: int) -> Array:
+    def block(self, start: int, stop: int) -> Any:
+        """Return some rows, all of one shape, as one array."""
         return self._array[start:stop]
+
+    def alike(self, start: int) -> int:
+        """Return how many rows from one on have its shape."""
+        return len(self) - start
 
 
 class BatchRows(Rows):

@@ -14,7 +14,7 @@ import numpy as np
 from tapegraph import pytree
 from tapegraph.compiling.arguments import ArgSpec, of_call
 from tapegraph.compiling.inputs import Converted, Reading
-from tapegraph.data import ArrayRows, Batches, Epoch, Rows
+from tapegraph.data import Batches, Epoch, Rows
 from tapegraph.errors import kind_of, message
 from tapegraph.ops.shape import concat, reshape
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
@@ -30,29 +30,17 @@ _NUMBERS = (bool, int, float, complex, np.generic, np.ndarray)
 class Each(Rows):
     """Python numbers, one for each call; `each` makes it."""
 
-    def __init__(self, values: Sequence[object]) -> None:
-        self._values = values
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def row(self, place: int) -> Any:
-        return self._values[place]
-
-    def block(self, start: int, stop: int) -> Array:
-        return np.array(self._values[start:stop])
-
     def alike(self, start: int) -> int:
         """Return how many from one on count the same: floats are fed."""
-        if type(self._values[start]) is float:
+        if type(self._array[start]) is float:
             return len(self) - start
         stop = start
-        while stop < len(self) and self._values[stop] == self._values[start]:
+        while stop < len(self) and self._array[stop] == self._array[start]:
             stop += 1
         return stop - start
 
 
-class _TensorRows(ArrayRows):
+class _TensorRows(Rows):
     def row(self, place: int) -> Any:
         return as_leaf(self._array[place])
 
@@ -178,7 +166,7 @@ def _leaf(path: str, value: object, recorded: bool) -> Any:
             return value
         _check_rows(path, value._array)
         tensor: Any = value
-        return ArrayRows(tensor) if recorded else _TensorRows(value._array)
+        return Rows(tensor) if recorded else _TensorRows(value._array)
     is_array = isinstance(value, (np.ndarray, memoryview, array)) or (
         hasattr(value, "__array__") and not isinstance(value, (np.generic, np.dtype, type))
     )
@@ -186,7 +174,7 @@ def _leaf(path: str, value: object, recorded: bool) -> Any:
         return value
     numbers = value if isinstance(value, np.ndarray) else as_array(value, "scan", path)
     _check_rows(path, numbers)
-    return ArrayRows(numbers)
+    return Rows(numbers)
 
 
 def _check_rows(path: str, array: Array) -> None:
