@@ -121,11 +121,8 @@ class ScalarOp(NamedTuple):
     quick: Callable[..., float] | None = None
 
     def run(self, *operands: Array) -> None:
-        """Compute it for vectors, or vectors of one number; the last one takes the result."""
+        """Compute it number by number for vectors, some perhaps of one; the last is the result."""
         *arrays, out = operands
-        if self.vector is not None:
-            self.vector(*arrays, out)
-            return
         lists = [x.tolist() * (out.size // x.size) for x in arrays]
         try:
             out[:] = [*map(self.quick or self.number, *lists)]
@@ -197,10 +194,7 @@ LOCAL_GRADS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "add": lambda do, out, x, y: (do.constant(1.0), do.constant(1.0)),
     "sub": lambda do, out, x, y: (do.constant(1.0), do.constant(-1.0)),
     "mul": lambda do, out, x, y: (y, x),
-    "div": lambda do, out, x, y: (
-        do.div(do.constant(1.0), y),
-        do.div(do.neg(out), y),
-    ),
+    "div": lambda do, out, x, y: (do.div(do.constant(1.0), y), do.div(do.neg(out), y)),
     "pow": lambda do, out, x, y: (do.pow_slope_x(x, y), do.pow_slope_y(x, y, out)),
     "neg": lambda do, out, x: (do.constant(-1.0),),
     "exp": lambda do, out, x: (out,),

@@ -94,12 +94,14 @@ class Levels:
         kinds, count = numbers.kinds, len(numbers)
         self._count = count
         operands = _folded(kinds, numbers.args, numbers.exports)
-        depths = _depths(operands)
-        self.depth = max(depths.values(), default=0)
+        depths: dict[int, int] = {}
         groups = defaultdict(list)
         for i, (kind, read) in operands.items():
+            depths[i] = 0
             if kind not in _LEAVES:
+                depths[i] = 1 + max([depths[x] for x in read if x is not None], default=0)
                 groups[depths[i], kind, _width(kind, len(read))].append(i)
+        self.depth = max(depths.values(), default=0)
         order = sorted(groups)
 
         # The place of each number: given ones, constants, results, and passed cotangents.
@@ -222,16 +224,6 @@ def _folded(
             found[i] = kind, given
     found.update((i, (_FOLD, chain)) for i, chain in terms.items())
     return dict(sorted(found.items()))
-
-
-def _depths(operands: dict[int, tuple[str, Sequence[Any]]]) -> dict[int, int]:
-    depths: dict[int, int] = {}
-    for i, (kind, given) in operands.items():
-        if kind in _LEAVES:
-            depths[i] = 0
-        else:
-            depths[i] = 1 + max([depths[x] for x in given if x is not None], default=0)
-    return depths
 
 
 def _width(kind: str, count: int) -> int:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,16 +22,9 @@ from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import WATCHING
-from tapegraph.scalars.arithmetic import (
-    GIVEN,
-    LOCAL_GRADS,
-    NUMBER,
-    SCALAR_OPS,
-    TOTAL,
-    WEIGHED,
-)
+from tapegraph.scalars.arithmetic import GIVEN, LOCAL_GRADS, NUMBER, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import Numbers
-from tapegraph.scalars.state import DATA, GRAD, ScalarState, number_of
+from tapegraph.scalars.state import DATA, GRAD, ScalarState
 from tapegraph.typed import Array
 
 NUMBERS, CHOSEN, COPIED = Op("numbers"), Op("chosen"), Op("copied")
@@ -66,21 +59,12 @@ class Positions:
         return f"{self.array.size} positions"
 
 
-class _Stretch:
+class _Stretch(NamedTuple):
     """The numbers of one `NUMBERS` entry: those before ``stop`` that no earlier entry computes."""
 
-    def __init__(self, stop: int, node: Any, asked: list[int]) -> None:
-        self.stop = stop
-        self.node = node
-        self.exports = asked
-        self.position = {i: k for k, i in enumerate(asked)}
-
-    def export(self, i: int) -> int:
-        """Return a number's place in the entry's vector."""
-        if i not in self.position:
-            self.position[i] = len(self.exports)
-            self.exports.append(i)
-        return self.position[i]
+    stop: int
+    node: Any
+    exports: dict[int, int]  # the numbers that leave, and their places in the entry's vector
 
 
 class NumberRecorder:
@@ -93,8 +77,7 @@ class NumberRecorder:
         self._data: list[float] = []
         self._places: list[CodePlace | None] = []
         self._stays: list[bool] = []  # whether it depends on an argument or on state
-        self._of: dict[int, int] = {}  # the number of an object, by its id
-        self._of_grad: dict[int, int] = {}
+        self._of: dict[tuple[int, str], int] = {}  # the number of an object, by its id and slot
         self._inside: set[int] = set()  # the ids of objects that were made inside
         self._held: list[Any] = []  # so that ids stay theirs
         self._constants: dict[str, int] = {}
@@ -207,25 +190,26 @@ class NumberRecorder:
 
     def enter(self, x: object, i: int) -> None:
         """Map an object made inside to its number."""
-        self._of[id(x)] = i
+        self._of[id(x), DATA] = i
         self._inside.add(id(x))
         self._held.append(x)
 
     def index(self, x: object, name: str = DATA) -> int:
         """Return the present number of an object, or of its gradient."""
-        table = self._of if name == DATA else self._of_grad
-        if id(x) not in table:
+        key = id(x), name
+        if key not in self._of:
             if id(x) in self._inside:
                 return self.constant(0.0)
             self._held.append(x)
-            table[id(x)] = i = self._enter(GIVEN, (), number_of(x, name))
+            number = x._array.item() if isinstance(x, Node) else getattr(x, name)
+            self._of[key] = i = self._enter(GIVEN, (), number)
             self._outside[i] = len(self.state.read_from)
             self.state.read_from.append((x, name))
-        return table[id(x)]
+        return self._of[key]
 
     def assign(self, x: Any, name: str, i: int) -> None:
         """Give a Value, its gradient, or a tensor another number, here and in the program."""
-        (self._of if name == DATA else self._of_grad)[id(x)] = i
+        self._of[id(x), name] = i
         if id(x) not in self._inside:
             self._written[id(x), name] = x, name
             self._held.append(x)
@@ -292,10 +276,10 @@ class NumberRecorder:
     def tensor(self, numbers: Sequence[int]) -> Any:
         """Return numbers as a vector, an entry of the program."""
         node = _entry(NUMBERS, np.zeros(0), ())
-        segment = _Stretch(len(self._kinds), node, list(dict.fromkeys(numbers)))
-        self._segments.append(segment)
+        exports = {i: place for place, i in enumerate(dict.fromkeys(numbers))}
+        self._segments.append(_Stretch(len(self._kinds), node, exports))
         array = np.array([self._data[i] for i in numbers], np.float64)
-        positions = Positions([segment.position[i] for i in numbers])
+        positions = Positions([exports[i] for i in numbers])
         return _entry(CHOSEN, array, (node,), positions=positions)
 
     def tensors(self, rows: Sequence[Sequence[int]], shape: tuple[int, ...]) -> list[Any]:
@@ -323,9 +307,7 @@ class NumberRecorder:
         for i, position in self._outside.items():
             start[position] = self._data[i]  # the number before the recording
         self._leaf._attrs = {"state": self.state}
-        needed = []
-        for k in range(len(self._segments) - 1, -1, -1):
-            needed.append(self._needed(k))
+        needed = [self._needed(k) for k in reversed(range(len(self._segments)))]
         for k, found in enumerate(reversed(needed)):
             self._close(k, sorted(found))
 
@@ -338,7 +320,8 @@ class NumberRecorder:
         while left:
             i = left.pop()
             if i < first and self._kinds[i] not in (GIVEN, NUMBER):
-                self._segments[bisect_right(stops, i)].export(i)
+                exports = self._segments[bisect_right(stops, i)].exports
+                exports.setdefault(i, len(exports))
                 continue
             for a in self._args[i]:
                 if a not in found:
@@ -378,7 +361,7 @@ class NumberRecorder:
                 args.append((at,))
             elif i < first:
                 kind, owner = GIVEN, self._segments[bisect_right(stops, i)]
-                args.append((begin(owner.node, len(owner.exports)) + owner.position[i],))
+                args.append((begin(owner.node, len(owner.exports)) + owner.exports[i],))
             else:
                 args.append(tuple(slot[a] for a in self._args[i]))
             kinds.append(kind)

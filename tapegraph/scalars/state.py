@@ -68,20 +68,8 @@ class ScalarState:
 
 
 def _grouped(items: list[Item]) -> list[Column]:
-    slots = [slot_of(x, name) for x, name in items]
-    groups = []
-    for slot in dict.fromkeys(slots):
-        places = [place for place, other in enumerate(slots) if other == slot]
-        objects = [items[place][0] for place in places]
-        groups.append((slot, objects, np.array(places, np.intp)))
-    return groups
-
-
-def slot_of(x: object, name: str) -> str:
-    """Return the place of an object's number: a tensor has only one."""
-    return ARRAY if isinstance(x, Node) else name
-
-
-def number_of(x: object, name: str) -> float:
-    """Return the present number of a `Value`, of its gradient, or of a tensor."""
-    return x._array.item() if isinstance(x, Node) else getattr(x, name)
+    groups: dict[str, dict[int, Any]] = {}
+    for place, (x, name) in enumerate(items):
+        slot = ARRAY if isinstance(x, Node) else name  # a tensor has one number
+        groups.setdefault(slot, {})[place] = x
+    return [(slot, [*xs.values()], np.array([*xs], np.intp)) for slot, xs in groups.items()]
