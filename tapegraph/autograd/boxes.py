@@ -118,14 +118,18 @@ def unboxed(x: Pytree) -> Pytree:
         DIFFERENTIATING.value()
         or any(
             part._op is PARAM or (part._op is BOX and part._saved._level <= trace_stack.top)
-            for part in ancestors(x, _flowing)
+            for part in ancestors(x)
         )
     ):
         return x
     return getval(x)
 
 
-def ancestors(x: Pytree, inputs: Callable[[Any], Iterable[object]]) -> Iterator[Pytree]:
+def _flowing(x: Pytree) -> list[Pytree]:
+    return [part for part in x._inputs if getattr(part, "_requires_grad", False)]
+
+
+def ancestors(x: Pytree, inputs: Callable[[Any], Iterable[object]] = _flowing) -> Iterator[Pytree]:
     """Yield the entry of a tensor, and all entries that it was computed from, each once."""
     x = getattr(x, "_entry", None) or x
     found = {id(x): x}
@@ -135,10 +139,6 @@ def ancestors(x: Pytree, inputs: Callable[[Any], Iterable[object]]) -> Iterator[
         new = {id(part): part for part in inputs(node) if id(part) not in found}
         found |= new
         pending += new.values()
-
-
-def _flowing(x: Pytree) -> list[Pytree]:
-    return [part for part in x._inputs if getattr(part, "_requires_grad", False)]
 
 
 def fitted(given: Pytree, form: Pytree) -> Pytree:
@@ -452,8 +452,14 @@ def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
         raise ValueError(message("new_box", "a node that has a box", "VJPNode.new_root()"))
     found = [_begun(x, path, trace, node) for path, x in leaves(value, "the value")]
     inside = replaced(value, iter(found))
+    if isinstance(value, CONTAINERS):
+        if type(inside) not in _BOXED:
+            received = f"a {type(inside).__name__}"
+            raise TypeError(message("new_box", received, "a tuple, list, dict or array"))
+        inside = _BOXED[type(inside)](inside)
+        inside._node = node
     node._held = None  # a maker of one's own may have set it to a part
-    return _held(_with_node(inside, node) if isinstance(value, CONTAINERS) else inside, trace, node)
+    return _held(inside, trace, node)
 
 
 def _held(box: Pytree, trace: int, node: VJPNode) -> Pytree:
@@ -504,7 +510,7 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
     """Return a node of the start's class for a traced value, with a node for each entry before."""
     nodes: dict[Any, Node] = {}
     last_root = _root(last)
-    for x in sorted(ancestors(last._held, _flowing), key=RECORDED_AT):
+    for x in sorted(ancestors(last._held), key=RECORDED_AT):
         parents = {i: nodes[part] for i, part in enumerate(x._inputs) if part in nodes}
         if x._op is BOX and x._saved is last_root:
             nodes[x] = start
@@ -533,7 +539,7 @@ def _root(node: VJPNode) -> VJPNode | None:
     """Return the latest of the roots that a node's value belongs to."""
     if node._is_root:
         return node
-    before = list(ancestors(node._held, _flowing))
+    before = list(ancestors(node._held))
     ended = {x._saved for x in before if x._op is AFTER}
     open_ones = (x for x in before if x._op is BOX and x._saved not in ended)
     newest = max(open_ones, key=lambda x: x._seq, default=None)
@@ -574,19 +580,9 @@ class _Boxed:
         return self._node._level if self._node else -1
 
 
-_KINDS = {
+_BOXED: dict[type, Any] = {
     kind: type(f"Boxed{kind.__name__.title()}", (_Boxed, kind), {}) for kind in (tuple, list, dict)
 }
-
-
-def _with_node(structure: Pytree, node: VJPNode) -> Pytree:
-    kind = _KINDS.get(type(structure))
-    if kind is None:
-        received = f"a {type(structure).__name__}"
-        raise TypeError(message("new_box", received, "a tuple, list, dict or array"))
-    boxed = kind(structure)
-    boxed._node = node
-    return boxed
 
 
 def _trace_of(x: Pytree) -> int:
@@ -597,7 +593,7 @@ def _trace_of(x: Pytree) -> int:
     return -1 if root is None else root._level
 
 
-def _node_of(x: Pytree) -> Any:
+def _node_of(x: Pytree) -> VJPNode:
     if not isbox(x):
         raise AttributeError("_node: received a constant; expected a traced value")
     return VJPNode._of(x)

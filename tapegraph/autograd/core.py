@@ -236,7 +236,8 @@ def make_vjp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
     def vjp(g: Cotangent) -> Pytree:
         parts = [("the direction", g)]
         if several:
-            given = matched("make_vjp", fitted(g, form), form, "the direction", _OF_RESULT)
+            whole = "the function's result"
+            given = matched("make_vjp", fitted(g, form), form, "the direction", whole)
             parts = [pair for pair, (_, mark) in zip(given, leaves(form), strict=True) if mark]
         seeds = [
             np.zeros_like(x)
@@ -251,9 +252,6 @@ def make_vjp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
     return vjp, value
 
 
-_OF_RESULT = "the function's result"
-
-
 class _OwnArgument:
     """An argument that holds values of user classes; `TracedArgument` holds arrays alone."""
 
@@ -263,7 +261,7 @@ class _OwnArgument:
         self.inside = replaced(value, (self._begun(x) for _, x in leaves(value)))
 
     def _begun(self, x: Pytree) -> Pytree:
-        if not _is_own(x):
+        if not box_class(x):
             part = TracedArgument("vjp", x, "primals[0]")
             self.targets += part.targets
             return part.inside
@@ -273,18 +271,14 @@ class _OwnArgument:
     def regrouped(self, results: Pytree) -> Pytree:
         pairs = zip(results, self.targets, leaves(self.value), strict=True)
         found = (
-            gradient_of(x, target) if _is_own(given) else like_input(x, given)
+            gradient_of(x, target) if box_class(given) else like_input(x, given)
             for x, target, (_, given) in pairs
         )
         return replaced(self.value, found)
 
 
-def _is_own(x: Pytree) -> bool:
-    return box_class(x) is not None
-
-
 def _lifted(x: Pytree) -> Pytree:
-    if type(x) is not np.ndarray and any(_is_own(leaf) for _, leaf in leaves(x)):
+    if type(x) is not np.ndarray and any(box_class(leaf) for _, leaf in leaves(x)):
         return _OwnArgument(x)
     return TracedArgument("vjp", x, "primals[0]")
 
@@ -298,7 +292,7 @@ def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
         out = fun(lifted.inside)
     flows = getattr(out, "_requires_grad", False)  # as most do: of a Tensor
     if not flows and not holds_box(out):
-        warn(f"{INDEPENDENT}: make_vjp gives zeros", UserWarning)
+        _warn_of_constant("make_vjp", out)
         vspace(out)  # which raises unless it is a number
     y = None if isinstance(out, CONTAINERS) else result("vjp", out, level)
     numbers: Any = getattr(y, "_array", y)
@@ -320,8 +314,12 @@ def value_and_gradient(op: str, fun: Fun, x: Pytree) -> tuple[Pytree, Pytree]:
 
 def make_jacobian(fun: Fun, x: Pytree) -> Pytree:
     """Return the Jacobian at a point: one reverse pass, or rows for an outer derivative."""
-    found = in_rows(_watched("jacobian", fun), 0, "reverse")(_point("jacobian", x))
-    return mapped(lambda block: _array(unboxed(_conjugated(block))), found)
+
+    def finished(block: Pytree) -> Pytree:
+        block = unboxed(_conjugated(block))
+        return np.asarray(block) if isinstance(block, np.generic) else block
+
+    return mapped(finished, in_rows(_watched("jacobian", fun), 0, "reverse")(_point("jacobian", x)))
 
 
 def make_jvp(fun: Fun, x: Pytree) -> Callable[[Any], tuple[Pytree, Pytree]]:
@@ -330,8 +328,10 @@ def make_jvp(fun: Fun, x: Pytree) -> Callable[[Any], tuple[Pytree, Pytree]]:
     watched = _watched("make_jvp", fun)
 
     def jvp(g: Cotangent) -> tuple[Pytree, Pytree]:
-        tangent = _like("make_jvp", g, x, "the argument")
-        value, slope = forward(watched, (x,), (tangent,))
+        given = matched("make_jvp", g, x, "the direction", "the argument")
+        pairs = zip(given, leaves(x), strict=True)
+        parts = (_shaped("make_jvp", path, a, np.shape(b)) for (path, a), (_, b) in pairs)
+        value, slope = forward(watched, (x,), (replaced(x, parts),))
         return mapped(unboxed, value), mapped(unboxed, slope)
 
     return jvp
@@ -377,29 +377,19 @@ def _point(op: str, x: Pytree) -> Pytree:
         fix = "Convert other floats first: x.astype(np.float64)." if dtype.kind in "fc" else ""
         expected = "numbers (bool, integer, float32, float64, complex64 or complex128)"
         raise TypeError(message(op, f"{kind_of(leaf)} for {path}", expected, fix))
-    return with_shapes(mapped(_made, x))
 
+    def made(x: Pytree) -> Pytree:
+        """Return a leaf, converted by the function in ``type_mappings``, if any."""
+        maker = maker_of(x)
+        return x if maker is None or box_class(x) else getval(maker(x, -1, VJPNode.new_root()))
 
-def _made(x: Pytree) -> Pytree:
-    """Return a leaf of an argument, converted by the function in ``type_mappings``, if any."""
-    maker = maker_of(x)
-    return x if maker is None or _is_own(x) else getval(maker(x, -1, VJPNode.new_root()))
+    return with_shapes(mapped(made, x))
 
 
 def _conjugated(x: Pytree) -> Pytree:
     if type(x) is np.ndarray and x.dtype.kind != "c" or not np.iscomplexobj(x):
         return x
     return np.asarray(np.conj(x)) if isinstance(x, np.ndarray) else np.conj(x)
-
-
-def _array(x: Pytree) -> Pytree:
-    return np.asarray(x) if isinstance(x, np.generic) else x
-
-
-def _like(op: str, g: Cotangent, value: Pytree, of: str) -> Pytree:
-    """Return a direction in the structure of a value, broadcast to its shapes."""
-    pairs = zip(matched(op, g, value, "the direction", of), leaves(value), strict=True)
-    return replaced(value, (_shaped(op, path, a, np.shape(b)) for (path, a), (_, b) in pairs))
 
 
 def _shaped(op: str, path: str, x: Pytree, shape: tuple[int, ...]) -> Pytree:

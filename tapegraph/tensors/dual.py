@@ -172,9 +172,15 @@ class Dual(ArrayMethods):
             raise TypeError(sentence("setitem", text))
 
 
-def _dual(out: object, tangent: object, tag: int) -> Any:
-    """Return a result with its tangent, which broadcasts to it; None is zero."""
-    return out if tangent is None else dual_of(out, _spread(tangent, out), tag)
+def _dual(out: Any, tangent: Any, tag: int) -> Any:
+    """Return a result with its tangent, in its shape and dtype; None is zero."""
+    if tangent is None:
+        return out
+    if tangent.dtype.kind == "c" and out.dtype.kind != "c":
+        tangent = real(tangent)
+    if tangent.shape != out.shape or tangent.dtype != out.dtype:
+        tangent = tangent + as_leaf(np.zeros(out.shape, out.dtype))
+    return dual_of(out, tangent, tag)
 
 
 def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
@@ -230,15 +236,6 @@ def _operand(op: str, x: object) -> Any:
 def parts(x: object, tag: int) -> tuple[Any, Any]:
     """Return value and tangent of an operand at a level; the tangent of a constant is None."""
     return (x.primal, x.tangent) if type(x) is Dual and x.tag == tag else (x, None)
-
-
-def _spread(tangent: Any, out: Any) -> Any:
-    """Broadcast a tangent to the shape and dtype of its value."""
-    if tangent.dtype.kind == "c" and out.dtype.kind != "c":
-        tangent = real(tangent)
-    if tangent.shape == out.shape and tangent.dtype == out.dtype:
-        return tangent
-    return tangent + as_leaf(np.zeros(out.shape, out.dtype))
 
 
 def lifted(op: str, x: Any, argument: str) -> Any:

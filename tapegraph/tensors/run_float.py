@@ -132,12 +132,6 @@ class RunFloat(ArrayMethods):
             return round(self.number, digits)
         return _computed("round", (self, operator.index(digits)))
 
-    def __divmod__(self, other: Any) -> tuple[Any, Any]:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
-        return other // self, other % self
-
     def __index__(self) -> Any:
         raise self._frozen("index", BY_VALUE)
 

@@ -301,28 +301,22 @@ class Tensor(ArrayMethods, Node, recorded=True):
         if self._array.size != 1:
             raise self._not_one(kind, _NOT_MATH)
         recorder().read(self, kind, f"{_OUTSIDE} {AS_INDEX}" if kind == "index" else _FILLED)
-        return self._array.item()
-
-    def __float__(self) -> float:
-        value = self._number("float")
-        if type(value) is complex:
+        value = self._array.item()
+        if kind == "float" and type(value) is complex:
             fix = "Write tensor.real, abs(tensor) or complex(tensor)."
             raise TypeError(message("float", "a complex tensor", "a real one", fix))
-        if self._requires_grad:
-            lost_gradients.to_number("Tensor", "float")
-        return float(value)
+        if self._requires_grad and kind != "index":
+            lost_gradients.to_number("Tensor", kind)
+        return value
+
+    def __float__(self) -> float:
+        return float(self._number("float"))
 
     def __complex__(self) -> complex:
-        value = self._number("complex")
-        if self._requires_grad:
-            lost_gradients.to_number("Tensor", "complex")
-        return complex(value)
+        return complex(self._number("complex"))
 
     def __int__(self) -> int:
-        value = self._number("int")
-        if self._requires_grad:
-            lost_gradients.to_number("Tensor", "int")
-        return int(value)
+        return int(self._number("int"))
 
     def __index__(self) -> int:
         value = self._number("index")

@@ -60,7 +60,11 @@ def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Value, object]
     """Make a comparison by value, with Values and numbers."""
 
     def compared(self: Value, other: object) -> bool:
-        number = _peer(self, other)
+        if _entered():
+            _numbers().leaves("comparison", self, other)
+        if isinstance(other, Value):
+            return compare(self._data, other._data)
+        number = other if isinstance(other, int) else _as_float(other)  # Python takes any integer
         return NotImplemented if number is None else compare(self._data, number)
 
     return compared
@@ -548,15 +552,6 @@ def _as_float(x: object) -> float | None:
     return None
 
 
-def _peer(value: Value, other: object) -> float | None:
-    """Return the number to compare with, None for objects that a Value does not compare with."""
-    if _entered():
-        _numbers().leaves("comparison", value, other)
-    if isinstance(other, Value):
-        return other._data
-    return other if isinstance(other, int) else _as_float(other)  # Python compares any integer
-
-
 class _Plain:
     """Values outside a captured program: they hold numbers."""
 
@@ -814,15 +809,11 @@ def _gelu(x: Value) -> Value:
     return 0.5 * x * (1.0 + (math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)).tanh())
 
 
-def _silu(x: Value) -> Value:
-    return x * x.sigmoid()
-
-
 _METHODS = "sin cos tan exp log sqrt tanh sigmoid relu abs".split()
 _OPERATIONS: dict[str, Callable[..., Value]] = {
     **{name: getattr(operator, name) for name in ("add", "sub", "mul", "pow", "neg")},
     "div": operator.truediv,
     **{name: getattr(Value, name) for name in _METHODS},
     "gelu": _gelu,
-    "silu": _silu,
+    "silu": lambda x: x * x.sigmoid(),
 }

@@ -566,9 +566,9 @@ FAULTS = (
     Fault(
         "jvp",
         "tangent-not-spread",
-        "tapegraph/tensors/dual.py:_spread",
-        "return tangent + as_leaf(np.zeros(out.shape, out.dtype))",
-        "return tangent",
+        "tapegraph/tensors/dual.py:_dual",
+        "tangent = tangent + as_leaf(np.zeros(out.shape, out.dtype))",
+        "pass",
         f"{FORWARD} -k add]",
     ),
     # ------------------------------------------------------------------ transforms
@@ -2449,7 +2449,7 @@ FAULTS = (
     Fault(
         "autograd",
         "density-beyond-its-support",
-        "tapegraph/autograd/scipy/stats.py:inside",
+        "tapegraph/autograd/scipy/stats.py:within",
         "    if _everywhere(np.logical_not(outside)):\n",
         "    if True:\n",
         "tests/hips/test_distributions.py -k edges",
@@ -2626,9 +2626,9 @@ FAULTS = (
     Fault(
         "compile",
         "values-comparison-frozen",
-        "tapegraph/tensors/value.py:_peer",
-        '        _numbers().leaves("comparison", value, other)\n',
-        "        pass\n",
+        "tapegraph/tensors/value.py:_comparison",
+        '            _numbers().leaves("comparison", self, other)\n',
+        "            pass\n",
         f"{VALUES} -k frozen",
     ),
     Fault(

@@ -10,7 +10,7 @@ import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn, Protocol
 
@@ -80,8 +80,8 @@ def scaled(name: str, *shapes: str, **formulas: Fun) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             x, *parameters, loc, scale = map(array_of, bound.arguments.values())
-            parameters = [scale, *parameters]
-            scale, *parameters = valid(*(part > 0 for part in parameters))(*parameters)
+            positive = [part > 0 for part in (scale, *parameters)]
+            scale, *parameters = valid(positive, scale, *parameters)
             return formula((x - loc) / scale, scale, *parameters)
 
         return call
@@ -89,29 +89,26 @@ def scaled(name: str, *shapes: str, **formulas: Fun) -> Any:
     return distribution(name, {function: at_z(f) for function, f in formulas.items()})
 
 
-def valid(*conditions: Any) -> Callable[..., list[Any]]:
-    """Return a NaN for parameters of which one fails a condition, else 1."""
+def valid(conditions: list[Any], *parameters: DuckArray) -> Sequence[Any]:
+    """Return parameters, as NaN where one of the conditions fails."""
     holds = functools.reduce(np.logical_and, conditions)
     if _everywhere(holds):
-        return lambda *parameters: list(parameters)
-    return lambda *parameters: [p * np.where(holds, 1.0, np.nan) for p in parameters]
-
-
-def inside(formula: Fun, z: DuckArray, high: float, *, below: float, above: float) -> DuckArray:
-    """Apply a formula to ``z`` from zero to a bound, inclusive, and constants beyond."""
-    under = z < 0.0
-    outside = np.logical_or(under, z > high)
-    if _everywhere(np.logical_not(outside)):
-        return formula(z)
-    found = formula(np.where(outside, min(1.0, 0.5 * high), z))
-    return np.where(outside, np.where(under, below, above), found)
+        return parameters
+    return [p * np.where(holds, 1.0, np.nan) for p in parameters]
 
 
 def within(high: float, formula: Fun, below: float, above: float) -> Fun:
     """Return a formula that holds for ``z`` from zero to a bound, and is constant beyond."""
-    return lambda z, *parameters: inside(
-        lambda z: formula(z, *parameters), z, high=high, below=below, above=above
-    )
+
+    def bounded(z: DuckArray, *parameters: DuckArray) -> DuckArray:
+        under = z < 0.0
+        outside = np.logical_or(under, z > high)
+        if _everywhere(np.logical_not(outside)):
+            return formula(z, *parameters)
+        found = formula(np.where(outside, min(1.0, 0.5 * high), z), *parameters)
+        return np.where(outside, np.where(under, below, above), found)
+
+    return bounded
 
 
 def _everywhere(condition: Any) -> bool:
@@ -199,7 +196,7 @@ t: ModuleType = scaled(
 
 def _poisson_logpmf(k: DuckArray, mu: DuckArray, loc: DuckArray = 0.0) -> DuckArray:
     k, mu, loc = map(array_of, (k, mu, loc))
-    count, mu = valid(mu >= 0)(k - loc, mu)
+    count, mu = valid([mu >= 0], k - loc, mu)
     # A count is a whole number.
     count = np.where(np.not_equal(count, np.floor(count)) & np.isfinite(count), -1.0, count)
     return within(INF, lambda n: xlogy(n, mu) - gammaln(n + 1.0) - mu, -INF, -INF)(count)
@@ -207,7 +204,7 @@ def _poisson_logpmf(k: DuckArray, mu: DuckArray, loc: DuckArray = 0.0) -> DuckAr
 
 def _poisson_cdf(k: DuckArray, mu: DuckArray, loc: DuckArray = 0.0) -> DuckArray:
     k, mu, loc = map(array_of, (k, mu, loc))
-    count, mu = valid(mu >= 0)(k - loc, mu)
+    count, mu = valid([mu >= 0], k - loc, mu)
     return within(FINITE, lambda n: gammaincc(np.floor(n) + 1.0, mu), 0.0, 1.0)(count)
 
 
