@@ -189,7 +189,6 @@ def epoch(
 
 
 def _array(path: str, data: object) -> Array:
-    """Return an argument's array, which has rows."""
     if isinstance(data, Node):
         if data._requires_grad:
             received = f"{kind_of(data)} that needs a gradient for {path}"
@@ -202,7 +201,6 @@ def _array(path: str, data: object) -> Array:
 
 
 def _permutation(rng: object) -> Callable[[int], Array]:
-    """Return the function that draws each pass's order."""
     if rng is None:
         return random.permutation
     if isinstance(rng, np.random.Generator):

@@ -87,8 +87,6 @@ def _bar(what: str, total: int) -> Any:
 
 
 class _Line:
-    """The line in place of a bar."""
-
     def __init__(self, what: str, total: int) -> None:
         self.n = 0
         self._stream = sys.stderr

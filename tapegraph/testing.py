@@ -262,7 +262,6 @@ def check_parity(
 def _compare(
     leaf: str, native: Array, graph: Array, rtol: float, atol: float
 ) -> tuple[float, float]:
-    """Return the worst differences of two gradients, or raise naming the worst element."""
     if not native.size:
         return 0.0, 0.0
     with np.errstate(all="ignore"):

@@ -524,7 +524,6 @@ def _as_own_nodes(last: VJPNode, start: Node) -> Node:
 
 
 def _function_of(op: Op) -> Fun:
-    """Return NumPy's function of an operation's name, or a function that runs the operation."""
     if hasattr(np, op.name):
         return getattr(np, op.name)
 
@@ -571,8 +570,6 @@ def _begun(x: Pytree, path: str, trace: int, node: VJPNode, as_array: bool = Fal
 
 
 class _Boxed:
-    """The attributes of a box, for tuples, lists and dicts of boxes."""
-
     _node: Any = None
 
     @property

@@ -186,7 +186,6 @@ def called(
 def _by_position(
     f_raw: Fun, args: Pytree, kwargs: Any
 ) -> tuple[tuple[Pytree, ...], dict[str, Any]]:
-    """Return a call's arguments, by position where the signature allows it."""
     try:
         bound = inspect.signature(f_raw).bind(*args, **kwargs)
     except ValueError:  # written in C, without one
@@ -316,7 +315,6 @@ class _Call:
         return grads
 
     def _rule(self, wanted: tuple[int, ...], y: Pytree, inputs: Sequence[Pytree]) -> Rule:
-        """Return the function from the result's cotangent to the arguments' cotangents."""
         rule = primitive_vjps.get(self._fun)
         if rule is None:
             raise undefined("VJP", self._fun, f"arguments {list(wanted)}")
@@ -385,7 +383,6 @@ class _Call:
                 yield number(np.real(part) if array.dtype.kind == "f" else part)
 
     def _filled(self, inputs: Sequence[Pytree]) -> tuple[Pytree, ...]:
-        """Return the arguments with operands in the places of the tensors."""
         operands = map(_opened, inputs)
         return tuple(
             filled(argument, operands) if i in self._argnums else argument

@@ -356,7 +356,6 @@ def _find_repetition(
     """Return start, period and count of the repetition that saves most boxes, or None."""
 
     def handed_on(start: int) -> int:
-        """Return how many results of a round go on to the next: few, where it begins well."""
         return sum(
             any(r >= start + period for r in read_by[n]) for n in range(start, start + period)
         )

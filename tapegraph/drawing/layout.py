@@ -233,7 +233,6 @@ def _sides(rows: list[list[_Cell]], frames: list[Frame]) -> tuple[float, float]:
 
 
 def _sweeps(rows: list[list[_Cell]], most: int) -> int:
-    """Return how often to go through all cells."""
     return max(2, min(most, _LOOKS // max(1, sum(map(len, rows)))))
 
 

@@ -40,13 +40,10 @@ class Drawing:
         :param theme: "light", "dark", or by default both, for the reader's preference to choose.
         :raises ValueError: There is no such theme.
         """
-        return svg(self._scene, theme)
+        return "\n".join([*svg(self._scene, theme), ""])
 
     def dot(self) -> str:
         """Return the graph in Graphviz's language, as in a ``.dot`` file."""
-        return "\n".join(self._dot()) + "\n"
-
-    def _dot(self) -> Iterator[str]:
         scene = self._scene
         boxes = {box.part: box for box in scene.boxes}
         number = {part: n for n, part in enumerate(boxes)}
@@ -65,17 +62,17 @@ class Drawing:
                     paint = f'fillcolor="{LIGHT[box.kind]}", color="{border}"'
                     yield f"{indent}n{number[part]} [label={label}, {paint}];"
 
-        yield "digraph tapegraph {"
-        yield f"  label={_quoted([scene.title, *scene.facts])};"
-        yield '  labelloc="t";'
-        yield '  node [shape="box", style="rounded,filled", fontname="monospace", fontsize="11"];'
-        yield from inside(self._folding.root, "  ")
+        begin = f"""digraph tapegraph {{
+  label={_quoted([scene.title, *scene.facts])};
+  labelloc="t";
+  node [shape="box", style="rounded,filled", fontname="monospace", fontsize="11"];"""
+        lines = [begin, *inside(self._folding.root, "  ")]
         for edge in scene.edges:
             tail, head = (number[part] for part in edge.ends)
             options = [f"headlabel={_quoted([edge.label])}"] if edge.label else []
             options += ['style="dashed"', 'constraint="false"'] if edge.again else []
-            yield f"  n{tail} -> n{head} [{', '.join(options)}];"
-        yield "}"
+            lines.append(f"  n{tail} -> n{head} [{', '.join(options)}];")
+        return "\n".join([*lines, "}\n"])
 
     def save(
         self, path: str | os.PathLike[str], *, theme: Theme | None = None, scale: float = 2.0

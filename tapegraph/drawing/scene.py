@@ -5,13 +5,13 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from html import escape
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 from tapegraph.drawing.folding import Part
 from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
-from tapegraph.errors import escaped_lines, message
+from tapegraph.errors import message
+from tapegraph.markup import escape
 
 _LEAST = 44.0  # the width of a box, around which a frame is wide enough for its title
 _PAD_X, _PAD_Y = 10.0, 5.0  # inside a box
@@ -166,7 +166,6 @@ class Edge:
         return found
 
     def head(self) -> list[Point]:
-        """Return the corners of its arrow's head."""
         x, y = self.points[-1]
         return [Point(x, y), Point(x - 3, y - HEAD - 1), Point(x + 3, y - HEAD - 1)]
 
@@ -191,12 +190,10 @@ class Scene:
 
     @property
     def key(self) -> float:
-        """The baseline of the legend."""
         return MARGIN + _HEADER_SIZE * 1.5 + len(self.facts) * _FACT_SIZE * 1.45 + _FACT_SIZE
 
     @property
     def top(self) -> float:
-        """The top of the graph, below the header."""
         return self.key + _FACT_SIZE + MARGIN
 
     @property
@@ -237,11 +234,8 @@ def _key_width(kind: str) -> float:
 # for what draws SVG without its style sheets; a style sheet has the other theme.
 
 
-def svg(scene: Scene, theme: Theme | None = None) -> str:
-    return "\n".join(_svg(scene, theme)) + "\n"
-
-
-def _svg(scene: Scene, theme: Theme | None) -> Iterator[str]:
+def svg(scene: Scene, theme: Theme | None = None) -> Iterator[str]:
+    """Yield the lines of a picture as SVG, in one theme or, by the reader's preference, in both."""
     width, height = f"{scene.width:.0f}", f"{scene.height:.0f}"
     colour = colours(theme or "light")
     yield (
@@ -249,7 +243,7 @@ def _svg(scene: Scene, theme: Theme | None) -> Iterator[str]:
         f'width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
         f'font-family="{FONTS}">'
     )
-    yield f"<title>{_escaped(scene.title)}</title>"
+    yield f"<title>{escape(scene.title)}</title>"
     if theme is None:
         # For browsers alone: others take the height for none.
         fitted = "@media screen {.tapegraph {max-width: 100%; height: auto}}"
@@ -263,7 +257,7 @@ def _svg(scene: Scene, theme: Theme | None) -> Iterator[str]:
     for shape in scene.shapes():
         yield from _elements(shape, colour)
     for box in scene.boxes:
-        yield f"<g><title>{_escaped(box.details)}</title>"
+        yield f"<g><title>{escape(box.details)}</title>"
         for shape in box.shapes():
             yield from _elements(shape, colour)
         yield "</g>"
@@ -283,7 +277,7 @@ def _elements(shape: Rect | Text | Edge, colour: Mapping[str, str]) -> Iterator[
         place += f' text-anchor="{anchor}"'
         paint = f'fill="{colour[INK.get(shape.role, "ink")]}"'
         paint += ' font-weight="600"' if shape.role in BOLD else ""
-        yield f"<text {place} {paint}>{_escaped(shape.text)}</text>"
+        yield f"<text {place} {paint}>{escape(shape.text)}</text>"
     else:
         (start,), *pieces = shape.pieces()
         path = f"M{start.x:.1f} {start.y:.1f}"
@@ -299,10 +293,6 @@ def _elements(shape: Rect | Text | Edge, colour: Mapping[str, str]) -> Iterator[
 
 def _line_of(shape: Rect) -> str:
     return f"{'result' if shape.is_result else shape.kind}-line"
-
-
-def _escaped(text: str) -> str:
-    return escape(escaped_lines(text))
 
 
 # PNG, drawn by Matplotlib (the extra ``draw``) as it is laid out

@@ -87,8 +87,6 @@ def sketch(what: Any, names: Any) -> Sketch:
         return _of_compiled(what, known)
     if isinstance(what, Tape):
         return _of_recording(what.recording(), known, "the tape")
-    if isinstance(what, Recording):
-        return _of_recording(what, known, "a recording")
     if isinstance(what, Program):
         return _of_program(what)
     roots = list(what) if isinstance(what, (list, tuple)) else [what]
@@ -107,7 +105,6 @@ def sketch(what: Any, names: Any) -> Sketch:
 
 
 def _names(names: object) -> dict[int, str]:
-    """Return the names of tensors and Values, by id."""
     if names is None:
         return {}
     if isinstance(names, Mapping) or not isinstance(names, (str, Node, Value)):

@@ -27,7 +27,6 @@ def total(f: Callable[[float], float], x: float) -> float:
 
 
 def log(x: float) -> float:
-    """Return log x, -inf at 0 and NaN below."""
     return total(math.log, x) if x else -math.inf
 
 
@@ -82,7 +81,6 @@ def relu(x: float) -> float:
 
 
 def relu_slope(x: float) -> float:
-    """Return the derivative of `relu`: 1 above 0, otherwise 0."""
     return 1.0 if x > 0 else 0.0
 
 

@@ -171,7 +171,6 @@ class Levels:
         return buffer.reshape(positions.shape)
 
     def run(self, vectors: Sequence[Array]) -> Array:
-        """Return the wanted numbers in a new array."""
         pool = self._pool
         if self._given:
             flat = [x.reshape(-1) for x in vectors]

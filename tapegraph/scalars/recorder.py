@@ -95,7 +95,6 @@ class NumberRecorder:
     # Numbers
 
     def constant(self, number: float) -> int:
-        """Return a number that is the same in every run."""
         key = number.hex()
         if key not in self._constants:
             self._constants[key] = self._enter(NUMBER, (), number)
@@ -131,7 +130,6 @@ class NumberRecorder:
         return self._sources[id(tensor)]
 
     def computed(self, kind: str, args: tuple[int, ...], number: float) -> int:
-        """Return the result of an operation that the caller has computed."""
         frame = user_frame(sys._getframe(1))
         return self._enter(kind, args, number, (frame.f_code, frame.f_lasti))
 
@@ -180,7 +178,6 @@ class NumberRecorder:
         return self._data[i]
 
     def origin(self, i: int) -> str:
-        """Return where a number comes from, for a message."""
         place = self._places[i]
         where = f", recorded at {line_of(*place)}" if place else ""
         kind = "a number from outside" if self._kinds[i] == GIVEN else f"the {self._kinds[i]}"

@@ -30,11 +30,9 @@ class ScalarState:
         self._written_in: list[Column] = []
 
     def close(self) -> None:
-        """End the recording of reads and writes."""
         self._read_in, self._written_in = _grouped(self.read_from), _grouped(self.written_to)
 
     def read(self) -> Array:
-        """Return the present numbers."""
         found = np.zeros(len(self.read_from))
         for slot, objects, places in self._read_in:
             held = map(attrgetter(slot), objects)

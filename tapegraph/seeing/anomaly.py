@@ -67,8 +67,6 @@ class anomaly(Watched):
 
 
 class _Anomaly(Watcher):
-    """Looks at each result and at each gradient."""
-
     looks = True
 
     def result(self, what: str, operands: Sequence[DuckArray], result: DuckArray) -> None:
@@ -197,7 +195,6 @@ def _kinds(array: DuckArray) -> str:
 
 
 def _shown(array: Array, at: tuple[int, ...]) -> str:
-    """Show an element that is not finite, and count them."""
     return f"{array[at]}{_place(at)}{_share(array)}"
 
 

@@ -248,6 +248,11 @@ class ArrayMethods(OtherArrays):
         return shape.ravel(self)
 
     @property
+    def _value(self) -> Any:
+        """The value, as autograd's boxes name it; a number if it is 0-d."""
+        return self.numpy()[()]  # type: ignore[attr-defined]
+
+    @property
     def device(self) -> str:
         """Where NumPy's arrays lie, ``"cpu"``."""
         return "cpu"

@@ -341,18 +341,17 @@ def _gradients(
         received = f"{len(given)} gradients from vjp"
         fix = "Return a tuple with one per input, None for an input that has none."
         raise ValueError(message(name, received, f"{len(arrays)}, one per input", fix))
-    return tuple(
-        None if part is None else conjugated(_gradient(name, i, part, y, x))
-        for i, (part, x) in enumerate(zip(given, arrays, strict=True))
-    )
-
-
-def _gradient(name: str, position: int, part: DuckArray, y: Array, x: Array) -> Array:
-    grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
-    if grad.dtype.kind not in ("fiubc" if "c" in (x.dtype.kind, y.dtype.kind) else "fiub"):
-        received = f"{kind_of(grad)} for input {position} from vjp"
-        raise TypeError(message(name, received, "real numbers"))
-    if grad.shape == x.shape or (grad.shape == y.shape and spreads(x.shape, y.shape)):
-        return grad
-    received = f"a gradient of shape {grad.shape} for input {position} from vjp"
-    raise ValueError(message(name, received, f"the input's shape {x.shape}"))
+    found: list[DuckArray] = []
+    for i, (part, x) in enumerate(zip(given, arrays, strict=True)):
+        if part is None:
+            found.append(None)
+            continue
+        grad: Array = np.array(part)  # a copy: the rule may keep the array, or write to it later
+        if grad.dtype.kind not in ("fiubc" if "c" in (x.dtype.kind, y.dtype.kind) else "fiub"):
+            received = f"{kind_of(grad)} for input {i} from vjp"
+            raise TypeError(message(name, received, "real numbers"))
+        if grad.shape != x.shape and not (grad.shape == y.shape and spreads(x.shape, y.shape)):
+            received = f"a gradient of shape {grad.shape} for input {i} from vjp"
+            raise ValueError(message(name, received, f"the input's shape {x.shape}"))
+        found.append(conjugated(grad))
+    return tuple(found)

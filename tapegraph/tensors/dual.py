@@ -126,11 +126,6 @@ class Dual(ArrayMethods):
         lost_gradients.numbers_read("numpy()")
         return np.array(_array_under(self))
 
-    @property
-    def _value(self) -> Any:
-        """The value, as autograd's boxes name it; a number if it is 0-d."""
-        return self.numpy()[()]
-
     def detach(self) -> Tensor:
         """Return the value as a constant, without derivative."""
         return under(self).detach()
@@ -212,7 +207,6 @@ def _tangent(
 
 
 def _rule(name: str, tag: int) -> tuple[Op, Fun]:
-    """Return an operation and its tangent rule, from the table or the user's own."""
     op = OPS.get(name) or DEFINED[name]
     if op.differentiable == ():  # a comparison, of examples of `vmap` too
         return op, lambda *args, **attrs: None

@@ -34,8 +34,6 @@ _NOT_MATH = "Call NumPy's or tapegraph's function in place of math's: tg.sin(x) 
 
 
 def _updating(operation: Callable[[Any, Any], Any]) -> Operator:
-    """Make the in-place form of an operator."""
-
     def update(self: Tensor, other: object) -> Any:
         result = operation(self, other)
         out = recorder().in_place(self, result)
@@ -179,11 +177,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
             lost_gradients.numbers_read("numpy()")
         return np.array(self._array)
 
-    @property
-    def _value(self) -> Any:
-        """The value, as autograd's boxes name it; a number if it is 0-d."""
-        return self.numpy()[()]
-
     def detach(self) -> Tensor:
         """Return the value as a constant without history."""
         return recorder().detach(self)
@@ -297,7 +290,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return bool(self._array.item())
 
     def _number(self, kind: str) -> Any:
-        """Return the only element for a conversion, as math's functions make."""
         if self._array.size != 1:
             raise self._not_one(kind, _NOT_MATH)
         recorder().read(self, kind, f"{_OUTSIDE} {AS_INDEX}" if kind == "index" else _FILLED)

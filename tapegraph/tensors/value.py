@@ -47,8 +47,6 @@ def _reflected(op: str, compute: Callable[..., Value]) -> Callable[[Value, Numbe
 
 
 def _operator(op: str) -> Callable[[Value, Value | Number], Value]:
-    """Make an operator for Values and numbers on its right."""
-
     def operate(self: Value, other: Value | Number) -> Value:
         right = other if isinstance(other, Value) else _constant(op, other)
         return NotImplemented if right is None else _computed(op, self, right)
@@ -57,8 +55,6 @@ def _operator(op: str) -> Callable[[Value, Value | Number], Value]:
 
 
 def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Value, object], bool]:
-    """Make a comparison by value, with Values and numbers."""
-
     def compared(self: Value, other: object) -> bool:
         if _entered():
             _numbers().leaves("comparison", self, other)
@@ -68,6 +64,17 @@ def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Value, object]
         return NotImplemented if number is None else compare(self._data, number)
 
     return compared
+
+
+def _function(op: str, result: str, x: str, y: str) -> Callable[[Value], Value]:
+    """Make the method of an operation on one Value, whose value at ``x`` is ``y``."""
+
+    def function(self: Value) -> Value:
+        return _computed(op, self)
+
+    function.__name__, function.__qualname__ = op, f"Value.{op}"
+    function.__doc__ = f"Return {result}.\n\n>>> tg.Value({x}).{op}().data\n{y}\n"
+    return function
 
 
 class Value:
@@ -316,85 +323,20 @@ class Value:
 
     # -- functions ---------------------------------------------------------------------------
 
-    def exp(self) -> Value:
-        """Return e**x; derivative e**x.
-
-        >>> tg.Value(0.0).exp().data
-        1.0
-        """
-        return _computed("exp", self)
-
-    def log(self) -> Value:
-        """Return the natural logarithm, -inf at 0 and NaN below; derivative 1/x.
-
-        >>> tg.Value(1.0).log().data
-        0.0
-        """
-        return _computed("log", self)
-
-    def sqrt(self) -> Value:
-        """Return the square root, NaN below 0; derivative 1/(2 sqrt x), inf at 0.
-
-        >>> tg.Value(9.0).sqrt().data
-        3.0
-        """
-        return _computed("sqrt", self)
-
-    def sin(self) -> Value:
-        """Return the sine, x in radians; derivative cos x.
-
-        >>> tg.Value(0.0).sin().local_grads
-        (1.0,)
-        """
-        return _computed("sin", self)
-
-    def cos(self) -> Value:
-        """Return the cosine, x in radians; derivative -sin x.
-
-        >>> tg.Value(0.0).cos().data
-        1.0
-        """
-        return _computed("cos", self)
-
-    def tan(self) -> Value:
-        """Return the tangent, x in radians; derivative 1 + tan(x)**2.
-
-        >>> tg.Value(0.0).tan().local_grads
-        (1.0,)
-        """
-        return _computed("tan", self)
-
-    def tanh(self) -> Value:
-        """Return the hyperbolic tangent; derivative 1 - tanh(x)**2.
-
-        >>> tg.Value(0.0).tanh().local_grads
-        (1.0,)
-        """
-        return _computed("tanh", self)
-
-    def sigmoid(self) -> Value:
-        """Return 1/(1 + e**-x); derivative s (1 - s).
-
-        >>> tg.Value(0.0).sigmoid().local_grads
-        (0.25,)
-        """
-        return _computed("sigmoid", self)
-
-    def relu(self) -> Value:
-        """Return max(x, 0); derivative 1 above 0, otherwise 0.
-
-        >>> tg.Value(-2.0).relu().data
-        0.0
-        """
-        return _computed("relu", self)
-
-    def abs(self) -> Value:
-        """Return the absolute value; derivative the sign of x, 0 at 0.
-
-        >>> tg.Value(-2.0).abs().data
-        2.0
-        """
-        return _computed("abs", self)
+    exp = _function("exp", "e**x; derivative e**x", "0.0", "1.0")
+    log = _function(
+        "log", "the natural logarithm, -inf at 0 and NaN below; derivative 1/x", "1.0", "0.0"
+    )
+    sqrt = _function(
+        "sqrt", "the square root, NaN below 0; derivative 1/(2 sqrt x), inf at 0", "9.0", "3.0"
+    )
+    sin = _function("sin", "the sine, x in radians; derivative cos x", "0.0", "0.0")
+    cos = _function("cos", "the cosine, x in radians; derivative -sin x", "0.0", "1.0")
+    tan = _function("tan", "the tangent, x in radians; derivative 1 + tan(x)**2", "0.0", "0.0")
+    tanh = _function("tanh", "the hyperbolic tangent; derivative 1 - tanh(x)**2", "0.0", "0.0")
+    sigmoid = _function("sigmoid", "1/(1 + e**-x); derivative s (1 - s)", "0.0", "0.5")
+    relu = _function("relu", "max(x, 0); derivative 1 above 0, otherwise 0", "-2.0", "0.0")
+    abs = _function("abs", "the absolute value; derivative the sign of x, 0 at 0", "-2.0", "2.0")
 
     # -- as a number -------------------------------------------------------------------------
 

@@ -3290,8 +3290,8 @@ FAULTS = (
     Fault(
         "pictures",
         "names-are-markup",
-        "tapegraph/drawing/scene.py:_escaped",
-        "return escape(escaped_lines(text))",
+        "tapegraph/markup.py:escape",
+        "return escaped_lines(text).translate(_ESCAPES)",
         "return escaped_lines(text)",
         DRAW,
     ),

@@ -30,8 +30,6 @@ def _of_own(f: Fun) -> Fun:
 
 
 def _undefined(name: str) -> Fun:
-    """Return a method that a subclass must define."""
-
     def method(space: object, *elements: Pytree) -> Pytree:
         raise NotImplementedError(f"{type(space).__name__}: {name} is not defined")
 

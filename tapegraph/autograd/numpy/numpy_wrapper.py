@@ -88,7 +88,8 @@ def wrapped(function: Fun) -> Fun:
                         return OF_ONE[function](*args)
                     return COUNTERPARTS[function](*args)
         if several:
-            args = tuple(map(_listed, args))
+            # NumPy wants a sequence, and reads it twice.
+            args = tuple(list(x) if _must_be_listed(x) else x for x in args)
         elif args and type(args[0]) in _VIEWS and any(map(holds_tensor, args[0])):
             args = (list(args[0]), *args[1:])
         if names and kwargs:
@@ -118,11 +119,9 @@ def wrapped_names(module: ModuleType) -> dict[str, Any]:
     return names | {name: wrapped(function) for name, function in functions.items()}
 
 
-def _listed(x: DuckArray) -> DuckArray:
-    """Return an iterable of arrays as a list: NumPy wants a sequence and reads it twice."""
-    if isinstance(x, (list, tuple, str, np.ndarray, *TENSORS)) or not isinstance(x, Iterable):
-        return x
-    return list(x)
+def _must_be_listed(x: DuckArray) -> bool:
+    known = (list, tuple, str, np.ndarray, *TENSORS)
+    return isinstance(x, Iterable) and not isinstance(x, known)
 
 
 def _given(x: DuckArray, several: bool) -> DuckArray:
@@ -156,7 +155,6 @@ def _full(shape: Any, fill_value: DuckArray, dtype: Any = None, **options: Any) 
 def _full_like(
     a: DuckArray, fill_value: DuckArray, dtype: Any = None, *, shape: Any = None, **_: Any
 ) -> DuckArray:
-    """Record a traced fill value in the shape of an array, which may be traced too."""
     shape = np.shape(a) if shape is None else shape
     if holds_tensor(fill_value):
         return _full(shape, fill_value, dtype)
@@ -171,7 +169,6 @@ def _real_if_close(a: DuckArray, tol: float = 100) -> DuckArray:
 
 
 def _bincount(x: DuckArray, weights: DuckArray = None, minlength: int = 0) -> DuckArray:
-    """Record ``np.bincount``: linear in the weights; places are integers."""
     places = mapped(getval, x)
     counts = np.bincount(places, minlength=minlength)
     return counts if weights is None else _weighed(places, weights, counts.size)
@@ -211,7 +208,6 @@ def _weighed(places: DuckArray, weights: DuckArray, size: int) -> DuckArray:
 
 
 def _edges(a: DuckArray, bins: DuckArray, range: DuckArray, edges: DuckArray) -> DuckArray:
-    """Return a histogram's edges, traced if the arguments that make them are."""
     if holds_tensor(bins):
         return joined(bins)
     ends = ((a.min(), a.max()) if np.size(a) else (0.0, 1.0)) if range is None else tuple(range)

@@ -49,8 +49,6 @@ def _vjps(
 
 
 def _adjoint(func: Fun, unflatten: Fun) -> Fun:
-    """Return the right-hand side of the adjoint equation."""
-
     def slope(state: DuckArray, s: DuckArray, parameters: object) -> DuckArray:
         y, w, _, _ = unflatten(state)
         pull, dy = make_vjp(lambda v: _vector(func(v[0], v[1], *v[2])), (y, s, parameters))
