@@ -16,10 +16,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     options = _parser().parse_args(arguments)
     try:
-        status = int(options.run(options) or 0)
+        data, text = options.run(options)
+        say(json.dumps(data) if options.json else text)
         if sys.stdout is not None:
             sys.stdout.flush()
-        return status
+        return 0
     except BrokenPipeError:  # whoever read it has seen enough: nor is it to fail at the exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -51,20 +52,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _info(options: argparse.Namespace) -> None:
-    _print_either(options, facts(options.load), "\n".join(info(options.load)))
+# What each command says, as data and as text
 
 
-def _functions(options: argparse.Namespace) -> None:
+def _info(options: argparse.Namespace) -> tuple[object, str]:
+    return facts(options.load), "\n".join(info(options.load))
+
+
+def _functions(options: argparse.Namespace) -> tuple[object, str]:
     rows = function_rows()
     first, *rest = printed_table([HEADER, *rows]).splitlines()
     bare = ((cell.replace("`", "") for cell in row) for row in rows)
     data = [dict(zip(HEADER, row, strict=True)) for row in bare]
-    _print_either(options, data, "\n".join([styled(first, "bold"), *rest]))
-
-
-def _print_either(options: argparse.Namespace, data: object, text: str) -> None:
-    say(json.dumps(data) if options.json else text)
+    return data, "\n".join([styled(first, "bold"), *rest])
 
 
 if __name__ == "__main__":

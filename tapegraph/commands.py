@@ -100,7 +100,6 @@ HEADER = ("NumPy", "tapegraph", "engine")
 
 
 def function_rows() -> list[tuple[str, ...]]:
-    """Return one row per recorded function: its names, ours, and the engine of its gradient."""
     found = []
     for function, names in names_of_functions().items():
         recording = numpy_functions.COUNTERPARTS[function]

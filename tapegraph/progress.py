@@ -68,7 +68,13 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
         if not bars:
             if done == total or time.perf_counter() - start < PATIENCE:
                 return
-            bars.append(_bar(what, total))
+            try:
+                from tqdm import tqdm
+            except ModuleNotFoundError:
+                bars.append(_Line(what, total))
+            else:
+                hidden = not _is_shown(sys.stderr)
+                bars.append(tqdm(total=total, desc=f"tapegraph: {what}", disable=hidden))
         bars[0].update(done - bars[0].n)
 
     try:
@@ -76,14 +82,6 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
     finally:
         for bar in bars:
             bar.close()
-
-
-def _bar(what: str, total: int) -> Any:
-    try:
-        from tqdm import tqdm
-    except ModuleNotFoundError:
-        return _Line(what, total)
-    return tqdm(total=total, desc=f"tapegraph: {what}", disable=not _is_shown(sys.stderr))
 
 
 class _Line:

@@ -158,8 +158,6 @@ def _gradients(out: Tensor, leaves: list[Any], g: Array, backend: Backend | None
 def _differences(
     run: Fun, points: list[Array], cotangents: list[Array], step: float
 ) -> list[list[Array]]:
-    """Return the finite differences of every input, contracted with each cotangent."""
-
     def value(moved: list[Array]) -> Array:
         with no_grad():
             return _doubled(run(map(param, moved))._array)

@@ -338,8 +338,6 @@ def make_jvp(fun: Fun, x: Pytree) -> Callable[[Any], tuple[Pytree, Pytree]]:
 
 
 def _watched(op: str, fun: Fun) -> Fun:
-    """Return a function that warns, as autograd does, if its result is independent of its input."""
-
     def run(x: Pytree) -> Pytree:
         out = fun(x)
         _warn_of_constant(op, out)

@@ -128,15 +128,10 @@ class SparseObject:
         self.mut_add = mut_add
 
 
-def _dense(x: Pytree) -> Pytree:
-    return x.mut_add(x.vs.zeros()) if isinstance(x, SparseObject) else x
-
-
 # Calls
 
 
 def undefined(kind: str, fun: Fun, where: str) -> NotImplementedError:
-    """Return the error for a missing rule."""
     name = name_of(fun)
     fix = f"Define it: def{kind.lower()}({name}, ...)."
     expected = f"a {kind} that is defined for it"
@@ -144,7 +139,6 @@ def undefined(kind: str, fun: Fun, where: str) -> NotImplementedError:
 
 
 def name_of(fun: Fun) -> str:
-    """Return a primitive's name in messages."""
     return getattr(fun, "__name__", repr(fun))
 
 
@@ -279,7 +273,6 @@ class _Call:
         self._vjps: dict[tuple[int, ...], Rule] = {}
 
     def on_tape(self, entry: Op) -> Pytree:
-        """Record the call, and return its result as tensors."""
         flat = [a for a in self._arrays if a is not None]
         if not self._several:
             packed = flat[0]
@@ -304,7 +297,7 @@ class _Call:
                 self._vjps[wanted] = self._rule(wanted, y, inputs)
             found = list(self._vjps[wanted](self._unpacked(g, np.zeros_like)))
         rows: dict[int, Iterator[Pytree]] = {
-            i: repeat(None) if part is None else self._by_input(i, _dense(part))
+            i: repeat(None) if part is None else self._by_input(i, part)
             for i, part in zip(wanted, found, strict=True)
         }
         grads: list[Pytree] = []
@@ -322,8 +315,9 @@ class _Call:
 
     def _by_input(self, argnum: int, grad: Cotangent) -> Iterator[Pytree]:
         """Return the part of an argument's gradient for each tensor in the argument."""
-        form = self._args[argnum]
-        wanted = mapped(lambda x: x is HOLE, form)
+        if isinstance(grad, SparseObject):
+            grad = grad.mut_add(grad.vs.zeros())
+        wanted = mapped(lambda x: x is HOLE, self._args[argnum])
         grad = fitted(grad, wanted)
         given = matched(self._name, grad, wanted, "the gradient", f"argument {argnum}")
         return (part for (_, part), (_, mark) in zip(given, leaves(wanted), strict=True) if mark)

@@ -36,7 +36,6 @@ def subval(x: Iterable[object], i: int, v: Pytree) -> tuple[Pytree, ...]:
 
 
 def func(f: F) -> F:
-    """Return a class's function of that name, as ``func(VSpace.add)``."""
     return f
 
 

@@ -49,7 +49,6 @@ class Nary(Protocol[R_co]):
 
 
 def of_numbers(operator: Fun) -> OfNumbers:
-    """Type an operator whose results have the types of its arguments."""
     return cast("OfNumbers", operator)
 
 

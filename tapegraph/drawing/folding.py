@@ -133,7 +133,6 @@ class Folding:
         self._add_leaves()
 
     def _merge(self, mine: int, theirs: int) -> None:
-        """Draw one vertex for another, and for all that the other was drawn for."""
         mine, theirs = self.base[mine], self.base[theirs]
         if mine != theirs:
             for i in self.alike[theirs]:
@@ -392,7 +391,6 @@ def _is_loop(
     """Return whether rounds are wired alike, in a row or side by side."""
 
     def wired(begin: int, low: int) -> tuple[frozenset[int], ...]:
-        """Return a round's inputs within one period, relative to its start."""
         stretch = range(begin + low, begin + low + period)
         parts = range(begin, begin + period)
         return tuple(frozenset(x - begin for x in reads[n] if x in stretch) for n in parts)

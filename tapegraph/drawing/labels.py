@@ -54,7 +54,6 @@ class Labels:
         self._is_full = all(self._vertices[i].kind == "number" for i in folding.inscribed)
 
     def header(self) -> tuple[str, list[str]]:
-        """Return the title and the remarks on the whole graph."""
         sketch = self._folding.sketch
         trained = [v for v in self._vertices if v.kind == "param"]
         operations = sum(not v.is_leaf for v in self._vertices)
@@ -113,7 +112,6 @@ class Labels:
         return places if counts else {}
 
     def details(self, part: Part) -> str:
-        """Return all that is known of a box, for a tooltip."""
         texts = []
         for i in part.members[:_MOST_LINES]:
             vertex = self._vertices[i]

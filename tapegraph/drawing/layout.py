@@ -72,7 +72,6 @@ class _Layout:
 
     @property
     def lanes(self) -> int:
-        """The number of lanes that edges take: one on each rank that they pass."""
         return sum(self._ranks[head] - self._ranks[tail] - 1 for tail, head in self._edges)
 
     def scene(self) -> Scene:
@@ -281,7 +280,6 @@ def _settle(row: list[_Cell], wishes: list[float]) -> None:
 
 
 def _entries(paths: dict[Ends, list[_Cell]]) -> dict[Ends, float]:
-    """Return the place where each edge enters its box, in order and apart."""
     coming: dict[_Cell, list[Ends]] = {}
     for ends, path in paths.items():
         coming.setdefault(path[-1], []).append(ends)

@@ -65,7 +65,6 @@ BOLD = ("name", "title")
 
 
 def colours(theme: Theme) -> dict[str, str]:
-    """Return the colours of a theme, or raise ValueError."""
     if theme not in typing.get_args(Theme):
         raise ValueError(message("draw", f"theme={theme!r}", "'light', 'dark' or None"))
     return DARK if theme == "dark" else LIGHT

@@ -52,7 +52,6 @@ class Vertex:
 
     @property
     def is_leaf(self) -> bool:
-        """True for parameters, constants and other inputs."""
         return self.kind not in ("operation", "gradient")
 
     @property
@@ -80,7 +79,6 @@ class Sketch:
 
 
 def sketch(what: Any, names: Any) -> Sketch:
-    """Return the graph of an object, with the user's names."""
     recorder().outside("draw", "Draw the step itself, outside: tg.draw(step).")
     known = _names(names)
     if isinstance(what, Compiled):
@@ -168,7 +166,6 @@ def _of_recording(recording: Recording, known: dict[int, str], title: str) -> Sk
 
 
 def _of_program(program: Program) -> Sketch:
-    """Return the graph of a program, without values."""
     vertices = []
     for slot, op in enumerate(program.ops):
         inputs = program.inputs[slot]

@@ -171,7 +171,6 @@ class NumberRecorder:
         return False
 
     def stays(self, i: int) -> bool:
-        """Return whether a number must stay in the program: it differs from run to run."""
         return self._stays[i]
 
     def number(self, i: int) -> float:
@@ -291,7 +290,6 @@ class NumberRecorder:
                 raise ConcretizationError(message("compile", received, "a look from outside"))
 
     def written(self) -> Any:
-        """Return the state's new numbers as a vector, or None if there are none."""
         self.state.written_to = list(self._written.values())
         if not self._written:
             return None

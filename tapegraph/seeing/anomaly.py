@@ -188,7 +188,6 @@ def _share(array: Array) -> str:
 
 
 def _kinds(array: DuckArray) -> str:
-    """Name the kinds of non-finite numbers in an array, and count them."""
     array = _dense(array)
     kinds = {"nan": np.isnan(array).any(), "inf": np.isinf(array).any()}
     return " and ".join(kind for kind, is_there in kinds.items() if is_there) + _share(array)
@@ -223,15 +222,15 @@ def _operands(
     names: Sequence[str], operands: Sequence[Array], at: tuple[int, ...] | None, shape: Any
 ) -> str:
     """Return the operands as text: at a place, if they have it, or else their limits."""
-    return ", ".join(_operand(n, x, at, shape) for n, x in zip(names, operands, strict=True))
-
-
-def _operand(name: str, x: Array, at: tuple[int, ...] | None, shape: tuple[int, ...]) -> str:
-    if at is not None and (x.shape == shape or (x.ndim == 0 and x.size)):
-        return f"{name}{_origin(x)} = {_value(x, at, shape)}"
-    finite = x[np.isfinite(x)] if x.dtype.kind in "fiu" else x[:0]
-    limits = f" from {finite.min()} to {finite.max()}" if finite.size else ""
-    return f"{name}{_origin(x)} of shape {x.shape}{limits}"
+    texts = []
+    for name, x in zip(names, operands, strict=True):
+        if at is not None and (x.shape == shape or (x.ndim == 0 and x.size)):
+            texts.append(f"{name}{_origin(x)} = {_value(x, at, shape)}")
+            continue
+        finite = x[np.isfinite(x)] if x.dtype.kind in "fiu" else x[:0]
+        limits = f" from {finite.min()} to {finite.max()}" if finite.size else ""
+        texts.append(f"{name}{_origin(x)} of shape {x.shape}{limits}")
+    return ", ".join(texts)
 
 
 def _around(

@@ -176,12 +176,10 @@ class _Log(Watcher):
         self._since = perf_counter()
 
     def end(self) -> None:
-        """Account for the remaining time."""
         self._pause(perf_counter())
         self._open = []
 
     def _pause(self, now: float) -> None:
-        """Account for the time until now; the next label begins when this returns."""
         _add(self.spent, self._open[-1][0], now - self._since, 0)
         self._since = perf_counter()
 

@@ -78,31 +78,25 @@ class Batched(ArrayMethods):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Length along each axis."""
         return self.inner.shape[1:]
 
     @property
     def dtype(self) -> DType:
-        """The element type."""
         return self.inner.dtype
 
     @property
     def ndim(self) -> int:
-        """The number of axes."""
         return self.inner.ndim - 1
 
     @property
     def size(self) -> int:
-        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def requires_grad(self) -> bool:
-        """Whether a gradient flows through the examples."""
         return self.inner.requires_grad
 
     def detach(self) -> Batched:
-        """Return the examples as constants, without derivative."""
         return Batched(self.inner.detach(), self.tag)
 
     def __len__(self) -> int:
@@ -164,16 +158,12 @@ class Level(NamedTuple):
 
 @contextmanager
 def entered(level: Level) -> Iterator[None]:
-    RECORDER.get().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
-    outer = RECORDER.get()
-    RECORDER.set(ExamplesRecorder(outer, level))
-    try:
-        yield
-    except ValueError as error:
-        raise_cause(error)
-        raise
-    finally:
-        RECORDER.set(outer)
+    with inside_levels([*recorder().levels, level]):
+        try:
+            yield
+        except ValueError as error:
+            raise_cause(error)
+            raise
 
 
 @contextmanager
@@ -230,11 +220,9 @@ class ExamplesRecorder:
         return ExamplesRecorder(self._outer.where_gradients_flow(flows), self._level)
 
     def records(self, *values: object) -> bool:
-        """Return whether a value, or one inside lists and tuples, is recorded here."""
         return any(map(is_batched, values)) or self._outer.records(*values)
 
     def read(self, value: object, conversion: str, fix: str) -> None:
-        """Raise if one example's number would become a plain one."""
         if is_batched(value):
             text = f"the value differs between the examples of vmap. {fix}"
             raise ConcretizationError(sentence(conversion, text))
@@ -261,7 +249,6 @@ class ExamplesRecorder:
         return self._outer.position(read)
 
     def move_to(self, position: Any, write: Callable[[Array], None]) -> None:
-        """Let the stream go on from another position, which all examples have reached."""
         if is_batched(position):
             refuse_examples()
         self._outer.move_to(position, write)

@@ -295,7 +295,6 @@ def _real_numbers_alone(name: str, received: str) -> TypeError:
 
 
 def _result(name: str, forward: Fun, takes_complex: bool, *arrays: Array, **attrs: object) -> Array:
-    """Run a user's forward, and return its result as an array with its own memory."""
     token = OPERATION.set(name)
     try:
         out = forward(*_arguments(*arrays), **attrs)

@@ -179,7 +179,6 @@ def _dual(out: Any, tangent: Any, tag: int) -> Any:
 
 
 def dual_of(primal: Any, tangent: Any, tag: int) -> Dual:
-    """Make a dual of parts that match."""
     out = object.__new__(Dual)
     out.primal = primal
     out.tangent = tangent
@@ -256,7 +255,6 @@ def direction(op: str, x: object, argument: str, primal: Any) -> Any:
 
 
 def _array_under(x: object) -> Array:
-    """Return the array under all levels; raise if a captured program has it."""
     return np.asarray(detached(under(x)))
 
 

@@ -147,7 +147,6 @@ def _as_met(value: Any) -> Any:
 
 
 def _computed(name: str, operands: tuple[object, ...]) -> Any:
-    """Return the result of Python's arithmetic on numbers, or None if one is no number."""
     for x in operands:
         if type(x) is RunFloat:
             try:
@@ -172,7 +171,6 @@ def _complex(operands: tuple[Any, ...]) -> complex:
 
 
 def _python(name: str, reflected: bool = False) -> Fun:
-    """Make an operator's method: Python's arithmetic among numbers, else an operation."""
     method = f"__r{name}__" if reflected else f"__{name}__"
     operation = getattr(ArrayMethods, method)
 
@@ -210,8 +208,6 @@ def _comparison(name: str) -> Fun:
 
 
 def _conversion(name: str, conversion: str, fix: str) -> Fun:
-    """Make the method of a conversion that would freeze the number."""
-
     def convert(self: RunFloat, *args: object) -> Any:
         return getattr(self.read(conversion, fix), name)(*args)
 

@@ -29,7 +29,6 @@ def flatten(value: Pytree) -> tuple[Any, Fun]:
     flat = np.concatenate([np.ravel(part) for part in parts]) if parts else np.array([])
 
     def unflatten(vector: object) -> Pytree:
-        """Return the tree of a vector's numbers."""
         return replaced(value, map(number, cut(vector, map(np.shape, parts))), sorted)
 
     return flat, unflatten

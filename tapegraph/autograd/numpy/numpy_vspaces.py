@@ -57,7 +57,6 @@ class VSpace:
 
     @_of_own
     def add(self, x_prev: Pytree, x_new: Pytree) -> Pytree:
-        """Return the sum of two elements."""
         return self._add(x_prev, x_new)
 
     @_of_own
@@ -67,7 +66,6 @@ class VSpace:
 
     @_of_own
     def scalar_mul(self, x: Pytree, a: Pytree) -> Pytree:
-        """Return an element times a number."""
         return self._scalar_mul(x, a)
 
     @_of_own
@@ -143,7 +141,6 @@ class ComplexArrayVSpace(ArrayVSpace):
         return 2 * super().size
 
     def ones(self) -> Pytree:
-        """Return the array whose parts are all one."""
         return super().ones() * (1 + 1j)
 
     def standard_basis(self) -> Iterator[Pytree]:
@@ -153,7 +150,6 @@ class ComplexArrayVSpace(ArrayVSpace):
             yield unit * 1j
 
     def randn(self) -> Pytree:
-        """Return normally distributed parts from NumPy's global generator."""
         return (super().randn() + 1j * super().randn()).astype(self.dtype)
 
     def _inner_prod(self, x: Pytree, y: Pytree) -> Pytree:

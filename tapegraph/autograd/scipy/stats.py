@@ -231,7 +231,6 @@ dirichlet = distribution("dirichlet", {"logpdf": _dirichlet})
 def _normal(
     x: DuckArray, mean: DuckArray = None, cov: DuckArray = 1.0, allow_singular: bool = False
 ) -> DuckArray:
-    """Return the log-density of vectors along the last axis."""
     shape = np.shape(_checked_normal(x, mean, cov, allow_singular=allow_singular))
     x, mean, cov = _vectors(x, mean, cov)
     z = x - mean
