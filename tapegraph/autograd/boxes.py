@@ -18,7 +18,7 @@ import numpy as np
 from tapegraph.errors import kind_of, message, warn
 from tapegraph.ops.elementwise import conj
 from tapegraph.ops.shape import RESHAPE
-from tapegraph.pytree import leaves, mapped, replaced
+from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.recording import node as nodes
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import as_leaf, tape_entry
@@ -163,6 +163,14 @@ def fitted(given: Pytree, form: Pytree) -> Pytree:
     if hasattr(given, "_fields"):
         return type(given)(*parts)
     return tuple(parts) if isinstance(given, tuple) else parts
+
+
+def marked(
+    op: str, given: Pytree, form: Pytree, argument: str, of: str
+) -> list[tuple[str, Pytree]]:
+    """Return the parts, and their paths, of a `fitted` cotangent that a form marks."""
+    pairs = zip(matched(op, fitted(given, form), form, argument, of), leaves(form), strict=True)
+    return [pair for pair, (_, mark) in pairs if mark]
 
 
 class OfTraced(type):

@@ -16,12 +16,12 @@ from tapegraph.autograd.boxes import (
     CONTAINERS,
     INDEPENDENT,
     box_class,
-    fitted,
     getval,
     gradient_of,
     holds_box,
     isbox,
     maker_of,
+    marked,
     number,
     opened,
     tensor_of,
@@ -236,9 +236,7 @@ def make_vjp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
     def vjp(g: Cotangent) -> Pytree:
         parts = [("the direction", g)]
         if several:
-            whole = "the function's result"
-            given = matched("make_vjp", fitted(g, form), form, "the direction", whole)
-            parts = [pair for pair, (_, mark) in zip(given, leaves(form), strict=True) if mark]
+            parts = marked("make_vjp", g, form, "the direction", "the function's result")
         seeds = [
             np.zeros_like(x)
             if part is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator, Sequence
-from itertools import compress, repeat
+from itertools import compress
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -26,6 +26,7 @@ from tapegraph.autograd.boxes import (
     holds_box,
     holds_tensor,
     left,
+    marked,
     number,
     opened,
     tensor_of,
@@ -41,7 +42,7 @@ from tapegraph.autograd.boxes import trace as trace
 from tapegraph.autograd.boxes import trace_stack as trace_stack
 from tapegraph.autograd.util import subvals as subvals
 from tapegraph.errors import kind_of, message
-from tapegraph.pytree import HOLE, filled, leaves, mapped, matched, replaced
+from tapegraph.pytree import HOLE, cut, filled, leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import tensor_like
@@ -291,15 +292,18 @@ class _Call:
         if recorded:  # an outer derivative flows through: the rule gets its traced values
             with Scope(READ_BY_RULE, self.inputs):
                 vjp = self._rule(wanted, left(y), list(map(left, inputs)))
-                found = list(vjp(without_constants(self._unpacked(left(g), np.zeros_like))))
+                found = list(vjp(without_constants(self._unpacked(left(g), zeros=True))))
         else:
             if wanted not in self._vjps:  # the same for every cotangent of the call
                 self._vjps[wanted] = self._rule(wanted, y, inputs)
-            found = list(self._vjps[wanted](self._unpacked(g, np.zeros_like)))
-        rows: dict[int, Iterator[Pytree]] = {
-            i: repeat(None) if part is None else self._by_input(i, part)
-            for i, part in zip(wanted, found, strict=True)
-        }
+            found = list(self._vjps[wanted](self._unpacked(g, zeros=True)))
+        rows: dict[int, Iterator[Pytree]] = {}
+        for i, part in zip(wanted, found, strict=True):
+            if isinstance(part, SparseObject):
+                part = part.mut_add(part.vs.zeros())
+            form = mapped(lambda x: x is HOLE, self._args[i])
+            pairs = marked(self._name, part, form, "the gradient", f"argument {i}")
+            rows[i] = iter([x for _, x in pairs])
         grads: list[Pytree] = []
         for argnum, needed, x in zip(self._argnums, needs, inputs, strict=True):
             grad = next(rows[argnum]) if argnum in rows else None
@@ -312,15 +316,6 @@ class _Call:
         if rule is None:
             raise undefined("VJP", self._fun, f"arguments {list(wanted)}")
         return rule(wanted, self._unpacked(y), self._filled(inputs), self._kwargs)
-
-    def _by_input(self, argnum: int, grad: Cotangent) -> Iterator[Pytree]:
-        """Return the part of an argument's gradient for each tensor in the argument."""
-        if isinstance(grad, SparseObject):
-            grad = grad.mut_add(grad.vs.zeros())
-        wanted = mapped(lambda x: x is HOLE, self._args[argnum])
-        grad = fitted(grad, wanted)
-        given = matched(self._name, grad, wanted, "the gradient", f"argument {argnum}")
-        return (part for (_, part), (_, mark) in zip(given, leaves(wanted), strict=True) if mark)
 
     def _result(self, x: Pytree) -> Pytree:
         """Return a result as an array of floats; None if it has no derivative."""
@@ -357,24 +352,24 @@ class _Call:
                 fix = "Pass the value that it is computed from as an argument."
                 raise TypeError(message(self._name, "a traced result", "a plain one", fix))
 
-    def _unpacked(self, packed: Cotangent, beside: Fun | None = None) -> Pytree:
-        """Return the tensors that `on_tape` joined, or their cotangents, in the result's form."""
+    def _unpacked(self, packed: Cotangent, zeros: bool = False) -> Pytree:
+        """Return the tensors that `on_tape` joined, or their cotangents, in the result's form.
+
+        Parts without a derivative are unchanged, or with ``zeros`` arrays of zeros.
+        """
         if not self._several:
             return _opened(packed)
-        return replaced(self._form, self._split(packed, beside))
+        pieces = cut(packed, (array.shape for array in self._arrays if array is not None))
 
-    def _split(self, packed: Cotangent, beside: Fun | None) -> Iterator[Pytree]:
-        """Yield the parts; those without a derivative unchanged, or as ``beside`` of them."""
-        start = 0
-        for array, (_, x) in zip(self._arrays, leaves(self._form), strict=True):
+        def part(x: Pytree, array: Pytree) -> Pytree:
             if array is None:
-                yield beside(x) if beside and isinstance(x, np.ndarray) else x
-            else:
-                stop = start + array.size
-                part = packed[start:stop].reshape(array.shape)
-                start = stop
-                # A real array beside a complex one is real again.
-                yield number(np.real(part) if array.dtype.kind == "f" else part)
+                return np.zeros_like(x) if zeros and isinstance(x, np.ndarray) else x
+            piece = next(pieces)
+            # A real array beside a complex one is real again.
+            return number(np.real(piece) if array.dtype.kind == "f" else piece)
+
+        pairs = zip(leaves(self._form), self._arrays, strict=True)
+        return replaced(self._form, (part(x, array) for (_, x), array in pairs))
 
     def _filled(self, inputs: Sequence[Pytree]) -> tuple[Pytree, ...]:
         operands = map(_opened, inputs)
