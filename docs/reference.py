@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.commands import HEADER, function_rows, names_of_numpy, printed_table
+from tapegraph.__main__ import HEADER, function_rows, names_of_numpy, printed_table
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import tapegraph as tg
 from tapegraph import lowering
-from tapegraph.commands import printed_table
+from tapegraph.__main__ import printed_table
 from tapegraph.testing import check_parity
 
 from .cases import CASES, Case

@@ -222,27 +222,23 @@ class _WhileTraced:
 class _Makers(dict[type, Fun]):
     """Box classes, or functions that make boxes, by the class of the value."""
 
-    def __setitem__(self, kind: type, maker: Fun) -> None:
+    def __setitem__(self, kind: Any, maker: Fun) -> None:
         arrays = issubclass(kind, np.ndarray) and kind is not np.ndarray
         if arrays and kind not in self and "__array_ufunc__" in vars(kind):
-            _leave_to_tensors(kind)
+            own = kind.__array_ufunc__
+
+            @functools.wraps(own)
+            def array_ufunc(
+                self: Any, ufunc: Any, method: str, *inputs: Pytree, **options: object
+            ) -> Pytree:
+                """Leave a ufunc of tensors to them."""
+                if not any(isinstance(x, TENSORS) for x in inputs):
+                    return own(self, ufunc, method, *inputs, **options)
+                plain = (x.view(np.ndarray) if isinstance(x, kind) else x for x in inputs)
+                return getattr(ufunc, method)(*plain, **options)
+
+            kind.__array_ufunc__ = array_ufunc
         super().__setitem__(kind, maker)
-
-
-def _leave_to_tensors(kind: Any) -> None:
-    """Give a class with ufuncs of its own the lower priority beside tensors."""
-    own = kind.__array_ufunc__
-
-    @functools.wraps(own)
-    def array_ufunc(
-        self: object, ufunc: object, method: str, *inputs: Pytree, **options: object
-    ) -> Pytree:
-        if not any(isinstance(x, TENSORS) for x in inputs):
-            return own(self, ufunc, method, *inputs, **options)
-        plain = (x.view(np.ndarray) if isinstance(x, kind) else x for x in inputs)
-        return getattr(ufunc, method)(*plain, **options)
-
-    kind.__array_ufunc__ = array_ufunc
 
 
 class Box(ValueBox, metaclass=OfTraced):

@@ -35,8 +35,7 @@ from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR, OpKind
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.recording.values import RemoteArray, array_or_remote
 from tapegraph.scalars.numbers import Levels, Numbers
-from tapegraph.scalars.recorder import NUMBERS, recorder_of
-from tapegraph.scalars.state import ScalarState
+from tapegraph.scalars.recorder import NUMBERS, ScalarState, recorder_of
 from tapegraph.tensors.run_float import RunFloat
 from tapegraph.tensors.value import UNRECORDED, Value
 from tapegraph.typed import Array, Fun

@@ -43,7 +43,7 @@ from tapegraph.recording.node import as_float, as_leaf, real_dtype
 from tapegraph.recording.op import ALL_REDUCE
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import Scope, no_grad, recorder
-from tapegraph.scalars.state import DATA, GRAD, Item
+from tapegraph.scalars.recorder import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array, Cotangent, DuckArray

@@ -105,7 +105,6 @@ class Labels:
         return lines
 
     def places(self, i: int) -> dict[int, str]:
-        """Return each operand's number, for operations that do not commute."""
         vertex, inscribed = self._vertices[i], self._folding.inscribed
         places = {x: str(n) for n, x in enumerate(vertex.inputs, 1) if x not in inscribed}
         counts = vertex.op not in _COMMUTE and vertex.kind != "gradient" and len(places) > 1
@@ -179,7 +178,6 @@ class Labels:
         return vertex.dtype if vertex.shape == () else vertex.type
 
     def _numbers(self, part: Part) -> list[TextLine]:
-        """Return the lines of values and gradients; a box that stands for many shows ranges."""
         alike = [self._vertices[i] for i in self._alike[part.members[-1]]]
         lines = []
         for role, sign, numbers in (

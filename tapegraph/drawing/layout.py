@@ -224,7 +224,6 @@ class _Layout:
 
 
 def _sides(rows: list[list[_Cell]], frames: list[Frame]) -> tuple[float, float]:
-    """Return how far ranks and frames reach to the left and to the right."""
     cells = list(chain(*rows))
     left = min([c.x - c.width / 2 for c in cells] + [f.x for f in frames], default=0.0)
     right = [c.x + c.width / 2 for c in cells] + [f.x + f.width for f in frames]
@@ -239,7 +238,6 @@ def _sweeps(rows: list[list[_Cell]], most: int) -> int:
 
 
 def _order(rows: list[list[_Cell]]) -> None:
-    """Sort each rank by the middle of its neighbours, down and up in turn."""
     for sweep in range(_sweeps(rows, _SWEEPS)):
         down = sweep % 2 == 0
         for beside, row in pairwise(rows if down else rows[::-1]):

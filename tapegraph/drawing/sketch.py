@@ -270,10 +270,7 @@ def _facts(last: Latest) -> list[str]:
     if programs is None:
         return [*facts, "recorded once; compiled in its second call"]
     nbytes = programs.native.nbytes + sum(part.nbytes for part in trace.levels)
-    compiled = f"{_bytes(nbytes)} of native buffers, compiled in {programs.seconds:.2g} s"
+    unit = min(int(math.log(max(nbytes, 1), 1000)), 3)
+    size = f"{nbytes / 1000**unit:.3g} {('bytes', 'kB', 'MB', 'GB')[unit]}"
+    compiled = f"{size} of native buffers, compiled in {programs.seconds:.2g} s"
     return [*facts, f"engine: {programs.ran or 'none yet'}", compiled]
-
-
-def _bytes(count: int) -> str:
-    unit = min(int(math.log(max(count, 1), 1000)), 3)
-    return f"{count / 1000**unit:.3g} {('bytes', 'kB', 'MB', 'GB')[unit]}"

@@ -16,8 +16,7 @@ from tapegraph.arrays.buffers import is_shared, own, read_only
 from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import Setting, recorder
-from tapegraph.scalars.recorder import recorder_of
-from tapegraph.scalars.state import GRAD
+from tapegraph.scalars.recorder import GRAD, recorder_of
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array

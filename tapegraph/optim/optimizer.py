@@ -51,8 +51,7 @@ from tapegraph.recording.node import as_leaf, numeric, real_dtype
 from tapegraph.recording.op import CONSTANT
 from tapegraph.recording.scopes import no_grad, recorder
 from tapegraph.recording.watchers import UPDATE, WATCHING
-from tapegraph.scalars.recorder import recorder_of
-from tapegraph.scalars.state import DATA, GRAD
+from tapegraph.scalars.recorder import DATA, GRAD, recorder_of
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array, DType

@@ -26,7 +26,7 @@ from tapegraph.recording import stored
 from tapegraph.recording.changes import Change, make, new_numbers, set_changed
 from tapegraph.recording.node import Node, next_seq
 from tapegraph.recording.watchers import is_watched
-from tapegraph.scalars.state import DATA
+from tapegraph.scalars.recorder import DATA
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array
 

@@ -27,7 +27,7 @@ from tapegraph.recording.changes import Change, make, new_numbers, together
 from tapegraph.recording.node import Node, is_leaf, numeric
 from tapegraph.recording.scopes import recorder
 from tapegraph.saving import files
-from tapegraph.scalars.state import DATA
+from tapegraph.scalars.recorder import DATA
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array, Fun, Pytree
 

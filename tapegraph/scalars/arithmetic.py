@@ -53,11 +53,6 @@ def power(x: float, y: float) -> float:
     return math.copysign(size, x) if odd else size
 
 
-def power_slope_x(x: float, y: float) -> float:
-    """Return the derivative of ``x ** y`` in x; 0**0 is flat in its base."""
-    return 0.0 if y == 0 else y * power(x, y - 1.0)
-
-
 def power_slope_y(x: float, y: float, out: float) -> float:
     """Return the derivative of ``x ** y = out`` in y: 0 where x <= 0, and for nan**0."""
     return 0.0 if x <= 0 else out * (log(x) if x > 0 else 0.0)
@@ -73,15 +68,6 @@ def sigmoid_slope(x: float) -> float:
     """Return s (1 - s), precise in both tails."""
     z = math.exp(-abs(x))
     return z / (1.0 + z) ** 2
-
-
-def relu(x: float) -> float:
-    """Return max(x, 0), written so that NaN stays NaN."""
-    return 0.0 if x <= 0 else x
-
-
-def relu_slope(x: float) -> float:
-    return 1.0 if x > 0 else 0.0
 
 
 def abs_slope(x: float) -> float:
@@ -158,13 +144,13 @@ SCALAR_OPS: dict[str, ScalarOp] = {
     # Of Python's floats, which raise.
     "python_div": ScalarOp(operator.truediv, _python_divide),
     "python_pow": ScalarOp(python_power),
-    "pow_slope_x": ScalarOp(power_slope_x),
+    "pow_slope_x": ScalarOp(lambda x, y: y * power(x, y - 1.0) if y else 0.0),  # 0**0 is flat
     "pow_slope_y": ScalarOp(power_slope_y),
     "neg": ScalarOp(operator.neg, np.negative),
     "abs": ScalarOp(abs, np.absolute),
     "sign": ScalarOp(abs_slope, np.sign),
-    "relu": ScalarOp(relu, _relu),
-    "step": ScalarOp(relu_slope, _step),
+    "relu": ScalarOp(lambda x: 0.0 if x <= 0 else x, _relu),  # so NaN stays NaN
+    "step": ScalarOp(lambda x: 1.0 if x > 0 else 0.0, _step),
     "sqrt": ScalarOp(lambda x: total(math.sqrt, x), np.sqrt),
     "exp": _of_math(math.exp),
     "log": ScalarOp(log, quick=math.log),

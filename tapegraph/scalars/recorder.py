@@ -10,22 +10,29 @@ import sys
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
+from itertools import repeat
+from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegraph.errors import CodePlace, ConcretizationError, line_of, message, user_frame
-from tapegraph.recording.changes import old_numbers
-from tapegraph.recording.node import Node, mark_changed
+from tapegraph.recording.changes import Change, make, old_numbers, set_array, set_changed
+from tapegraph.recording.node import Node, mark_changed, next_seq
 from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import GIVEN, LOCAL_GRADS, NUMBER, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import Numbers
-from tapegraph.scalars.state import DATA, GRAD, ScalarState
 from tapegraph.typed import Array
+
+# The slots of an object: the number of a Value, its gradient, or the array of a tensor.
+DATA, GRAD, ARRAY = "_data", "_grad", "_array"
+Item = tuple[Any, str]
+# Objects with the same slot, and the places of their numbers in a vector.
+Column = tuple[str, list[Any], Array]
 
 NUMBERS, CHOSEN, COPIED = Op("numbers"), Op("chosen"), Op("copied")
 # Not `Op(name, forward)`, which would enter them in the table of public operations.
@@ -39,6 +46,59 @@ for _op in (NUMBERS, CHOSEN, COPIED):
 # Python's floats raise for a division by zero, where a Value's result is infinite.
 _PYTHON = {name: name for name in ("add", "sub", "mul", "neg", "abs")}
 _PYTHON.update(truediv="python_div", pow="python_pow")
+
+
+class ScalarState:
+    """Numbers of Values, their gradients, and tensors of one number, such as Adam's means."""
+
+    def __init__(self) -> None:
+        self.read_from: list[Item] = []
+        self.written_to: list[Item] = []
+        self._read_in: list[Column] = []
+        self._written_in: list[Column] = []
+
+    def close(self) -> None:
+        self._read_in, self._written_in = _grouped(self.read_from), _grouped(self.written_to)
+
+    def read(self) -> Array:
+        found = np.zeros(len(self.read_from))
+        for slot, objects, places in self._read_in:
+            held = map(attrgetter(slot), objects)
+            found[places] = [array.item() for array in held] if slot == ARRAY else [*held]
+        return found
+
+    def changes(self, numbers: Array) -> list[Change]:
+        made: list[Change] = []
+        changed = next_seq()
+        for slot, objects, places in self._written_in:
+            new = numbers[places].tolist()
+            if slot == ARRAY:
+                arrays = list(map(np.array, new))
+                made.append(partial(make, map(set_array, objects, arrays)))
+                made.append(partial(make, map(set_changed, objects, repeat(changed))))
+            else:
+                made.append(partial(make, map(setattr, objects, repeat(slot), new)))
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ScalarState) and self._keys() == other._keys()
+
+    def __hash__(self) -> int:
+        return hash(len(self.read_from))
+
+    def __repr__(self) -> str:
+        return f"{len(self.read_from)} numbers of Values"
+
+    def _keys(self) -> list[tuple[int, str]]:
+        return [(id(x), name) for x, name in (*self.read_from, *self.written_to)]
+
+
+def _grouped(items: list[Item]) -> list[Column]:
+    groups: dict[str, dict[int, Any]] = {}
+    for place, (x, name) in enumerate(items):
+        slot = ARRAY if isinstance(x, Node) else name  # a tensor has one number
+        groups.setdefault(slot, {})[place] = x
+    return [(slot, [*xs.values()], np.array([*xs], np.intp)) for slot, xs in groups.items()]
 
 
 class Positions:
@@ -147,22 +207,22 @@ class NumberRecorder:
         data = SCALAR_OPS[kind].number(*[self._data[a] for a in args])
         return self._enter(kind, args, data)
 
-    def python(self, name: str, operands: tuple[object, ...]) -> int | None:
-        places = [self._place_of(x) for x in operands]
-        args = tuple(i for i in places if i is not None)
-        if len(args) < len(places):
-            return None
+    def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
+        places = []
+        for x in operands:
+            if is_float(x):
+                places.append(x.place if x.source is self else self.element(x.tensor()))
+            elif isinstance(x, (float, int)):
+                places.append(self.constant(float(x)))
+            else:
+                return None
+        args = tuple(places)
         if name not in _PYTHON:
             fix = "Return it and read it outside, or compute with Values."
             received = self.origin(next(filter(self.stays, args)))
             raise ConcretizationError(message(name, received, "arithmetic with it", fix))
         kind = _PYTHON[name]
         return self.computed(kind, args, SCALAR_OPS[kind].number(*[self._data[i] for i in args]))
-
-    def _place_of(self, x: Any) -> int | None:
-        if is_float(x):
-            return x.place if x.source is self else self.element(x.tensor())
-        return self.constant(float(x)) if isinstance(x, (float, int)) else None
 
     def leaf(self, i: int, dtype: Any) -> Any:
         return self.tensor([i])[0].astype(dtype)

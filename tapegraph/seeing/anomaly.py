@@ -202,7 +202,6 @@ def _names(operands: Sequence[DuckArray]) -> list[str]:
 
 
 def _origin(array: Array) -> str:
-    """Name the tensor on the tape that holds an array, found by identity."""
     tape = current()
     nodes = (*tape.params, *tape.live())
     for node in nodes:

@@ -60,7 +60,6 @@ class profile(Watched):
 
     It applies to its thread or asyncio task as `no_grad` does.
 
-    :ivar seconds: Seconds of the block, without the time of measuring.
     :ivar parts: They add up to ``seconds``.
     :ivar operations, lines: ``.name``, ``.seconds`` and ``.calls``, the longest first.
 

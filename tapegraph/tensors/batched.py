@@ -263,7 +263,6 @@ class ExamplesRecorder:
 
 
 def of_each_example(x: object) -> Any:
-    """Return a value with the examples of every active call of `vmap`."""
     for level in recorder().levels:
         x = at_level(x, level)
     return x
@@ -303,7 +302,6 @@ def of_all_examples(x: Any, level: Level) -> Any:
 
 
 def levels_of(*values: object) -> list[Level]:
-    """Return the levels whose examples some of the values have, the innermost last."""
     tags: set[int] = set()
     left = list(values)
     for x in left:  # grows while it is walked

@@ -38,8 +38,7 @@ class Dual(ArrayMethods):
     :param primal: The value; numbers, integers and lists become float64.
     :param tangent: The derivative, of the primal's shape.
     :param tag: Its level.
-    :ivar primal, tangent: The two parts; duals in nested levels.
-    :ivar tag: The level.
+    :ivar primal, tangent, tag: The parts, duals in nested levels, and the level.
     :raises TypeError: A part is not numeric, or is a `Value`.
     :raises ValueError: The parts' shapes differ, or one belongs to the same or a higher level.
 

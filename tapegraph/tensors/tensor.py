@@ -23,7 +23,6 @@ from tapegraph.recording.record import ELEMENTWISE, apply, as_dtype
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import handle_of, put_array, restore
 from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods, Operator, formatted
-from tapegraph.tensors.guarded_data import guarded, is_whole
 from tapegraph.typed import Array, ArrayLike, DType
 
 _DATA = "Compute with the tensor itself; for w.data -= step write w.assign((w - step).detach())."
@@ -80,7 +79,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def data(self) -> Array:
         """The value; the tape notices writes into a leaf's, and a result's is read-only."""
         recorder().read(self, "data", _DATA)
-        return guarded(self)
+        view = self._array.view(GuardedArray)
+        view.flags.writeable = False
+        view._owner = self
+        return view
 
     @data.setter
     def data(self, value: ArrayLike) -> None:
@@ -507,3 +509,112 @@ def _leaf(data: Array, is_param: bool, name: str | None, requires_grad: bool) ->
     leaf = param(data).requires_grad_(requires_grad) if is_param else tensor(data)
     leaf.name = name
     return leaf
+
+
+# The array ``tensor.data``. A write to a leaf marks it as changed, so that a graph recorded before
+# raises instead of using the new numbers; a write to a result is an error.
+
+
+class GuardedArray(np.ndarray[Any, Any]):
+    """A read-only view of a tensor's array; operations on it return ordinary ndarrays."""
+
+    _owner: Node | None
+
+    def __array_finalize__(self, source: object) -> None:
+        # Views of the view refer to the tensor; copies own their memory and are not guarded.
+        view = self.base is not None and not self.flags.writeable
+        self._owner = getattr(source, "_owner", None) if view else None
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        at = method == "at"
+        written = inputs[:1] if at else kwargs.get("out", ())
+        computed = [np.array(x) if isinstance(x, GuardedArray) else x for x in written]
+        if at:
+            inputs = (computed[0], *inputs[1:])
+        elif written:
+            kwargs["out"] = tuple(computed)
+        plain = [x.view(np.ndarray) if isinstance(x, GuardedArray) else x for x in inputs]
+        result = getattr(ufunc, method)(*plain, **kwargs)
+        for target, numbers in zip(written, computed, strict=True):
+            if isinstance(target, GuardedArray):
+                target[...] = numbers
+        return written[0] if len(written) == 1 and not at else result
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        owner = self._owner
+        if owner is None:
+            super().__setitem__(key, value)
+            return
+        label = f"{owner.name!r}" if owner.name else f"of shape {owner._array.shape}"
+        if not is_leaf(owner):
+            text = (
+                f"the result {label} of {(owner._entry or owner)._op.name} is read-only; only "
+                "parameters and constants can be written. Change a copy: tensor.data.copy()."
+            )
+            raise ValueError(sentence("data", text))
+        if _base(self) is not owner._array:
+            text = (
+                f"the array is no longer that of {owner._op.name} {label}. Read tensor.data again "
+                "after assign() or an optimizer's step."
+            )
+            raise ValueError(sentence("data", text))
+        here = recorder()
+        here.before_write(owner)
+        self.flags.writeable = True
+        try:
+            super().__setitem__(key, value)
+        finally:
+            self.flags.writeable = False
+            here.written(owner)
+
+    def fill(self, value: object) -> None:
+        self[...] = value
+
+    def sort(self, *args: Any, **kwargs: Any) -> None:
+        ordered = np.array(self)
+        ordered.sort(*args, **kwargs)
+        self[...] = ordered
+
+    def copy(self, order: Any = "C") -> Any:
+        """Return an ordinary array with its own memory."""
+        return np.array(self, order=order)
+
+    def __dlpack__(self, **options: object) -> Any:
+        """Export a copy: the consumer could write to the memory itself unnoticed."""
+        return self.copy().__dlpack__(**options)
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self.copy()
+
+    def __reduce__(self) -> Any:
+        return self.copy().__reduce__()
+
+    def __repr__(self) -> str:
+        return repr(self.view(np.ndarray))
+
+    def __str__(self) -> str:
+        return str(self.view(np.ndarray))
+
+
+def is_whole(node: Node, value: object) -> bool:
+    """Return whether an array is ``node.data`` itself, as ``node.data += 1`` stores it back."""
+    array = node._array
+    return (
+        isinstance(value, GuardedArray)
+        and value._owner is node
+        and _base(value) is array
+        and value.shape == array.shape
+        and value.strides == array.strides
+        and value.dtype == array.dtype
+        and value.ctypes.data == array.ctypes.data
+    )
+
+
+def _base(view: Array) -> Any:
+    base = view
+    while isinstance(base, GuardedArray) and base.base is not None:
+        base = base.base
+    return base

@@ -24,8 +24,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import FLOATS, LOCAL_GRADS, SCALAR_OPS
-from tapegraph.scalars.recorder import NumberRecorder, recorder_of
-from tapegraph.scalars.state import DATA, GRAD
+from tapegraph.scalars.recorder import DATA, GRAD, NumberRecorder, recorder_of
 from tapegraph.tensors.run_float import RunFloat
 
 Number: TypeAlias = "float | np.floating[Any] | np.integer[Any] | np.bool_"

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.__main__ import main
-from tapegraph.commands import info, styled
+from tapegraph.__main__ import info, main, styled
 from tapegraph.environment import switched
 
 
@@ -40,7 +39,7 @@ def test_info_imports_tensorflow_where_that_is_asked_for(run_python):
     program = """
         import sys
         from tapegraph.__main__ import main
-        from tapegraph.commands import facts
+        from tapegraph.__main__ import facts
 
         main(["info", "--json"])
         print("tensorflow" in sys.modules)

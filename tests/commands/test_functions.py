@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tapegraph import commands
+from tapegraph import __main__ as commands
 from tapegraph.__main__ import main
 from tapegraph.lowering import GAPS
 from tapegraph.recording import numpy_functions

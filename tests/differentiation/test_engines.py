@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.commands import info
+from tapegraph.__main__ import info
 from tapegraph.engines import auto, backend, choice, registry
 from tapegraph.engines.choice import TRIALS
 from tapegraph.engines.engine import Engine, EngineDeclined

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.commands import info
+from tapegraph.__main__ import info
 from tapegraph.recording import watchers
 from tests.cases import CASES
 

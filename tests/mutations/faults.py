@@ -1118,7 +1118,7 @@ FAULTS = (
     Fault(
         "staleness",
         "results-may-be-written-to",
-        "tapegraph/tensors/guarded_data.py:GuardedArray.__setitem__",
+        "tapegraph/tensors/tensor.py:GuardedArray.__setitem__",
         "if not is_leaf(owner):",
         "if False:",
         "tests/recording/test_staleness.py",
@@ -2650,7 +2650,7 @@ FAULTS = (
     Fault(
         "compile",
         "values-gradients-not-written",
-        "tapegraph/scalars/state.py:ScalarState.changes",
+        "tapegraph/scalars/recorder.py:ScalarState.changes",
         "            else:\n                made.append",
         "            elif slot != GRAD:\n                made.append",
         "tests/compiling/test_values.py -k between",

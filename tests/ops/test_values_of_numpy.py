@@ -17,7 +17,7 @@ import pytest
 
 import tapegraph as tg
 import tapegraph.autograd.numpy as drop_in
-from tapegraph.commands import names_of_functions
+from tapegraph.__main__ import names_of_functions
 from tapegraph.typed import Array
 from tests.ops.numpy_calls import CALLS, FILLINGS, Call, drawn, exists
 from tests.same_bits import differs

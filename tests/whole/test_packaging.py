@@ -224,7 +224,7 @@ ROOMS = (
     "commands",
 )
 # The command line stands above both engines, and nothing stands above it.
-COMMANDS = ("tapegraph.__main__", "tapegraph.commands")
+COMMANDS = ("tapegraph.__main__",)
 
 
 def floor(name: str) -> int:
@@ -392,7 +392,7 @@ OF_EACH_ROOM = {
     *("Rule", "Row", "VJPS", "RECORDED", "LOWERINGS"),
     *("ENGINE", "gradients", "export", "function"),
     "permuted",
-    *("divide", "log", "power", "relu", "sigmoid"),  # of Python's floats
+    *("divide", "log", "power", "sigmoid"),  # of Python's floats
     *("linearize", "leaves"),  # of what is recorded, and JAX's
     *("array", "to_numpy"),  # which other libraries look for
 }
