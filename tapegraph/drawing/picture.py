@@ -23,8 +23,7 @@ _WIDTH = 110
 class Drawing:
     """A picture; `draw` makes it, a notebook shows it as SVG, and ``print`` as text.
 
-    :ivar title: Str.
-    :ivar size: Width and height, in the pixels of a browser.
+    :ivar title, size: Its title; width and height, in the pixels of a browser.
     :ivar boxes: The number of boxes after folding.
     """
 

@@ -27,11 +27,10 @@ _FOLD = "fold"
 class Numbers:
     """A function of vectors, number by number.
 
-    :param kinds: The operation of each number: of `arithmetic.KINDS`, or a leaf.
+    :param kinds: The operation of each number: of `SCALAR_OPS`, `TOTAL`, or a leaf.
     :param args: Its operands, earlier numbers; for ``GIVEN`` the position in a run's vectors, laid
         end to end.
-    :param constants: The numbers that are the same in every run.
-    :param exports: The numbers that a run returns.
+    :param constants, exports: The numbers that are the same in every run; those that it returns.
     :param given: The length of a run's vectors together.
     :param places: The code object and offset that recorded each, for messages.
     """

@@ -400,9 +400,7 @@ class ArrayMethods(OtherArrays):
     def searchsorted(
         self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
     ) -> npt.NDArray[np.intp]: ...
-    def searchsorted(
-        self, v: Operand, side: Literal["left", "right"] = "left", sorter: ArrayLike | None = None
-    ) -> Any:
+    def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
         """Return the indices at which to insert elements, as a plain array."""
         return _numpy.searchsorted(self, v, side, sorter)
 

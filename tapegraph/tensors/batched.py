@@ -146,8 +146,7 @@ class Batched(ArrayMethods):
 class Level(NamedTuple):
     """One call of `vmap`.
 
-    :ivar tag: Its tag; an inner level's is larger.
-    :ivar size: The number of its examples.
+    :ivar tag, size: Its tag, larger in an inner level, and the number of its examples.
     :ivar randomness: The effect of drawing random numbers: "error", "different" or "same".
     """
 

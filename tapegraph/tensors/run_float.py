@@ -31,8 +31,8 @@ class RunFloat(ArrayMethods):
     Python's arithmetic with such numbers returns a `RunFloat` too. Outside the capture, as in
     another thread, it is a float.
 
-    :param source: The `Inputs` of a captured call, or the `NumberRecorder` of its Values.
-    :param place: Its place in the source.
+    :param source, place: The `Inputs` of a captured call, or the `NumberRecorder` of its Values,
+        and the place there.
     """
 
     __slots__ = ("place", "source")

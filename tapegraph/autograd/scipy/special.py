@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,10 @@ import numpy as np
 from tapegraph.autograd.scipy import formula_of, passed_on, primitive_of
 from tapegraph.ops import special as ops
 from tapegraph.recording.record import tensor_like
-from tapegraph.typed import DuckArray, Fun
+from tapegraph.typed import DuckArray
 
 _in_special = formula_of("special")
-
-
-def _primitive(name: str, **slopes: Fun) -> Fun:
-    return primitive_of("special", name, **slopes)
-
+_primitive = partial(primitive_of, "special")
 
 betainc = _primitive(
     "betainc",
