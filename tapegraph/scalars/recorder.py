@@ -119,6 +119,16 @@ class Positions:
         return f"{self.array.size} positions"
 
 
+class _Number(NamedTuple):
+    """A number of a capture: its operation and operands, and what it is in the recorded call."""
+
+    kind: str
+    args: tuple[int, ...]
+    data: float
+    place: CodePlace | None
+    stays: bool  # it depends on an argument or on state, and must stay in the program
+
+
 class _Stretch(NamedTuple):
     """The numbers of one `NUMBERS` entry: those before ``stop`` that no earlier entry computes."""
 
@@ -132,11 +142,7 @@ class NumberRecorder:
 
     def __init__(self, capture: Any) -> None:
         self.capture = capture
-        self._kinds: list[str] = []
-        self._args: list[tuple[int, ...]] = []
-        self._data: list[float] = []
-        self._places: list[CodePlace | None] = []
-        self._stays: list[bool] = []  # whether it depends on an argument or on state
+        self._numbers: list[_Number] = []
         self._of: dict[tuple[int, str], int] = {}  # the number of an object, by its id and slot
         self._inside: set[int] = set()  # the ids of objects that were made inside
         self._held: list[Any] = []  # so that ids stay theirs
@@ -196,15 +202,12 @@ class NumberRecorder:
     def _enter(
         self, kind: str, args: tuple[int, ...], number: float, place: CodePlace | None = None
     ) -> int:
-        self._kinds.append(kind)
-        self._args.append(args)
-        self._data.append(number)
-        self._stays.append(kind == GIVEN or any(self._stays[a] for a in args))
-        self._places.append(place)
-        return len(self._kinds) - 1
+        stays = kind == GIVEN or any(self._numbers[a].stays for a in args)
+        self._numbers.append(_Number(kind, args, number, place, stays))
+        return len(self._numbers) - 1
 
     def _op(self, kind: str, *args: int) -> int:
-        data = SCALAR_OPS[kind].number(*[self._data[a] for a in args])
+        data = SCALAR_OPS[kind].number(*[self._numbers[a].data for a in args])
         return self._enter(kind, args, data)
 
     def python(self, name: str, operands: tuple[Any, ...]) -> int | None:
@@ -222,7 +225,8 @@ class NumberRecorder:
             received = self.origin(next(filter(self.stays, args)))
             raise ConcretizationError(message(name, received, "arithmetic with it", fix))
         kind = _PYTHON[name]
-        return self.computed(kind, args, SCALAR_OPS[kind].number(*[self._data[i] for i in args]))
+        number = SCALAR_OPS[kind].number(*[self._numbers[i].data for i in args])
+        return self.computed(kind, args, number)
 
     def leaf(self, i: int, dtype: Any) -> Any:
         return self.tensor([i])[0].astype(dtype)
@@ -231,15 +235,15 @@ class NumberRecorder:
         return False
 
     def stays(self, i: int) -> bool:
-        return self._stays[i]
+        return self._numbers[i].stays
 
     def number(self, i: int) -> float:
-        return self._data[i]
+        return self._numbers[i].data
 
     def origin(self, i: int) -> str:
-        place = self._places[i]
-        where = f", recorded at {line_of(*place)}" if place else ""
-        kind = "a number from outside" if self._kinds[i] == GIVEN else f"the {self._kinds[i]}"
+        made = self._numbers[i]
+        where = f", recorded at {line_of(*made.place)}" if made.place else ""
+        kind = "a number from outside" if made.kind == GIVEN else f"the {made.kind}"
         return f"{kind} of Values{where}, in a program that is recorded to be run again with others"
 
     # Objects and their numbers
@@ -273,10 +277,10 @@ class NumberRecorder:
             before = old_numbers(x) if node else partial(setattr, x, name, getattr(x, name))
             self.capture.undo.appendleft(before)
         if isinstance(x, Node):
-            x._array = np.array(self._data[i])
+            x._array = np.array(self._numbers[i].data)
             mark_changed(x)
         else:
-            setattr(x, name, self._data[i])
+            setattr(x, name, self._numbers[i].data)
 
     def assign_all(self, objects: Sequence[object], tensor: object) -> None:
         for position, x in enumerate(objects):
@@ -293,11 +297,11 @@ class NumberRecorder:
         swept = []
         for node in order:
             cotangent = self._total(arrived.pop(id(node)))
-            swept.append((node, self._data[cotangent]))
+            swept.append((node, self._numbers[cotangent].data))
             if node.args:
                 i = self.index(node)
                 if i not in self._slopes:
-                    kind, args = self._kinds[i], self._args[i]
+                    kind, args = self._numbers[i][:2]
                     if kind == TOTAL:
                         self._slopes[i] = (self.constant(1.0),) * len(args)
                     else:
@@ -306,8 +310,8 @@ class NumberRecorder:
                 for arg, slope in zip(node.args, slopes, strict=True):
                     arrived.setdefault(id(arg), []).append(self._weighed(slope, cotangent))
             held = self.index(node, GRAD)
-            new = cotangent
-            if self._kinds[held] != NUMBER or self._data[held]:
+            before, new = self._numbers[held], cotangent
+            if before.kind != NUMBER or before.data:
                 new = self._op("add", held, cotangent)
             self.assign(node, GRAD, new)
         for watcher in WATCHING.value():
@@ -315,16 +319,17 @@ class NumberRecorder:
 
     def _total(self, arrived: list[int]) -> int:
         """Return the sum of a number's cotangents, in order, from 0.0."""
-        if len(arrived) == 1 and (self._kinds[arrived[0]] in (NUMBER, TOTAL)):
+        if len(arrived) == 1 and (self._numbers[arrived[0]].kind in (NUMBER, TOTAL)):
             return arrived[0]  # 0.0 + x is x, except for -0.0, which no x is
         data = 0.0
         for i in arrived:
-            data += self._data[i]
+            data += self._numbers[i].data
         return self._enter(TOTAL, tuple(arrived), data)
 
     def _weighed(self, slope: int, cotangent: int) -> int:
-        if self._kinds[slope] == NUMBER and abs(self._data[slope]) == 1.0:
-            return cotangent if self._data[slope] == 1.0 else self._op("neg", cotangent)
+        factor = self._numbers[slope]
+        if factor.kind == NUMBER and abs(factor.data) == 1.0:
+            return cotangent if factor.data == 1.0 else self._op("neg", cotangent)
         return self._op(WEIGHED, slope, cotangent)
 
     # Tensors
@@ -333,8 +338,8 @@ class NumberRecorder:
         """Return numbers as a vector, an entry of the program."""
         node = _entry(NUMBERS, np.zeros(0), ())
         exports = {i: place for place, i in enumerate(dict.fromkeys(numbers))}
-        self._segments.append(_Stretch(len(self._kinds), node, exports))
-        array = np.array([self._data[i] for i in numbers], np.float64)
+        self._segments.append(_Stretch(len(self._numbers), node, exports))
+        array = np.array([self._numbers[i].data for i in numbers], np.float64)
         positions = Positions([exports[i] for i in numbers])
         return _entry(CHOSEN, array, (node,), positions=positions)
 
@@ -360,7 +365,7 @@ class NumberRecorder:
         self.state.close()
         start = self._leaf._array = np.zeros(len(self.state.read_from))
         for i, position in self._outside.items():
-            start[position] = self._data[i]  # the number before the recording
+            start[position] = self._numbers[i].data  # the number before the recording
         self._leaf._attrs = {"state": self.state}
         needed = [self._needed(k) for k in reversed(range(len(self._segments)))]
         for k, found in enumerate(reversed(needed)):
@@ -374,11 +379,11 @@ class NumberRecorder:
         left = list(found)
         while left:
             i = left.pop()
-            if i < first and self._kinds[i] not in (GIVEN, NUMBER):
+            if i < first and self._numbers[i].kind not in (GIVEN, NUMBER):
                 exports = self._segments[bisect_right(stops, i)].exports
                 exports.setdefault(i, len(exports))
                 continue
-            for a in self._args[i]:
+            for a in self._numbers[i].args:
                 if a not in found:
                     found.add(a)
                     left.append(a)
@@ -403,9 +408,9 @@ class NumberRecorder:
         args: list[tuple[int, ...]] = []
         constants: dict[int, float] = {}
         for i in needed:
-            kind = self._kinds[i]
+            kind = self._numbers[i].kind
             if kind == NUMBER:
-                constants[len(kinds)] = self._data[i]
+                constants[len(kinds)] = self._numbers[i].data
                 args.append(())
             elif kind == GIVEN:
                 if i in self._outside:
@@ -418,14 +423,14 @@ class NumberRecorder:
                 kind, owner = GIVEN, self._segments[bisect_right(stops, i)]
                 args.append((begin(owner.node, len(owner.exports)) + owner.exports[i],))
             else:
-                args.append(tuple(slot[a] for a in self._args[i]))
+                args.append(tuple(slot[a] for a in self._numbers[i].args))
             kinds.append(kind)
         exports = [slot[i] for i in segment.exports]
-        places = [self._places[i] for i in needed]
+        places = [self._numbers[i].place for i in needed]
         numbers = Numbers(kinds, args, constants, exports, size, places)
         segment.node._inputs = tuple(node for node, _ in inputs.values())
         segment.node._attrs = {"numbers": numbers}
-        segment.node._array = np.array([self._data[i] for i in segment.exports], np.float64)
+        segment.node._array = np.array([self._numbers[i].data for i in segment.exports], np.float64)
 
 
 def _places(tensor: Any) -> Array:

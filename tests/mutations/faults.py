@@ -2595,7 +2595,7 @@ FAULTS = (
         "compile",
         "values-negative-zero-gradient",
         "tapegraph/scalars/recorder.py:NumberRecorder._total",
-        "(self._kinds[arrived[0]] in (NUMBER, TOTAL))",
+        "(self._numbers[arrived[0]].kind in (NUMBER, TOTAL))",
         "arrived",
         f"{VALUES} -k kind_of_number",
     ),

@@ -34,20 +34,10 @@ from tapegraph.tensors.tensor import Tensor
 from tapegraph.typed import DuckArray, Fun
 
 # Of these, a list holds several arrays; of the others it is one.
-OF_SEVERAL = {
-    np.broadcast_arrays,
-    np.choose,
-    np.column_stack,
-    np.concatenate,
-    np.dstack,
-    np.einsum,
-    np.hstack,
-    np.linalg.multi_dot,
-    np.meshgrid,
-    np.select,
-    np.stack,
-    np.vstack,
-}
+OF_SEVERAL = frozenset(
+    "broadcast_arrays choose column_stack concatenate dstack einsum hstack meshgrid multi_dot "
+    "select stack vstack".split()
+)
 # Step functions and questions, which have no derivative: tensors are given to them as plain arrays.
 WITHOUT_GRADIENT = frozenset(
     "digitize fix floor_divide iscomplex isneginf isposinf isreal lexsort matrix_rank "
@@ -74,7 +64,7 @@ def wrapped(function: Fun) -> Fun:
     entry = entry_of(title)
     constant = notrace_primitive(function) if title in WITHOUT_GRADIENT else None
     recording = RECORDINGS.get(function, constant)
-    several = function in OF_SEVERAL
+    several = title in OF_SEVERAL
     names = BY_NAME.get(function, ())
     by_numpy = not several and recording is None
 
