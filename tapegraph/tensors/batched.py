@@ -157,12 +157,16 @@ class Level(NamedTuple):
 
 @contextmanager
 def entered(level: Level) -> Iterator[None]:
-    with inside_levels([*recorder().levels, level]):
-        try:
-            yield
-        except ValueError as error:
-            raise_cause(error)
-            raise
+    RECORDER.get().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
+    outer = RECORDER.get()
+    RECORDER.set(ExamplesRecorder(outer, level))
+    try:
+        yield
+    except ValueError as error:
+        raise_cause(error)
+        raise
+    finally:
+        RECORDER.set(outer)
 
 
 @contextmanager
