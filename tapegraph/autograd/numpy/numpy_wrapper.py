@@ -111,7 +111,7 @@ def wrapped_names(module: ModuleType) -> dict[str, Any]:
 
 def _must_be_listed(x: DuckArray) -> bool:
     known = (list, tuple, str, np.ndarray, *TENSORS)
-    return isinstance(x, Iterable) and not isinstance(x, known)
+    return not isinstance(x, known) and isinstance(x, Iterable)
 
 
 def _given(x: DuckArray, several: bool) -> DuckArray:
