@@ -159,6 +159,10 @@ class ComplexArrayVSpace(ArrayVSpace):
         return np.conj(x)
 
 
+def _of_each_part(name: str) -> Fun:
+    return lambda space: mapped(methodcaller(name), space.shape)
+
+
 class ContainerVSpace(VSpace):
     """Dicts, lists and tuples of elements of other spaces; its ``shape`` is one of spaces."""
 
@@ -169,11 +173,7 @@ class ContainerVSpace(VSpace):
     def size(self) -> int:
         return sum(part.size for part in self._parts())
 
-    def zeros(self) -> Pytree:
-        return mapped(methodcaller("zeros"), self.shape)
-
-    def ones(self) -> Pytree:
-        return mapped(methodcaller("ones"), self.shape)
+    zeros, ones, randn = map(_of_each_part, ("zeros", "ones", "randn"))
 
     def standard_basis(self) -> Iterator[Pytree]:
         for place, part in enumerate(self._parts()):
@@ -181,9 +181,6 @@ class ContainerVSpace(VSpace):
                 found = [other.zeros() for other in self._parts()]
                 found[place] = unit
                 yield replaced(self.shape, iter(found))
-
-    def randn(self) -> Pytree:
-        return mapped(methodcaller("randn"), self.shape)
 
     def _parts(self) -> list[Pytree]:
         return [part for _, part in leaves(self.shape)]

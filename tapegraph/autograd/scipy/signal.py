@@ -29,11 +29,9 @@ def convolve(
         raise ValueError(message("convolve", f"mode {mode!r}", "'full', 'same' or 'valid'"))
     if axes is None:
         axes = (range(np.ndim(A)), range(np.ndim(B)))
-    along_a, along_b = (
-        [axis % np.ndim(x) for axis in given] for x, given in zip((A, B), axes, strict=True)
-    )
-    dot_a, dot_b = (
-        [axis % np.ndim(x) for axis in given] for x, given in zip((A, B), dot_axes, strict=True)
+    (along_a, along_b), (dot_a, dot_b) = (
+        [[axis % np.ndim(x) for axis in chosen] for x, chosen in zip((A, B), given, strict=True)]
+        for given in (axes, dot_axes)
     )
     other_a = [axis for axis in range(np.ndim(A)) if axis not in (*along_a, *dot_a)]
     other_b = [axis for axis in range(np.ndim(B)) if axis not in (*along_b, *dot_b)]
