@@ -111,23 +111,17 @@ class Levels:
                 (positions[i],) = numbers.args[i]
         self._given = numbers.given
         known = {**numbers.constants, zero: 0.0, nothing: -0.0}
-        stop = self._given
-        for i in known:
-            positions[i] = stop
-            stop += 1
+        stop = self._given + len(known)
+        positions[[*known]] = np.arange(self._given, stop)
         places = {}
-        for weighed in (False, True):
-            if weighed:
-                self._weighed = stop
-            for key in order:
-                if (key[1] == WEIGHED) == weighed:
-                    members = groups[key]
-                    places[key] = slice(stop, stop + len(members))
-                    positions[members] = np.arange(stop, stop + len(members))
-                    stop += len(members)
+        for key in sorted(order, key=lambda key: key[1] == WEIGHED):  # passed cotangents last
+            members = groups[key]
+            places[key] = slice(stop, stop + len(members))
+            positions[members] = np.arange(stop, stop + len(members))
+            stop += len(members)
+        self._weighed = stop - sum(len(groups[key]) for key in order if key[1] == WEIGHED)
         self._pool = pool = np.zeros(stop)
-        for i, number in known.items():
-            pool[positions[i]] = number
+        pool[positions[[*known]]] = [*known.values()]
         self.nbytes = pool.nbytes
         self._exports = positions[numbers.exports]
 
