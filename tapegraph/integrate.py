@@ -9,7 +9,7 @@ import numpy as np
 
 from tapegraph.custom_rules import custom_vjp
 from tapegraph.errors import check_callable, message, sentence
-from tapegraph.loops.body import FurtherArguments, Replay, loop_operand, traced_without_draws
+from tapegraph.loops.body import Replay, further_arguments, loop_operand, traced_without_draws
 from tapegraph.loops.scan import fori_loop, scan
 from tapegraph.loops.while_loop import while_loop
 from tapegraph.ops.elementwise import absolute, clip, maximum, sqrt, where
@@ -129,14 +129,14 @@ def odeint(
         if method == "dopri5" and apart.min(initial=0.0) < 0.0 < apart.max(initial=0.0):
             fix = 'Solve the two directions apart, or write method="rk4".'
             raise ValueError(message("odeint", received, "times that rise, or fall", fix))
-    arguments = FurtherArguments("odeint", args)
+    numbers, having = further_arguments("odeint", args)
     numbers_in_a_row = type(y0) in (list, tuple) and all(
         not is_tree(x) and x.shape == () and x.dtype == vector.dtype for x in start
     )
     form = start
 
     def derivative(vector: Array, time: object, *numbers: object) -> Any:
-        further = arguments.having(numbers)
+        further = having(numbers)
         try:
             return rates(f(unravel(vector), time, *further))
         except (TypeError, ValueError):
@@ -158,7 +158,6 @@ def odeint(
                 raise ValueError(message("odeint", received, f"its shape, {y.shape}"))
         return concat([reshape(x.astype(vector.dtype), (-1,)) for x in found])
 
-    numbers = arguments.numbers
     traced = traced_without_draws("odeint", derivative, list, [vector, times[0], *numbers])
     theta, count, body = [*traced.consts, *numbers], len(traced.consts), traced.body
 

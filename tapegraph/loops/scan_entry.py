@@ -12,7 +12,7 @@ Attributes:
 - ``checkpoint``: one carry in so many iterations is kept for the backward.
 - ``keeps``: whether carries are kept, which is where a gradient flows.
 - ``residuals``: how many of the body's last outputs are results that its backward reads in place of
-  computing them again (`tapegraph.loops.residuals`). Nobody else reads them.
+  computing them again. Nobody else reads them.
 
 Outputs (each read by a ``part``): the last carries; the stacked values, arrays of ``length`` rows;
 with ``keeps``, for each carry an array of ``ceil(length / checkpoint)`` rows, the inputs of each
@@ -25,6 +25,7 @@ Its derivatives are scans of the body's derivatives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -35,19 +36,31 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
-from tapegraph.loops.body import Example, Replay, Traced, example, name_failure, traced
-from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
-from tapegraph.loops.residuals import with_residuals, without_residuals
+from tapegraph.loops.body import (
+    Replay,
+    Traced,
+    cotangents,
+    example,
+    examples,
+    name_failure,
+    taker,
+    tangents,
+    traced,
+    zeros,
+    zeros_where,
+)
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
-from tapegraph.recording.op import Attrs, Op, Rules
+from tapegraph.recording.op import GRADIENT, Attrs, Op, OpKind, Rules
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
-from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.subprogram import SubProgram, interned
 from tapegraph.typed import Fun
 
 # How many bytes the carries of a block take, and how many iterations it has whatever they take.
 _BLOCK, _FEWEST = 1 << 18, 16
+# Computing these again takes no longer than reading them from memory.
+_CHEAP = ("add", "sub", "neg", "mul")
 
 
 def run_scan(
@@ -64,12 +77,76 @@ def run_scan(
     """Record a scan, and return its outputs; it keeps carries if anybody reads them."""
     inputs = (*consts, *carries, *xs)
     flows = recorder().flows and any(x.requires_grad for x in inputs)
-    step = with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
+    step = _with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
     end, kept = len(body.outputs), len(step.outputs)
     attrs = {"body": step, "carries": len(carries), "xs": len(xs), "length": length}
     attrs |= {"reverse": reverse, "checkpoint": checkpoint}
     outs = apply(SCAN, inputs, {**attrs, "keeps": keeps or flows, "residuals": kept - end})
     return [*outs[:end], *outs[kept:]]
+
+
+# What a native backward reads in place of computing it again
+
+
+def _with_residuals(body: SubProgram, consts: int) -> SubProgram:
+    """Return a body with further outputs: the results that its backward reads.
+
+    :param consts: How many of its inputs, the first ones, are the same in every iteration.
+    """
+
+    def extended() -> SubProgram:
+        kept = _kept(body, consts)
+        return _with_outputs(body, (*body.outputs, *kept)) if kept else body
+
+    return body.make(("with residuals", consts), extended)
+
+
+def _with_outputs(body: SubProgram, outputs: tuple[int, ...]) -> SubProgram:
+    return interned(body.with_program(replace(body.program, outputs=outputs)))
+
+
+def _kept(body: SubProgram, consts: int) -> tuple[int, ...]:
+    """Return the slots of results that the backward reads, and that take a while to compute.
+
+    What is the same in every iteration is none of them.
+    """
+    program = body.program
+    if GRADIENT in program.ops:
+        return ()
+    read = _read(body)
+    differs, dear = set(body.inputs[consts:]), list[bool]()
+    kept = []
+    for slot, (op, inputs) in enumerate(zip(program.ops, program.inputs, strict=True)):
+        cheap = op.kind in (OpKind.SHAPE, OpKind.INDEX) or op.name in _CHEAP
+        dear.append(bool(inputs) and (not cheap or any(dear[i] for i in inputs)))
+        if not differs.isdisjoint(inputs):
+            differs.add(slot)
+        if dear[slot] and slot in read and slot in differs and not (op.saves or op.several):
+            dear[slot] = False  # for those that are computed from it
+            kept.append(slot)
+    return tuple(kept)
+
+
+def _read(body: SubProgram) -> set[int]:
+    """Return the slots whose values the backward reads; of an entry that runs again, its inputs."""
+    program, found = body.program, set[int]()
+    for slot, (op, inputs) in enumerate(zip(program.ops, program.inputs, strict=True)):
+        if not inputs or not program.needs[slot]:
+            continue
+        if op.saves or op.several:
+            found.update(inputs)
+            continue
+        bits = 0
+        for place, i in enumerate(inputs):
+            if program.needs[i]:
+                bits |= op.reads[min(place, len(op.reads) - 1)]
+        found.update(i for place, i in enumerate(inputs) if bits >> 1 + place & 1)
+        if bits & 1:
+            found.add(slot)
+    return found
+
+
+# The entry
 
 
 def by_role(inputs: Sequence[object], carries: int, xs: int) -> Lists:
@@ -88,8 +165,7 @@ Lists = tuple[list[Any], list[Any], list[Any]]
 def traced_iteration(f: Fun, lists: Lists, op: str = "scan") -> Traced:
     """Return a function of all inputs of an iteration as a body; a gradient flows from each."""
     consts, carries, xs = lists
-    given = [*map(example, (*consts, *carries)), *(row(example(x)) for x in xs)]
-    return traced(op, f, list, [Example(x, True) for x in given])
+    return traced(op, f, list, [*consts, *carries, *(row(example(x)) for x in xs)])
 
 
 def row(array: Any) -> Any:
@@ -468,7 +544,9 @@ def _transposed(
 def _jvp(moving: Sequence[object], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
     """Return the tangents: a scan of the iterations with their tangents."""
     end, carries, xs = len(attrs["body"].outputs), attrs["carries"], attrs["xs"]
-    body = without_residuals(attrs["body"], attrs["residuals"])
+    body, residuals = attrs["body"], attrs["residuals"]
+    outputs = body.outputs[: len(body.outputs) - residuals]
+    body = body.make(("without residuals", residuals), _with_outputs, body, outputs)
     lists, turned = by_role(inputs, carries, xs), by_role(moving, carries, xs)
     found, lists, of_carry, have = moved_iterations("scan", body, lists, turned)
     stacked = [i for i in have if i >= carries]

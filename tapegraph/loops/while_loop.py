@@ -29,9 +29,15 @@ from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
 from tapegraph.loops.at_run_time import Anew, pulled
-from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, name_failure, traced
-from tapegraph.loops.branches import traced_inputs
-from tapegraph.loops.derived import examples, zeros_where
+from tapegraph.loops.body import (
+    Replay,
+    Traced,
+    drawing_on,
+    examples,
+    name_failure,
+    traced,
+    zeros_where,
+)
 from tapegraph.loops.scan import traced_loop
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import broadcast_to, reshape
@@ -82,9 +88,7 @@ def while_loop(
     if max_steps is not None and max_steps < 0:
         raise ValueError(message("while_loop", f"max_steps={max_steps}", "0 or more, or None"))
     try:
-        carry, iteration = traced_loop(
-            "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
-        )
+        carry, iteration = traced_loop("while_loop", lambda c, _: (body(c), None), init, [])
     except TypeError:
         _check_takes_one(body)
         raise
@@ -107,7 +111,7 @@ def while_loop(
             raise ValueError(message("while_loop", received, "one bool", fix))
         return found if found.dtype == bool else found != 0
 
-    condition = traced("while_loop", test, list, [Example(example(x), True) for x in carry])
+    condition = traced("while_loop", test, list, carry)
     if condition.draws or condition.draws_on:
         received = "a condition that draws random numbers"
         fix = "Draw in the body, and carry what was drawn."
@@ -172,19 +176,14 @@ def _forward(
 
 
 def _vjp(
-    needs: Sequence[bool],
-    g: Sequence[object],
-    y: Sequence[Any],
-    *inputs: object,
-    cond: SubProgram,
-    body: SubProgram,
-    carries: int,
-    max_steps: int | None,
+    needs: Sequence[bool], g: Sequence[object], y: Sequence[Any], *inputs: object, **attrs: Any
 ) -> list[Any]:
     """Return the backward of the scan that makes the same iterations, which it runs again."""
-    of_cond, of_body, first = _by_role(list(map(np.asarray, inputs)), cond, carries)
-    start, attrs = len(of_cond), {**_as_scan(body, carries, int(y[carries])), "keeps": False}
-    grads = scan_entry.scan_vjp(needs[start:], g[:carries], None, *of_body, *first, **attrs)
+    carries = attrs["carries"]
+    of_cond, of_body, first = _by_role(list(map(np.asarray, inputs)), attrs["cond"], carries)
+    start = len(of_cond)
+    scan = {**_as_scan(attrs["body"], carries, int(y[carries])), "keeps": False}
+    grads = scan_entry.scan_vjp(needs[start:], g[:carries], None, *of_body, *first, **scan)
     return [*zeros_where(needs[:start], of_cond, np.zeros_like), *grads]
 
 
@@ -203,36 +202,31 @@ def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
 
 
 def _recorded(
-    needs: Sequence[bool],
-    g: Sequence[object],
-    y: Sequence[Any],
-    *inputs: object,
-    cond: SubProgram,
-    body: SubProgram,
-    carries: int,
-    max_steps: int | None,
+    needs: Sequence[bool], g: Sequence[object], y: Sequence[Any], *inputs: object, **attrs: Any
 ) -> list[Any]:
     """Return the backward of the scan that makes the same iterations.
 
     In a captured program, where their number is unknown, the scan has ``max_steps`` iterations, and
     those after the end leave the carry unchanged; without ``max_steps`` every run records it anew.
     """
+    cond, body, carries = attrs["cond"], attrs["body"], attrs["carries"]
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     consts, start, step = of_body, len(of_cond), body
     if not recorder().records(y[carries]):
         length = int(y[carries]._array)
-    elif max_steps is None:
-        return pulled(Anew(_again, (cond, body, carries)), needs, g[:carries], inputs)
+    elif attrs["max_steps"] is None:
+        again = Anew(_again, (cond, body, carries))
+        return pulled(needs, g[:carries], None, *inputs, of=again)
     else:
-        length, start = max_steps, 0
+        length, start = attrs["max_steps"], 0
         found = body.make(("masked", cond), _masked, cond, body, carries, inputs)
         step, consts = found.body, [*found.made, *of_cond, *of_body]
-    attrs = _as_scan(step, carries, length)
+    scan = _as_scan(step, carries, length)
     given = (*consts, *first)
-    outs = apply(scan_entry.SCAN, given, attrs)
+    outs = apply(scan_entry.SCAN, given, scan)
     wanted = [*[False] * (len(given) - len(needs) + start), *needs[start:]]
     seeds = [*g[:carries], *[None] * carries]
-    grads = scan_entry.recorded_scan_vjp(wanted, seeds, outs, *given, **attrs)
+    grads = scan_entry.recorded_scan_vjp(wanted, seeds, outs, *given, **scan)
     of_rest = zeros_where(needs[:start], of_cond[:start])
     return [*of_rest, *grads[len(given) - len(needs) + start :]]
 
@@ -250,34 +244,25 @@ def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[o
         new = Replay(body)(*of_body, *now)
         return tuple(where(active, a, b) for a, b in zip(new, now, strict=True))
 
-    return traced_inputs("while_loop", step, inputs)
+    return traced("while_loop", step, list, inputs)
 
 
-def _jvp(
-    moving: Sequence[object],
-    y: object,
-    *inputs: object,
-    cond: SubProgram,
-    body: SubProgram,
-    carries: int,
-    max_steps: int | None,
-) -> tuple[Any, ...]:
+def _jvp(moving: Sequence[object], y: object, *inputs: object, **attrs: Any) -> tuple[Any, ...]:
     """Return the tangents: a loop of the iterations with their tangents."""
+    cond, carries = attrs["cond"], attrs["carries"]
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     _, by_body, by_init = _by_role(moving, cond, carries)
-    lists: scan_entry.Lists = (of_body, first, [])
     step, (consts, carry, _), of_carry, _ = scan_entry.moved_iterations(
-        "while_loop", body, lists, (by_body, by_init, [])
+        "while_loop", attrs["body"], (of_body, first, []), (by_body, by_init, [])
     )
 
     def test(*leaves: object) -> Any:
         return Replay(cond)(*leaves[: len(cond.inputs)])[0]
 
-    condition = cond.make(
-        ("beside", tuple(of_carry)), traced_inputs, "while_loop", test, [*of_cond, *carry]
-    )
+    key, shown = ("beside", tuple(of_carry)), [*of_cond, *carry]
+    condition = cond.make(key, traced, "while_loop", test, list, shown)
     given = ([*condition.made, *of_cond], [*step.made, *consts], carry)
-    outs = _run(condition.body, step.body, given, max_steps)
+    outs = _run(condition.body, step.body, given, attrs["max_steps"])
     result = [None] * (carries + 1)
     for i, tangent in zip(of_carry, outs[carries:-1], strict=True):
         result[i] = tangent
@@ -298,17 +283,11 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
         test, step, apart, differ = body.make(
             key, _batched, cond, body, (a, b, c), call.size, [*given, count]
         )
-        wider = (
-            (True,) * carries if apart else tuple(x or y for x, y in zip(c, differ, strict=True))
-        )
+        wider = tuple(apart or x or y for x, y in zip(c, differ, strict=True))
         if wider == c:
             break
         c = wider
-    lists = (
-        [*test.made, *of_cond],
-        [*step.made, *of_cond, *of_body],
-        [*carry, count],
-    )
+    lists = ([*test.made, *of_cond], [*step.made, *of_cond, *of_body], [*carry, count])
     outs = _run(test.body, step.body, lists, call.attrs["max_steps"])
 
     def spread(x: Any) -> Any:
@@ -353,8 +332,8 @@ def _batched(
         return (*outs, leaves[-1] + goes_on)
 
     own = [*inputs[: len(a)], *inputs[len(a) + len(b) :]]
-    found = traced_inputs("while_loop", test, own)
-    return found, traced_inputs("while_loop", step, inputs), apart[0], after
+    found = traced("while_loop", test, list, own)
+    return found, traced("while_loop", step, list, inputs), apart[0], after
 
 
 WHILE_LOOP = Op(

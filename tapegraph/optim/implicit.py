@@ -8,6 +8,7 @@ and so is every higher order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,9 @@ from tapegraph.custom_rules import custom_vjp
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message, scipy_module, sentence
 from tapegraph.loops.body import (
-    Example,
-    FurtherArguments,
     Replay,
     Traced,
-    example,
+    further_arguments,
     loop_operand,
     traced,
     traced_without_draws,
@@ -132,12 +131,12 @@ class Given:
         self.start = [_unknown(op, x, path) for path, x in leaves(x0, "x0")]
         if not sum(x.size for x in self.start):
             raise ValueError(message(op, f"x0={x0!r}, without a number", "what to vary"))
-        arguments = FurtherArguments(op, args)
-        self._args, self.numbers = arguments.held, arguments.numbers
+        self._args = args
+        self.numbers, having = further_arguments(op, args)
         count = len(self.start)
 
         def called(inputs: Sequence[object]) -> tuple[Any, ...]:
-            return replaced(x0, iter(inputs[:count])), *arguments.having(inputs[count:])
+            return replaced(x0, iter(inputs[:count])), *having(inputs[count:])
 
         found = traced_without_draws(op, f, called, [*self.start, *self.numbers])
         self.body, self.consts = found.body, found.consts
@@ -145,7 +144,7 @@ class Given:
     def like_input(self, solved: Sequence[object]) -> Any:
         """Return the solution in the structure and kind of the initial unknowns."""
         held = [x for _, x in leaves(self._x0)]
-        if not any(hasattr(x, "requires_grad") for x in (*held, *self._args)):
+        if not any(hasattr(x, "requires_grad") for _, x in leaves((held, self._args))):
             if not any(type(x) is not Tensor or x.requires_grad for x in solved):
                 solved = [like_input(x, before) for x, before in zip(solved, held, strict=True)]
         return replaced(self._x0, iter(solved))
@@ -163,7 +162,7 @@ def stationary(given: Given, x: Sequence[Any]) -> Any:
         return pullback(np.ones((), body.types(body.outputs)[0][1]))
 
     shown = [*given.consts, *given.start, *given.numbers]
-    found = traced("minimize", gradient, list, [Example(example(x), True) for x in shown])
+    found = traced("minimize", gradient, list, shown)
     consts = [*found.consts, *given.consts]
     start = list(map(as_leaf, x))
     equation = Equation("minimize", found.body, len(consts), start, {"solver": None})
@@ -357,7 +356,7 @@ def _jacobian_body(
 
         return jacobian(of_vector)(in_one(inputs[consts:stop]))
 
-    return traced("root", matrix, list, [Example(np.asarray(x), False) for x in given])
+    return traced("root", matrix, list, given, repeat(False))
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:

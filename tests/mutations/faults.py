@@ -3500,7 +3500,7 @@ FAULTS = (
     Fault(
         "loops",
         "inputs-of-a-round-are-kept-once-more",
-        "tapegraph/loops/residuals.py:_kept",
+        "tapegraph/loops/scan_entry.py:_kept",
         "if dear[slot] and slot in read and slot in differs and",
         "if slot in read and slot in differs and",
         "tests/loops/test_scans.py -k are_kept",

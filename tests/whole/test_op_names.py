@@ -58,7 +58,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
     "tapegraph/recording/subprogram.py": ({"pow"}, "which NumPy computes by its exponent's value"),
     "tapegraph/loops/branches.py": ({"index"}, "an argument's name"),
-    "tapegraph/loops/residuals.py": (
+    "tapegraph/loops/scan_entry.py": (
         {"add", "sub", "neg", "mul"},
         "operations that take less time than reading their result from memory",
     ),
