@@ -16,17 +16,7 @@ from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
-from tapegraph.optim.leaves import (
-    AVERAGING,
-    Leaf,
-    data_of,
-    fresh,
-    gradient_of,
-    of_parts,
-    real_and_imaginary,
-    rows_set,
-    slot,
-)
+from tapegraph.optim.leaves import AVERAGING, Leaf, data_of, fresh, gradient_of, rows_set, slot
 from tapegraph.optim.options import (
     Group,
     Params,
@@ -344,12 +334,17 @@ class Optimizer(OtherOptimizers):
             now = self._rate(group)
         finally:
             capture.asks_a_schedule = False
+        return self._recorded(capture, partial(self._rate, group), dtype, now)
+
+    def _recorded(
+        self, capture: Capture, of: Callable[[int], float], dtype: Any, now: float
+    ) -> Any:
+        """Return a number that every run computes anew, of its steps before this one."""
         if not capture.is_state(self._steps):  # made inside, as in every run
             return as_leaf(np.asarray(now, dtype))
         start = capture.started.get(id(self._steps), self._steps._array)
-        return capture.reading(
-            _RateOfRun(self, group, self._taken() - int(start), capture.steps), dtype, now
-        )
+        before = self._taken() - int(start)
+        return capture.reading(_OfRun(self, before, capture.steps, of), dtype, now)
 
     @cached_property
     def _has_numbers(self) -> bool:
@@ -358,6 +353,11 @@ class Optimizer(OtherOptimizers):
     def _step_of(self, name: str) -> int:
         """Return the number of a parameter's next step, from 1."""
         return self._taken() + 1 - int(self._missed._array[self._places[name]])
+
+    def _number(self, group: Group, name: str, missed: int, key: str, ahead: int) -> float:
+        """Return one of the `numbers` of a step, ``ahead`` steps later, ``missed`` of them."""
+        step = self._step_of(name) + ahead - missed
+        return self.numbers(self._rate(group, ahead), step)[key]
 
     def _changes(self, group: Group, lr: float, missed: list[int]) -> Iterable[Change]:
         """Return the step's changes in a group, all computed; note who misses it."""
@@ -424,15 +424,14 @@ class Optimizer(OtherOptimizers):
                         missed.append(self._places[name])
                         continue
                     idle = idle and g._op is CONSTANT and not g._array.any()  # zeroed
-                    tensor = p
-                    key = group, real_dtype(tensor.dtype)
+                    key = group, real_dtype(p.dtype)
                     if key not in rates:
                         rates[key] = self._recorded_rate(capture, *key)
                     found = numbers.of(name, *key)
                     slots = self._state[name]
                     args = dict(slots), found, rates[key], group.weight_decay
                     new = self._updated(name, p, g, *args)
-                    changes.extend(zip((tensor, *slots.values()), new, strict=True))
+                    changes.extend(zip((p, *slots.values()), new, strict=True))
             if idle and not self._taken():
                 self._warn_idle()
             changes.append((self._steps, self._steps + 1))
@@ -477,10 +476,17 @@ class Optimizer(OtherOptimizers):
 
     def _updated_by_parts(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         """Run the rule on real and imaginary parts as separate elements, as PyTorch does."""
+
+        def apart(z: Any) -> Any:
+            return np.stack([z.real, z.imag], axis=-1)
+
+        def joined(parts: Any) -> Any:
+            return parts[..., 0] + 1j * parts[..., 1]
+
         own = [key for key, slot in state.items() if slot.dtype.kind == "c"]
-        given = state | {key: real_and_imaginary(state[key]) for key in own}
-        new_p, new = self.update(real_and_imaginary(p), real_and_imaginary(g), given, lr)
-        return of_parts(new_p), new | {key: of_parts(new[key]) for key in own if key in new}
+        given = state | {key: apart(state[key]) for key in own}
+        new_p, new = self.update(apart(p), apart(g), given, lr)
+        return joined(new_p), new | {key: joined(new[key]) for key in own if key in new}
 
     def _updated(
         self,
@@ -521,23 +527,20 @@ def _is_idle(p: Leaf) -> bool:
 
 
 @dataclass(eq=False)
-class _RateOfRun(RunDependent):
-    """A group's learning rate in a captured step, after ``before`` others in the same run."""
+class _OfRun(RunDependent):
+    """A number of a captured step, after ``before`` other steps in the same run."""
 
     optimizer: Optimizer
-    group: Group
     before: int
     steps: Mapping[int, int]
+    of: Callable[[int], float]
 
     def __call__(self) -> float:
-        return self._in(self.before)
+        return self.of(self.before)
 
     def ahead(self, runs: int) -> list[float]:
         each = self.steps[id(self.optimizer)]
-        return list(map(self._in, range(self.before, self.before + runs * each, each)))
-
-    def _in(self, before: int) -> float:
-        return self.optimizer._rate(self.group, before)
+        return list(map(self.of, range(self.before, self.before + runs * each, each)))
 
 
 class _RecordedNumbers:
@@ -570,15 +573,11 @@ class _RecordedNumbers:
                 now = optimizer.numbers(optimizer._rate(group), optimizer._step_of(name))
             finally:
                 capture.asks_a_schedule = False
-            if capture.is_state(optimizer._steps):
-                started = capture.started.get(id(optimizer._steps), optimizer._steps._array)
-                before = optimizer._taken() - int(started)
-                missed = int(self._missed[place] - self._start[place])
-                run = partial(_NumberOfRun, optimizer, group, before, capture.steps, name, missed)
-                leaves = {k: capture.reading(run(k), dtype, x) for k, x in now.items()}
-            else:  # made inside, as in every run
-                leaves = {k: as_leaf(np.asarray(x, dtype)) for k, x in now.items()}
-            self._known[key] = leaves
+            missed = int(self._missed[place] - self._start[place])
+            of = partial(optimizer._number, group, name, missed)
+            self._known[key] = {
+                k: optimizer._recorded(capture, partial(of, k), dtype, x) for k, x in now.items()
+            }
         return self._known[key]
 
     def finish(self, missed: list[int]) -> None:
@@ -614,20 +613,6 @@ class _SameCounts:
     def _classes(self, missed: Array) -> list[int]:
         counts = missed[self.places].tolist()
         return [counts.index(count) for count in counts]
-
-
-@dataclass(eq=False)
-class _NumberOfRun(_RateOfRun):
-    """One of an optimizer's `numbers` in one of the steps of a captured program."""
-
-    parameter: str
-    missed: int
-    number: str
-
-    def _in(self, before: int) -> float:
-        optimizer = self.optimizer
-        step = optimizer._step_of(self.parameter) + before - self.missed
-        return optimizer.numbers(optimizer._rate(self.group, before), step)[self.number]
 
 
 _KEYS = ("optimizer", "steps", "lr", "state")

@@ -1280,18 +1280,17 @@ FAULTS = (
     Fault(
         "optimizer",
         "recorded-rate-is-frozen",
-        "tapegraph/optim/optimizer.py:Optimizer._recorded_rate",
-        "        return capture.reading(\n            _RateOfRun(self, group, "
-        "self._taken() - int(start), capture.steps), dtype, now\n        )",
-        "        return capture.reading(partial(float, now), dtype, now)",
+        "tapegraph/optim/optimizer.py:Optimizer._recorded",
+        "return capture.reading(_OfRun(self, before, capture.steps, of), dtype, now)",
+        "return capture.reading(partial(float, now), dtype, now)",
         "tests/optim/test_recorded.py",
     ),
     Fault(
         "optimizer",
         "steps-of-one-call-share-the-first-ones-rate",
-        "tapegraph/optim/optimizer.py:Optimizer._recorded_rate",
-        "_RateOfRun(self, group, self._taken() - int(start), capture.steps), dtype, now",
-        "_RateOfRun(self, group, 0, capture.steps), dtype, now",
+        "tapegraph/optim/optimizer.py:Optimizer._recorded",
+        "_OfRun(self, before, capture.steps, of), dtype, now",
+        "_OfRun(self, 0, capture.steps, of), dtype, now",
         RANDOM_STEPS,
     ),
     Fault(
@@ -1706,7 +1705,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-at-the-rate-of-its-first-call",
-        "tapegraph/optim/optimizer.py:_RateOfRun.ahead",
+        "tapegraph/optim/optimizer.py:_OfRun.ahead",
         "each = self.steps[id(self.optimizer)]",
         "each = 0",
         f"{SCAN} -k schedules",
