@@ -170,7 +170,7 @@ def odeint(
         return _adaptive(rate, vector, times, theta, rtol, atol, max_steps)
 
     if adjoint:
-        states = Adjoint(rate, solved)(vector, times, *theta)
+        states = _by_adjoint(rate, solved, vector, times, theta)
     else:
         states = solved(rate, vector, times, *theta)
     return _in_structure(states, form, (y0, t, args))
@@ -358,37 +358,30 @@ def _known(x: Any) -> Any:
     return None if unknown else inner._array
 
 
-class Adjoint:
-    """A solution whose gradient is that of the adjoint equation.
+def _by_adjoint(rate: Fun, solved: Fun, y: Array, times: Array, theta: Sequence[Any]) -> Any:
+    """Return a solution whose gradient is that of the adjoint equation.
 
     For ``dy/dt = f(y, t, p)`` the state's cotangent ``a`` follows ``da/dt = -a df/dy``, and the
     gradient with respect to ``p`` is the integral of ``a df/dp`` (Pontryagin; Chen et al., 2018).
 
-    :param rate: Takes a vector, a time, and the equation's other inputs.
+    :param rate: Takes a vector, a time, and the equation's other inputs ``theta``.
     :param solved: Takes a `RateOfChange`, a vector and times; returns the states.
     """
 
-    def __init__(self, rate: Fun, solved: Fun) -> None:
-        self._rate = rate
-        self._solved = solved
+    @custom_vjp
+    def solution(y: object, times: object, *theta: object) -> Any:
+        return solved(lambda y, t: rate(y, t, *theta), y, times)
 
-    def __call__(self, y: object, times: object, *theta: object) -> Any:
-        def forward(y: object, times: object, *theta: object) -> Any:
-            states = solution(y, times, *theta)
-            return states, (states, times, theta)
+    def forward(y: object, times: object, *theta: object) -> Any:
+        states = solution(y, times, *theta)
+        return states, (states, times, theta)
 
-        solution = custom_vjp(
-            lambda y, times, *theta: self._solved(lambda y, t: self._rate(y, t, *theta), y, times)
-        )
-        solution.defvjp(forward, self._pulled_back)
-        return solution(y, times, *theta)
-
-    def _pulled_back(self, residuals: Array, g: Array) -> tuple[Any, ...]:
+    def pulled_back(residuals: Any, g: Array) -> tuple[Any, ...]:
         states, times, theta = residuals
         floats = [i for i, x in enumerate(theta) if x.dtype.kind == "f"]
 
-        def rate(y: Array, t: object, *moving: Array) -> Any:
-            return self._rate(y, t, *exchanged(theta, floats, moving))
+        def rate_of(y: Array, t: object, *moving: Array) -> Any:
+            return rate(y, t, *exchanged(theta, floats, moving))
 
         moving = [theta[i] for i in floats]
         sums = [0.0 * x for x in moving]
@@ -397,16 +390,16 @@ class Adjoint:
         def backwards(vector: object, s: Any) -> Any:
             """Return the derivatives of state, cotangent and sums with respect to ``s = -t``."""
             y, a, *_ = unravel(vector)
-            dy, pullback = vjp(rate, y, -s, *moving)
+            dy, pullback = vjp(rate_of, y, -s, *moving)
             return ravel_pytree([-dy, *pullback(a)])[0]
 
         def interval(carry: Array, row: Array) -> tuple[Any, Any]:
             a, of_start, sums = carry
             y, t, before, g, g_before = row
-            of_time = sum_(g * rate(y, t, *moving))
+            of_time = sum_(g * rate_of(y, t, *moving))
             first, _ = ravel_pytree([y, a, of_start - of_time, *sums])
             ends = concat([reshape(-t, (1,)), reshape(-before, (1,))])
-            _, a, of_start, *sums = unravel(self._solved(backwards, first, ends)[1])
+            _, a, of_start, *sums = unravel(solved(backwards, first, ends)[1])
             return (a + g_before, of_start, sums), of_time
 
         rows = (states[1:], times[1:], times[:-1], g[1:], g[:-1])
@@ -414,6 +407,9 @@ class Adjoint:
         (a, of_start, sums), of_times = scan(interval, start, rows, reverse=True)
         by_theta = exchanged([None] * len(theta), floats, sums)
         return a, _rows(of_start, of_times), *by_theta
+
+    solution.defvjp(forward, pulled_back)
+    return solution(y, times, *theta)
 
 
 def __getattr__(name: str) -> NoReturn:

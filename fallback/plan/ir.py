@@ -73,7 +73,7 @@ class NanCheck(Instr):
     def __init__(
         self, recompute: Fun, leaves: list[Var], grads: list[Var], hints: list[str]
     ) -> None:
-        super().__init__(recompute, tuple(leaves), name="strong_zeros", may_raise=True)
+        super().__init__(recompute, tuple(leaves), may_raise=True)
         self.grads = grads
         self.results = [
             Var(g.builder, g.value, hint, g.roots) for g, hint in zip(grads, hints, strict=True)

@@ -98,18 +98,8 @@ def minimize(
         raise TypeError(message("minimize", f"{kind_of(method)} for 'method'", "a name", fix))
     options = {**(options or {}), **more_options}
     if implicit:
-        return _differentiable(
-            f,
-            x0,
-            args,
-            bounds,
-            constraints,
-            method=method,
-            hess=hess,
-            tol=tol,
-            callback=callback,
-            options=options,
-        )
+        more = {"method": method, "hess": hess, "tol": tol, "callback": callback}
+        return _differentiable(f, x0, args, bounds, constraints, options=options, **more)
     _check_derivatives(hess, options)
     name = method.lower() if isinstance(method, str) else ""
     _check_used(name, bounds=bounds, constraints=constraints)

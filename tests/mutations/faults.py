@@ -2334,7 +2334,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-plan-does-not-look-for-a-nan",
-        "fallback/plan/looks.py:looked_at",
+        "fallback/plan/compiler.py:looked_at",
         "if slot in kept or not readers[slot] <= unsure",
         "if False",
         "tests/compiling/test_jacobians.py -k zeros_absorb_infinities_in_rows",
@@ -2342,7 +2342,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-plan-looks-behind-what-drops-a-nan",
-        "fallback/plan/looks.py:looked_at",
+        "fallback/plan/compiler.py:looked_at",
         "op.name not in _DROP_NAN",
         "True",
         "tests/compiling/test_jacobians.py -k drops_a_nan",
@@ -3548,7 +3548,7 @@ FAULTS = (
     Fault(
         "rules",
         "jacobian-of-a-root-not-transposed",
-        "tapegraph/optim/implicit.py:Equation._pulled_back",
+        "tapegraph/optim/implicit.py:_solved.pulled_back",
         "solve(matrix_transpose(matrix), g)",
         "solve(matrix, g)",
         "tests/optim/test_implicit.py",
