@@ -149,17 +149,13 @@ def _read(body: SubProgram) -> set[int]:
 # The entry
 
 
-def by_role(inputs: Sequence[object], carries: int, xs: int) -> Lists:
-    first = len(inputs) - carries - xs
-    return (
-        list(inputs[:first]),
-        list(inputs[first : first + carries]),
-        list(inputs[first + carries :]),
-    )
-
-
 # The consts, carries and xs of an entry.
 Lists = tuple[list[Any], list[Any], list[Any]]
+
+
+def by_role(inputs: Sequence[object], carries: int, xs: int) -> Lists:
+    first, last = len(inputs) - carries - xs, len(inputs) - xs
+    return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
 
 
 def traced_iteration(f: Fun, lists: Lists, op: str = "scan") -> Traced:
@@ -176,16 +172,8 @@ def row(array: Any) -> Any:
 def run_derived(found: Traced, lists: Lists, attrs: Attrs) -> Sequence[Any]:
     """Record a scan of a derived body, which also reads arrays that rules made."""
     consts, carries, xs = lists
-    return run_scan(
-        found.body,
-        [*found.made, *consts],
-        carries,
-        xs,
-        attrs["length"],
-        attrs["reverse"],
-        attrs["checkpoint"],
-        keeps=attrs["keeps"],
-    )
+    how = {key: attrs[key] for key in ("length", "reverse", "checkpoint", "keeps")}
+    return run_scan(found.body, [*found.made, *consts], carries, xs, **how)
 
 
 def _inner(body: SubProgram) -> Inner:
@@ -470,75 +458,50 @@ def recorded_scan_vjp(
     if not attrs["keeps"] or attrs["checkpoint"] > 1:
         again = apply(SCAN, inputs, {**attrs, "keeps": True, "checkpoint": 1})
         kept = again[len(body.outputs) :]
-    first, second = len(consts), len(consts) + carries
-    flows = [body.program.needs[slot] for slot in body.inputs]
-    wanted = tuple(
-        i for i, need in enumerate(needs) if need and flows[i] and not first <= i < second
+    end, first, second = len(body.outputs), len(consts), len(consts) + carries
+    into, out = (
+        [body.program.needs[slot] for slot in part] for part in (body.inputs, body.outputs)
     )
-    seeded = tuple(
-        i
-        for i, slot in enumerate(body.outputs)
-        if i >= carries and g[i] is not None and body.program.needs[slot]
-    )
-    ends = _ends(body, first, carries)
-    of_kept = g[len(body.outputs) :]
-    read = tuple(i for i in ends if i < len(of_kept) and of_kept[i] is not None)
+    wanted = [i for i, x in enumerate(needs) if x and into[i] and not first <= i < second]
     of_const = [i for i in wanted if i < first]
-    types = body.types(body.outputs)
-    back = [as_leaf(np.zeros(*types[i])) if g[i] is None else g[i] for i in ends]
-    totals = [zeros(inputs[i]) for i in of_const]
-    seeds = [*(g[i] for i in seeded), *(of_kept[i] for i in read)]
-    lists = (consts, [*back, *totals], [*kept, *rows, *seeds])
-    key = ("transposed", first, carries, wanted, seeded, read)
-    found = body.make(key, _transposed, body, first, carries, wanted, seeded, read, lists)
-    count, reverse = len(found.body.outputs), not attrs["reverse"]
-    outs = run_derived(found, lists, {**attrs, "reverse": reverse, "keeps": False})[:count]
-    places = [*(first + i for i in ends), *of_const, *(i for i in wanted if i >= second)]
-    grads = zeros_where(needs, inputs)
-    for i, grad in zip(places, outs, strict=True):
-        if needs[i]:
-            grads[i] = grad
-    return grads
-
-
-def _ends(body: SubProgram, first: int, carries: int) -> list[int]:
-    """Return the carries through which a gradient flows."""
-    return [i for i in range(carries) if body.program.needs[body.inputs[first + i]]]
-
-
-def _transposed(
-    body: SubProgram,
-    first: int,
-    carries: int,
-    wanted: Sequence[int],
-    seeded: Sequence[int],
-    read: Sequence[int],
-    lists: Lists,
-) -> Traced:
-    """Return the backward of an iteration as a body.
-
-    It carries the carries' cotangents and the sums of wanted consts' gradients; its rows are the
-    iteration's carries and rows, and the cotangents of stacked values and kept carries; it stacks
-    the gradients of wanted rows.
-    """
-    ends = _ends(body, first, carries)
-    of_const = [i for i in wanted if i < first]
-    of_row = [i for i in wanted if i >= first]
+    ends = [i for i in range(carries) if into[first + i]]
+    seeded = [i for i in range(carries, end) if g[i] is not None and out[i]]
+    of_kept = dict(enumerate(g[end:]))
+    read = [i for i in ends if of_kept.get(i) is not None]
 
     def backward(*leaves: object) -> tuple[Any, ...]:
+        """Run an iteration's backward.
+
+        It carries the carries' cotangents and the sums of wanted consts' gradients; its rows are
+        the iteration's carries and rows, and the cotangents of stacked values and kept carries; it
+        stacks the gradients of wanted rows.
+        """
         take = taker(leaves)
         consts, back, totals = take(first), take(len(ends)), take(len(of_const))
         inputs = [*consts, *take(len(body.inputs) - first)]
         seeds = dict(zip((*ends, *seeded), [*back, *take(len(seeded))], strict=True))
         more = dict(zip(read, take(len(read)), strict=True))
-        places = [*(first + i for i in ends), *of_const, *of_row]
-        found = cotangents(Replay(body), inputs, seeds, places)
-        count = len(ends)
-        carried = [g + more[i] if i in more else g for i, g in zip(ends, found, strict=False)]
-        sums = [total + g for total, g in zip(totals, found[count:], strict=False)]
-        return (*carried, *sums, *found[count + len(totals) :])
+        places = [*(first + i for i in ends), *wanted]
+        found = taker(cotangents(Replay(body), inputs, seeds, places))
+        pairs = zip(ends, found(len(ends)), strict=True)
+        carried = [x + more[i] if i in more else x for i, x in pairs]
+        sums = [total + x for total, x in zip(totals, found(len(totals)), strict=True)]
+        return (*carried, *sums, *found(len(wanted) - len(sums)))
 
-    return traced_iteration(backward, lists)
+    types = body.types(body.outputs)
+    back = [as_leaf(np.zeros(*types[i])) if g[i] is None else g[i] for i in ends]
+    totals = [zeros(inputs[i]) for i in of_const]
+    seeds = [*(g[i] for i in seeded), *(of_kept[i] for i in read)]
+    lists = (consts, [*back, *totals], [*kept, *rows, *seeds])
+    key = ("transposed", first, carries, *map(tuple, (wanted, seeded, read)))
+    found = body.make(key, traced_iteration, backward, lists)
+    attrs |= {"reverse": not attrs["reverse"], "keeps": False}
+    outs = run_derived(found, lists, attrs)[: len(found.body.outputs)]
+    grads = zeros_where(needs, inputs)
+    for i, grad in zip((*(first + i for i in ends), *wanted), outs, strict=True):
+        if needs[i]:
+            grads[i] = grad
+    return grads
 
 
 def _jvp(moving: Sequence[object], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:

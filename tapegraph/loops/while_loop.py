@@ -39,6 +39,7 @@ from tapegraph.loops.body import (
     zeros_where,
 )
 from tapegraph.loops.scan import traced_loop
+from tapegraph.loops.scan_entry import Lists, by_role
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import broadcast_to, reshape
 from tapegraph.other_names import unexpected
@@ -134,17 +135,15 @@ def _check_takes_one(body: Callable[[Any], Any]) -> None:
 
 # The entry
 
-ByRole = tuple[list[Any], list[Any], list[Any]]
 
-
-def _run(cond: SubProgram, body: SubProgram, lists: ByRole, max_steps: int | None) -> Sequence[Any]:
+def _run(cond: SubProgram, body: SubProgram, lists: Lists, max_steps: int | None) -> Sequence[Any]:
     attrs = {"cond": cond, "body": body, "carries": len(lists[2]), "max_steps": max_steps}
     return apply(WHILE_LOOP, (*lists[0], *lists[1], *lists[2]), attrs)
 
 
-def _by_role(inputs: Sequence[object], cond: SubProgram, carries: int) -> ByRole:
-    first, last = len(cond.inputs) - carries, len(inputs) - carries
-    return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
+def _by_role(inputs: Sequence[object], cond: SubProgram, carries: int) -> Lists:
+    """Return the inputs of the condition, those of the body, and the carries."""
+    return by_role(inputs, len(inputs) - len(cond.inputs), carries)
 
 
 def _forward(
@@ -212,6 +211,13 @@ def _recorded(
     cond, body, carries = attrs["cond"], attrs["body"], attrs["carries"]
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     consts, start, step = of_body, len(of_cond), body
+
+    def masked(*leaves: object) -> tuple[Any, ...]:
+        of_cond, of_body, now = _by_role(leaves, cond, carries)
+        (active,) = Replay(cond)(*of_cond, *now)
+        new = Replay(body)(*of_body, *now)
+        return tuple(where(active, a, b) for a, b in zip(new, now, strict=True))
+
     if not recorder().records(y[carries]):
         length = int(y[carries]._array)
     elif attrs["max_steps"] is None:
@@ -219,7 +225,7 @@ def _recorded(
         return pulled(needs, g[:carries], None, *inputs, of=again)
     else:
         length, start = attrs["max_steps"], 0
-        found = body.make(("masked", cond), _masked, cond, body, carries, inputs)
+        found = body.make(("masked", cond), traced, "while_loop", masked, list, inputs)
         step, consts = found.body, [*found.made, *of_cond, *of_body]
     scan = _as_scan(step, carries, length)
     given = (*consts, *first)
@@ -233,18 +239,6 @@ def _recorded(
 
 def _again(cond: SubProgram, body: SubProgram, carries: int, *inputs: object) -> Sequence[Any]:
     return _run(cond, body, _by_role(inputs, cond, carries), None)[:carries]
-
-
-def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[object]) -> Traced:
-    """Return an iteration that leaves the carry unchanged once the condition is false."""
-
-    def step(*leaves: object) -> tuple[Any, ...]:
-        of_cond, of_body, now = _by_role(leaves, cond, carries)
-        (active,) = Replay(cond)(*of_cond, *now)
-        new = Replay(body)(*of_body, *now)
-        return tuple(where(active, a, b) for a, b in zip(new, now, strict=True))
-
-    return traced("while_loop", step, list, inputs)
 
 
 def _jvp(moving: Sequence[object], y: object, *inputs: object, **attrs: Any) -> tuple[Any, ...]:
