@@ -195,7 +195,6 @@ def _rows(first: Array, later: Array) -> Any:
 
 
 def _fixed(rate: RateOfChange, y: Array, times: Array, steps: int) -> Any:
-    """Return the states at some times by the classical Runge-Kutta method."""
 
     def advance(y: Array, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         start, stop = ends

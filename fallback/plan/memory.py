@@ -48,7 +48,6 @@ def written_over(instrs: list[Instr], results: Iterable[Var]) -> dict[int, Var]:
 
 
 def _lying_in(root: Var, reads: Iterable[Var]) -> list[Var]:
-    """Return the operands that may lie in a value's memory."""
     return [var for var in reads if any(r is root for r in var.roots)]
 
 
@@ -97,7 +96,6 @@ class Buffers:
 
     @property
     def nbytes(self) -> int:
-        """Their total memory."""
         return sum(block.nbytes for free in self._free.values() for block in free)
 
 

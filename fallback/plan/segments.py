@@ -118,7 +118,6 @@ class Segments:
         return records_of(instr.function, concrete(instr.args), concrete(instr.kwargs), value)
 
     def _cut(self) -> None:
-        """Find the runs of instructions that become segments."""
         start, count, work = 0, 0, 0
         for number in range(len(self._instrs) + 1):
             mine = self._records.get(number)
@@ -156,7 +155,6 @@ class Segments:
         return self._places[id(var)]
 
     def _look(self, instr: Instr) -> None:
-        """Place a view in its base."""
         (seen,), (var,) = instr.reads, instr.results
         base, offset = self._place(seen)
         if isinstance(seen.value, np.ndarray):
@@ -164,7 +162,6 @@ class Segments:
         self._places[id(var)] = _Place(base, offset)
 
     def _settle(self, segment: Any, var: Var) -> None:
-        """Find a place for a record's result."""
         number = id(var)
         is_read = number in self._read
         if number in self._over:
@@ -186,7 +183,6 @@ class Segments:
             (segment.scalars if scalar else segment.fixed).append((var, array))
 
     def _tabulate(self, segment: Segment) -> None:
-        """Make a segment's table."""
         rows: list[_Row] = []
         for number in range(segment.start, segment.stop):
             if number in self._records:

@@ -37,7 +37,6 @@ class Anew(NamedTuple):
 
 
 def at_run_time(of: Anew, *inputs: object) -> Sequence[Any]:
-    """Record that something is computed in every run."""
     return apply(AT_RUN_TIME, inputs, {"of": of})
 
 

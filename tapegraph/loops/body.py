@@ -79,7 +79,6 @@ class Traced(NamedTuple):
 
 
 def _refusal(what: str, fix: str) -> Any:
-    """Make a method that raises for a change of state."""
 
     def refused(self: Body, *args: object) -> Any:
         raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
@@ -102,7 +101,6 @@ class Body(Capture):
         self._op = op
 
     def apply(self, name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
-        """Run an operation of which some operands are values of outer levels."""
         given = tuple(self.inside(name, x) for x in inputs)
         operands = tuple(promote_runtime_floats(x, given) if is_float(x) else x for x in given)
         call = ELEMENTWISE.get(name)
@@ -123,14 +121,12 @@ class Body(Capture):
         return known[0]
 
     def taken(self, x: object, flows: bool) -> Any:
-        """Return a leaf that stands for an argument."""
         leaf = self.input(example(x))
         leaf._requires_grad = flows and leaf.dtype.kind in "fc"
         leaf._retains = False
         return leaf
 
     def is_outer(self, x: Any) -> bool:
-        """Return whether a value belongs to an outer level."""
         return type(x) in (Dual, Batched) and x.tag < self.level
 
     def records(self, *values: object) -> bool:
@@ -353,7 +349,6 @@ class Replay(Interpreter):
         return dict(zip(targets, found, strict=True))
 
     def _again(self, targets: dict[int, Any], end: int) -> Any:
-        """Recompute a value with others in place of some that it depends on."""
         values, changed = self.values, set(targets)
         self.values = list(values)
         for i, x in targets.items():
@@ -408,7 +403,6 @@ def examples(
 
 
 def taker(values: Sequence[object]) -> Callable[[int], list[Any]]:
-    """Return a function that takes the next values, as many as it is asked for."""
     left = iter(values)
     return lambda count: list(islice(left, count))
 

@@ -157,7 +157,6 @@ Branch = tuple[SubProgram, list[Any]]
 
 
 def _run(index: object, branches: Sequence[Branch]) -> list[Any]:
-    """Record a choice between programs with their inputs."""
     places: dict[int, int] = {}
     operands: list[Any] = []
     for x in (x for _, inputs in branches for x in inputs):
@@ -232,7 +231,6 @@ def _vjp(
 def _recorded(
     needs: Sequence[bool], g: Sequence[object], y: object, index: object, *operands: Any, **of: Any
 ) -> list[Any]:
-    """Return the backward: a choice between the branches' backwards."""
     wanted = [i for i, x in enumerate(operands) if needs[1 + i] and x.dtype.kind in "fc"]
     seeded = tuple(i for i, x in enumerate(g) if x is not None)
     seeds = [g[i] for i in seeded]
@@ -274,7 +272,6 @@ def _transposed(
 def _jvp(
     moving: Sequence[object], y: object, index: object, *operands: object, **attrs: Any
 ) -> tuple[Any, ...]:
-    """Return the tangents: a choice between those of the branches."""
     branches, reads = attrs["branches"], attrs["reads"]
     turned = {i: t for i, t in enumerate(moving[1:]) if t is not None}
 

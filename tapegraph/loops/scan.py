@@ -80,7 +80,6 @@ def _scan(
     reverse: bool = False,
     checkpoint: int | Literal["sqrt"] | None = None,
 ) -> tuple[Pytree, Pytree]:
-    """Run a `scan`, which ``op`` names in messages."""
     check_callable(op, f)
     rows = [(path, loop_operand(op, x, path)) for path, x in leaves(xs, "xs")]
     n = _length(rows, length)

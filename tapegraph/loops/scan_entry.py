@@ -353,7 +353,6 @@ def scan_vjp(
     def in_blocks(
         pull: Iteration, back: dict[int, Any], totals: list[Any], stacks: list[Any]
     ) -> Lists | None:
-        """Run many iterations at a time; None if the engine cannot."""
         begin = {first + i: x for i, x in back.items()}
         started = [begin.get(i, carry[i - first]) for i in by_carry]
         sums = [np.array(x, order="C") for x in totals]  # an iteration writes where it has read
@@ -505,7 +504,6 @@ def recorded_scan_vjp(
 
 
 def _jvp(moving: Sequence[object], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
-    """Return the tangents: a scan of the iterations with their tangents."""
     end, carries, xs = len(attrs["body"].outputs), attrs["carries"], attrs["xs"]
     body, residuals = attrs["body"], attrs["residuals"]
     outputs = body.outputs[: len(body.outputs) - residuals]
@@ -574,7 +572,6 @@ def _moved(
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
-    """Return the examples: a scan of the iterations of all of them."""
     body, carries, keeps = call.attrs["body"], call.attrs["carries"], call.attrs["keeps"]
     consts, carry, rows = by_role(call.xs, carries, call.attrs["xs"])
     first, end, flags = len(consts), len(body.outputs), tuple(call.batched)

@@ -187,7 +187,6 @@ def _vjp(
 
 
 def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
-    """Return the attributes of the scan that makes the same iterations."""
     return {
         "body": body,
         "carries": carries,
@@ -242,7 +241,6 @@ def _again(cond: SubProgram, body: SubProgram, carries: int, *inputs: object) ->
 
 
 def _jvp(moving: Sequence[object], y: object, *inputs: object, **attrs: Any) -> tuple[Any, ...]:
-    """Return the tangents: a loop of the iterations with their tangents."""
     cond, carries = attrs["cond"], attrs["carries"]
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     _, by_body, by_init = _by_role(moving, cond, carries)

@@ -19,7 +19,6 @@ from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message, scipy_module, sentence
 from tapegraph.loops.body import (
     Replay,
-    Traced,
     further_arguments,
     loop_operand,
     traced,
@@ -262,10 +261,19 @@ def _forward(*inputs: Array, **attrs: Any) -> tuple[Any, ...]:
     def residual(vector: Array) -> Array:
         return np.concatenate([x.ravel() for x in run(body, *given(vector))])
 
+    def jacobian_of(*inputs: object) -> Any:
+        stop = consts + unknowns
+
+        def of_vector(vector: object) -> Any:
+            x = cut(vector, shapes)
+            return in_one(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
+
+        return jacobian(of_vector)(in_one(inputs[consts:stop]))
+
     vector = np.concatenate([np.ravel(x) for x in start]).astype(np.float64)
     matrix = None
     if options["solver"] in ("hybr", "lm"):
-        of = body.make("jacobian", _jacobian_body, body, consts, shapes, given(vector))
+        of = body.make("jacobian", traced, "root", jacobian_of, list, given(vector), repeat(False))
         constants = [x._array for x in of.consts]  # that differentiation made
         matrix = lambda vector: run(of.body, *constants, *given(vector))[0]  # noqa: E731
     found = _solver(options, residual, matrix, vector)
@@ -312,23 +320,6 @@ def _failed(residual: Array, why: str) -> None:
         f"root: the solver did not converge: {' '.join(why.split()).rstrip('.')}. The largest "
         f"residual is {size:.3g}. Start closer to the solution, or give another method or maxiter."
     )
-
-
-def _jacobian_body(
-    body: SubProgram, consts: int, shapes: Sequence[tuple[int, ...]], given: Sequence[Array]
-) -> Traced:
-    """Return an equation's Jacobian with respect to its unknowns as an inner program."""
-
-    def matrix(*inputs: object) -> Any:
-        stop = consts + len(shapes)
-
-        def of_vector(vector: object) -> Any:
-            x = cut(vector, shapes)
-            return in_one(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
-
-        return jacobian(of_vector)(in_one(inputs[consts:stop]))
-
-    return traced("root", matrix, list, given, repeat(False))
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:

@@ -138,7 +138,6 @@ def minimize(
 def _differentiable(
     f: Fun, x0: Any, args: object, bounds: object, constraints: object, **options: Any
 ) -> Any:
-    """Minimise a traced function, and give the solution its derivatives."""
     if bounds is not None or constraints:
         received = "implicit=True with bounds or constraints"
         fix = "Write them into f, by a change of variables or a penalty."
@@ -180,7 +179,6 @@ def _check_derivatives(hess: object, options: Mapping[str, object]) -> None:
 
 
 def _check_used(method: str, **restrictions: object) -> None:
-    """Raise for bounds and constraints that the method would ignore."""
     for argument, given in restrictions.items():
         empty = isinstance(given, (tuple, list)) and not given
         if given is not None and not empty and method in _UNRESTRICTED[argument]:

@@ -360,7 +360,6 @@ class Optimizer(OtherOptimizers):
         return self.numbers(self._rate(group, ahead), step)[key]
 
     def _changes(self, group: Group, lr: float, missed: list[int]) -> Iterable[Change]:
-        """Return the step's changes in a group, all computed; note who misses it."""
         taken: set[int] = set()
         known = {}
         changes: list[Change] = []
