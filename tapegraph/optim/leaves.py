@@ -84,3 +84,12 @@ def fresh(array: Any, taken: set[int]) -> Array:
 def slot(array: Any) -> Tensor:
     """Make a constant that holds a part of an optimizer's state."""
     return as_leaf(own(array))
+
+
+def real_and_imaginary(z: Any) -> Any:
+    """Return real and imaginary parts along a new last axis."""
+    return np.stack([z.real, z.imag], axis=-1)
+
+
+def of_parts(parts: Any) -> Any:
+    return parts[..., 0] + 1j * parts[..., 1]

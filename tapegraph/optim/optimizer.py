@@ -16,7 +16,17 @@ from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
-from tapegraph.optim.leaves import AVERAGING, Leaf, data_of, fresh, gradient_of, rows_set, slot
+from tapegraph.optim.leaves import (
+    AVERAGING,
+    Leaf,
+    data_of,
+    fresh,
+    gradient_of,
+    of_parts,
+    real_and_imaginary,
+    rows_set,
+    slot,
+)
 from tapegraph.optim.options import (
     Group,
     Params,
@@ -116,13 +126,14 @@ class Optimizer(OtherOptimizers):
         self._steps = slot(np.zeros((), np.int64))
         # How many steps each parameter has had no gradient in: counted for rules with `numbers`.
         self._missed = slot(np.zeros(len(self.params), np.int64))
-        names = (name for group in self._groups for name in group.names)
-        self._places = {name: i for i, name in enumerate(names)}
-        self._state: dict[str, State] = {}
-        for group in self._groups:
-            for name, p in zip(group.names, group.params, strict=True):
-                slots = self.init(data_of(p))
-                self._state[name] = MappingProxyType({k: slot(v) for k, v in slots.items()})
+        named = [
+            pair for group in self._groups for pair in zip(group.names, group.params, strict=True)
+        ]
+        self._places = {name: i for i, (name, _) in enumerate(named)}
+        self._state: dict[str, State] = {
+            name: MappingProxyType({k: slot(v) for k, v in self.init(data_of(p)).items()})
+            for name, p in named
+        }
 
     def __repr__(self) -> str:
         groups: tuple[Group, ...] = vars(self).get("_groups", ())
@@ -327,25 +338,6 @@ class Optimizer(OtherOptimizers):
             return chosen
         return rate_at(self._kind, chosen, self._taken() + ahead)
 
-    def _recorded_rate(self, capture: Capture, group: Group, dtype: Any) -> Any:
-        """Return a group's rate in a captured step as a tensor; every run reads it anew."""
-        capture.asks_a_schedule = True
-        try:
-            now = self._rate(group)
-        finally:
-            capture.asks_a_schedule = False
-        return self._recorded(capture, partial(self._rate, group), dtype, now)
-
-    def _recorded(
-        self, capture: Capture, of: Callable[[int], float], dtype: Any, now: float
-    ) -> Any:
-        """Return a number that every run computes anew, of its steps before this one."""
-        if not capture.is_state(self._steps):  # made inside, as in every run
-            return as_leaf(np.asarray(now, dtype))
-        start = capture.started.get(id(self._steps), self._steps._array)
-        before = self._taken() - int(start)
-        return capture.reading(_OfRun(self, before, capture.steps, of), dtype, now)
-
     @cached_property
     def _has_numbers(self) -> bool:
         return type(self).numbers is not Optimizer.numbers
@@ -407,10 +399,9 @@ class Optimizer(OtherOptimizers):
     def record_step(self, capture: Capture) -> None:
         """Take the step on tensors, so that the captured program holds it."""
         capture.steps[id(self)] += 1
-        rates = {}
         changes: list[tuple[Tensor, Any]] = []
         missed: list[int] = []
-        numbers = _RecordedNumbers(self, capture)
+        numbers = _Numbers(self, capture)
         idle = not any(isinstance(p, Value) for p in self.params)
         with no_grad():
             for group in self._groups:
@@ -424,11 +415,9 @@ class Optimizer(OtherOptimizers):
                         continue
                     idle = idle and g._op is CONSTANT and not g._array.any()  # zeroed
                     key = group, real_dtype(p.dtype)
-                    if key not in rates:
-                        rates[key] = self._recorded_rate(capture, *key)
-                    found = numbers.of(name, *key)
                     slots = self._state[name]
-                    args = dict(slots), found, rates[key], group.weight_decay
+                    found = numbers.of(name, *key), numbers.rate(*key)
+                    args = dict(slots), *found, group.weight_decay
                     new = self._updated(name, p, g, *args)
                     changes.extend(zip((p, *slots.values()), new, strict=True))
             if idle and not self._taken():
@@ -442,14 +431,14 @@ class Optimizer(OtherOptimizers):
             for leaf, value in changes:
                 leaf.assign(value)
 
-    def _record_values(self, capture: Capture, group: Group, numbers: _RecordedNumbers) -> None:
+    def _record_values(self, capture: Capture, group: Group, numbers: _Numbers) -> None:
         """Take the step of a group's Values, all of them at once if the rule allows it."""
         pairs = zip(group.names, group.params, strict=True)
         values = [(name, p) for name, p in pairs if isinstance(p, Value)]
         if not values:
             return
         scalars = recorder_of(capture)
-        lr = self._recorded_rate(capture, group, np.float64)
+        lr = numbers.rate(group, np.dtype(np.float64))
         together = self.elementwise
         for batch in numbers.alike(values) if together else [[pair] for pair in values]:
             shape = (len(batch),) if together else ()
@@ -475,17 +464,10 @@ class Optimizer(OtherOptimizers):
 
     def _updated_by_parts(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         """Run the rule on real and imaginary parts as separate elements, as PyTorch does."""
-
-        def apart(z: Any) -> Any:
-            return np.stack([z.real, z.imag], axis=-1)
-
-        def joined(parts: Any) -> Any:
-            return parts[..., 0] + 1j * parts[..., 1]
-
         own = [key for key, slot in state.items() if slot.dtype.kind == "c"]
-        given = state | {key: apart(state[key]) for key in own}
-        new_p, new = self.update(apart(p), apart(g), given, lr)
-        return joined(new_p), new | {key: joined(new[key]) for key in own if key in new}
+        given = state | {key: real_and_imaginary(state[key]) for key in own}
+        new_p, new = self.update(real_and_imaginary(p), real_and_imaginary(g), given, lr)
+        return of_parts(new_p), new | {key: of_parts(new[key]) for key in own if key in new}
 
     def _updated(
         self,
@@ -542,16 +524,38 @@ class _OfRun(RunDependent):
         return list(map(self.of, range(self.before, self.before + runs * each, each)))
 
 
-class _RecordedNumbers:
-    """Leaves for learning rate and step count in a captured step, shared by equal counts."""
+class _Numbers:
+    """Leaves for learning rates and `numbers` in a captured step, which every run reads anew."""
 
     def __init__(self, optimizer: Optimizer, capture: Capture) -> None:
         self._optimizer = optimizer
         self._capture = capture
         self._missed = optimizer._missed._array
         self._start = capture.started.get(id(optimizer._missed), self._missed)
-        self._known: dict[Any, dict[str, Any]] = {}
-        self._places: list[int] = []  # of those that have them
+        self._known: dict[Any, Any] = {}
+        self._places: list[int] = []  # of those that have `numbers`
+
+    def rate(self, group: Group, dtype: DType) -> Any:
+        key, of = (group, dtype), partial(self._optimizer._rate, group)
+        if key not in self._known:
+            self._known[key] = self._reading(of, dtype, self._now(of))
+        return self._known[key]
+
+    def _now(self, of: Callable[[], Any]) -> Any:
+        self._capture.asks_a_schedule = True
+        try:
+            return of()
+        finally:
+            self._capture.asks_a_schedule = False
+
+    def _reading(self, of: Callable[[int], float], dtype: DType, now: float) -> Any:
+        """Return a number of a step; ``of`` gives it by how many steps of the run come before."""
+        optimizer, capture = self._optimizer, self._capture
+        if not capture.is_state(optimizer._steps):  # made inside, as in every run
+            return as_leaf(np.asarray(now, dtype))
+        start = capture.started.get(id(optimizer._steps), optimizer._steps._array)
+        before = optimizer._taken() - int(start)
+        return capture.reading(_OfRun(optimizer, before, capture.steps, of), dtype, now)
 
     def alike(self, values: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
         found: dict[int, list[tuple[str, Any]]] = {}
@@ -560,23 +564,18 @@ class _RecordedNumbers:
         return list(found.values())
 
     def of(self, name: str, group: Group, dtype: DType) -> dict[str, Any]:
-        optimizer, capture = self._optimizer, self._capture
+        optimizer = self._optimizer
         if not optimizer._has_numbers:
             return {}
         place = optimizer._places[name]
         self._places.append(place)
         key = group, dtype, self._missed[place], self._start[place]
         if key not in self._known:
-            capture.asks_a_schedule = True
-            try:
-                now = optimizer.numbers(optimizer._rate(group), optimizer._step_of(name))
-            finally:
-                capture.asks_a_schedule = False
+            step = optimizer._step_of(name)
+            now = self._now(lambda: optimizer.numbers(optimizer._rate(group), step))
             missed = int(self._missed[place] - self._start[place])
             of = partial(optimizer._number, group, name, missed)
-            self._known[key] = {
-                k: optimizer._recorded(capture, partial(of, k), dtype, x) for k, x in now.items()
-            }
+            self._known[key] = {k: self._reading(partial(of, k), dtype, x) for k, x in now.items()}
         return self._known[key]
 
     def finish(self, missed: list[int]) -> None:

@@ -1280,17 +1280,17 @@ FAULTS = (
     Fault(
         "optimizer",
         "recorded-rate-is-frozen",
-        "tapegraph/optim/optimizer.py:Optimizer._recorded",
-        "return capture.reading(_OfRun(self, before, capture.steps, of), dtype, now)",
+        "tapegraph/optim/optimizer.py:_Numbers._reading",
+        "return capture.reading(_OfRun(optimizer, before, capture.steps, of), dtype, now)",
         "return capture.reading(partial(float, now), dtype, now)",
         "tests/optim/test_recorded.py",
     ),
     Fault(
         "optimizer",
         "steps-of-one-call-share-the-first-ones-rate",
-        "tapegraph/optim/optimizer.py:Optimizer._recorded",
-        "_OfRun(self, before, capture.steps, of), dtype, now",
-        "_OfRun(self, 0, capture.steps, of), dtype, now",
+        "tapegraph/optim/optimizer.py:_Numbers._reading",
+        "_OfRun(optimizer, before, capture.steps, of), dtype, now",
+        "_OfRun(optimizer, 0, capture.steps, of), dtype, now",
         RANDOM_STEPS,
     ),
     Fault(
