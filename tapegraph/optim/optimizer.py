@@ -433,15 +433,18 @@ class Optimizer(OtherOptimizers):
 
     def _record_values(self, capture: Capture, group: Group, numbers: _Numbers) -> None:
         """Take the step of a group's Values, all of them at once if the rule allows it."""
-        pairs = zip(group.names, group.params, strict=True)
-        values = [(name, p) for name, p in pairs if isinstance(p, Value)]
-        if not values:
+        # By what each reads besides: with equal step counts they share their `numbers`.
+        batches: dict[Any, list[tuple[str, Value]]] = {}
+        for name, p in zip(group.names, group.params, strict=True):
+            if isinstance(p, Value):
+                key = self._step_of(name) if self.elementwise else name
+                batches.setdefault(key, []).append((name, p))
+        if not batches:
             return
         scalars = recorder_of(capture)
         lr = numbers.rate(group, np.dtype(np.float64))
-        together = self.elementwise
-        for batch in numbers.alike(values) if together else [[pair] for pair in values]:
-            shape = (len(batch),) if together else ()
+        for batch in batches.values():
+            shape = (len(batch),) if self.elementwise else ()
             states = [self._state[name] for name, _ in batch]
             for x in states[0].values():
                 if x.shape != () or x.dtype != float:
@@ -449,18 +452,16 @@ class Optimizer(OtherOptimizers):
                     fix = "Let init give np.zeros(()), or step outside the compiled function."
                     raise ConcretizationError(message(self._kind, received, "one float64", fix))
             params = [p for _, p in batch]
-            objects: list[list[Any]] = [
-                params,
-                *([state[k] for state in states] for k in states[0]),
-            ]
+            objects: list[Any] = [params, *([state[k] for state in states] for k in states[0])]
             places = [[scalars.index(x) for x in row] for row in objects]
             grads = [scalars.index(p, GRAD) for p in params]
-            p, g, *slots = scalars.tensors([places[0], grads, *places[1:]], shape)
+            tensor, g, *slots = scalars.tensors([places[0], grads, *places[1:]], shape)
             state = dict(zip(states[0], slots, strict=True))
-            found = numbers.of(batch[0][0], group, np.dtype(np.float64))
-            new = self._updated(batch[0][0], p, g, state, found, lr, group.weight_decay)
-            for row, tensor in zip(objects, new, strict=True):
-                scalars.assign_all(row, tensor)
+            name = batch[0][0]
+            found = numbers.of(name, group, np.dtype(np.float64))
+            new = self._updated(name, tensor, g, state, found, lr, group.weight_decay)
+            for row, value in zip(objects, new, strict=True):
+                scalars.assign_all(row, value)
 
     def _updated_by_parts(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         """Run the rule on real and imaginary parts as separate elements, as PyTorch does."""
@@ -556,12 +557,6 @@ class _Numbers:
         start = capture.started.get(id(optimizer._steps), optimizer._steps._array)
         before = optimizer._taken() - int(start)
         return capture.reading(_OfRun(optimizer, before, capture.steps, of), dtype, now)
-
-    def alike(self, values: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
-        found: dict[int, list[tuple[str, Any]]] = {}
-        for name, p in values:
-            found.setdefault(self._optimizer._step_of(name), []).append((name, p))
-        return list(found.values())
 
     def of(self, name: str, group: Group, dtype: DType) -> dict[str, Any]:
         optimizer = self._optimizer
