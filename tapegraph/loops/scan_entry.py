@@ -26,7 +26,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -194,6 +193,7 @@ def _forward(
     consts, carry, rows = by_role(list(map(np.asarray, inputs)), carries, xs)
     types = body.types(body.outputs)
     count, first_residual = -(-length // checkpoint), len(body.outputs) - residuals
+    order, places = (range(n)[::-1] if reverse else range(n) for n in (length, count))
     kept: list[Any] = [None] * carries * keeps
     stacks: list[Any] = []
     for i, (shape, dtype) in enumerate(types[carries:], carries):
@@ -218,7 +218,7 @@ def _forward(
         with _inner(body).forward(first) as step:
 
             def block(start: int, n: int, works: list[Any]) -> bool:
-                t, by = (length - 1 - start, -1) if reverse else (start, 1)
+                t, by = order[start], order.step
                 of_rows, of_stacks = ([LoopRows(x, t, by) for x in xs] for xs in (rows, stacks))
                 reads = [*map(LoopRows, consts), *(LoopRows(w, 0, 1) for w in works), *of_rows]
                 if not step.many(n, reads, [*(LoopRows(w, 1, 1) for w in works), *of_stacks]):
@@ -228,23 +228,17 @@ def _forward(
                     if stack is None:
                         continue
                     found = work[at * checkpoint - start : n : checkpoint]
-                    until = at + len(found)
-                    if reverse:
-                        stack[count - until : count - at] = found[::-1]
-                    else:
-                        stack[at:until] = found
+                    stack[:: places.step][at : at + len(found)] = found
                 return True
 
             last = _in_blocks(carry, length, block)
             if last is not None:
                 return last
-            for i in range(length):
-                t = length - 1 - i if reverse else i
+            for i, t in enumerate(order):
                 if keeps and i % checkpoint == 0:
-                    at = count - 1 - i // checkpoint if reverse else i // checkpoint
                     for stack, c in zip(own, now, strict=True):
                         if stack is not None:
-                            stack[at] = c
+                            stack[places[i // checkpoint]] = c
                 given = [*consts, *now, *[x[t, ...] for x in rows]]
                 try:
                     out = step(given)
@@ -298,32 +292,24 @@ def scan_vjp(
     residuals = [np.asarray(x) for x in outs[end - attrs["residuals"] : end]]
     kept = [np.asarray(x) for x in outs[end:]]
     program, inner = body.program, _inner(body)
-    first, second = len(consts), len(consts) + carries
-
-    def reached(start: int, stop: int, needed: Sequence[bool]) -> list[int]:
-        return [
-            i
-            for i, need in zip(range(start, stop), needed, strict=True)
-            if need and program.needs[body.inputs[i]]
-        ]
-
-    by_const = reached(0, first, needs[:first])
-    by_carry = reached(first, second, [True] * carries)
-    by_row = reached(second, len(arrays), needs[second:])
+    first, second, count = len(consts), len(consts) + carries, -(-length // every)
+    order, places = (range(n)[::-1] if reverse else range(n) for n in (length, count))
+    flows = [program.needs[slot] for slot in body.inputs]
+    by_const = [i for i in range(first) if needs[i] and flows[i]]
+    by_carry = [i for i in range(first, second) if flows[i]]
+    by_row = [i for i in range(second, len(arrays)) if needs[i] and flows[i]]
     flowing = [i for i, slot in enumerate(body.outputs) if program.needs[slot]]
     ends = [i for i in flowing if i < carries and first + i in by_carry]
     stacked = {i: np.asarray(g[i]) for i in flowing if i >= carries and g[i] is not None}
-    of_kept = dict(zip(range(first, second), g[end:], strict=False))
-    read = {i: np.asarray(x) for i, x in of_kept.items() if x is not None and i in by_carry}
+    of_kept = enumerate(g[end:], first)
+    read = {i: np.asarray(x) for i, x in of_kept if x is not None and i in by_carry}
     # Consts and carries that are stacked as they are, the last output first.
     fixed = [
         (i, j) for j in reversed(stacked) for i in by_const if body.outputs[j] == body.inputs[i]
     ]
     seeded = [j for j in reversed(stacked) if all(j != k for _, k in fixed)]
-    early: list[tuple[int, int]] = []
-    for j in seeded:
-        same = (i for i in ends if body.outputs[i] == body.outputs[j])
-        early += [(i, j) for i in islice(same, 1)]
+    by_slot = {body.outputs[i]: i for i in reversed(ends)}
+    early = [(by_slot[body.outputs[j]], j) for j in seeded if body.outputs[j] in by_slot]
     seeded = [j for j in seeded if all(j != k for _, k in early)]
     kind = Reverse(
         tuple(body.inputs[i] for i in (*by_carry, *by_row, *by_const)),
@@ -335,18 +321,11 @@ def scan_vjp(
         body.outputs[end - len(residuals) :],
     )
 
-    def row_of(i: int) -> int:
-        return length - 1 - i if reverse else i
-
-    def place_of(segment: int) -> int:
-        return -(-length // every) - 1 - segment if reverse else segment
-
     def carries_of(start: int, stop: int, step: Any) -> list[list[Any]]:
         """Return the inputs of some iterations, from the carry kept for the first of them."""
-        at = place_of(start // every)
+        at = places[start // every]
         found = [[x[at, ...] for x in kept]]
-        for i in range(start, stop - 1):
-            t = row_of(i)
+        for t in order[start : stop - 1]:
             found.append(step([*consts, *found[-1], *[x[t, ...] for x in rows]])[:carries])
         return found
 
@@ -358,7 +337,7 @@ def scan_vjp(
         sums = [np.array(x, order="C") for x in totals]  # an iteration writes where it has read
 
         def block(done: int, n: int, works: list[Any]) -> bool:
-            t, by = row_of(length - 1 - done), 1 if reverse else -1
+            t, by = order[length - 1 - done], -order.step
             seeds = [
                 *map(LoopRows, sums),
                 *(LoopRows(stacked[j], t, by) for j in seeded),
@@ -380,18 +359,16 @@ def scan_vjp(
 
     def swept(pull: Any, step: Any) -> Lists:
         kinds = body.types(body.outputs)
-        back = {}
-        for i in ends:
-            back[i] = np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i])
+        back = {i: np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i]) for i in ends}
         for i, j in early if length else ():
-            back[i] = back[i] + stacked[j][row_of(length - 1), ...]
+            back[i] = back[i] + stacked[j][order[-1], ...]
         totals = [np.zeros_like(arrays[i]) for i in by_const]
         for i, j in fixed:
             for x in stacked[j]:
                 totals[by_const.index(i)] = totals[by_const.index(i)] + x
         stacks = [np.empty_like(arrays[i], order="C") for i in by_row]
         none = {i: np.zeros_like(carry[i]) for i, _ in early}
-        grads = {}
+        grads = {first + i: x for i, x in back.items()}
         if every == 1 and not early and not read and length:
             done = in_blocks(pull, back, totals, stacks)
             if done is not None:
@@ -401,8 +378,8 @@ def scan_vjp(
             stop = min(start + every, length)
             before = carries_of(start, stop, step)
             for i in range(stop - 1, start - 1, -1):
-                t = row_of(i)
-                seeds = [stacked[j][row_of(i - 1), ...] if i else none[c] for c, j in early]
+                t = order[i]
+                seeds = [stacked[j][order[i - 1], ...] if i else none[c] for c, j in early]
                 seeds += totals
                 seeds += [stacked[j][t, ...] for j in seeded]
                 seeds += [back[j] for j in ends]
@@ -410,7 +387,7 @@ def scan_vjp(
                 found = pull([*consts, *before[i - start], *read_rows, *seeds])
                 grads = dict(zip(by_carry, found, strict=False))
                 if i == start:
-                    at = place_of(segment)
+                    at = places[segment]
                     for j, x in read.items():
                         grads[j] = grads[j] + x[at, ...]
                 back = {j: grads[first + j] for j in ends}
@@ -418,8 +395,6 @@ def scan_vjp(
                 for stack, grad in zip(stacks, found[len(by_carry) : after], strict=True):
                     stack[t] = grad
                 totals = found[after:]
-        if not length:
-            grads = {first + i: back[i] for i in ends}
         return [grads.get(i) for i in range(first, second)], stacks, totals
 
     def run() -> Lists:

@@ -3394,8 +3394,8 @@ FAULTS = (
         "loops",
         "kept-carries-lie-as-iterations-run",
         "tapegraph/loops/scan_entry.py:scan_vjp",
-        "return -(-length // every) - 1 - segment if reverse else segment",
-        "return segment",
+        "order, places = (range(n)[::-1] if reverse else range(n) for n in (length, count))",
+        "order, places = range(length)[::-1] if reverse else range(length), range(count)",
         "tests/loops/test_scans.py",
     ),
     Fault(
