@@ -496,8 +496,7 @@ def _is_proven(
 ) -> bool:
     """Return whether records give the call's result, to the bit."""
     shapes = [x for _, x in leaves((*args, out)) if _is_array(x)]
-    blocks = [_block(x) for x in shapes]
-    arrays = [_in_block(x, block) for x, block in zip(shapes, blocks, strict=True)]
+    blocks, arrays = zip(*map(_lying_as, shapes), strict=True)
     run = table([(r, r.places) for r in found.records], [*arrays, *found.held])
     rng = np.random.default_rng(0)
     trials = 1 if found.large else min(max(_COMPARED // arrays[-1].size, 4), 64) // 2
@@ -521,16 +520,12 @@ def _is_proven(
     return True
 
 
-def _block(x: Any) -> Array:
-    steps = zip(x.shape, x.strides, strict=True) if isinstance(x, np.ndarray) else ()
-    return np.empty(sum((n - 1) * abs(s) for n, s in steps) // x.itemsize + 1, x.dtype)
-
-
-def _in_block(x: Any, block: Array) -> Array:
-    if isinstance(x, np.generic):
-        return block.reshape(())
-    start = sum((n - 1) * -s for n, s in zip(x.shape, x.strides, strict=True) if s < 0)
-    return np.ndarray(x.shape, x.dtype, block.view(np.uint8), start, x.strides)
+def _lying_as(x: Any) -> tuple[Array, Array]:
+    """Return memory, and an array that lies in it as another lies in its own."""
+    axes = list(zip(x.shape, x.strides, strict=True))
+    block = np.empty(sum((n - 1) * abs(s) for n, s in axes) // x.itemsize + 1, x.dtype)
+    start = sum((n - 1) * -s for n, s in axes if s < 0)
+    return block, np.ndarray(x.shape, x.dtype, block.view(np.uint8), start, x.strides)
 
 
 def _numbers(block: Array, trials: int, rng: np.random.Generator) -> Array:

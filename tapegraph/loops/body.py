@@ -25,7 +25,9 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines import registry
 from tapegraph.errors import message
+from tapegraph.ops.elementwise import where
 from tapegraph.ops.index import Outside
+from tapegraph.ops.shape import reshape
 from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
 from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.node import as_leaf, next_seq
@@ -400,6 +402,15 @@ def examples(
         outs = run(*(Batched(x, level.tag) if b else x for x, b in given))
         differ = [type(x) is Batched and x.tag == level.tag for x in outs]
         return [at_level(x, level).inner for x in outs], differ
+
+
+def selected(mask: Any, xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
+    """Return one of two values for each example, by a mask of examples."""
+    size = mask.shape[0]
+    return [
+        where(reshape(mask, (size, *(1,) * (x.ndim - 1))), x, y)
+        for x, y in zip(xs, ys, strict=True)
+    ]
 
 
 def taker(values: Sequence[object]) -> Callable[[int], list[Any]]:

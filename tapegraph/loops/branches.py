@@ -38,14 +38,13 @@ from tapegraph.loops.body import (
     examples,
     loop_operand,
     name_failure,
+    selected,
     taker,
     tangents,
     traced,
     zeros,
     zeros_where,
 )
-from tapegraph.ops.elementwise import where
-from tapegraph.ops.shape import reshape
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import Op, Rules
@@ -330,11 +329,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     ]
     results = each[-1]
     for k in range(len(branches) - 2, -1, -1):
-        here = index <= k
-        results = [
-            where(reshape(here, (call.size, *(1,) * (a.ndim - 1))), a, b)
-            for a, b in zip(each[k], results, strict=True)
-        ]
+        results = selected(index <= k, each[k], results)
     return tuple(results)
 
 

@@ -35,13 +35,14 @@ from tapegraph.loops.body import (
     drawing_on,
     examples,
     name_failure,
+    selected,
     traced,
     zeros_where,
 )
 from tapegraph.loops.scan import traced_loop
 from tapegraph.loops.scan_entry import Lists, by_role
 from tapegraph.ops.elementwise import where
-from tapegraph.ops.shape import broadcast_to, reshape
+from tapegraph.ops.shape import broadcast_to
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import replaced
 from tapegraph.recording.node import as_leaf
@@ -281,11 +282,8 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
         c = wider
     lists = ([*test.made, *of_cond], [*step.made, *of_cond, *of_body], [*carry, count])
     outs = _run(test.body, step.body, lists, call.attrs["max_steps"])
-
-    def spread(x: Any) -> Any:
-        return broadcast_to(x, (call.size, *x.shape))
-
-    last = [x if c[i] else spread(x) for i, x in enumerate(outs[:carries])]
+    last = outs[:carries]
+    last = [x if c[i] else broadcast_to(x, (call.size, *x.shape)) for i, x in enumerate(last)]
     return (*last, outs[carries])
 
 
@@ -315,10 +313,7 @@ def _batched(
         outs, differ = examples(Replay(body), [*of_body, *now], (*b, *c), size)
         after.extend(differ)
         if apart[0] and all(c):
-            outs = [
-                where(reshape(goes_on, (size, *(1,) * (x.ndim - 1))), x, y)
-                for x, y in zip(outs, now, strict=True)
-            ]
+            outs = selected(goes_on, outs, now)
         else:
             outs = [x if c[i] or differ[i] else x[0] for i, x in enumerate(outs)]
         return (*outs, leaves[-1] + goes_on)

@@ -2271,7 +2271,7 @@ FAULTS = (
         "compile",
         "result-over-an-operand-that-is-seen-transposed",
         "fallback/plan/memory.py:written_over",
-        "all(map(instr.may_overwrite, _lying_in(var, instr.reads)))",
+        "all(map(instr.may_overwrite, lying))",
         "instr.may_overwrite(var)",
         f"{RECORDS} -k transposed",
     ),
