@@ -413,9 +413,8 @@ def scan_vjp(
     grads = zeros_where(needs, arrays, np.zeros_like)
     for i, grad in zip(range(first, second), of_carry, strict=True):
         grads[i] = grad if needs[i] and grad is not None else grads[i]
-    for places, found in ((by_row, of_rows), (by_const, of_consts)):
-        for i, grad in zip(places, found, strict=True):
-            grads[i] = grad
+    for i, grad in zip((*by_row, *by_const), (*of_rows, *of_consts), strict=True):
+        grads[i] = grad
     return grads
 
 
