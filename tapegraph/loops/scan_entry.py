@@ -207,10 +207,12 @@ def _forward(
         parts = whole[1:], whole[:-1]
         stack, kept[c] = parts[::-1] if reverse else parts
         stacks.append(stack)
-    own: list[Any] = [None] * len(kept)  # those whose rows are written as such
-    for c, x in enumerate(kept):
-        if x is None:
-            kept[c] = own[c] = np.empty((count, *carry[c].shape), carry[c].dtype)
+    # The kept carries whose rows are written as such.
+    own = {
+        c: np.empty((count, *carry[c].shape), carry[c].dtype)
+        for c, x in enumerate(kept)
+        if x is None
+    }
 
     def run() -> list[Any]:
         now = carry
@@ -224,10 +226,8 @@ def _forward(
                 if not step.many(n, reads, [*(LoopRows(w, 1, 1) for w in works), *of_stacks]):
                     return False
                 at = -(-start // checkpoint)
-                for stack, work in zip(own, works, strict=False):
-                    if stack is None:
-                        continue
-                    found = work[at * checkpoint - start : n : checkpoint]
+                for c, stack in own.items():
+                    found = works[c][at * checkpoint - start : n : checkpoint]
                     stack[:: places.step][at : at + len(found)] = found
                 return True
 
@@ -235,10 +235,9 @@ def _forward(
             if last is not None:
                 return last
             for i, t in enumerate(order):
-                if keeps and i % checkpoint == 0:
-                    for stack, c in zip(own, now, strict=True):
-                        if stack is not None:
-                            stack[places[i // checkpoint]] = c
+                if i % checkpoint == 0:
+                    for c, stack in own.items():
+                        stack[places[i // checkpoint]] = now[c]
                 given = [*consts, *now, *[x[t, ...] for x in rows]]
                 try:
                     out = step(given)
@@ -251,7 +250,7 @@ def _forward(
         return now
 
     last = quietly(run) if length else carry
-    return (*map(np.array, last), *stacks, *kept)
+    return (*map(np.array, last), *stacks, *(own.get(c, x) for c, x in enumerate(kept)))
 
 
 def _in_blocks(
