@@ -310,8 +310,9 @@ def scan_vjp(
     by_slot = {body.outputs[i]: i for i in reversed(ends)}
     early = [(by_slot[body.outputs[j]], j) for j in seeded if body.outputs[j] in by_slot]
     seeded = [j for j in seeded if all(j != k for _, k in early)]
+    reached = (*by_carry, *by_row, *by_const)
     kind = Reverse(
-        tuple(body.inputs[i] for i in (*by_carry, *by_row, *by_const)),
+        tuple(body.inputs[i] for i in reached),
         (
             *(body.inputs[first + i] for i, _ in early),
             *(body.inputs[i] for i in by_const),
@@ -329,10 +330,9 @@ def scan_vjp(
         return found
 
     def in_blocks(
-        pull: Iteration, back: dict[int, Any], totals: list[Any], stacks: list[Any]
-    ) -> Lists | None:
-        begin = {first + i: x for i, x in back.items()}
-        started = [begin.get(i, carry[i - first]) for i in by_carry]
+        pull: Iteration, grads: dict[int, Any], totals: list[Any], stacks: list[Any]
+    ) -> list[Any] | None:
+        started = [grads.get(i, carry[i - first]) for i in by_carry]
         sums = [np.array(x, order="C") for x in totals]  # an iteration writes where it has read
 
         def block(done: int, n: int, works: list[Any]) -> bool:
@@ -353,23 +353,23 @@ def scan_vjp(
         last = _in_blocks(started, length, block)
         if last is None:
             return None
-        found = dict(zip(by_carry, (x.copy() for x in last), strict=True))
-        return [found.get(i) for i in range(first, second)], stacks, sums
+        return [*(x.copy() for x in last), *stacks, *sums]
 
-    def swept(pull: Any, step: Any) -> Lists:
+    def swept(pull: Any, step: Any) -> list[Any]:
         kinds = body.types(body.outputs)
-        back = {i: np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i]) for i in ends}
+        grads = {}
+        for i in ends:
+            grads[first + i] = np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i])
         for i, j in early if length else ():
-            back[i] = back[i] + stacked[j][order[-1], ...]
+            grads[first + i] = grads[first + i] + stacked[j][order[-1], ...]
         totals = [np.zeros_like(arrays[i]) for i in by_const]
         for i, j in fixed:
             for x in stacked[j]:
                 totals[by_const.index(i)] = totals[by_const.index(i)] + x
         stacks = [np.empty_like(arrays[i], order="C") for i in by_row]
         none = {i: np.zeros_like(carry[i]) for i, _ in early}
-        grads = {first + i: x for i, x in back.items()}
         if every == 1 and not early and not read and length:
-            done = in_blocks(pull, back, totals, stacks)
+            done = in_blocks(pull, grads, totals, stacks)
             if done is not None:
                 return done
         for segment in range((length - 1) // every, -1, -1) if length else ():
@@ -381,7 +381,7 @@ def scan_vjp(
                 seeds = [stacked[j][order[i - 1], ...] if i else none[c] for c, j in early]
                 seeds += totals
                 seeds += [stacked[j][t, ...] for j in seeded]
-                seeds += [back[j] for j in ends]
+                seeds += [grads[first + j] for j in ends]
                 read_rows = [x[t, ...] for x in (*rows, *residuals)]
                 found = pull([*consts, *before[i - start], *read_rows, *seeds])
                 grads = dict(zip(by_carry, found, strict=False))
@@ -389,14 +389,13 @@ def scan_vjp(
                     at = places[segment]
                     for j, x in read.items():
                         grads[j] = grads[j] + x[at, ...]
-                back = {j: grads[first + j] for j in ends}
                 after = len(by_carry) + len(by_row)
                 for stack, grad in zip(stacks, found[len(by_carry) : after], strict=True):
                     stack[t] = grad
                 totals = found[after:]
-        return [grads.get(i) for i in range(first, second)], stacks, totals
+        return [*map(grads.get, by_carry), *stacks, *totals]
 
-    def run() -> Lists:
+    def run() -> list[Any]:
         if not length:
             return swept(None, None)
         begin = [*consts, *carry, *(x[0, ...] for x in rows)]
@@ -404,16 +403,14 @@ def scan_vjp(
         read = [*begin, *(x[0, ...] for x in residuals)]
         with inner.forward(begin) as step, inner.pullback(kind, read, seeds) as pull:
             found = swept(pull, step)
-            if any(map(has_nan, (x for part in found for x in part if x is not None))):
+            if any(map(has_nan, found)):
                 found = swept(inner.strong_pullback(kind), step)
         return found
 
-    of_carry, of_rows, of_consts = quietly(run)
     grads = zeros_where(needs, arrays, np.zeros_like)
-    for i, grad in zip(range(first, second), of_carry, strict=True):
-        grads[i] = grad if needs[i] and grad is not None else grads[i]
-    for i, grad in zip((*by_row, *by_const), (*of_rows, *of_consts), strict=True):
-        grads[i] = grad
+    for i, grad in zip(reached, quietly(run), strict=True):
+        if needs[i] and grad is not None:
+            grads[i] = grad
     return grads
 
 
