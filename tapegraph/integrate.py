@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, Literal, NoReturn
 
 import numpy as np
@@ -251,9 +253,7 @@ def _adaptive(
         return k, stop_gradient(along)
 
     def error_of(e: Any, *states: Array, atol: float = atol) -> Any:
-        size = absolute(states[0])
-        for state in states[1:]:
-            size = maximum(size, absolute(state))
+        size = reduce(maximum, map(absolute, states))
         return stop_gradient(sqrt(mean((e / (atol + rtol * size)) ** 2)))
 
     def step(carry: Array) -> Any:
@@ -329,11 +329,7 @@ def _random_like(x: Array, seed: int) -> Array:
 
 
 def _combined(weights: Sequence[float], ks: Sequence[Array]) -> Any:
-    parts = [weight * k for weight, k in zip(weights, ks, strict=True) if weight]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    return reduce(add, [weight * k for weight, k in zip(weights, ks, strict=True) if weight])
 
 
 def _first_step(slope: RateOfChange, error_of: Fun, y: Array, k1: object) -> Any:

@@ -188,16 +188,8 @@ def _vjp(
 
 
 def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
-    return {
-        "body": body,
-        "carries": carries,
-        "xs": 0,
-        "length": length,
-        "reverse": False,
-        "checkpoint": 1,
-        "keeps": True,
-        "residuals": 0,
-    }
+    loop = {"body": body, "carries": carries, "xs": 0, "length": length, "reverse": False}
+    return loop | {"checkpoint": 1, "keeps": True, "residuals": 0}
 
 
 def _recorded(

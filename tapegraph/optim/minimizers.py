@@ -228,10 +228,9 @@ class _Objective:
     def hessian(self, x: Array) -> Array:
         point = self._layout.structure(x)
         with _ending():
-            blocks = [block for _, block in leaves(hessian(self._f)(point))]
+            blocks = iter([block for _, block in leaves(hessian(self._f)(point))])
         sizes = [np.size(leaf) for _, leaf in leaves(point)]
-        each = iter(blocks)
-        return np.block([[np.reshape(next(each), (m, n)) for n in sizes] for m in sizes])
+        return np.block([[np.reshape(next(blocks), (m, n)) for n in sizes] for m in sizes])
 
 
 def _ending() -> AbstractContextManager[Any]:
