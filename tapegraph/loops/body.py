@@ -404,7 +404,7 @@ def examples(
         return [at_level(x, level).inner for x in outs], differ
 
 
-def selected(mask: Any, xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
+def by_mask(mask: Any, xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
     """Return one of two values for each example, by a mask of examples."""
     size = mask.shape[0]
     return [

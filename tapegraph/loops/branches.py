@@ -32,13 +32,13 @@ from tapegraph.kinds import Operand
 from tapegraph.loops.body import (
     Replay,
     Traced,
+    by_mask,
     check_form,
     cotangents,
     drawing_on,
     examples,
     loop_operand,
     name_failure,
-    selected,
     taker,
     tangents,
     traced,
@@ -329,7 +329,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     ]
     results = each[-1]
     for k in range(len(branches) - 2, -1, -1):
-        results = selected(index <= k, each[k], results)
+        results = by_mask(index <= k, each[k], results)
     return tuple(results)
 
 

@@ -32,10 +32,10 @@ from tapegraph.loops.at_run_time import Anew, pulled
 from tapegraph.loops.body import (
     Replay,
     Traced,
+    by_mask,
     drawing_on,
     examples,
     name_failure,
-    selected,
     traced,
     zeros_where,
 )
@@ -305,7 +305,7 @@ def _batched(
         outs, differ = examples(Replay(body), [*of_body, *now], (*b, *c), size)
         after.extend(differ)
         if apart[0] and all(c):
-            outs = selected(goes_on, outs, now)
+            outs = by_mask(goes_on, outs, now)
         else:
             outs = [x if c[i] or differ[i] else x[0] for i, x in enumerate(outs)]
         return (*outs, leaves[-1] + goes_on)
