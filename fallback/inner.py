@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -36,26 +36,22 @@ class NativeInner(Inner):
         self._idle: dict[Any, list[Plan]] = {}
         self._places = fixed_places(self._program, body.inputs)
 
-    @contextmanager
-    def forward(self, inputs: Sequence[object]) -> Iterator[Iteration]:
+    def forward(self, inputs: Sequence[object]) -> AbstractContextManager[Iteration]:
         def compiled(places: Sequence[int]) -> Plan:
             recording = self._recording(inputs)
             return Plan(recording, Compiler(recording, places=places))
 
-        with self._lent("forward", compiled, inputs) as iteration:
-            yield iteration
+        return self._lent("forward", compiled, inputs)
 
-    @contextmanager
     def pullback(
         self, kind: Reverse, inputs: Sequence[object], seeds: Sequence[object]
-    ) -> Iterator[Iteration]:
+    ) -> AbstractContextManager[Iteration]:
         def compiled(places: Sequence[int]) -> Plan:
             recording = self._recording(inputs[: len(self._body.inputs)])
             compiler = ReverseCompiler(recording, self._region(kind), seeds, kind.kept, places)
             return Plan(recording, compiler)
 
-        with self._lent(kind, compiled, inputs, len(inputs) + len(seeds)) as iteration:
-            yield iteration
+        return self._lent(kind, compiled, inputs, len(inputs) + len(seeds))
 
     def strong_pullback(self, kind: Reverse) -> Iteration:
         return _StrongIteration(self, kind)
@@ -102,7 +98,6 @@ class NativeInner(Inner):
         return numbers | dict(zip(self._body.inputs, inputs, strict=True))
 
     def _recording(self, inputs: Sequence[object]) -> Recording:
-        """Return the program with values, from which a plan is made."""
         values = quietly(self._computed, inputs).values
         return Recording(self._program, values, self._body.recording.nodes)
 

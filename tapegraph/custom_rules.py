@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
-from tapegraph.loops.body import Example, example, traced
+from tapegraph.loops.body import traced
 from tapegraph.pytree import HOLE, filled, leaves, mapped, matched, with_holes
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
@@ -350,7 +351,7 @@ class _Rule:
             kept = rest[: len(residuals)]
             return self.gradients(flowing, kept, rest[len(residuals) :])
 
-        found = traced("custom_vjp", backward, list, [Example(example(x), False) for x in reads])
+        found = traced("custom_vjp", backward, list, reads, repeat(False))
         self.backward = found.body
         self.present = tuple(x is not None for x in found.form)
         self.consts = len(found.consts)

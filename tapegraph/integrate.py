@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from tapegraph.custom_rules import custom_vjp
 from tapegraph.errors import check_callable, message, sentence
-from tapegraph.loops.body import FurtherArguments, Replay, loop_operand, traced_without_draws
+from tapegraph.loops.body import Replay, further_arguments, loop_operand, traced_without_draws
 from tapegraph.loops.scan import fori_loop, scan
 from tapegraph.loops.while_loop import while_loop
 from tapegraph.ops.elementwise import absolute, clip, maximum, sqrt, where
@@ -129,14 +131,14 @@ def odeint(
         if method == "dopri5" and apart.min(initial=0.0) < 0.0 < apart.max(initial=0.0):
             fix = 'Solve the two directions apart, or write method="rk4".'
             raise ValueError(message("odeint", received, "times that rise, or fall", fix))
-    arguments = FurtherArguments("odeint", args)
+    numbers, having = further_arguments("odeint", args)
     numbers_in_a_row = type(y0) in (list, tuple) and all(
         not is_tree(x) and x.shape == () and x.dtype == vector.dtype for x in start
     )
     form = start
 
     def derivative(vector: Array, time: object, *numbers: object) -> Any:
-        further = arguments.having(numbers)
+        further = having(numbers)
         try:
             return rates(f(unravel(vector), time, *further))
         except (TypeError, ValueError):
@@ -158,7 +160,6 @@ def odeint(
                 raise ValueError(message("odeint", received, f"its shape, {y.shape}"))
         return concat([reshape(x.astype(vector.dtype), (-1,)) for x in found])
 
-    numbers = arguments.numbers
     traced = traced_without_draws("odeint", derivative, list, [vector, times[0], *numbers])
     theta, count, body = [*traced.consts, *numbers], len(traced.consts), traced.body
 
@@ -171,7 +172,7 @@ def odeint(
         return _adaptive(rate, vector, times, theta, rtol, atol, max_steps)
 
     if adjoint:
-        states = Adjoint(rate, solved)(vector, times, *theta)
+        states = _by_adjoint(rate, solved, vector, times, theta)
     else:
         states = solved(rate, vector, times, *theta)
     return _in_structure(states, form, (y0, t, args))
@@ -196,7 +197,6 @@ def _rows(first: Array, later: Array) -> Any:
 
 
 def _fixed(rate: RateOfChange, y: Array, times: Array, steps: int) -> Any:
-    """Return the states at some times by the classical Runge-Kutta method."""
 
     def advance(y: Array, ends: tuple[Any, Any]) -> tuple[Any, Any]:
         start, stop = ends
@@ -253,9 +253,7 @@ def _adaptive(
         return k, stop_gradient(along)
 
     def error_of(e: Any, *states: Array, atol: float = atol) -> Any:
-        size = absolute(states[0])
-        for state in states[1:]:
-            size = maximum(size, absolute(state))
+        size = reduce(maximum, map(absolute, states))
         return stop_gradient(sqrt(mean((e / (atol + rtol * size)) ** 2)))
 
     def step(carry: Array) -> Any:
@@ -331,11 +329,7 @@ def _random_like(x: Array, seed: int) -> Array:
 
 
 def _combined(weights: Sequence[float], ks: Sequence[Array]) -> Any:
-    parts = [weight * k for weight, k in zip(weights, ks, strict=True) if weight]
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+    return reduce(add, [weight * k for weight, k in zip(weights, ks, strict=True) if weight])
 
 
 def _first_step(slope: RateOfChange, error_of: Fun, y: Array, k1: object) -> Any:
@@ -359,37 +353,30 @@ def _known(x: Any) -> Any:
     return None if unknown else inner._array
 
 
-class Adjoint:
-    """A solution whose gradient is that of the adjoint equation.
+def _by_adjoint(rate: Fun, solved: Fun, y: Array, times: Array, theta: Sequence[Any]) -> Any:
+    """Return a solution whose gradient is that of the adjoint equation.
 
     For ``dy/dt = f(y, t, p)`` the state's cotangent ``a`` follows ``da/dt = -a df/dy``, and the
     gradient with respect to ``p`` is the integral of ``a df/dp`` (Pontryagin; Chen et al., 2018).
 
-    :param rate: Takes a vector, a time, and the equation's other inputs.
+    :param rate: Takes a vector, a time, and the equation's other inputs ``theta``.
     :param solved: Takes a `RateOfChange`, a vector and times; returns the states.
     """
 
-    def __init__(self, rate: Fun, solved: Fun) -> None:
-        self._rate = rate
-        self._solved = solved
+    @custom_vjp
+    def solution(y: object, times: object, *theta: object) -> Any:
+        return solved(lambda y, t: rate(y, t, *theta), y, times)
 
-    def __call__(self, y: object, times: object, *theta: object) -> Any:
-        def forward(y: object, times: object, *theta: object) -> Any:
-            states = solution(y, times, *theta)
-            return states, (states, times, theta)
+    def forward(y: object, times: object, *theta: object) -> Any:
+        states = solution(y, times, *theta)
+        return states, (states, times, theta)
 
-        solution = custom_vjp(
-            lambda y, times, *theta: self._solved(lambda y, t: self._rate(y, t, *theta), y, times)
-        )
-        solution.defvjp(forward, self._pulled_back)
-        return solution(y, times, *theta)
-
-    def _pulled_back(self, residuals: Array, g: Array) -> tuple[Any, ...]:
+    def pulled_back(residuals: Any, g: Array) -> tuple[Any, ...]:
         states, times, theta = residuals
         floats = [i for i, x in enumerate(theta) if x.dtype.kind == "f"]
 
-        def rate(y: Array, t: object, *moving: Array) -> Any:
-            return self._rate(y, t, *exchanged(theta, floats, moving))
+        def rate_of(y: Array, t: object, *moving: Array) -> Any:
+            return rate(y, t, *exchanged(theta, floats, moving))
 
         moving = [theta[i] for i in floats]
         sums = [0.0 * x for x in moving]
@@ -398,16 +385,16 @@ class Adjoint:
         def backwards(vector: object, s: Any) -> Any:
             """Return the derivatives of state, cotangent and sums with respect to ``s = -t``."""
             y, a, *_ = unravel(vector)
-            dy, pullback = vjp(rate, y, -s, *moving)
+            dy, pullback = vjp(rate_of, y, -s, *moving)
             return ravel_pytree([-dy, *pullback(a)])[0]
 
         def interval(carry: Array, row: Array) -> tuple[Any, Any]:
             a, of_start, sums = carry
             y, t, before, g, g_before = row
-            of_time = sum_(g * rate(y, t, *moving))
+            of_time = sum_(g * rate_of(y, t, *moving))
             first, _ = ravel_pytree([y, a, of_start - of_time, *sums])
             ends = concat([reshape(-t, (1,)), reshape(-before, (1,))])
-            _, a, of_start, *sums = unravel(self._solved(backwards, first, ends)[1])
+            _, a, of_start, *sums = unravel(solved(backwards, first, ends)[1])
             return (a + g_before, of_start, sums), of_time
 
         rows = (states[1:], times[1:], times[:-1], g[1:], g[:-1])
@@ -415,6 +402,9 @@ class Adjoint:
         (a, of_start, sums), of_times = scan(interval, start, rows, reverse=True)
         by_theta = exchanged([None] * len(theta), floats, sums)
         return a, _rows(of_start, of_times), *by_theta
+
+    solution.defvjp(forward, pulled_back)
+    return solution(y, times, *theta)
 
 
 def __getattr__(name: str) -> NoReturn:

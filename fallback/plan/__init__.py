@@ -18,8 +18,7 @@ from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.engine import EngineDeclined, LoopRows, Many
 from tapegraph.fallback.plan.codegen import TELL
-from tapegraph.fallback.plan.compiler import Compiler, InNumPy
-from tapegraph.fallback.plan.looks import NaNInPlan
+from tapegraph.fallback.plan.compiler import Compiler, InNumPy, NaNInPlan
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.recording.op import INPUT

@@ -70,7 +70,7 @@ class Line(NamedTuple):
     text: str
     op: str = ""
     place: str = ""
-    names: tuple[str, ...] = ()
+    names: Sequence[str] = ()
 
     def __str__(self) -> str:
         # It is executed: a path must not end the comment.
@@ -117,19 +117,18 @@ class Source:
     ) -> list[Line]:
         """Return the lines between the first and the last, some of them as segments."""
         body: list[Line] = []
-        bound: set[int] = set()  # the names that there are
+        bound: set[str] = set()  # the names that there are
         number = 0
         while number < len(instrs):
             segment = segments.get(number)
             stop = number + 1 if segment is None else segment.stop
+            part = lines[number:stop]
             if segment is not None:
-                body += self._segment(segment, lines[number:stop])
-                bound |= {id(var) for var in segment.named}
-            else:
-                body.append(lines[number])
-                bound |= {id(var) for var in instrs[number].results}
+                part = self._segment(segment, part)
+            body += part
+            bound.update(name for line in part for name in line.names)
             last = [var for i in range(number, stop) for var in self._dropped.get(i, ())]
-            gone = [self._names.of(var) for var in last if id(var) in bound]
+            gone = [name for name in map(self._names.of, last) if name in bound]
             if gone:
                 body.append(Line(f"    del {', '.join(gone)}"))
             number = stop
@@ -138,22 +137,21 @@ class Source:
     def _segment(self, segment: Segment, lines: list[Line]) -> list[Line]:
         """Write the call of a table, and the lines that it replaces as comments."""
         name, of = self._names.refer(segment.table, "records"), self._names.of
-        call = f"{name}({', '.join(map(of, segment.inputs))})"
-        made = ", ".join(map(of, segment.outputs))
-        body = [Line(f"    {made} = {call}" if made else f"    {call}")]
+        call, made = f"{name}({', '.join(map(of, segment.inputs))})", list(map(of, segment.outputs))
+        body = [Line(f"    {', '.join(made)} = {call}" if made else f"    {call}", names=made)]
         body += [Line(f"    #   {line.text.strip()}", place=line.place) for line in lines]
         for var, array in segment.fixed:
             self.names[of(var)] = array
-        for var, array in segment.scalars:
-            body.append(Line(f"    {of(var)} = {self._names.refer(array, 'b')}[()]"))
-        body += [Line(f"    {of(var)} = {of(held)}") for var, held in segment.same]
+        same = [(of(var), of(held)) for var, held in segment.same]
+        same += [(of(var), f"{self._names.refer(b, 'b')}[()]") for var, b in segment.scalars]
+        body += [Line(f"    {name} = {held}", names=[name]) for name, held in same]
         return body + [self._call(instr) for instr in segment.views]
 
     # Lines
 
     def _call(self, instr: Instr) -> Line:
         text = self._check(instr) if isinstance(instr, NanCheck) else self._line(instr)
-        return Line(f"    {text}", instr.op, instr.place, tuple(map(self._names.of, instr.results)))
+        return Line(f"    {text}", instr.op, instr.place, list(map(self._names.of, instr.results)))
 
     def _line(self, instr: Instr) -> str:
         targets = ", ".join(map(self._names.of, instr.results))

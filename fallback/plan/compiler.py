@@ -6,7 +6,7 @@ After a NaN a plan runs parts of the program again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from operator import add, getitem
 from typing import Any
@@ -19,20 +19,28 @@ from tapegraph.differentiation.reads import Y
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
-from tapegraph.fallback.plan.looks import check_for_nan, looked_at
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
 from tapegraph.ops.index import GETITEM, basic_key
-from tapegraph.recording.op import INPUT, Attrs, Outputs
+from tapegraph.recording.op import INPUT, Attrs, OpKind, Outputs
 from tapegraph.recording.program import Interpreter, Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
-from tapegraph.typed import Array
+from tapegraph.typed import Array, Fun
 
-Sweep = Callable[[Recording, Sequence[Array]], list[Array]]
+# These keep a NaN, but for those that prefer numbers to a NaN or choose by what may be one.
+_OF_KIND = (OpKind.ELEMENTWISE, OpKind.SHAPE, OpKind.CONTRACTION)
+_KEEP_NAN = frozenset("sum mean getitem tensor_slice gather index scatter".split())
+_DROP_NAN = frozenset(("fmax", "fmin"))
 
-# A value's provisional name; a slot's number follows.
-_VALUE, _SAVED, _GRAD, _FOUND = "v", "s", "g", "d"
+
+class NaNInPlan(Exception):
+    """A result may be NaN where a zero absorbs infinity or NaN."""
+
+
+def check_for_nan(x: Any) -> None:
+    if has_nan(x):
+        raise NaNInPlan
 
 
 class Compiler(Interpreter):
@@ -62,7 +70,7 @@ class Compiler(Interpreter):
 
     def compile(self) -> Source:
         program, values = self.program, self.recording.values
-        feeds = {slot: Feed(self.builder, values[slot], f"{_VALUE}{slot}") for slot in program.fed}
+        feeds = {slot: Feed(self.builder, values[slot], f"v{slot}") for slot in program.fed}
         self.run({**self.numbers, **feeds, **self.fixed})
         outputs = [self.values[slot] for slot in program.outputs]
         updates = [self.values[update.slot] for update in program.updates]
@@ -79,7 +87,7 @@ class Compiler(Interpreter):
         if slot == move.product:
             return None  # which the difference alone reads
         update = Instr(RowUpdate, (self.values[move.gradient], self.values[move.scale]))
-        return self.builder.emit(update, f"{_VALUE}{slot}")
+        return self.builder.emit(update, f"v{slot}")
 
     def _begin(self, slot: int) -> None:
         """Attribute the following instructions to an entry."""
@@ -97,14 +105,8 @@ class Compiler(Interpreter):
         }
         return PlanSweep(self, Backward(self.program, key, rows)).gradients()
 
-    def items(self, several: Var) -> list[Any]:
-        return [
-            None if x is None else self.builder.emit(Instr(getitem, (several, i)))
-            for i, x in enumerate(several.value)
-        ]
-
     def _forward(self, slot: int) -> Any:
-        op, attrs, hint = self.program.ops[slot], self.program.attrs[slot], f"{_VALUE}{slot}"
+        op, attrs, hint = self.program.ops[slot], self.program.attrs[slot], f"v{slot}"
         given = tuple(self.operands(slot))
         if op.name not in ELEMENTWISE:
             given = self._apart(self.program.inputs[slot], given)
@@ -112,7 +114,7 @@ class Compiler(Interpreter):
             key = *basic_key(given[1], attrs["plan"]), ...  # of one element too it is a view
             return self.builder.emit(Instr(getitem, (given[0], key)), hint)
         opaque = op.rules is not None
-        hints: Any = (hint, f"{_SAVED}{slot}") if op.saves else hint
+        hints: Any = (hint, f"s{slot}") if op.saves else hint
         if op.several:
             hints = tuple(f"{hint}_{i}" for i in range(len(self.program.dtypes[slot].descr)))
         forward = op.forward
@@ -165,6 +167,24 @@ def fixed_places(program: Program, leaves: Collection[int] = ()) -> list[int]:
     ]
 
 
+def looked_at(program: Program) -> set[int]:
+    """Return the slots at which a plan looks for the NaN that a zero should have absorbed.
+
+    A plan computes products with strong zeros as plain ones. Each element of such a product is then
+    right, or a NaN; so is all that is computed from it by operations that keep a NaN. A look at the
+    last of these results shows whether all are right. If not, the program runs in NumPy.
+    """
+    readers = program.readers()
+    kept = {*program.outputs, *(update.slot for update in program.updates)}
+    unsure: set[int] = set()
+    for slot, op in enumerate(program.ops):
+        known = op.name in _KEEP_NAN or (op.kind in _OF_KIND and op.name not in _DROP_NAN)
+        keeps_nan = op.rules is None and known and program.dtypes[slot].kind in "fc"
+        if op.plain or (keeps_nan and not unsure.isdisjoint(program.inputs[slot])):
+            unsure.add(slot)
+    return {slot for slot in unsure if slot in kept or not readers[slot] <= unsure}
+
+
 class PlanSweep(Arrays):
     """The sweep of one backward, whose arithmetic notes the rules' calls."""
 
@@ -185,10 +205,20 @@ class PlanSweep(Arrays):
         grads = {slot: self._found(slot, grad) for slot, grad in swept}
         if all(isinstance(g, Constant) and not has_nan(g.value) for g in grads.values()):
             return grads
-        recompute = RecomputeStrong(self.compiler.program, self.compiler.numbers, backward)
-        leaves = [values[slot] for slot in recompute.leaves]
-        hints = [f"{_FOUND}{slot}" for slot in backward.targets]
-        check = NanCheck(recompute, leaves, list(grads.values()), hints)
+        program, numbers = self.compiler.program, self.compiler.numbers
+        end = max(backward.y, -1 if backward.seed is None else backward.seed) + 1
+        leaves = [slot for slot in program.fed if slot < end]
+
+        def strong_zeros(*arrays: Array) -> list[Any]:
+            """Compute the gradients again from the leaves, after a plan has met a NaN."""
+            again = InNumPy(program)
+            again.run(numbers | dict(zip(leaves, arrays, strict=True)), end)
+            found = backward.gradients(again.values, again.saved, strong_gradients)
+            return list(found.values())
+
+        hints = [f"d{slot}" for slot in backward.targets]
+        given = [values[slot] for slot in leaves]
+        check = NanCheck(strong_zeros, given, list(grads.values()), hints)
         self.builder.instrs.append(check)
         return dict(zip(backward.targets, check.results, strict=True))
 
@@ -216,7 +246,10 @@ class PlanSweep(Arrays):
         name = f"{op.name}_vjp{'' if joint else place}"
         found = self.builder.computed(rule, given, dict(attrs), name, opaque)
         if isinstance(found, Var) and isinstance(found.value, (tuple, list)):
-            return self.compiler.items(found)
+            return [
+                None if x is None else self.builder.emit(Instr(getitem, (found, i)))
+                for i, x in enumerate(found.value)
+            ]
         return found
 
     def saved(self, slot: int) -> Any:
@@ -245,11 +278,11 @@ class PlanSweep(Arrays):
 
     def total(self, slot: int, held: Var, part: Var) -> Var:
         if isinstance(held.value, RowSparse) or isinstance(part.value, RowSparse):
-            total = self.builder.emit(Instr(add, (held, part), name="plus"), f"{_GRAD}{slot}")
+            total = self.builder.emit(Instr(add, (held, part), name="plus"), f"g{slot}")
         else:
             call = Instr(np.add, (held, part), takes_out=True, elementwise=True)
             like = held if slot in self._ours and type(held.value) is np.ndarray else None
-            total = self.builder.emit(call, f"{_GRAD}{slot}", like)
+            total = self.builder.emit(call, f"g{slot}", like)
         if type(total.value) is np.ndarray:
             self._ours.add(slot)
         return total
@@ -260,7 +293,7 @@ class PlanSweep(Arrays):
     def _add(self, held: dict[int, Any], slot: int, part: Var) -> None:
         super()._add(held, slot, part)
         if not isinstance(held[slot].value, RowSparse):
-            _named(held[slot], f"{_GRAD}{slot}")
+            _named(held[slot], f"g{slot}")
 
 
 def _named(var: Var, hint: str) -> Var:
@@ -305,7 +338,7 @@ class Backward:
         )
 
     def gradients(
-        self, values: list[Any], saved: dict[int, Any], sweep: Sweep = gradients
+        self, values: list[Any], saved: dict[int, Any], sweep: Fun = gradients
     ) -> dict[int, Any]:
         seed = np.ones_like(values[self.y]) if self.seed is None else values[self.seed]
         swept = sweep(Run(self.region, values, saved), [seed])
@@ -335,21 +368,3 @@ class InNumPy(Interpreter):
         backward = Backward(self.program, self.program.backward_of(slot))
         found = backward.gradients(self.values, self.saved)
         return {target: np.array(grad) for target, grad in found.items()}
-
-
-class RecomputeStrong:
-    """Recomputes a backward from the leaves, with strong zeros, after a plan has met a NaN."""
-
-    def __init__(self, program: Program, numbers: dict[int, Any], backward: Backward) -> None:
-        self._program = program
-        self._numbers = numbers
-        self._backward = backward
-        self._end = max(backward.y, -1 if backward.seed is None else backward.seed) + 1
-        self.leaves = [slot for slot in program.fed if slot < self._end]
-
-    def __call__(self, *arrays: Array) -> list[Any]:
-        leaves = self._numbers | dict(zip(self.leaves, arrays, strict=True))
-        again = InNumPy(self._program)
-        again.run(leaves, self._end)
-        found = self._backward.gradients(again.values, again.saved, strong_gradients)
-        return list(found.values())

@@ -73,7 +73,7 @@ class NanCheck(Instr):
     def __init__(
         self, recompute: Fun, leaves: list[Var], grads: list[Var], hints: list[str]
     ) -> None:
-        super().__init__(recompute, tuple(leaves), name="strong_zeros", may_raise=True)
+        super().__init__(recompute, tuple(leaves), may_raise=True)
         self.grads = grads
         self.results = [
             Var(g.builder, g.value, hint, g.roots) for g, hint in zip(grads, hints, strict=True)
@@ -133,7 +133,7 @@ class Builder:
                 del self._seen[instr.key]
             del self.instrs[mark:]
         call = Instr(function, args, kwargs, name, may_raise=True, opaque=opaque)
-        found = self.emit_all(call, hints, given=given)
+        found = self.emit_all(call, hints, None, given)
         return found[0] if isinstance(hints, str) else found
 
     def _result(self, x: object) -> Any:
@@ -169,18 +169,16 @@ class Builder:
             self._fixed.update(map(id, (var, *instr.reads)))
         return var
 
-    def emit(
-        self, instr: Instr, hint: str = "t", like: Var | None = None, given: object = None
-    ) -> Var:
+    def emit(self, instr: Instr, hint: str = "t", like: Var | None = None) -> Var:
         """Add an instruction and return its result, or that of the same one before."""
-        (var,) = self.emit_all(instr, hint, like, given)
+        (var,) = self.emit_all(instr, hint, like)
         return var
 
     def emit_all(
         self,
         instr: Instr,
         hints: str | tuple[str, ...],
-        like: Var | None = None,
+        like: Var | None,
         given: Any = None,
     ) -> list[Var]:
         layout = None if like is None else (like.value.strides, like.value.dtype.str)

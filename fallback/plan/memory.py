@@ -40,16 +40,12 @@ def written_over(instrs: list[Instr], results: Iterable[Var]) -> dict[int, Var]:
     for number, instr, result in filled:
         for var in instr.reads if id(result) in outside else ():
             free = id(var) in made and last[id(var)] == number and var.owns
-            if free and all(map(instr.may_overwrite, _lying_in(var, instr.reads))):
+            lying = [v for v in instr.reads if any(root is var for root in v.roots)]  # in it
+            if free and all(map(instr.may_overwrite, lying)):
                 over[id(result)] = var
                 made.discard(id(var))
                 break
     return over
-
-
-def _lying_in(root: Var, reads: Iterable[Var]) -> list[Var]:
-    """Return the operands that may lie in a value's memory."""
-    return [var for var in reads if any(r is root for r in var.roots)]
 
 
 class Buffers:
@@ -97,7 +93,6 @@ class Buffers:
 
     @property
     def nbytes(self) -> int:
-        """Their total memory."""
         return sum(block.nbytes for free in self._free.values() for block in free)
 
 

@@ -136,7 +136,6 @@ def table(
 
 
 def _layout_alone(x: Any) -> Any:
-    """Return an array of the same layout without its memory."""
     if isinstance(x, np.generic):
         return x
     return as_strided(np.empty(1, x.dtype), x.shape, x.strides)
@@ -178,7 +177,6 @@ def copies(x: object, out: Array) -> Records:
 
 
 def may_copy(x: Any) -> bool:
-    """Return whether records can copy an array in C order."""
     return _is_array(x) and x.dtype.char in _LETTERS and x.size > 0 and x.flags.aligned
 
 
@@ -310,7 +308,6 @@ class _Writer:
         self.work += math.prod(shape) * (8 if alone else 1)
 
     def _place(self, view: Array, array: Array) -> tuple[int, int]:
-        """Return the operand that holds an array, and the offset of a view in it."""
         number = self._numbers[id(array)]
         return number, _address(view) - _address(self._operands[number])
 
@@ -361,7 +358,6 @@ class _Writer:
         self._add(f"where_{self.out.itemsize}", 0, [mask, *chosen, self.out])
 
     def _dots(self, a: Array, b: Array, axis: int = -1) -> None:
-        """Add the record of ``vecdot``."""
         out = self.out
         if not a.dtype == b.dtype == out.dtype or a.shape != b.shape or out.dtype.kind != "f":
             raise NotRecords
@@ -469,7 +465,6 @@ def _index(ufunc: Any, like: Array) -> int:
 
 
 def _next(arrays: Iterator[Array], x: object) -> Any:
-    """Return the next array in place of an array, and other values as they are."""
     return next(arrays) if _is_array(x) else x
 
 
@@ -501,8 +496,7 @@ def _is_proven(
 ) -> bool:
     """Return whether records give the call's result, to the bit."""
     shapes = [x for _, x in leaves((*args, out)) if _is_array(x)]
-    blocks = [_block(x) for x in shapes]
-    arrays = [_in_block(x, block) for x, block in zip(shapes, blocks, strict=True)]
+    blocks, arrays = zip(*map(_lying_as, shapes), strict=True)
     run = table([(r, r.places) for r in found.records], [*arrays, *found.held])
     rng = np.random.default_rng(0)
     trials = 1 if found.large else min(max(_COMPARED // arrays[-1].size, 4), 64) // 2
@@ -526,17 +520,12 @@ def _is_proven(
     return True
 
 
-def _block(x: Any) -> Array:
-    steps = zip(x.shape, x.strides, strict=True) if isinstance(x, np.ndarray) else ()
-    return np.empty(sum((n - 1) * abs(s) for n, s in steps) // x.itemsize + 1, x.dtype)
-
-
-def _in_block(x: Any, block: Array) -> Array:
-    """Return an array that lies in memory as another."""
-    if isinstance(x, np.generic):
-        return block.reshape(())
-    start = sum((n - 1) * -s for n, s in zip(x.shape, x.strides, strict=True) if s < 0)
-    return np.ndarray(x.shape, x.dtype, block.view(np.uint8), start, x.strides)
+def _lying_as(x: Any) -> tuple[Array, Array]:
+    """Return memory, and an array that lies in it as another lies in its own."""
+    axes = list(zip(x.shape, x.strides, strict=True))
+    block = np.empty(sum((n - 1) * abs(s) for n, s in axes) // x.itemsize + 1, x.dtype)
+    start = sum((n - 1) * -s for n, s in axes if s < 0)
+    return block, np.ndarray(x.shape, x.dtype, block.view(np.uint8), start, x.strides)
 
 
 def _numbers(block: Array, trials: int, rng: np.random.Generator) -> Array:

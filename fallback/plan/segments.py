@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -34,6 +35,7 @@ class _Place(NamedTuple):
         return _Place(self.base, self.offset + offset)
 
 
+@dataclass(eq=False)
 class Segment:
     """Consecutive instructions that run as a table.
 
@@ -45,21 +47,15 @@ class Segment:
     :ivar views: The instructions whose results are views that are read outside.
     """
 
-    def __init__(self, start: int, stop: int) -> None:
-        self.start, self.stop = start, stop
-        self.table: Any = None
-        self.inputs: list[Var] = []
-        self.outputs: list[Var] = []
-        self.scalars: list[tuple[Var, Array]] = []
-        self.fixed: list[tuple[Var, Array]] = []
-        self.same: list[tuple[Var, Var]] = []
-        self.views: list[Instr] = []
-
-    @property
-    def named(self) -> list[Var]:
-        """The values that its lines name."""
-        others = [var for var, _ in (*self.scalars, *self.same)]
-        return [*self.outputs, *others, *(instr.results[0] for instr in self.views)]
+    start: int
+    stop: int
+    table: Any = None
+    inputs: list[Var] = field(default_factory=list)
+    outputs: list[Var] = field(default_factory=list)
+    scalars: list[tuple[Var, Array]] = field(default_factory=list)
+    fixed: list[tuple[Var, Array]] = field(default_factory=list)
+    same: list[tuple[Var, Var]] = field(default_factory=list)
+    views: list[Instr] = field(default_factory=list)
 
 
 class Segments:
@@ -80,7 +76,6 @@ class Segments:
         over: dict[int, Var],
     ) -> None:
         self._instrs = instrs
-        self._inside: set[int] = set()
         self._buffers, self._over = buffers, over
         results = list(results)
         given = [var for instr in instrs if instr.opaque for var in instr.reads]
@@ -97,8 +92,16 @@ class Segments:
             elif (found := self._records_of(instr)) is not None:
                 self._records[number] = found
         self._cut()
-        self._read = {id(var) for var in results}
-        self._note_readers()
+        self._read = {id(var) for var in results}  # the values that Python reads by name
+        for number in reversed(range(len(instrs))):
+            instr = instrs[number]
+            if number not in self._inside:
+                self._read.update(map(id, instr.reads))
+            elif (result := id(instr.results[0])) in self._read:
+                if number in self._views:
+                    self._read.update(map(id, instr.reads))
+                elif result in over:
+                    self._read.add(id(over[result]))
         self._places: dict[int, _Place] = {}
         self._make()
 
@@ -106,18 +109,15 @@ class Segments:
         """Return an instruction's records; its operands have the same layout in every run."""
         if isinstance(instr, NanCheck) or instr.opaque or len(instr.results) != 1:
             return None
-        if len(_operands(instr)) != len(instr.reads):
-            return None
         (result,) = instr.results
-        value = result.value
-        if not result.owns or not all(map(_lies_as_known, instr.reads)):
+        value, of_keywords = result.value, vars_in(instr.kwargs)
+        if of_keywords or not result.owns or not all(map(_lies_as_known, instr.reads)):
             return None
         if isinstance(value, np.ndarray) and not is_dense(value):
             return None
         return records_of(instr.function, concrete(instr.args), concrete(instr.kwargs), value)
 
     def _cut(self) -> None:
-        """Find the runs of instructions that become segments."""
         start, count, work = 0, 0, 0
         for number in range(len(self._instrs) + 1):
             mine = self._records.get(number)
@@ -130,20 +130,7 @@ class Segments:
             if mine is not None:
                 count += _FEWEST if mine.large else len(mine.records)
                 work += mine.work
-        runs = [range(s.start, s.stop) for s in self.found.values()]
-        self._inside = {number for run in runs for number in run}
-
-    def _note_readers(self) -> None:
-        """Find the values that Python reads by name, and not records alone."""
-        for number in reversed(range(len(self._instrs))):
-            instr = self._instrs[number]
-            if number not in self._inside:
-                self._read.update(map(id, instr.reads))
-            elif id(instr.results[0]) in self._read:
-                if number in self._views:
-                    self._read.update(map(id, instr.reads))
-                elif id(instr.results[0]) in self._over:
-                    self._read.add(id(self._over[id(instr.results[0])]))
+        self._inside = {n for s in self.found.values() for n in range(s.start, s.stop)}
 
     def _make(self) -> None:
         segment: Segment | None = None
@@ -168,7 +155,6 @@ class Segments:
         return self._places[id(var)]
 
     def _look(self, instr: Instr) -> None:
-        """Place a view in its base."""
         (seen,), (var,) = instr.reads, instr.results
         base, offset = self._place(seen)
         if isinstance(seen.value, np.ndarray):
@@ -176,7 +162,6 @@ class Segments:
         self._places[id(var)] = _Place(base, offset)
 
     def _settle(self, segment: Any, var: Var) -> None:
-        """Find a place for a record's result."""
         number = id(var)
         is_read = number in self._read
         if number in self._over:
@@ -198,23 +183,16 @@ class Segments:
             (segment.scalars if scalar else segment.fixed).append((var, array))
 
     def _tabulate(self, segment: Segment) -> None:
-        """Make a segment's table."""
-        rows = self._rows(segment)
-        bases = {id(p.base): p.base for _, places in rows for p in places}
-        made = set(map(id, segment.outputs))
-        named = [base for base in bases.values() if isinstance(base, Var)]
-        segment.inputs = [base for base in named if id(base) not in made]
-        segment.table = _table(rows, segment.inputs, segment.outputs)
-
-    def _rows(self, segment: Segment) -> list[_Row]:
-        """Return a segment's records, and the places of their operands."""
         rows: list[_Row] = []
         for number in range(segment.start, segment.stop):
             if number in self._records:
-                instr, mine = self._instrs[number], self._records[number]
-                operands = map(self._place, (*_operands(instr), instr.results[0]))
-                rows += _placed(mine, list(operands))
-        return rows
+                instr = self._instrs[number]
+                operands = list(map(self._place, (*vars_in(instr.args), instr.results[0])))
+                rows += _placed(self._records[number], operands)
+        made = set(map(id, segment.outputs))
+        bases = {id(p.base): p.base for _, places in rows for p in places if id(p.base) not in made}
+        segment.inputs = [base for base in bases.values() if isinstance(base, Var)]
+        segment.table = _table(rows, segment.inputs, segment.outputs)
 
     def iterations(self, leaves: Sequence[Var], results: Sequence[Var]) -> Iterations | None:
         """Return the plan as a loop in C; None if a part of it is no record.
@@ -246,7 +224,7 @@ class Segments:
                 result, mine = instr.results[0], self._records[number]
                 if self._place(result).base is result:
                     moved[id(result)] = _Place(np.empty_like(result.value, subok=False))
-                rows += _placed(mine, [place(x) for x in (*_operands(instr), result)])
+                rows += _placed(mine, [place(x) for x in (*vars_in(instr.args), result)])
                 work += mine.work + _CALL * len(mine.records)
         sources = []
         for var in results:
@@ -318,11 +296,6 @@ def _table(rows: Sequence[_Row], inputs: Sequence[Var], outputs: Sequence[Var]) 
         [var.value for var in inputs],
         [var.value for var in outputs],
     )
-
-
-def _operands(instr: Instr) -> list[Var]:
-    """Return the arrays and NumPy's scalars among the arguments, in order."""
-    return vars_in(instr.args)
 
 
 def is_view(instr: Instr) -> bool:

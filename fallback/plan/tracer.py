@@ -9,12 +9,10 @@ and is then called as one function.
 from __future__ import annotations
 
 from operator import getitem
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
-
-from tapegraph.typed import Fun
 
 # Functions that are called as they are; those that can write into a given array.
 _FUNCTIONS: dict[Any, bool] = {
@@ -43,13 +41,15 @@ class Untraceable(Exception):
 
 
 def _of_value(name: str) -> Any:
-    """Make a property of the recorded value."""
     return property(lambda self: getattr(self.value, name))
 
 
 def _method(name: str) -> Any:
-    """Make a method whose call becomes an instruction."""
     return lambda self, *args: self.builder.call(name, (self, *args))
+
+
+def _reduction(ufunc: Any) -> Any:
+    return lambda self, axis=None, **options: ufunc.reduce(self, axis=axis, **options)
 
 
 def placed(g: Any, shape: tuple[int, ...], dtype: Any, key: Any) -> Any:
@@ -58,24 +58,17 @@ def placed(g: Any, shape: tuple[int, ...], dtype: Any, key: Any) -> Any:
     return out
 
 
-class Notes(Protocol):
-    """Whatever notes a call and returns its result, as `tapegraph.fallback.plan.ir.Builder`."""
-
-    @property
-    def call(self) -> Fun: ...
-
-
 class Var(NDArrayOperatorsMixin):
     """A value of the plan, with its recorded value; code uses it as an array.
 
-    :ivar builder: The builder that notes the calls.
+    :ivar builder: The `tapegraph.fallback.plan.ir.Builder` that notes the calls.
     :ivar roots: The values that own its memory: itself, or a view's base.
     """
 
     __slots__ = ("builder", "hint", "roots", "value")
 
     def __init__(
-        self, builder: Notes, value: Any, hint: str = "t", roots: tuple[Var, ...] = ()
+        self, builder: Any, value: Any, hint: str = "t", roots: tuple[Var, ...] = ()
     ) -> None:
         self.builder = builder
         self.value = value
@@ -144,14 +137,7 @@ class Var(NDArrayOperatorsMixin):
                 return np.power(a, b)
         return self.builder.call(pow, (a, b))
 
-    def sum(self, axis: Any = None, **options: Any) -> Any:
-        return np.add.reduce(self, axis=axis, **options)
-
-    def max(self, axis: Any = None, **options: Any) -> Any:
-        return np.maximum.reduce(self, axis=axis, **options)
-
-    def min(self, axis: Any = None, **options: Any) -> Any:
-        return np.minimum.reduce(self, axis=axis, **options)
+    sum, max, min = map(_reduction, (np.add, np.maximum, np.minimum))
 
     def mean(self, axis: object = None, keepdims: bool = False) -> Any:
         options = {"axis": axis, "keepdims": keepdims}

@@ -132,8 +132,15 @@ class CallBlock:
 
     def row(self, run: int) -> list[Any]:
         place = self._start + run
-        pairs = zip(self._rows, self.given, strict=True)
-        return [x if rows is None else _given(rows, place, x) for rows, x in pairs]
+        found = []
+        for rows, x in zip(self._rows, self.given, strict=True):
+            if rows is None:
+                found.append(x)
+            elif isinstance(x, np.ndarray):
+                found.append(np.asarray(rows.block(place, place + 1)[0], x.dtype))
+            else:
+                found.append(rows.row(place))
+        return found
 
     def column(self, source: Any, read: Sequence[list[Any]], runs: int) -> Array:
         """Return a source's value in each of several calls, a row for each."""
@@ -147,14 +154,7 @@ class CallBlock:
         return np.asarray(rows.block(self._start, self._start + runs), first.dtype)
 
 
-def _given(rows: Rows, place: int, first: object) -> Any:
-    if isinstance(first, np.ndarray):
-        return np.asarray(rows.block(place, place + 1)[0], first.dtype)
-    return rows.row(place)
-
-
 def _leaf(path: str, value: object, recorded: bool) -> Any:
-    """Return the rows of an array; anything else is the same in every call."""
     if isinstance(value, Rows):
         return value
     if isinstance(value, Node):
@@ -184,7 +184,6 @@ def _check_rows(path: str, array: Array) -> None:
 
 
 def _no_rows(leaves: dict[str, Any]) -> Exception:
-    """Return the error for arguments that do not say how many calls there are."""
     expected = "arrays with a row for each call"
     for path, value in leaves.items():
         if hasattr(value, "__iter__") and not isinstance(value, (Node, str, bytes)):
@@ -226,8 +225,15 @@ class Results:
         self.count += calls or 1
 
     def stacked(self) -> Any:
-        found = zip(self._columns, self._tensors, strict=True)
-        return pytree.replaced(self._form, (_finished(*column) for column in found))
+        found: list[Any] = []
+        for column, is_tensor in zip(self._columns, self._tensors, strict=True):
+            if not isinstance(column, list):
+                found.append(as_leaf(column) if is_tensor else column)
+            elif is_tensor:
+                found.append(concat(column))
+            else:
+                found.append(column if isinstance(column[0], Value) else column[0])
+        return pytree.replaced(self._form, iter(found))
 
     def _column(self, leaf: object, rows: bool) -> Any:
         if isinstance(leaf, Node) and not self._recorded:
@@ -260,11 +266,3 @@ class Results:
         fix = "Return the same from every call, or loop over them."
         received = f"{received}, from call {self.count}"
         raise ValueError(message("scan", received, f"{expected}, as from call 0", fix))
-
-
-def _finished(column: Any, is_tensor: bool) -> Any:
-    if not isinstance(column, list):
-        return as_leaf(column) if is_tensor else column
-    if is_tensor:
-        return concat(column)
-    return column if isinstance(column[0], Value) else column[0]

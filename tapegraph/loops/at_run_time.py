@@ -16,7 +16,7 @@ from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines.backend import use_backend
-from tapegraph.loops.derived import examples, tangents, zeros
+from tapegraph.loops.body import examples, tangents, zeros
 from tapegraph.pytree import exchanged
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
@@ -33,16 +33,14 @@ class Anew(NamedTuple):
     of: tuple[Any, ...]
 
     def __call__(self, *tensors: object) -> Sequence[Any]:
-        """Return the results."""
         return self.rule(*self.of, *tensors)
 
 
 def at_run_time(of: Anew, *inputs: object) -> Sequence[Any]:
-    """Record that something is computed in every run."""
     return apply(AT_RUN_TIME, inputs, {"of": of})
 
 
-def pulled(of: Anew, needs: Sequence[bool], g: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
+def pulled(needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: Any, of: Anew) -> list[Any]:
     """Record the cotangents of inputs, given those of outputs, as what is computed in every run."""
     wanted = tuple(i for i, x in enumerate(inputs) if needs[i] and x.dtype.kind in "fc")
     seeded = tuple(i for i, x in enumerate(g) if x is not None)
@@ -71,12 +69,12 @@ def _pulled(
 
 def _moved(of: Anew, moving: Sequence[int], *tensors: object) -> Sequence[Any]:
     inputs, given = tensors[: -len(moving)], tensors[-len(moving) :]
-    outs, found = tangents(of, inputs, dict(zip(moving, given, strict=True)))
+    outs, found = tangents(of.__call__, inputs, dict(zip(moving, given, strict=True)))
     return [zeros(x) if t is None else t for x, t in zip(outs, found, strict=True)]
 
 
 def _of_examples(of: Anew, batched: Sequence[bool], size: int, *tensors: object) -> Sequence[Any]:
-    return examples(of, tensors, batched, size)[0]
+    return examples(of.__call__, tensors, batched, size)[0]
 
 
 def _forward(*inputs: object, of: Anew) -> tuple[Any, ...]:
@@ -91,14 +89,9 @@ def _vjp(
     needs: Sequence[bool], g: Sequence[object], y: object, *inputs: object, of: Anew
 ) -> list[Any]:
     given = [None if x is None else as_leaf(np.asarray(x)) for x in g]
-    grads = Context().run(pulled, of, needs, given, [as_leaf(np.asarray(x)) for x in inputs])
+    leaves = (as_leaf(np.asarray(x)) for x in inputs)
+    grads = Context().run(pulled, needs, given, None, *leaves, of=of)
     return [None if x is None else x._array for x in grads]
-
-
-def _recorded(
-    needs: Sequence[bool], g: Sequence[object], y: object, *inputs: object, of: Anew
-) -> list[Any]:
-    return pulled(of, needs, g, inputs)
 
 
 def _jvp(moving: Sequence[object], y: object, *inputs: object, of: Anew) -> Sequence[Any]:
@@ -117,5 +110,5 @@ AT_RUN_TIME = Op(
     _forward,
     several=True,
     takes_complex=True,
-    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
+    rules=Rules(_vjp, _jvp, None, pulled, _batch),
 )

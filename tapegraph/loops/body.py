@@ -1,14 +1,18 @@
-"""From a function to an inner program: the body of a loop, a branch of a choice.
+"""From a function to an inner program, the body of a loop or a branch of a choice, and back.
 
 The function runs once, on leaves of its own. Whatever it reads from outside becomes an input:
 tensors, arrays, and values of outer levels of `tg.jvp` and `tg.vmap`, plain tensors inside.
+
+A rule of a derivative traces a function that runs the program (`Replay`) on cotangents, tangents or
+examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple, NoReturn
+from itertools import islice, repeat
+from typing import Any, NamedTuple
 from weakref import ref
 
 import numpy as np
@@ -17,22 +21,26 @@ from tapegraph import random
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.capture.foreign_draws import no_foreign_draws
+from tapegraph.differentiation.gradients import Region
+from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines import registry
 from tapegraph.errors import message
+from tapegraph.ops.elementwise import where
 from tapegraph.ops.index import Outside
+from tapegraph.ops.shape import reshape
 from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
 from tapegraph.recording.default_dtype import get_default_dtype
-from tapegraph.recording.node import Node, as_leaf
+from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
-from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
+from tapegraph.recording.op import DEFINED, OPS, PART, Attrs
 from tapegraph.recording.program import Interpreter
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
 from tapegraph.recording.subprogram import SubProgram, feed_changed_floats, interned
 from tapegraph.recording.tape import Tape
 from tapegraph.recording.values import handle_of, restore
-from tapegraph.tensors.batched import Batched
-from tapegraph.tensors.dual import Dual
+from tapegraph.tensors.batched import Batched, Level, at_level, entered
+from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor, UpdatedTensor
 from tapegraph.tensors.value import Value
 from tapegraph.transforms.levels import next_tag
@@ -72,6 +80,14 @@ class Traced(NamedTuple):
         return [as_leaf(x._array) for x in self.consts]
 
 
+def _refusal(what: str, fix: str) -> Any:
+
+    def refused(self: Body, *args: object) -> Any:
+        raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
+
+    return refused
+
+
 class Body(Capture):
     """Captures a function as an inner program, a level inside which outer duals are constants."""
 
@@ -87,13 +103,14 @@ class Body(Capture):
         self._op = op
 
     def apply(self, name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
-        """Run an operation of which some operands are values of outer levels."""
         given = tuple(self.inside(name, x) for x in inputs)
         operands = tuple(promote_runtime_floats(x, given) if is_float(x) else x for x in given)
         call = ELEMENTWISE.get(name)
-        return call(*operands) if call else apply(operation(name), operands, dict(attrs))
+        if call:
+            return call(*operands)
+        return apply(OPS.get(name) or DEFINED[name], operands, dict(attrs))
 
-    def inside(self, op: str, x: object) -> Any:
+    def inside(self, op: str, x: Any) -> Any:
         """Return a value as it is in the body: one of an outer level as a leaf."""
         if isinstance(x, Value):
             fix = "Pass value.data, or write the loop in Python."
@@ -102,18 +119,16 @@ class Body(Capture):
             return x
         known = self.closed.get(id(x))
         if known is None:
-            known = self.closed[id(x)] = (self.taken(example_of(x)), x)
+            known = self.closed[id(x)] = (self.taken(x, bool(x.requires_grad)), x)
         return known[0]
 
-    def taken(self, given: Example) -> Any:
-        """Return a leaf that stands for an argument."""
-        leaf = self.input(given.array)
-        leaf._requires_grad = given.flows and leaf.dtype.kind in "fc"
+    def taken(self, x: object, flows: bool) -> Any:
+        leaf = self.input(example(x))
+        leaf._requires_grad = flows and leaf.dtype.kind in "fc"
         leaf._retains = False
         return leaf
 
     def is_outer(self, x: Any) -> bool:
-        """Return whether a value belongs to an outer level."""
         return type(x) in (Dual, Batched) and x.tag < self.level
 
     def records(self, *values: object) -> bool:
@@ -151,60 +166,51 @@ class Body(Capture):
 
     # State, which a body has none of
 
-    def _refuse(self, what: str, fix: str) -> NoReturn:
-        raise RuntimeError(message(self._op, f"{what} inside", "a function without effects", fix))
-
-    def assign(self, leaf: object, value: object) -> None:
-        self._refuse("a new value for a tensor", "Make it a part of the carry, and return it.")
-
-    def before_write(self, leaf: Node) -> None:
-        self.assign(leaf, None)
-
-    def add_gradients(self, history: object, grads: object, seed: object) -> None:
-        self._refuse("backward()", "Use tg.grad(f), or call backward() on the result.")
-
-    def gradient(self, leaf: object) -> Any:
-        self._refuse(
-            "a read of .grad",
-            "Read it outside: a body may close over values.",
-        )
-
-    def set_gradient(self, leaf: object, value: object) -> None:
-        self._refuse("a new gradient", "Write it outside.")
-
-    def zero_gradient(self, leaf: object) -> None:
-        self._refuse("zero_grad()", "Call it outside.")
-
-    def set_requires_grad(self, leaf: object, wanted: bool) -> None:
-        """Raise: a body cannot make a tensor a parameter."""
-        self._refuse("requires_grad_()", "Call it outside.")
-
-    def step(self, optimizer: object) -> None:
-        fix = "Compile the step, and write step.scan(...) for many steps of training."
-        self._refuse("a step of an optimizer", fix)
-
-
-def operation(name: str) -> Op:
-    return OPS.get(name) or DEFINED[name]
+    assign: Any = _refusal(
+        "a new value for a tensor", "Make it a part of the carry, and return it."
+    )
+    before_write: Any = assign
+    add_gradients: Any = _refusal("backward()", "Use tg.grad(f), or call backward() on the result.")
+    gradient: Any = _refusal("a read of .grad", "Read it outside: a body may close over values.")
+    set_gradient: Any = _refusal("a new gradient", "Write it outside.")
+    zero_gradient: Any = _refusal("zero_grad()", "Call it outside.")
+    set_requires_grad: Any = _refusal("requires_grad_()", "Call it outside.")
+    step: Any = _refusal(
+        "a step of an optimizer",
+        "Compile the step, and write step.scan(...) for many steps of training.",
+    )
 
 
 def traced(
-    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
+    op: str,
+    f: Fun,
+    arguments: Callable[[list[Any]], Any],
+    given: Sequence[object],
+    flows: Iterable[bool] = repeat(True),
 ) -> Traced:
-    """Run a function once on leaves, and return its computation as an inner program."""
+    """Run a function once on leaves, and return its computation as an inner program.
+
+    :param arguments: Makes the function's arguments of the leaves.
+    :param given: Tensors or arrays, examples of what the leaves stand for.
+    :param flows: Whether a gradient flows from each of them.
+    """
     recorder().flows  # noqa: B018 - a thread's first use makes the recorder that it goes on with
     # In a context that is dropped: an interrupt leaves no scope in force.
-    found, tape, inputs = quietly(_traced, op, f, arguments, given)
+    found, tape, inputs = quietly(_traced, op, f, arguments, given, flows)
     expire(leaked(0, inputs, tape), f"{op} of {getattr(f, '__name__', 'a function')}")
     return found
 
 
 def _traced(
-    op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[Example]
+    op: str,
+    f: Fun,
+    arguments: Callable[[list[Any]], Any],
+    given: Sequence[object],
+    flows: Iterable[bool],
 ) -> tuple[Traced, Tape, list[Any]]:
     body = Body(op)
     with body, Scope(RECORDING, True), random.unrepeated(), no_foreign_draws(op, f):
-        inputs = list(map(body.taken, given))
+        inputs = list(map(body.taken, given, flows))
         out = f(*arguments(inputs))
         held = [x for _, x in leaves(out)]
         outputs = [body.inside(op, loop_operand(op, x, "the result")) for x in held]
@@ -269,46 +275,33 @@ def loop_operand(op: str, x: object, path: str, dtype: DType | None = None) -> A
     return found._read(op) if type(found) is UpdatedTensor else found
 
 
-class FurtherArguments:
-    """Further arguments of a function; ``numbers``, its floats, arrays and tensors, are inputs."""
+def further_arguments(op: str, args: object) -> tuple[list[Any], Fun]:
+    """Return the floats, arrays and tensors among further arguments, which are inputs.
 
-    def __init__(self, op: str, args: tuple[object, ...]) -> None:
-        self._args = args
-        self.held = [x for _, x in leaves(args)]
-        self._places = [
-            i for i, x in enumerate(self.held) if isinstance(x, float) or hasattr(x, "dtype")
-        ]
-        self.numbers = [loop_operand(op, self.held[i], "args") for i in self._places]
+    The function returned too gives the arguments with others in their place.
+    """
+    held = [x for _, x in leaves(args)]
+    places = [i for i, x in enumerate(held) if isinstance(x, float) or hasattr(x, "dtype")]
 
-    def having(self, numbers: Sequence[object]) -> tuple[Any, ...]:
-        parts = exchanged(self.held, self._places, numbers)
-        return replaced(self._args, iter(parts))
+    def having(numbers: Sequence[object]) -> Any:
+        return replaced(args, iter(exchanged(held, places, numbers)))
+
+    return [loop_operand(op, held[i], "args") for i in places], having
 
 
 def traced_without_draws(
     op: str, f: Fun, arguments: Callable[[list[Any]], Any], given: Sequence[object]
 ) -> Traced:
-    """Return a function as `traced` does, with a gradient for each input; draws raise."""
-    found = traced(op, f, arguments, [Example(example(x), True) for x in given])
+    found = traced(op, f, arguments, given)
     if found.draws or found.draws_on:
         raise RuntimeError(f"{op}: the function draws random numbers. Draw them before the call.")
     return found
 
 
-class Example(NamedTuple):
-    """An example of a function's argument, and whether a gradient flows from it."""
-
-    array: Array
-    flows: bool
-
-
-def example_of(x: Any) -> Example:
-    """Return an example of a tensor, or of a value of some level."""
-    return Example(example(x), bool(x.requires_grad))
-
-
 def example(x: Any) -> Array:
-    """Return a tensor's numbers: of a `Dual` its value, of a `Batched` one example."""
+    """Return an array or a tensor's numbers: of a `Dual` its value, of a `Batched` one example."""
+    if isinstance(x, (np.ndarray, np.generic)):
+        return np.asarray(x)
     if type(x) is Dual:
         return example(x.primal)
     if type(x) is Batched:
@@ -358,7 +351,6 @@ class Replay(Interpreter):
         return dict(zip(targets, found, strict=True))
 
     def _again(self, targets: dict[int, Any], end: int) -> Any:
-        """Recompute a value with others in place of some that it depends on."""
         values, changed = self.values, set(targets)
         self.values = list(values)
         for i, x in targets.items():
@@ -369,3 +361,70 @@ class Replay(Interpreter):
                 changed.add(slot)
         result, self.values = self.values[end], values
         return result
+
+
+# What rules of derivatives trace: `run` is a `Replay`, or another function of tensors
+
+
+def cotangents(
+    run: Fun, inputs: Sequence[object], seeds: Mapping[int, object], wanted: Sequence[int]
+) -> list[Any]:
+    """Return the cotangents of wanted leaf inputs, given those of some outputs, as in a sweep."""
+    start = next_seq()
+    outs = run(*inputs)
+    given = {i: seed for i, seed in seeds.items() if outs[i].requires_grad}
+    targets = [inputs[i] for i in wanted]
+    region = Region([outs[i] for i in given], targets, since=start)
+    grads = region.gradients(list(map(conjugated, given.values())), record=True)
+    return [
+        zeros(x) if grad is None else conjugated(grad)
+        for grad, x in zip(grads, targets, strict=True)
+    ]
+
+
+def tangents(
+    run: Fun, inputs: Sequence[object], moving: Mapping[int, object]
+) -> tuple[list[Any], list[Any]]:
+    """Return the outputs and their tangents, given those of some inputs; None is zero."""
+    tag = next_tag()
+    outs = run(*(dual_of(x, moving[i], tag) if i in moving else x for i, x in enumerate(inputs)))
+    pairs = [parts(x, tag) for x in outs]
+    return [x for x, _ in pairs], [tangent for _, tangent in pairs]
+
+
+def examples(
+    run: Fun, inputs: Sequence[object], batched: Sequence[bool], size: int
+) -> tuple[list[Any], list[bool]]:
+    """Return the outputs of all examples, along the first axis, and which of them differ."""
+    level = Level(next_tag(), size, "error")
+    with entered(level):
+        given = zip(inputs, batched, strict=True)
+        outs = run(*(Batched(x, level.tag) if b else x for x, b in given))
+        differ = [type(x) is Batched and x.tag == level.tag for x in outs]
+        return [at_level(x, level).inner for x in outs], differ
+
+
+def by_mask(mask: Any, xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
+    """Return one of two values for each example, by a mask of examples."""
+    size = mask.shape[0]
+    return [
+        where(reshape(mask, (size, *(1,) * (x.ndim - 1))), x, y)
+        for x, y in zip(xs, ys, strict=True)
+    ]
+
+
+def taker(values: Sequence[object]) -> Callable[[int], list[Any]]:
+    left = iter(values)
+    return lambda count: list(islice(left, count))
+
+
+def zeros(x: Any) -> Any:
+    return as_leaf(np.zeros(x.shape, x.dtype))
+
+
+def zeros_where(
+    needs: Sequence[bool], inputs: Sequence[Any], like: Callable[[Any], Any] = zeros
+) -> list[Any]:
+    """Return zero gradients for the inputs that need one, and None for the others."""
+    pairs = zip(needs, inputs, strict=True)
+    return [like(x) if need and x.dtype.kind in "fc" else None for need, x in pairs]

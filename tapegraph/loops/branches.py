@@ -30,20 +30,21 @@ from tapegraph.engines.engine import Reverse
 from tapegraph.errors import check_callable, message
 from tapegraph.kinds import Operand
 from tapegraph.loops.body import (
-    Example,
     Replay,
     Traced,
+    by_mask,
     check_form,
+    cotangents,
     drawing_on,
-    example,
-    example_of,
+    examples,
     loop_operand,
     name_failure,
+    taker,
+    tangents,
     traced,
+    zeros,
+    zeros_where,
 )
-from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
-from tapegraph.ops.elementwise import where
-from tapegraph.ops.shape import reshape
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import Op, Rules
@@ -126,10 +127,8 @@ def _chosen(
         raise ValueError(message(op, received, "one number", fix))
     held = list(leaves(operands, "operands"))
     given = [loop_operand(op, x, path) for path, x in held]
-    founds = [
-        traced(op, f, lambda x: replaced(operands, iter(x)), list(map(example_of, given)))
-        for f in functions
-    ]
+    flows = [bool(x.requires_grad) for x in given]
+    founds = [traced(op, f, lambda x: replaced(operands, iter(x)), given, flows) for f in functions]
     if any(found.draws or found.draws_on for found in founds):
         with random.stretch() as drawn:
             further = [partial(drawing_on, f) for f in functions]
@@ -157,7 +156,6 @@ Branch = tuple[SubProgram, list[Any]]
 
 
 def _run(index: object, branches: Sequence[Branch]) -> list[Any]:
-    """Record a choice between programs with their inputs."""
     places: dict[int, int] = {}
     operands: list[Any] = []
     for x in (x for _, inputs in branches for x in inputs):
@@ -176,23 +174,17 @@ def _run_derived(index: object, founds: Sequence[Traced], inputs: Sequence[list[
     return _run(index, [(f.body, [*f.made, *xs]) for f, xs in pairs])
 
 
-def traced_inputs(op: str, f: Fun, inputs: Sequence[object]) -> Traced:
-    """Return a function of some tensors as a body; a gradient flows from each of them."""
-    return traced(op, f, list, [Example(example(x), True) for x in inputs])
-
-
 def _taken(
-    branches: Sequence[SubProgram], reads: Sequence[Sequence[int]], index: Any, operands: Any
-) -> tuple[SubProgram, list[int], list[Any]]:
-    chosen = min(max(int(index), 0), len(branches) - 1)
-    places = list(reads[chosen])
+    index: object, *operands: object, branches: Sequence[SubProgram], reads: Sequence[Sequence[int]]
+) -> tuple[SubProgram, Sequence[int], list[Any]]:
+    """Return the branch that runs, the places of its inputs, and these."""
+    chosen = min(max(int(np.asarray(index)), 0), len(branches) - 1)
+    places = reads[chosen]
     return branches[chosen], places, [np.asarray(operands[i]) for i in places]
 
 
-def _forward(
-    index: object, *operands: object, branches: Sequence[SubProgram], reads: Sequence[Sequence[int]]
-) -> tuple[Any, ...]:
-    body, _, inputs = _taken(branches, reads, np.asarray(index), operands)
+def _forward(*operands: object, **attrs: Any) -> tuple[Any, ...]:
+    body, _, inputs = _taken(*operands, **attrs)
 
     def run() -> list[Any]:
         with registry.engine(registry.NATIVE).inner(body).forward(inputs) as step:
@@ -207,34 +199,24 @@ def _forward(
 
 
 def _vjp(
-    needs: Sequence[bool],
-    g: Sequence[object],
-    y: object,
-    index: object,
-    *operands: object,
-    branches: Sequence[SubProgram],
-    reads: Sequence[Sequence[int]],
+    needs: Sequence[bool], g: Sequence[object], y: object, *inputs: object, **attrs: Any
 ) -> list[Any]:
-    body, places, inputs = _taken(branches, reads, np.asarray(index), operands)
+    operands = inputs[1:]
+    body, places, read = _taken(*inputs, **attrs)
     program, inner = body.program, registry.engine(registry.NATIVE).inner(body)
     wanted = [i for i, at in enumerate(places) if needs[1 + at] and program.needs[body.inputs[i]]]
-    seeds = {
-        slot: np.asarray(x)
-        for slot, x in zip(body.outputs, g, strict=True)
-        if x is not None and program.needs[slot]
-    }
-    grads = [None, *zeros_where(needs[1:], operands, np.zeros_like)]
-    if not wanted or not seeds:
-        return grads
     flowing = [i for i, x in enumerate(g) if x is not None and program.needs[body.outputs[i]]]
+    grads = [None, *zeros_where(needs[1:], operands, np.zeros_like)]
+    if not wanted or not flowing:
+        return grads
     given = [np.asarray(g[i]) for i in flowing]
     kind = Reverse(tuple(body.inputs[i] for i in wanted), tuple(body.outputs[i] for i in flowing))
 
     def run() -> list[Any]:
-        with inner.pullback(kind, inputs, given) as pull:
-            found = pull([*inputs, *given])
+        with inner.pullback(kind, read, given) as pull:
+            found = pull([*read, *given])
         if any(map(has_nan, found)):
-            found = inner.strong_pullback(kind)([*inputs, *given])
+            found = inner.strong_pullback(kind)([*read, *given])
         return found
 
     met: set[int] = set()
@@ -246,20 +228,13 @@ def _vjp(
 
 
 def _recorded(
-    needs: Sequence[bool],
-    g: Sequence[object],
-    y: object,
-    index: object,
-    *operands: Any,
-    branches: Sequence[SubProgram],
-    reads: Sequence[Sequence[int]],
+    needs: Sequence[bool], g: Sequence[object], y: object, index: object, *operands: Any, **of: Any
 ) -> list[Any]:
-    """Return the backward: a choice between the branches' backwards."""
     wanted = [i for i, x in enumerate(operands) if needs[1 + i] and x.dtype.kind in "fc"]
     seeded = tuple(i for i, x in enumerate(g) if x is not None)
     seeds = [g[i] for i in seeded]
     founds, lists = [], []
-    for body, places in zip(branches, reads, strict=True):
+    for body, places in zip(of["branches"], of["reads"], strict=True):
         # Those that it does not read are passed too, for the type of their zero gradients.
         inputs = [*(operands[i] for i in places), *seeds, *(operands[i] for i in wanted)]
         key = ("transposed", tuple(places), tuple(wanted), seeded)
@@ -290,18 +265,13 @@ def _transposed(
         like = dict(zip(wanted, take(len(wanted)), strict=True))
         return tuple(found[i] if i in found else zeros(like[i]) for i in wanted)
 
-    return traced_inputs("cond", backward, inputs)
+    return traced("cond", backward, list, inputs)
 
 
 def _jvp(
-    moving: Sequence[object],
-    y: object,
-    index: object,
-    *operands: object,
-    branches: Sequence[SubProgram],
-    reads: Sequence[Sequence[int]],
+    moving: Sequence[object], y: object, index: object, *operands: object, **attrs: Any
 ) -> tuple[Any, ...]:
-    """Return the tangents: a choice between those of the branches."""
+    branches, reads = attrs["branches"], attrs["reads"]
     turned = {i: t for i, t in enumerate(moving[1:]) if t is not None}
 
     def derived(forced: tuple[int, ...]) -> tuple[list[Traced], list[list[Any]], set[int]]:
@@ -338,7 +308,7 @@ def _moved(
         have.update(i for i, t in enumerate(found) if t is not None)
         return tuple(zeros(outs[i]) if found[i] is None else found[i] for i in forced)
 
-    return traced_inputs("cond", forward, inputs), have
+    return traced("cond", forward, list, inputs), have
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
@@ -359,11 +329,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     ]
     results = each[-1]
     for k in range(len(branches) - 2, -1, -1):
-        here = index <= k
-        results = [
-            where(reshape(here, (call.size, *(1,) * (a.ndim - 1))), a, b)
-            for a, b in zip(each[k], results, strict=True)
-        ]
+        results = by_mask(index <= k, each[k], results)
     return tuple(results)
 
 
@@ -373,7 +339,7 @@ def _batched(
     def forward(*leaves: object) -> tuple[Any, ...]:
         return tuple(examples(Replay(body), leaves, flags, size)[0])
 
-    return traced_inputs("cond", forward, inputs)
+    return traced("cond", forward, list, inputs)
 
 
 COND = Op(

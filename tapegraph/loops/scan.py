@@ -13,15 +13,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.errors import check_callable, kind_of, message
-from tapegraph.loops.body import (
-    Example,
-    Traced,
-    check_form,
-    drawing_on,
-    example,
-    loop_operand,
-    traced,
-)
+from tapegraph.loops.body import Traced, check_form, drawing_on, example, loop_operand, traced
 from tapegraph.loops.scan_entry import row, run_scan
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, replaced
@@ -88,18 +80,14 @@ def _scan(
     reverse: bool = False,
     checkpoint: int | Literal["sqrt"] | None = None,
 ) -> tuple[Pytree, Pytree]:
-    """Run a `scan`, which ``op`` names in messages."""
     check_callable(op, f)
     rows = [(path, loop_operand(op, x, path)) for path, x in leaves(xs, "xs")]
     n = _length(rows, length)
     every = _every(checkpoint, n)
     given = [x for _, x in rows]
 
-    def arguments(carry: object, parts: Sequence[object]) -> tuple[Any, Any]:
-        return carry, replaced(xs, iter(parts))
-
-    def body(carry: object, x: object) -> Any:
-        out = f(carry, x)
+    def body(carry: object, parts: Sequence[object]) -> Any:
+        out = f(carry, replaced(xs, iter(parts)))
         if not (isinstance(out, tuple) and len(out) == 2):
             kind = f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
             received = f"a function that returns {kind}"
@@ -107,8 +95,7 @@ def _scan(
             raise TypeError(message("scan", received, expected, _PAIR))
         return out
 
-    examples = [Example(row(example(x)), bool(x.requires_grad)) for x in given]
-    carry, found = traced_loop(op, body, init, arguments, examples)
+    carry, found = traced_loop(op, body, init, given)
     if found.draws_on or (found.draws and recorder().stream is not None):
 
         def further(carry: Any, x: Any) -> Any:
@@ -184,23 +171,25 @@ def _every(checkpoint: object, n: int) -> int:
 
 def traced_loop(
     op: str,
-    f: Callable[..., tuple[Any, Any]],
+    f: Callable[[Any, list[Any]], tuple[Any, Any]],
     init: object,
-    arguments: Callable[[Any, list[Any]], tuple[object, ...]],
-    rows: Sequence[Example],
+    xs: Sequence[Any],
 ) -> tuple[list[Any], Traced]:
-    """Return the first carry as tensors, and the body of a loop as an inner program."""
+    """Return the first carry as tensors, and the body of a loop as an inner program.
+
+    :param f: Takes the carry and a row of each of ``xs``.
+    """
     held = list(leaves(init, "init"))
     carry = [loop_operand(op, x, path) for path, x in held]
     count = len(carry)
 
-    def given(inputs: list[Any]) -> tuple[Any, ...]:
-        return arguments(replaced(init, iter(inputs[:count])), inputs[count:])
+    def arguments(inputs: list[Any]) -> tuple[Any, ...]:
+        return replaced(init, iter(inputs[:count])), inputs[count:]
 
-    flows = [bool(x.requires_grad) for x in carry]
+    rows = [row(example(x)) for x in xs]
+    flows = [bool(x.requires_grad) for x in (*carry, *xs)]
     while True:
-        examples = [Example(example(x), f) for x, f in zip(carry, flows, strict=True)]
-        found = traced(op, f, given, [*examples, *rows])
+        found = traced(op, f, arguments, [*carry, *rows], flows)
         check_form(op, found.form[0], init, "the carry that the function returns", "init")
         program, again = found.body.program, False
         for i, slot in enumerate(found.body.outputs[:count]):

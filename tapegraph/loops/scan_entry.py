@@ -12,7 +12,7 @@ Attributes:
 - ``checkpoint``: one carry in so many iterations is kept for the backward.
 - ``keeps``: whether carries are kept, which is where a gradient flows.
 - ``residuals``: how many of the body's last outputs are results that its backward reads in place of
-  computing them again (`tapegraph.loops.residuals`). Nobody else reads them.
+  computing them again. Nobody else reads them.
 
 Outputs (each read by a ``part``): the last carries; the stacked values, arrays of ``length`` rows;
 with ``keeps``, for each carry an array of ``ceil(length / checkpoint)`` rows, the inputs of each
@@ -25,7 +25,7 @@ Its derivatives are scans of the body's derivatives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import islice
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,19 +35,31 @@ from tapegraph.arrays.row_sparse import has_nan
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
-from tapegraph.loops.body import Example, Replay, Traced, example, name_failure, traced
-from tapegraph.loops.derived import cotangents, examples, taker, tangents, zeros, zeros_where
-from tapegraph.loops.residuals import with_residuals, without_residuals
+from tapegraph.loops.body import (
+    Replay,
+    Traced,
+    cotangents,
+    example,
+    examples,
+    name_failure,
+    taker,
+    tangents,
+    traced,
+    zeros,
+    zeros_where,
+)
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
-from tapegraph.recording.op import Attrs, Op, Rules
+from tapegraph.recording.op import GRADIENT, Attrs, Op, OpKind, Rules
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
-from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.subprogram import SubProgram, interned
 from tapegraph.typed import Fun
 
 # How many bytes the carries of a block take, and how many iterations it has whatever they take.
 _BLOCK, _FEWEST = 1 << 18, 16
+# Computing these again takes no longer than reading them from memory.
+_CHEAP = ("add", "sub", "neg", "mul")
 
 
 def run_scan(
@@ -64,7 +76,7 @@ def run_scan(
     """Record a scan, and return its outputs; it keeps carries if anybody reads them."""
     inputs = (*consts, *carries, *xs)
     flows = recorder().flows and any(x.requires_grad for x in inputs)
-    step = with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
+    step = _with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
     end, kept = len(body.outputs), len(step.outputs)
     attrs = {"body": step, "carries": len(carries), "xs": len(xs), "length": length}
     attrs |= {"reverse": reverse, "checkpoint": checkpoint}
@@ -72,24 +84,83 @@ def run_scan(
     return [*outs[:end], *outs[kept:]]
 
 
-def by_role(inputs: Sequence[object], carries: int, xs: int) -> Lists:
-    first = len(inputs) - carries - xs
-    return (
-        list(inputs[:first]),
-        list(inputs[first : first + carries]),
-        list(inputs[first + carries :]),
-    )
+# What a native backward reads in place of computing it again
+
+
+def _with_residuals(body: SubProgram, consts: int) -> SubProgram:
+    """Return a body with further outputs: the results that its backward reads.
+
+    :param consts: How many of its inputs, the first ones, are the same in every iteration.
+    """
+
+    def extended() -> SubProgram:
+        kept = _kept(body, consts)
+        return _with_outputs(body, (*body.outputs, *kept)) if kept else body
+
+    return body.make(("with residuals", consts), extended)
+
+
+def _with_outputs(body: SubProgram, outputs: tuple[int, ...]) -> SubProgram:
+    return interned(body.with_program(replace(body.program, outputs=outputs)))
+
+
+def _kept(body: SubProgram, consts: int) -> tuple[int, ...]:
+    """Return the slots of results that the backward reads, and that take a while to compute.
+
+    What is the same in every iteration is none of them.
+    """
+    program = body.program
+    if GRADIENT in program.ops:
+        return ()
+    read = _read(body)
+    differs, dear = set(body.inputs[consts:]), list[bool]()
+    kept = []
+    for slot, (op, inputs) in enumerate(zip(program.ops, program.inputs, strict=True)):
+        cheap = op.kind in (OpKind.SHAPE, OpKind.INDEX) or op.name in _CHEAP
+        dear.append(bool(inputs) and (not cheap or any(dear[i] for i in inputs)))
+        if not differs.isdisjoint(inputs):
+            differs.add(slot)
+        if dear[slot] and slot in read and slot in differs and not (op.saves or op.several):
+            dear[slot] = False  # for those that are computed from it
+            kept.append(slot)
+    return tuple(kept)
+
+
+def _read(body: SubProgram) -> set[int]:
+    """Return the slots whose values the backward reads; of an entry that runs again, its inputs."""
+    program, found = body.program, set[int]()
+    for slot, (op, inputs) in enumerate(zip(program.ops, program.inputs, strict=True)):
+        if not inputs or not program.needs[slot]:
+            continue
+        if op.saves or op.several:
+            found.update(inputs)
+            continue
+        bits = 0
+        for place, i in enumerate(inputs):
+            if program.needs[i]:
+                bits |= op.reads[min(place, len(op.reads) - 1)]
+        found.update(i for place, i in enumerate(inputs) if bits >> 1 + place & 1)
+        if bits & 1:
+            found.add(slot)
+    return found
+
+
+# The entry
 
 
 # The consts, carries and xs of an entry.
 Lists = tuple[list[Any], list[Any], list[Any]]
 
 
+def by_role(inputs: Sequence[object], carries: int, xs: int) -> Lists:
+    first, last = len(inputs) - carries - xs, len(inputs) - xs
+    return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
+
+
 def traced_iteration(f: Fun, lists: Lists, op: str = "scan") -> Traced:
     """Return a function of all inputs of an iteration as a body; a gradient flows from each."""
     consts, carries, xs = lists
-    given = [*map(example, (*consts, *carries)), *(row(example(x)) for x in xs)]
-    return traced(op, f, list, [Example(x, True) for x in given])
+    return traced(op, f, list, [*consts, *carries, *(row(example(x)) for x in xs)])
 
 
 def row(array: Any) -> Any:
@@ -100,16 +171,8 @@ def row(array: Any) -> Any:
 def run_derived(found: Traced, lists: Lists, attrs: Attrs) -> Sequence[Any]:
     """Record a scan of a derived body, which also reads arrays that rules made."""
     consts, carries, xs = lists
-    return run_scan(
-        found.body,
-        [*found.made, *consts],
-        carries,
-        xs,
-        attrs["length"],
-        attrs["reverse"],
-        attrs["checkpoint"],
-        keeps=attrs["keeps"],
-    )
+    how = {key: attrs[key] for key in ("length", "reverse", "checkpoint", "keeps")}
+    return run_scan(found.body, [*found.made, *consts], carries, xs, **how)
 
 
 def _inner(body: SubProgram) -> Inner:
@@ -130,6 +193,7 @@ def _forward(
     consts, carry, rows = by_role(list(map(np.asarray, inputs)), carries, xs)
     types = body.types(body.outputs)
     count, first_residual = -(-length // checkpoint), len(body.outputs) - residuals
+    order, places = (range(n)[::-1] if reverse else range(n) for n in (length, count))
     kept: list[Any] = [None] * carries * keeps
     stacks: list[Any] = []
     for i, (shape, dtype) in enumerate(types[carries:], carries):
@@ -143,10 +207,12 @@ def _forward(
         parts = whole[1:], whole[:-1]
         stack, kept[c] = parts[::-1] if reverse else parts
         stacks.append(stack)
-    own: list[Any] = [None] * len(kept)  # those whose rows are written as such
-    for c, x in enumerate(kept):
-        if x is None:
-            kept[c] = own[c] = np.empty((count, *carry[c].shape), carry[c].dtype)
+    # The kept carries whose rows are written as such.
+    own = {
+        c: np.empty((count, *carry[c].shape), carry[c].dtype)
+        for c, x in enumerate(kept)
+        if x is None
+    }
 
     def run() -> list[Any]:
         now = carry
@@ -154,33 +220,24 @@ def _forward(
         with _inner(body).forward(first) as step:
 
             def block(start: int, n: int, works: list[Any]) -> bool:
-                t, by = (length - 1 - start, -1) if reverse else (start, 1)
+                t, by = order[start], order.step
                 of_rows, of_stacks = ([LoopRows(x, t, by) for x in xs] for xs in (rows, stacks))
                 reads = [*map(LoopRows, consts), *(LoopRows(w, 0, 1) for w in works), *of_rows]
                 if not step.many(n, reads, [*(LoopRows(w, 1, 1) for w in works), *of_stacks]):
                     return False
                 at = -(-start // checkpoint)
-                for stack, work in zip(own, works, strict=False):
-                    if stack is None:
-                        continue
-                    found = work[at * checkpoint - start : n : checkpoint]
-                    until = at + len(found)
-                    if reverse:
-                        stack[count - until : count - at] = found[::-1]
-                    else:
-                        stack[at:until] = found
+                for c, stack in own.items():
+                    found = works[c][at * checkpoint - start : n : checkpoint]
+                    stack[:: places.step][at : at + len(found)] = found
                 return True
 
             last = _in_blocks(carry, length, block)
             if last is not None:
                 return last
-            for i in range(length):
-                t = length - 1 - i if reverse else i
-                if keeps and i % checkpoint == 0:
-                    at = count - 1 - i // checkpoint if reverse else i // checkpoint
-                    for stack, c in zip(own, now, strict=True):
-                        if stack is not None:
-                            stack[at] = c
+            for i, t in enumerate(order):
+                if i % checkpoint == 0:
+                    for c, stack in own.items():
+                        stack[places[i // checkpoint]] = now[c]
                 given = [*consts, *now, *[x[t, ...] for x in rows]]
                 try:
                     out = step(given)
@@ -193,7 +250,7 @@ def _forward(
         return now
 
     last = quietly(run) if length else carry
-    return (*map(np.array, last), *stacks, *kept)
+    return (*map(np.array, last), *stacks, *(own.get(c, x) for c, x in enumerate(kept)))
 
 
 def _in_blocks(
@@ -234,35 +291,28 @@ def scan_vjp(
     residuals = [np.asarray(x) for x in outs[end - attrs["residuals"] : end]]
     kept = [np.asarray(x) for x in outs[end:]]
     program, inner = body.program, _inner(body)
-    first, second = len(consts), len(consts) + carries
-
-    def reached(start: int, stop: int, needed: Sequence[bool]) -> list[int]:
-        return [
-            i
-            for i, need in zip(range(start, stop), needed, strict=True)
-            if need and program.needs[body.inputs[i]]
-        ]
-
-    by_const = reached(0, first, needs[:first])
-    by_carry = reached(first, second, [True] * carries)
-    by_row = reached(second, len(arrays), needs[second:])
+    first, second, count = len(consts), len(consts) + carries, -(-length // every)
+    order, places = (range(n)[::-1] if reverse else range(n) for n in (length, count))
+    flows = [program.needs[slot] for slot in body.inputs]
+    by_const = [i for i in range(first) if needs[i] and flows[i]]
+    by_carry = [i for i in range(first, second) if flows[i]]
+    by_row = [i for i in range(second, len(arrays)) if needs[i] and flows[i]]
     flowing = [i for i, slot in enumerate(body.outputs) if program.needs[slot]]
     ends = [i for i in flowing if i < carries and first + i in by_carry]
     stacked = {i: np.asarray(g[i]) for i in flowing if i >= carries and g[i] is not None}
-    of_kept = dict(zip(range(first, second), g[end:], strict=False))
-    read = {i: np.asarray(x) for i, x in of_kept.items() if x is not None and i in by_carry}
+    of_kept = enumerate(g[end:], first)
+    read = {i: np.asarray(x) for i, x in of_kept if x is not None and i in by_carry}
     # Consts and carries that are stacked as they are, the last output first.
     fixed = [
         (i, j) for j in reversed(stacked) for i in by_const if body.outputs[j] == body.inputs[i]
     ]
     seeded = [j for j in reversed(stacked) if all(j != k for _, k in fixed)]
-    early: list[tuple[int, int]] = []
-    for j in seeded:
-        same = (i for i in ends if body.outputs[i] == body.outputs[j])
-        early += [(i, j) for i in islice(same, 1)]
+    by_slot = {body.outputs[i]: i for i in reversed(ends)}
+    early = [(by_slot[body.outputs[j]], j) for j in seeded if body.outputs[j] in by_slot]
     seeded = [j for j in seeded if all(j != k for _, k in early)]
+    reached = (*by_carry, *by_row, *by_const)
     kind = Reverse(
-        tuple(body.inputs[i] for i in (*by_carry, *by_row, *by_const)),
+        tuple(body.inputs[i] for i in reached),
         (
             *(body.inputs[first + i] for i, _ in early),
             *(body.inputs[i] for i in by_const),
@@ -271,31 +321,22 @@ def scan_vjp(
         body.outputs[end - len(residuals) :],
     )
 
-    def row_of(i: int) -> int:
-        return length - 1 - i if reverse else i
-
-    def place_of(segment: int) -> int:
-        return -(-length // every) - 1 - segment if reverse else segment
-
     def carries_of(start: int, stop: int, step: Any) -> list[list[Any]]:
         """Return the inputs of some iterations, from the carry kept for the first of them."""
-        at = place_of(start // every)
+        at = places[start // every]
         found = [[x[at, ...] for x in kept]]
-        for i in range(start, stop - 1):
-            t = row_of(i)
+        for t in order[start : stop - 1]:
             found.append(step([*consts, *found[-1], *[x[t, ...] for x in rows]])[:carries])
         return found
 
     def in_blocks(
-        pull: Iteration, back: dict[int, Any], totals: list[Any], stacks: list[Any]
-    ) -> Lists | None:
-        """Run many iterations at a time; None if the engine cannot."""
-        begin = {first + i: x for i, x in back.items()}
-        started = [begin.get(i, carry[i - first]) for i in by_carry]
+        pull: Iteration, grads: dict[int, Any], totals: list[Any], stacks: list[Any]
+    ) -> list[Any] | None:
+        started = [grads.get(i, carry[i - first]) for i in by_carry]
         sums = [np.array(x, order="C") for x in totals]  # an iteration writes where it has read
 
         def block(done: int, n: int, works: list[Any]) -> bool:
-            t, by = row_of(length - 1 - done), 1 if reverse else -1
+            t, by = order[length - 1 - done], -order.step
             seeds = [
                 *map(LoopRows, sums),
                 *(LoopRows(stacked[j], t, by) for j in seeded),
@@ -312,25 +353,23 @@ def scan_vjp(
         last = _in_blocks(started, length, block)
         if last is None:
             return None
-        found = dict(zip(by_carry, (x.copy() for x in last), strict=True))
-        return [found.get(i) for i in range(first, second)], stacks, sums
+        return [*(x.copy() for x in last), *stacks, *sums]
 
-    def swept(pull: Any, step: Any) -> Lists:
+    def swept(pull: Any, step: Any) -> list[Any]:
         kinds = body.types(body.outputs)
-        back = {}
+        grads = {}
         for i in ends:
-            back[i] = np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i])
+            grads[first + i] = np.zeros(*kinds[i]) if g[i] is None else np.asarray(g[i])
         for i, j in early if length else ():
-            back[i] = back[i] + stacked[j][row_of(length - 1), ...]
+            grads[first + i] = grads[first + i] + stacked[j][order[-1], ...]
         totals = [np.zeros_like(arrays[i]) for i in by_const]
         for i, j in fixed:
             for x in stacked[j]:
                 totals[by_const.index(i)] = totals[by_const.index(i)] + x
         stacks = [np.empty_like(arrays[i], order="C") for i in by_row]
         none = {i: np.zeros_like(carry[i]) for i, _ in early}
-        grads = {}
         if every == 1 and not early and not read and length:
-            done = in_blocks(pull, back, totals, stacks)
+            done = in_blocks(pull, grads, totals, stacks)
             if done is not None:
                 return done
         for segment in range((length - 1) // every, -1, -1) if length else ():
@@ -338,28 +377,25 @@ def scan_vjp(
             stop = min(start + every, length)
             before = carries_of(start, stop, step)
             for i in range(stop - 1, start - 1, -1):
-                t = row_of(i)
-                seeds = [stacked[j][row_of(i - 1), ...] if i else none[c] for c, j in early]
+                t = order[i]
+                seeds = [stacked[j][order[i - 1], ...] if i else none[c] for c, j in early]
                 seeds += totals
                 seeds += [stacked[j][t, ...] for j in seeded]
-                seeds += [back[j] for j in ends]
+                seeds += [grads[first + j] for j in ends]
                 read_rows = [x[t, ...] for x in (*rows, *residuals)]
                 found = pull([*consts, *before[i - start], *read_rows, *seeds])
                 grads = dict(zip(by_carry, found, strict=False))
                 if i == start:
-                    at = place_of(segment)
+                    at = places[segment]
                     for j, x in read.items():
                         grads[j] = grads[j] + x[at, ...]
-                back = {j: grads[first + j] for j in ends}
                 after = len(by_carry) + len(by_row)
                 for stack, grad in zip(stacks, found[len(by_carry) : after], strict=True):
                     stack[t] = grad
                 totals = found[after:]
-        if not length:
-            grads = {first + i: back[i] for i in ends}
-        return [grads.get(i) for i in range(first, second)], stacks, totals
+        return [*map(grads.get, by_carry), *stacks, *totals]
 
-    def run() -> Lists:
+    def run() -> list[Any]:
         if not length:
             return swept(None, None)
         begin = [*consts, *carry, *(x[0, ...] for x in rows)]
@@ -367,16 +403,13 @@ def scan_vjp(
         read = [*begin, *(x[0, ...] for x in residuals)]
         with inner.forward(begin) as step, inner.pullback(kind, read, seeds) as pull:
             found = swept(pull, step)
-            if any(map(has_nan, (x for part in found for x in part if x is not None))):
+            if any(map(has_nan, found)):
                 found = swept(inner.strong_pullback(kind), step)
         return found
 
-    of_carry, of_rows, of_consts = quietly(run)
     grads = zeros_where(needs, arrays, np.zeros_like)
-    for i, grad in zip(range(first, second), of_carry, strict=True):
-        grads[i] = grad if needs[i] and grad is not None else grads[i]
-    for places, found in ((by_row, of_rows), (by_const, of_consts)):
-        for i, grad in zip(places, found, strict=True):
+    for i, grad in zip(reached, quietly(run), strict=True):
+        if needs[i] and grad is not None:
             grads[i] = grad
     return grads
 
@@ -394,81 +427,57 @@ def recorded_scan_vjp(
     if not attrs["keeps"] or attrs["checkpoint"] > 1:
         again = apply(SCAN, inputs, {**attrs, "keeps": True, "checkpoint": 1})
         kept = again[len(body.outputs) :]
-    first, second = len(consts), len(consts) + carries
-    flows = [body.program.needs[slot] for slot in body.inputs]
-    wanted = tuple(
-        i for i, need in enumerate(needs) if need and flows[i] and not first <= i < second
+    end, first, second = len(body.outputs), len(consts), len(consts) + carries
+    into, out = (
+        [body.program.needs[slot] for slot in part] for part in (body.inputs, body.outputs)
     )
-    seeded = tuple(
-        i
-        for i, slot in enumerate(body.outputs)
-        if i >= carries and g[i] is not None and body.program.needs[slot]
-    )
-    ends = _ends(body, first, carries)
-    of_kept = g[len(body.outputs) :]
-    read = tuple(i for i in ends if i < len(of_kept) and of_kept[i] is not None)
+    wanted = [i for i, x in enumerate(needs) if x and into[i] and not first <= i < second]
     of_const = [i for i in wanted if i < first]
-    types = body.types(body.outputs)
-    back = [as_leaf(np.zeros(*types[i])) if g[i] is None else g[i] for i in ends]
-    totals = [zeros(inputs[i]) for i in of_const]
-    seeds = [*(g[i] for i in seeded), *(of_kept[i] for i in read)]
-    lists = (consts, [*back, *totals], [*kept, *rows, *seeds])
-    key = ("transposed", first, carries, wanted, seeded, read)
-    found = body.make(key, _transposed, body, first, carries, wanted, seeded, read, lists)
-    count, reverse = len(found.body.outputs), not attrs["reverse"]
-    outs = run_derived(found, lists, {**attrs, "reverse": reverse, "keeps": False})[:count]
-    places = [*(first + i for i in ends), *of_const, *(i for i in wanted if i >= second)]
-    grads = zeros_where(needs, inputs)
-    for i, grad in zip(places, outs, strict=True):
-        if needs[i]:
-            grads[i] = grad
-    return grads
-
-
-def _ends(body: SubProgram, first: int, carries: int) -> list[int]:
-    """Return the carries through which a gradient flows."""
-    return [i for i in range(carries) if body.program.needs[body.inputs[first + i]]]
-
-
-def _transposed(
-    body: SubProgram,
-    first: int,
-    carries: int,
-    wanted: Sequence[int],
-    seeded: Sequence[int],
-    read: Sequence[int],
-    lists: Lists,
-) -> Traced:
-    """Return the backward of an iteration as a body.
-
-    It carries the carries' cotangents and the sums of wanted consts' gradients; its rows are the
-    iteration's carries and rows, and the cotangents of stacked values and kept carries; it stacks
-    the gradients of wanted rows.
-    """
-    ends = _ends(body, first, carries)
-    of_const = [i for i in wanted if i < first]
-    of_row = [i for i in wanted if i >= first]
+    ends = [i for i in range(carries) if into[first + i]]
+    seeded = [i for i in range(carries, end) if g[i] is not None and out[i]]
+    of_kept = dict(enumerate(g[end:]))
+    read = [i for i in ends if of_kept.get(i) is not None]
 
     def backward(*leaves: object) -> tuple[Any, ...]:
+        """Run an iteration's backward.
+
+        It carries the carries' cotangents and the sums of wanted consts' gradients; its rows are
+        the iteration's carries and rows, and the cotangents of stacked values and kept carries; it
+        stacks the gradients of wanted rows.
+        """
         take = taker(leaves)
         consts, back, totals = take(first), take(len(ends)), take(len(of_const))
         inputs = [*consts, *take(len(body.inputs) - first)]
         seeds = dict(zip((*ends, *seeded), [*back, *take(len(seeded))], strict=True))
         more = dict(zip(read, take(len(read)), strict=True))
-        places = [*(first + i for i in ends), *of_const, *of_row]
-        found = cotangents(Replay(body), inputs, seeds, places)
-        count = len(ends)
-        carried = [g + more[i] if i in more else g for i, g in zip(ends, found, strict=False)]
-        sums = [total + g for total, g in zip(totals, found[count:], strict=False)]
-        return (*carried, *sums, *found[count + len(totals) :])
+        places = [*(first + i for i in ends), *wanted]
+        found = taker(cotangents(Replay(body), inputs, seeds, places))
+        pairs = zip(ends, found(len(ends)), strict=True)
+        carried = [x + more[i] if i in more else x for i, x in pairs]
+        sums = [total + x for total, x in zip(totals, found(len(totals)), strict=True)]
+        return (*carried, *sums, *found(len(wanted) - len(sums)))
 
-    return traced_iteration(backward, lists)
+    types = body.types(body.outputs)
+    back = [as_leaf(np.zeros(*types[i])) if g[i] is None else g[i] for i in ends]
+    totals = [zeros(inputs[i]) for i in of_const]
+    seeds = [*(g[i] for i in seeded), *(of_kept[i] for i in read)]
+    lists = (consts, [*back, *totals], [*kept, *rows, *seeds])
+    key = ("transposed", first, carries, *map(tuple, (wanted, seeded, read)))
+    found = body.make(key, traced_iteration, backward, lists)
+    attrs |= {"reverse": not attrs["reverse"], "keeps": False}
+    outs = run_derived(found, lists, attrs)[: len(found.body.outputs)]
+    grads = zeros_where(needs, inputs)
+    for i, grad in zip((*(first + i for i in ends), *wanted), outs, strict=True):
+        if needs[i]:
+            grads[i] = grad
+    return grads
 
 
 def _jvp(moving: Sequence[object], y: Any, *inputs: Any, **attrs: Any) -> tuple[Any, ...]:
-    """Return the tangents: a scan of the iterations with their tangents."""
     end, carries, xs = len(attrs["body"].outputs), attrs["carries"], attrs["xs"]
-    body = without_residuals(attrs["body"], attrs["residuals"])
+    body, residuals = attrs["body"], attrs["residuals"]
+    outputs = body.outputs[: len(body.outputs) - residuals]
+    body = body.make(("without residuals", residuals), _with_outputs, body, outputs)
     lists, turned = by_role(inputs, carries, xs), by_role(moving, carries, xs)
     found, lists, of_carry, have = moved_iterations("scan", body, lists, turned)
     stacked = [i for i in have if i >= carries]
@@ -533,7 +542,6 @@ def _moved(
 
 
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
-    """Return the examples: a scan of the iterations of all of them."""
     body, carries, keeps = call.attrs["body"], call.attrs["carries"], call.attrs["keeps"]
     consts, carry, rows = by_role(call.xs, carries, call.attrs["xs"])
     first, end, flags = len(consts), len(body.outputs), tuple(call.batched)

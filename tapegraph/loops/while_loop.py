@@ -29,12 +29,20 @@ from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
 from tapegraph.loops.at_run_time import Anew, pulled
-from tapegraph.loops.body import Example, Replay, Traced, drawing_on, example, name_failure, traced
-from tapegraph.loops.branches import traced_inputs
-from tapegraph.loops.derived import examples, zeros_where
+from tapegraph.loops.body import (
+    Replay,
+    Traced,
+    by_mask,
+    drawing_on,
+    examples,
+    name_failure,
+    traced,
+    zeros_where,
+)
 from tapegraph.loops.scan import traced_loop
+from tapegraph.loops.scan_entry import Lists, by_role
 from tapegraph.ops.elementwise import where
-from tapegraph.ops.shape import broadcast_to, reshape
+from tapegraph.ops.shape import broadcast_to
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import replaced
 from tapegraph.recording.node import as_leaf
@@ -82,9 +90,7 @@ def while_loop(
     if max_steps is not None and max_steps < 0:
         raise ValueError(message("while_loop", f"max_steps={max_steps}", "0 or more, or None"))
     try:
-        carry, iteration = traced_loop(
-            "while_loop", lambda c: (body(c), None), init, lambda c, _: (c,), []
-        )
+        carry, iteration = traced_loop("while_loop", lambda c, _: (body(c), None), init, [])
     except TypeError:
         _check_takes_one(body)
         raise
@@ -107,7 +113,7 @@ def while_loop(
             raise ValueError(message("while_loop", received, "one bool", fix))
         return found if found.dtype == bool else found != 0
 
-    condition = traced("while_loop", test, list, [Example(example(x), True) for x in carry])
+    condition = traced("while_loop", test, list, carry)
     if condition.draws or condition.draws_on:
         received = "a condition that draws random numbers"
         fix = "Draw in the body, and carry what was drawn."
@@ -130,17 +136,15 @@ def _check_takes_one(body: Callable[[Any], Any]) -> None:
 
 # The entry
 
-ByRole = tuple[list[Any], list[Any], list[Any]]
 
-
-def _run(cond: SubProgram, body: SubProgram, lists: ByRole, max_steps: int | None) -> Sequence[Any]:
+def _run(cond: SubProgram, body: SubProgram, lists: Lists, max_steps: int | None) -> Sequence[Any]:
     attrs = {"cond": cond, "body": body, "carries": len(lists[2]), "max_steps": max_steps}
     return apply(WHILE_LOOP, (*lists[0], *lists[1], *lists[2]), attrs)
 
 
-def _by_role(inputs: Sequence[object], cond: SubProgram, carries: int) -> ByRole:
-    first, last = len(cond.inputs) - carries, len(inputs) - carries
-    return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
+def _by_role(inputs: Sequence[object], cond: SubProgram, carries: int) -> Lists:
+    """Return the inputs of the condition, those of the body, and the carries."""
+    return by_role(inputs, len(inputs) - len(cond.inputs), carries)
 
 
 def _forward(
@@ -172,67 +176,55 @@ def _forward(
 
 
 def _vjp(
-    needs: Sequence[bool],
-    g: Sequence[object],
-    y: Sequence[Any],
-    *inputs: object,
-    cond: SubProgram,
-    body: SubProgram,
-    carries: int,
-    max_steps: int | None,
+    needs: Sequence[bool], g: Sequence[object], y: Sequence[Any], *inputs: object, **attrs: Any
 ) -> list[Any]:
     """Return the backward of the scan that makes the same iterations, which it runs again."""
-    of_cond, of_body, first = _by_role(list(map(np.asarray, inputs)), cond, carries)
-    start, attrs = len(of_cond), {**_as_scan(body, carries, int(y[carries])), "keeps": False}
-    grads = scan_entry.scan_vjp(needs[start:], g[:carries], None, *of_body, *first, **attrs)
+    carries = attrs["carries"]
+    of_cond, of_body, first = _by_role(list(map(np.asarray, inputs)), attrs["cond"], carries)
+    start = len(of_cond)
+    scan = {**_as_scan(attrs["body"], carries, int(y[carries])), "keeps": False}
+    grads = scan_entry.scan_vjp(needs[start:], g[:carries], None, *of_body, *first, **scan)
     return [*zeros_where(needs[:start], of_cond, np.zeros_like), *grads]
 
 
 def _as_scan(body: SubProgram, carries: int, length: int) -> dict[str, Any]:
-    """Return the attributes of the scan that makes the same iterations."""
-    return {
-        "body": body,
-        "carries": carries,
-        "xs": 0,
-        "length": length,
-        "reverse": False,
-        "checkpoint": 1,
-        "keeps": True,
-        "residuals": 0,
-    }
+    loop = {"body": body, "carries": carries, "xs": 0, "length": length, "reverse": False}
+    return loop | {"checkpoint": 1, "keeps": True, "residuals": 0}
 
 
 def _recorded(
-    needs: Sequence[bool],
-    g: Sequence[object],
-    y: Sequence[Any],
-    *inputs: object,
-    cond: SubProgram,
-    body: SubProgram,
-    carries: int,
-    max_steps: int | None,
+    needs: Sequence[bool], g: Sequence[object], y: Sequence[Any], *inputs: object, **attrs: Any
 ) -> list[Any]:
     """Return the backward of the scan that makes the same iterations.
 
     In a captured program, where their number is unknown, the scan has ``max_steps`` iterations, and
     those after the end leave the carry unchanged; without ``max_steps`` every run records it anew.
     """
+    cond, body, carries = attrs["cond"], attrs["body"], attrs["carries"]
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     consts, start, step = of_body, len(of_cond), body
+
+    def masked(*leaves: object) -> tuple[Any, ...]:
+        of_cond, of_body, now = _by_role(leaves, cond, carries)
+        (active,) = Replay(cond)(*of_cond, *now)
+        new = Replay(body)(*of_body, *now)
+        return tuple(where(active, a, b) for a, b in zip(new, now, strict=True))
+
     if not recorder().records(y[carries]):
         length = int(y[carries]._array)
-    elif max_steps is None:
-        return pulled(Anew(_again, (cond, body, carries)), needs, g[:carries], inputs)
+    elif attrs["max_steps"] is None:
+        again = Anew(_again, (cond, body, carries))
+        return pulled(needs, g[:carries], None, *inputs, of=again)
     else:
-        length, start = max_steps, 0
-        found = body.make(("masked", cond), _masked, cond, body, carries, inputs)
+        length, start = attrs["max_steps"], 0
+        found = body.make(("masked", cond), traced, "while_loop", masked, list, inputs)
         step, consts = found.body, [*found.made, *of_cond, *of_body]
-    attrs = _as_scan(step, carries, length)
+    scan = _as_scan(step, carries, length)
     given = (*consts, *first)
-    outs = apply(scan_entry.SCAN, given, attrs)
+    outs = apply(scan_entry.SCAN, given, scan)
     wanted = [*[False] * (len(given) - len(needs) + start), *needs[start:]]
     seeds = [*g[:carries], *[None] * carries]
-    grads = scan_entry.recorded_scan_vjp(wanted, seeds, outs, *given, **attrs)
+    grads = scan_entry.recorded_scan_vjp(wanted, seeds, outs, *given, **scan)
     of_rest = zeros_where(needs[:start], of_cond[:start])
     return [*of_rest, *grads[len(given) - len(needs) + start :]]
 
@@ -241,43 +233,21 @@ def _again(cond: SubProgram, body: SubProgram, carries: int, *inputs: object) ->
     return _run(cond, body, _by_role(inputs, cond, carries), None)[:carries]
 
 
-def _masked(cond: SubProgram, body: SubProgram, carries: int, inputs: Sequence[object]) -> Traced:
-    """Return an iteration that leaves the carry unchanged once the condition is false."""
-
-    def step(*leaves: object) -> tuple[Any, ...]:
-        of_cond, of_body, now = _by_role(leaves, cond, carries)
-        (active,) = Replay(cond)(*of_cond, *now)
-        new = Replay(body)(*of_body, *now)
-        return tuple(where(active, a, b) for a, b in zip(new, now, strict=True))
-
-    return traced_inputs("while_loop", step, inputs)
-
-
-def _jvp(
-    moving: Sequence[object],
-    y: object,
-    *inputs: object,
-    cond: SubProgram,
-    body: SubProgram,
-    carries: int,
-    max_steps: int | None,
-) -> tuple[Any, ...]:
-    """Return the tangents: a loop of the iterations with their tangents."""
+def _jvp(moving: Sequence[object], y: object, *inputs: object, **attrs: Any) -> tuple[Any, ...]:
+    cond, carries = attrs["cond"], attrs["carries"]
     of_cond, of_body, first = _by_role(inputs, cond, carries)
     _, by_body, by_init = _by_role(moving, cond, carries)
-    lists: scan_entry.Lists = (of_body, first, [])
     step, (consts, carry, _), of_carry, _ = scan_entry.moved_iterations(
-        "while_loop", body, lists, (by_body, by_init, [])
+        "while_loop", attrs["body"], (of_body, first, []), (by_body, by_init, [])
     )
 
     def test(*leaves: object) -> Any:
         return Replay(cond)(*leaves[: len(cond.inputs)])[0]
 
-    condition = cond.make(
-        ("beside", tuple(of_carry)), traced_inputs, "while_loop", test, [*of_cond, *carry]
-    )
+    key, shown = ("beside", tuple(of_carry)), [*of_cond, *carry]
+    condition = cond.make(key, traced, "while_loop", test, list, shown)
     given = ([*condition.made, *of_cond], [*step.made, *consts], carry)
-    outs = _run(condition.body, step.body, given, max_steps)
+    outs = _run(condition.body, step.body, given, attrs["max_steps"])
     result = [None] * (carries + 1)
     for i, tangent in zip(of_carry, outs[carries:-1], strict=True):
         result[i] = tangent
@@ -298,23 +268,14 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
         test, step, apart, differ = body.make(
             key, _batched, cond, body, (a, b, c), call.size, [*given, count]
         )
-        wider = (
-            (True,) * carries if apart else tuple(x or y for x, y in zip(c, differ, strict=True))
-        )
+        wider = tuple(apart or x or y for x, y in zip(c, differ, strict=True))
         if wider == c:
             break
         c = wider
-    lists = (
-        [*test.made, *of_cond],
-        [*step.made, *of_cond, *of_body],
-        [*carry, count],
-    )
+    lists = ([*test.made, *of_cond], [*step.made, *of_cond, *of_body], [*carry, count])
     outs = _run(test.body, step.body, lists, call.attrs["max_steps"])
-
-    def spread(x: Any) -> Any:
-        return broadcast_to(x, (call.size, *x.shape))
-
-    last = [x if c[i] else spread(x) for i, x in enumerate(outs[:carries])]
+    last = outs[:carries]
+    last = [x if c[i] else broadcast_to(x, (call.size, *x.shape)) for i, x in enumerate(last)]
     return (*last, outs[carries])
 
 
@@ -344,17 +305,14 @@ def _batched(
         outs, differ = examples(Replay(body), [*of_body, *now], (*b, *c), size)
         after.extend(differ)
         if apart[0] and all(c):
-            outs = [
-                where(reshape(goes_on, (size, *(1,) * (x.ndim - 1))), x, y)
-                for x, y in zip(outs, now, strict=True)
-            ]
+            outs = by_mask(goes_on, outs, now)
         else:
             outs = [x if c[i] or differ[i] else x[0] for i, x in enumerate(outs)]
         return (*outs, leaves[-1] + goes_on)
 
     own = [*inputs[: len(a)], *inputs[len(a) + len(b) :]]
-    found = traced_inputs("while_loop", test, own)
-    return found, traced_inputs("while_loop", step, inputs), apart[0], after
+    found = traced("while_loop", test, list, own)
+    return found, traced("while_loop", step, list, inputs), apart[0], after
 
 
 WHILE_LOOP = Op(

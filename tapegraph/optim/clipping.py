@@ -107,7 +107,6 @@ def _gradients(leaves: list[Leaf]) -> list[tuple[Leaf, Any]]:
 
 
 def _elements(g: object) -> Any:
-    """Return the elements that may differ from zero."""
     return g.values if isinstance(g, RowSparse) else g
 
 

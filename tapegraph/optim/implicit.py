@@ -8,6 +8,7 @@ and so is every higher order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -17,11 +18,8 @@ from tapegraph.custom_rules import custom_vjp
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message, scipy_module, sentence
 from tapegraph.loops.body import (
-    Example,
-    FurtherArguments,
     Replay,
-    Traced,
-    example,
+    further_arguments,
     loop_operand,
     traced,
     traced_without_draws,
@@ -119,8 +117,8 @@ def _solution(op: str, f: Fun, x0: object, args: object, options: dict[str, obje
     if sum(sizes) != count:
         received = f"a function of {count} numbers that returns {sum(sizes)}"
         raise ValueError(message(op, received, "as many equations as unknowns"))
-    equation = Equation(op, given.body, len(given.consts), given.start, options)
-    return given.like_input(equation(*given.consts, *given.numbers))
+    theta = (*given.consts, *given.numbers)
+    return given.like_input(_solved(op, given.body, len(given.consts), given.start, options, theta))
 
 
 class Given:
@@ -132,12 +130,12 @@ class Given:
         self.start = [_unknown(op, x, path) for path, x in leaves(x0, "x0")]
         if not sum(x.size for x in self.start):
             raise ValueError(message(op, f"x0={x0!r}, without a number", "what to vary"))
-        arguments = FurtherArguments(op, args)
-        self._args, self.numbers = arguments.held, arguments.numbers
+        self._args = args
+        self.numbers, having = further_arguments(op, args)
         count = len(self.start)
 
         def called(inputs: Sequence[object]) -> tuple[Any, ...]:
-            return replaced(x0, iter(inputs[:count])), *arguments.having(inputs[count:])
+            return replaced(x0, iter(inputs[:count])), *having(inputs[count:])
 
         found = traced_without_draws(op, f, called, [*self.start, *self.numbers])
         self.body, self.consts = found.body, found.consts
@@ -145,7 +143,7 @@ class Given:
     def like_input(self, solved: Sequence[object]) -> Any:
         """Return the solution in the structure and kind of the initial unknowns."""
         held = [x for _, x in leaves(self._x0)]
-        if not any(hasattr(x, "requires_grad") for x in (*held, *self._args)):
+        if not any(hasattr(x, "requires_grad") for _, x in leaves((held, self._args))):
             if not any(type(x) is not Tensor or x.requires_grad for x in solved):
                 solved = [like_input(x, before) for x, before in zip(solved, held, strict=True)]
         return replaced(self._x0, iter(solved))
@@ -163,11 +161,11 @@ def stationary(given: Given, x: Sequence[Any]) -> Any:
         return pullback(np.ones((), body.types(body.outputs)[0][1]))
 
     shown = [*given.consts, *given.start, *given.numbers]
-    found = traced("minimize", gradient, list, [Example(example(x), True) for x in shown])
+    found = traced("minimize", gradient, list, shown)
     consts = [*found.consts, *given.consts]
-    start = list(map(as_leaf, x))
-    equation = Equation("minimize", found.body, len(consts), start, {"solver": None})
-    return given.like_input(equation(*consts, *given.numbers))
+    start, theta = list(map(as_leaf, x)), (*consts, *given.numbers)
+    solved = _solved("minimize", found.body, len(consts), start, {"solver": None}, theta)
+    return given.like_input(solved)
 
 
 def _unknown(op: str, x: object, path: str) -> Any:
@@ -178,110 +176,83 @@ def _unknown(op: str, x: object, path: str) -> Any:
     return found if found.dtype.kind == "f" else found.astype(np.float64)
 
 
-class Equation:
-    """An equation for some unknowns, and its solution as a function of its other inputs.
+def _solved(
+    op: str,
+    body: SubProgram,
+    consts: int,
+    start: Sequence[Any],
+    options: dict[str, object],
+    theta: Sequence[Any],
+) -> Any:
+    """Return the unknowns of an equation for its other inputs ``theta``, with derivatives.
 
     :param body: Its inputs are the first ``consts`` others, the unknowns, and the remaining others.
     :param start: The initial unknowns.
     """
+    attrs: dict[str, Any] = {"body": body, "consts": consts, "unknowns": len(start)}
+    attrs |= {"options": tuple(sorted(options.items())), "batched": ()}
+    shapes = [x.shape for x in start]
 
-    def __init__(
-        self,
-        op: str,
-        body: SubProgram,
-        consts: int,
-        start: Sequence[Array],
-        options: dict[str, object],
-    ) -> None:
-        self._op = op
-        self._body, self._consts = body, consts
-        self._start = start
-        self._attrs = {
-            "body": body,
-            "consts": consts,
-            "unknowns": len(start),
-            "options": tuple(sorted(options.items())),
-            "batched": (),
-        }
-        self._shapes = [x.shape for x in start]
-        self._size = sum(x.size for x in start)
+    def residual(vector: object, theta: Sequence[object]) -> Any:
+        x = cut(vector, shapes)
+        return in_one(Replay(body)(*theta[:consts], *x, *theta[consts:]))
 
-    def __call__(self, *theta: object) -> Any:
-        """Return the unknowns for the equation's other inputs."""
-        solved = custom_vjp(self._solved)
-        solved.defvjp(lambda *theta: ((x := solved(*theta)), (x, theta)), self._pulled_back)
-        return solved(*theta)
+    def transposed(u: object, x: object, g: object, *theta: object) -> Any:
+        _, pullback = vjp(lambda x: residual(x, theta), x)
+        return pullback(u) - g
 
-    def _solved(self, *theta: object) -> Any:
-        return tuple(apply(SOLVER, (*self._start, *map(stop_gradient, theta)), self._attrs))
-
-    def _residual(self, vector: object, theta: Sequence[object]) -> Any:
-        x = cut(vector, self._shapes)
-        return in_one(Replay(self._body)(*theta[: self._consts], *x, *theta[self._consts :]))
-
-    def _pulled_back(self, residuals: Any, cotangent: Any) -> tuple[Any, ...]:
+    def pulled_back(residuals: Any, cotangent: Any) -> tuple[Any, ...]:
         """Return the gradient by the equation's inputs: a linear equation, and one pullback."""
         unknowns, theta = residuals
         x, g = in_one(unknowns), in_one(cotangent)
-        if self._size <= DENSE:
-            matrix = jacobian(lambda x: self._residual(x, theta))(x)
+        if x.size <= DENSE:
+            matrix = jacobian(lambda x: residual(x, theta))(x)
             u = solve(matrix_transpose(matrix), g)
-        else:
-            u = self._without_matrix(x, g, theta)
+        else:  # u with J^T u = g is itself the root of an equation
+            u = _solution(op, transposed, 0.0 * g, (x, g, *theta), {"solver": GMRES})
         floats = [i for i, part in enumerate(theta) if part.dtype.kind == "f"]
-
-        def moved(*parts: Array) -> Any:
-            return self._residual(x, exchanged(theta, floats, parts))
-
         found: tuple[Any, ...] = ()
         if floats:
-            _, pullback = vjp(moved, *(theta[i] for i in floats))
+            _, pullback = vjp(
+                lambda *parts: residual(x, exchanged(theta, floats, parts)),
+                *(theta[i] for i in floats),
+            )
             found = pullback(-u) if len(floats) > 1 else (pullback(-u),)
         return tuple(exchanged([None] * len(theta), floats, found))
 
-    def _without_matrix(self, x: Array, g: Array, theta: Sequence[Array]) -> Any:
-        """Return ``u`` with ``J^T u = g``, itself the root of an equation."""
+    @custom_vjp
+    def solved(*theta: object) -> Any:
+        return tuple(apply(SOLVER, (*start, *map(stop_gradient, theta)), attrs))
 
-        def transposed(u: object, x: object, g: object, *theta: object) -> Any:
-            _, pullback = vjp(lambda x: self._residual(x, theta), x)
-            return pullback(u) - g
-
-        return _solution(self._op, transposed, 0.0 * g, (x, g, *theta), {"solver": GMRES})
+    solved.defvjp(lambda *theta: ((x := solved(*theta)), (x, theta)), pulled_back)
+    return solved(*theta)
 
 
 # The entry that runs the solver. Its inputs are the initial unknowns, and the other values that the
 # equation reads; `batched` says, for each level of `vmap`, which of them are of many examples.
 
 
-def _forward(
-    *inputs: Array,
-    body: SubProgram,
-    consts: int,
-    unknowns: int,
-    options: tuple[tuple[str, Any], ...],
-    batched: tuple[tuple[bool, ...], ...],
-) -> tuple[Any, ...]:
-    if batched:
-        flags, *inner = batched
+def _forward(*inputs: Array, **attrs: Any) -> tuple[Any, ...]:
+    if attrs["batched"]:
+        flags, *inner = attrs["batched"]
         size = next(len(x) for x, b in zip(inputs, flags, strict=True) if b)
+        each = {**attrs, "batched": tuple(inner)}
         rows = [
-            _forward(
-                *(x[i] if b else x for x, b in zip(inputs, flags, strict=True)),
-                body=body,
-                consts=consts,
-                unknowns=unknowns,
-                options=options,
-                batched=tuple(inner),
-            )
+            _forward(*(x[i] if b else x for x, b in zip(inputs, flags, strict=True)), **each)
             for i in range(size)
         ]
         return tuple(map(np.stack, zip(*rows, strict=True)))
+    body, consts, unknowns = attrs["body"], attrs["consts"], attrs["unknowns"]
+    options = dict(attrs["options"])
     start, theta = inputs[:unknowns], inputs[unknowns:]
     shapes, dtypes = [x.shape for x in start], [x.dtype for x in start]
 
-    def given(vector: Array) -> list[Any]:
+    def parts_of(vector: Array) -> tuple[Any, ...]:
         parts = zip(cut(vector, shapes), dtypes, strict=True)
-        return [*theta[:consts], *(x.astype(dtype) for x, dtype in parts), *theta[consts:]]
+        return tuple(x.astype(dtype) for x, dtype in parts)
+
+    def given(vector: Array) -> list[Any]:
+        return [*theta[:consts], *parts_of(vector), *theta[consts:]]
 
     def run(program: SubProgram, *arrays: object) -> list[Array]:
         with registry.engine(registry.NATIVE).inner(program).forward(arrays) as step:
@@ -290,17 +261,25 @@ def _forward(
     def residual(vector: Array) -> Array:
         return np.concatenate([x.ravel() for x in run(body, *given(vector))])
 
+    def jacobian_of(*inputs: object) -> Any:
+        stop = consts + unknowns
+
+        def of_vector(vector: object) -> Any:
+            x = cut(vector, shapes)
+            return in_one(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
+
+        return jacobian(of_vector)(in_one(inputs[consts:stop]))
+
     vector = np.concatenate([np.ravel(x) for x in start]).astype(np.float64)
     matrix = None
-    if dict(options)["solver"] in ("hybr", "lm"):
-        of = body.make("jacobian", _jacobian_body, body, consts, shapes, given(vector))
+    if options["solver"] in ("hybr", "lm"):
+        of = body.make("jacobian", traced, "root", jacobian_of, list, given(vector), repeat(False))
         constants = [x._array for x in of.consts]  # that differentiation made
         matrix = lambda vector: run(of.body, *constants, *given(vector))[0]  # noqa: E731
-    found = _solver(dict(options), residual, matrix, vector)
+    found = _solver(options, residual, matrix, vector)
     if not np.isfinite(found).all():
         _failed(residual(found), "it came to numbers that are not finite")
-    parts = zip(cut(found, shapes), dtypes, strict=True)
-    return tuple(x.astype(dtype) for x, dtype in parts)
+    return parts_of(found)
 
 
 def _solver(
@@ -343,30 +322,9 @@ def _failed(residual: Array, why: str) -> None:
     )
 
 
-def _jacobian_body(
-    body: SubProgram, consts: int, shapes: Sequence[tuple[int, ...]], given: Sequence[Array]
-) -> Traced:
-    """Return an equation's Jacobian with respect to its unknowns as an inner program."""
-
-    def matrix(*inputs: object) -> Any:
-        stop = consts + len(shapes)
-
-        def of_vector(vector: object) -> Any:
-            x = cut(vector, shapes)
-            return in_one(Replay(body)(*inputs[:consts], *x, *inputs[stop:]))
-
-        return jacobian(of_vector)(in_one(inputs[consts:stop]))
-
-    return traced("root", matrix, list, [Example(np.asarray(x), False) for x in given])
-
-
 def _batch(call: BatchedCall) -> tuple[Any, ...]:
     flags = (tuple(call.batched), *call.attrs["batched"])
     return tuple(apply(SOLVER, tuple(call.xs), {**call.attrs, "batched": flags}))
-
-
-def _no_gradient(needs: Sequence[bool], *args: object, **attrs: object) -> list[Any]:
-    return [None] * len(needs)
 
 
 SOLVER = Op(
@@ -374,5 +332,5 @@ SOLVER = Op(
     _forward,
     several=True,
     differentiable=(),
-    rules=Rules(_no_gradient, None, None, None, _batch),
+    rules=Rules(lambda needs, *args, **attrs: [None] * len(needs), None, None, None, _batch),
 )

@@ -91,5 +91,4 @@ def real_and_imaginary(z: Any) -> Any:
 
 
 def of_parts(parts: Any) -> Any:
-    """Return the complex numbers whose parts lie along the last axis."""
     return parts[..., 0] + 1j * parts[..., 1]

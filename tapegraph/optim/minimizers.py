@@ -98,18 +98,8 @@ def minimize(
         raise TypeError(message("minimize", f"{kind_of(method)} for 'method'", "a name", fix))
     options = {**(options or {}), **more_options}
     if implicit:
-        return _differentiable(
-            f,
-            x0,
-            args,
-            bounds,
-            constraints,
-            method=method,
-            hess=hess,
-            tol=tol,
-            callback=callback,
-            options=options,
-        )
+        more = {"method": method, "hess": hess, "tol": tol, "callback": callback}
+        return _differentiable(f, x0, args, bounds, constraints, options=options, **more)
     _check_derivatives(hess, options)
     name = method.lower() if isinstance(method, str) else ""
     _check_used(name, bounds=bounds, constraints=constraints)
@@ -148,7 +138,6 @@ def minimize(
 def _differentiable(
     f: Fun, x0: Any, args: object, bounds: object, constraints: object, **options: Any
 ) -> Any:
-    """Minimise a traced function, and give the solution its derivatives."""
     if bounds is not None or constraints:
         received = "implicit=True with bounds or constraints"
         fix = "Write them into f, by a change of variables or a penalty."
@@ -190,7 +179,6 @@ def _check_derivatives(hess: object, options: Mapping[str, object]) -> None:
 
 
 def _check_used(method: str, **restrictions: object) -> None:
-    """Raise for bounds and constraints that the method would ignore."""
     for argument, given in restrictions.items():
         empty = isinstance(given, (tuple, list)) and not given
         if given is not None and not empty and method in _UNRESTRICTED[argument]:
@@ -240,10 +228,9 @@ class _Objective:
     def hessian(self, x: Array) -> Array:
         point = self._layout.structure(x)
         with _ending():
-            blocks = [block for _, block in leaves(hessian(self._f)(point))]
+            blocks = iter([block for _, block in leaves(hessian(self._f)(point))])
         sizes = [np.size(leaf) for _, leaf in leaves(point)]
-        each = iter(blocks)
-        return np.block([[np.reshape(next(each), (m, n)) for n in sizes] for m in sizes])
+        return np.block([[np.reshape(next(blocks), (m, n)) for n in sizes] for m in sizes])
 
 
 def _ending() -> AbstractContextManager[Any]:

@@ -125,13 +125,14 @@ class Optimizer(OtherOptimizers):
         self._steps = slot(np.zeros((), np.int64))
         # How many steps each parameter has had no gradient in: counted for rules with `numbers`.
         self._missed = slot(np.zeros(len(self.params), np.int64))
-        names = (name for group in self._groups for name in group.names)
-        self._places = {name: i for i, name in enumerate(names)}
-        self._state: dict[str, State] = {}
-        for group in self._groups:
-            for name, p in zip(group.names, group.params, strict=True):
-                slots = self.init(data_of(p))
-                self._state[name] = MappingProxyType({k: slot(v) for k, v in slots.items()})
+        named = [
+            pair for group in self._groups for pair in zip(group.names, group.params, strict=True)
+        ]
+        self._places = {name: i for i, (name, _) in enumerate(named)}
+        self._state: dict[str, State] = {
+            name: MappingProxyType({k: slot(v) for k, v in self.init(data_of(p)).items()})
+            for name, p in named
+        }
 
     def __repr__(self) -> str:
         groups: tuple[Group, ...] = vars(self).get("_groups", ())
@@ -336,20 +337,6 @@ class Optimizer(OtherOptimizers):
             return chosen
         return rate_at(self._kind, chosen, self._taken() + ahead)
 
-    def _recorded_rate(self, capture: Capture, group: Group, dtype: Any) -> Any:
-        """Return a group's rate in a captured step as a tensor; every run reads it anew."""
-        capture.asks_a_schedule = True
-        try:
-            now = self._rate(group)
-        finally:
-            capture.asks_a_schedule = False
-        if not capture.is_state(self._steps):  # made inside, as in every run
-            return as_leaf(np.asarray(now, dtype))
-        start = capture.started.get(id(self._steps), self._steps._array)
-        return capture.reading(
-            _RateOfRun(self, group, self._taken() - int(start), capture.steps), dtype, now
-        )
-
     @cached_property
     def _has_numbers(self) -> bool:
         return type(self).numbers is not Optimizer.numbers
@@ -358,8 +345,12 @@ class Optimizer(OtherOptimizers):
         """Return the number of a parameter's next step, from 1."""
         return self._taken() + 1 - int(self._missed._array[self._places[name]])
 
+    def _number(self, group: Group, name: str, missed: int, key: str, ahead: int) -> float:
+        """Return one of the `numbers` of a step, ``ahead`` steps later, ``missed`` of them."""
+        step = self._step_of(name) + ahead - missed
+        return self.numbers(self._rate(group, ahead), step)[key]
+
     def _changes(self, group: Group, lr: float, missed: list[int]) -> Iterable[Change]:
-        """Return the step's changes in a group, all computed; note who misses it."""
         taken: set[int] = set()
         known = {}
         changes: list[Change] = []
@@ -407,10 +398,9 @@ class Optimizer(OtherOptimizers):
     def record_step(self, capture: Capture) -> None:
         """Take the step on tensors, so that the captured program holds it."""
         capture.steps[id(self)] += 1
-        rates = {}
         changes: list[tuple[Tensor, Any]] = []
         missed: list[int] = []
-        numbers = _RecordedNumbers(self, capture)
+        numbers = _Numbers(self, capture)
         idle = not any(isinstance(p, Value) for p in self.params)
         with no_grad():
             for group in self._groups:
@@ -423,15 +413,12 @@ class Optimizer(OtherOptimizers):
                         missed.append(self._places[name])
                         continue
                     idle = idle and g._op is CONSTANT and not g._array.any()  # zeroed
-                    tensor = p
-                    key = group, real_dtype(tensor.dtype)
-                    if key not in rates:
-                        rates[key] = self._recorded_rate(capture, *key)
-                    found = numbers.of(name, *key)
+                    key = group, real_dtype(p.dtype)
                     slots = self._state[name]
-                    args = dict(slots), found, rates[key], group.weight_decay
+                    found = numbers.of(name, *key), numbers.rate(*key)
+                    args = dict(slots), *found, group.weight_decay
                     new = self._updated(name, p, g, *args)
-                    changes.extend(zip((tensor, *slots.values()), new, strict=True))
+                    changes.extend(zip((p, *slots.values()), new, strict=True))
             if idle and not self._taken():
                 self._warn_idle()
             changes.append((self._steps, self._steps + 1))
@@ -443,17 +430,20 @@ class Optimizer(OtherOptimizers):
             for leaf, value in changes:
                 leaf.assign(value)
 
-    def _record_values(self, capture: Capture, group: Group, numbers: _RecordedNumbers) -> None:
+    def _record_values(self, capture: Capture, group: Group, numbers: _Numbers) -> None:
         """Take the step of a group's Values, all of them at once if the rule allows it."""
-        pairs = zip(group.names, group.params, strict=True)
-        values = [(name, p) for name, p in pairs if isinstance(p, Value)]
-        if not values:
+        # By what each reads besides: with equal step counts they share their `numbers`.
+        batches: dict[Any, list[tuple[str, Value]]] = {}
+        for name, p in zip(group.names, group.params, strict=True):
+            if isinstance(p, Value):
+                key = self._step_of(name) if self.elementwise else name
+                batches.setdefault(key, []).append((name, p))
+        if not batches:
             return
         scalars = recorder_of(capture)
-        lr = self._recorded_rate(capture, group, np.float64)
-        together = self.elementwise
-        for batch in numbers.alike(values) if together else [[pair] for pair in values]:
-            shape = (len(batch),) if together else ()
+        lr = numbers.rate(group, np.dtype(np.float64))
+        for batch in batches.values():
+            shape = (len(batch),) if self.elementwise else ()
             states = [self._state[name] for name, _ in batch]
             for x in states[0].values():
                 if x.shape != () or x.dtype != float:
@@ -461,18 +451,16 @@ class Optimizer(OtherOptimizers):
                     fix = "Let init give np.zeros(()), or step outside the compiled function."
                     raise ConcretizationError(message(self._kind, received, "one float64", fix))
             params = [p for _, p in batch]
-            objects: list[list[Any]] = [
-                params,
-                *([state[k] for state in states] for k in states[0]),
-            ]
+            objects: list[Any] = [params, *([state[k] for state in states] for k in states[0])]
             places = [[scalars.index(x) for x in row] for row in objects]
             grads = [scalars.index(p, GRAD) for p in params]
-            p, g, *slots = scalars.tensors([places[0], grads, *places[1:]], shape)
+            tensor, g, *slots = scalars.tensors([places[0], grads, *places[1:]], shape)
             state = dict(zip(states[0], slots, strict=True))
-            found = numbers.of(batch[0][0], group, np.dtype(np.float64))
-            new = self._updated(batch[0][0], p, g, state, found, lr, group.weight_decay)
-            for row, tensor in zip(objects, new, strict=True):
-                scalars.assign_all(row, tensor)
+            name = batch[0][0]
+            found = numbers.of(name, group, np.dtype(np.float64))
+            new = self._updated(name, tensor, g, state, found, lr, group.weight_decay)
+            for row, value in zip(objects, new, strict=True):
+                scalars.assign_all(row, value)
 
     def _updated_by_parts(self, p: Array, g: Array, state: Slots, lr: float) -> tuple[Array, Slots]:
         """Run the rule on real and imaginary parts as separate elements, as PyTorch does."""
@@ -520,64 +508,68 @@ def _is_idle(p: Leaf) -> bool:
 
 
 @dataclass(eq=False)
-class _RateOfRun(RunDependent):
-    """A group's learning rate in a captured step, after ``before`` others in the same run."""
+class _OfRun(RunDependent):
+    """A number of a captured step, after ``before`` other steps in the same run."""
 
     optimizer: Optimizer
-    group: Group
     before: int
     steps: Mapping[int, int]
+    of: Callable[[int], float]
 
     def __call__(self) -> float:
-        return self._in(self.before)
+        return self.of(self.before)
 
     def ahead(self, runs: int) -> list[float]:
         each = self.steps[id(self.optimizer)]
-        return list(map(self._in, range(self.before, self.before + runs * each, each)))
-
-    def _in(self, before: int) -> float:
-        return self.optimizer._rate(self.group, before)
+        return list(map(self.of, range(self.before, self.before + runs * each, each)))
 
 
-class _RecordedNumbers:
-    """Leaves for learning rate and step count in a captured step, shared by equal counts."""
+class _Numbers:
+    """Leaves for learning rates and `numbers` in a captured step, which every run reads anew."""
 
     def __init__(self, optimizer: Optimizer, capture: Capture) -> None:
         self._optimizer = optimizer
         self._capture = capture
         self._missed = optimizer._missed._array
         self._start = capture.started.get(id(optimizer._missed), self._missed)
-        self._known: dict[Any, dict[str, Any]] = {}
-        self._places: list[int] = []  # of those that have them
+        self._known: dict[Any, Any] = {}
+        self._places: list[int] = []  # of those that have `numbers`
 
-    def alike(self, values: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
-        found: dict[int, list[tuple[str, Any]]] = {}
-        for name, p in values:
-            found.setdefault(self._optimizer._step_of(name), []).append((name, p))
-        return list(found.values())
+    def rate(self, group: Group, dtype: DType) -> Any:
+        key, of = (group, dtype), partial(self._optimizer._rate, group)
+        if key not in self._known:
+            self._known[key] = self._reading(of, dtype, self._now(of))
+        return self._known[key]
+
+    def _now(self, of: Callable[[], Any]) -> Any:
+        self._capture.asks_a_schedule = True
+        try:
+            return of()
+        finally:
+            self._capture.asks_a_schedule = False
+
+    def _reading(self, of: Callable[[int], float], dtype: DType, now: float) -> Any:
+        """Return a number of a step; ``of`` gives it by how many steps of the run come before."""
+        optimizer, capture = self._optimizer, self._capture
+        if not capture.is_state(optimizer._steps):  # made inside, as in every run
+            return as_leaf(np.asarray(now, dtype))
+        start = capture.started.get(id(optimizer._steps), optimizer._steps._array)
+        before = optimizer._taken() - int(start)
+        return capture.reading(_OfRun(optimizer, before, capture.steps, of), dtype, now)
 
     def of(self, name: str, group: Group, dtype: DType) -> dict[str, Any]:
-        optimizer, capture = self._optimizer, self._capture
+        optimizer = self._optimizer
         if not optimizer._has_numbers:
             return {}
         place = optimizer._places[name]
         self._places.append(place)
         key = group, dtype, self._missed[place], self._start[place]
         if key not in self._known:
-            capture.asks_a_schedule = True
-            try:
-                now = optimizer.numbers(optimizer._rate(group), optimizer._step_of(name))
-            finally:
-                capture.asks_a_schedule = False
-            if capture.is_state(optimizer._steps):
-                started = capture.started.get(id(optimizer._steps), optimizer._steps._array)
-                before = optimizer._taken() - int(started)
-                missed = int(self._missed[place] - self._start[place])
-                run = partial(_NumberOfRun, optimizer, group, before, capture.steps, name, missed)
-                leaves = {k: capture.reading(run(k), dtype, x) for k, x in now.items()}
-            else:  # made inside, as in every run
-                leaves = {k: as_leaf(np.asarray(x, dtype)) for k, x in now.items()}
-            self._known[key] = leaves
+            step = optimizer._step_of(name)
+            now = self._now(lambda: optimizer.numbers(optimizer._rate(group), step))
+            missed = int(self._missed[place] - self._start[place])
+            of = partial(optimizer._number, group, name, missed)
+            self._known[key] = {k: self._reading(partial(of, k), dtype, x) for k, x in now.items()}
         return self._known[key]
 
     def finish(self, missed: list[int]) -> None:
@@ -613,20 +605,6 @@ class _SameCounts:
     def _classes(self, missed: Array) -> list[int]:
         counts = missed[self.places].tolist()
         return [counts.index(count) for count in counts]
-
-
-@dataclass(eq=False)
-class _NumberOfRun(_RateOfRun):
-    """One of an optimizer's `numbers` in one of the steps of a captured program."""
-
-    parameter: str
-    missed: int
-    number: str
-
-    def _in(self, before: int) -> float:
-        optimizer = self.optimizer
-        step = optimizer._step_of(self.parameter) + before - self.missed
-        return optimizer.numbers(optimizer._rate(self.group, before), step)[self.number]
 
 
 _KEYS = ("optimizer", "steps", "lr", "state")

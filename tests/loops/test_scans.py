@@ -13,7 +13,7 @@ import tapegraph as tg
 from tapegraph.engines import registry
 from tapegraph.fallback import inner as fallback_inner
 from tapegraph.fallback.plan import records
-from tapegraph.loops.body import Example, traced
+from tapegraph.loops.body import traced
 from tapegraph.loops.scan_entry import SCAN
 from tests.loops import in_python
 from tests.same_bits import same_bits
@@ -67,8 +67,7 @@ def test_bodies_in_plain_numpy_run_in_c(name, monkeypatch):
 
 def test_other_places_make_another_plan():
     x, w = np.arange(3.0), np.array([2.0, 5.0])
-    given = [Example(x, True), Example(w, True)]
-    found = traced("scan", lambda x, w: x[1:] * w[0], list, given)
+    found = traced("scan", lambda x, w: x[1:] * w[0], list, [x, w])
     places = [np.array(leaf.numpy()) for leaf in found.consts]  # the start and end of each index
     assert sorted(place.item() for place in places) == [0, 1, 1, 3]
     others = [place + (place == 0) for place in places]  # w[1]
@@ -83,8 +82,7 @@ def test_other_places_make_another_plan():
 def test_a_body_of_many_places_keeps_few_plans():
     table = np.arange(40.0)
     for place in range(40):
-        given = [Example(np.ones(40), True)]
-        found = traced("scan", lambda x, place=place: x * x[place], list, given)
+        found = traced("scan", lambda x, place=place: x * x[place], list, [np.ones(40)])
         inner = registry.engine(registry.NATIVE).inner(found.body)
         consts = [leaf.numpy() for leaf in found.consts]
         with inner.forward([*consts, table]) as run:

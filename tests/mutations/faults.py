@@ -1280,18 +1280,17 @@ FAULTS = (
     Fault(
         "optimizer",
         "recorded-rate-is-frozen",
-        "tapegraph/optim/optimizer.py:Optimizer._recorded_rate",
-        "        return capture.reading(\n            _RateOfRun(self, group, "
-        "self._taken() - int(start), capture.steps), dtype, now\n        )",
-        "        return capture.reading(partial(float, now), dtype, now)",
+        "tapegraph/optim/optimizer.py:_Numbers._reading",
+        "return capture.reading(_OfRun(optimizer, before, capture.steps, of), dtype, now)",
+        "return capture.reading(partial(float, now), dtype, now)",
         "tests/optim/test_recorded.py",
     ),
     Fault(
         "optimizer",
         "steps-of-one-call-share-the-first-ones-rate",
-        "tapegraph/optim/optimizer.py:Optimizer._recorded_rate",
-        "_RateOfRun(self, group, self._taken() - int(start), capture.steps), dtype, now",
-        "_RateOfRun(self, group, 0, capture.steps), dtype, now",
+        "tapegraph/optim/optimizer.py:_Numbers._reading",
+        "_OfRun(optimizer, before, capture.steps, of), dtype, now",
+        "_OfRun(optimizer, 0, capture.steps, of), dtype, now",
         RANDOM_STEPS,
     ),
     Fault(
@@ -1706,7 +1705,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-at-the-rate-of-its-first-call",
-        "tapegraph/optim/optimizer.py:_RateOfRun.ahead",
+        "tapegraph/optim/optimizer.py:_OfRun.ahead",
         "each = self.steps[id(self.optimizer)]",
         "each = 0",
         f"{SCAN} -k schedules",
@@ -2272,7 +2271,7 @@ FAULTS = (
         "compile",
         "result-over-an-operand-that-is-seen-transposed",
         "fallback/plan/memory.py:written_over",
-        "all(map(instr.may_overwrite, _lying_in(var, instr.reads)))",
+        "all(map(instr.may_overwrite, lying))",
         "instr.may_overwrite(var)",
         f"{RECORDS} -k transposed",
     ),
@@ -2335,7 +2334,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-plan-does-not-look-for-a-nan",
-        "fallback/plan/looks.py:looked_at",
+        "fallback/plan/compiler.py:looked_at",
         "if slot in kept or not readers[slot] <= unsure",
         "if False",
         "tests/compiling/test_jacobians.py -k zeros_absorb_infinities_in_rows",
@@ -2343,7 +2342,7 @@ FAULTS = (
     Fault(
         "compile",
         "a-plan-looks-behind-what-drops-a-nan",
-        "fallback/plan/looks.py:looked_at",
+        "fallback/plan/compiler.py:looked_at",
         "op.name not in _DROP_NAN",
         "True",
         "tests/compiling/test_jacobians.py -k drops_a_nan",
@@ -3395,8 +3394,8 @@ FAULTS = (
         "loops",
         "kept-carries-lie-as-iterations-run",
         "tapegraph/loops/scan_entry.py:scan_vjp",
-        "return -(-length // every) - 1 - segment if reverse else segment",
-        "return segment",
+        "order, places = (range(n)[::-1] if reverse else range(n) for n in (length, count))",
+        "order, places = range(length)[::-1] if reverse else range(length), range(count)",
         "tests/loops/test_scans.py",
     ),
     Fault(
@@ -3500,7 +3499,7 @@ FAULTS = (
     Fault(
         "loops",
         "inputs-of-a-round-are-kept-once-more",
-        "tapegraph/loops/residuals.py:_kept",
+        "tapegraph/loops/scan_entry.py:_kept",
         "if dear[slot] and slot in read and slot in differs and",
         "if slot in read and slot in differs and",
         "tests/loops/test_scans.py -k are_kept",
@@ -3549,7 +3548,7 @@ FAULTS = (
     Fault(
         "rules",
         "jacobian-of-a-root-not-transposed",
-        "tapegraph/optim/implicit.py:Equation._pulled_back",
+        "tapegraph/optim/implicit.py:_solved.pulled_back",
         "solve(matrix_transpose(matrix), g)",
         "solve(matrix, g)",
         "tests/optim/test_implicit.py",
