@@ -253,7 +253,9 @@ def _adaptive(
         return k, stop_gradient(along)
 
     def error_of(e: Any, *states: Array, atol: float = atol) -> Any:
-        size = reduce(maximum, map(absolute, states))
+        size = absolute(states[0])
+        for state in states[1:]:
+            size = maximum(size, absolute(state))
         return stop_gradient(sqrt(mean((e / (atol + rtol * size)) ** 2)))
 
     def step(carry: Array) -> Any:

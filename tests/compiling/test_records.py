@@ -294,7 +294,9 @@ def reached(record, operand):
     else:
         count = len(record.places)
         for axis, length in enumerate(record.sizes):
-            steps += [(length, record.steps[count * axis + operand])]
+            place = count * axis + operand
+            if record.loop is not np.vecdot or place < len(record.steps):  # a sum has one axis less
+                steps += [(length, record.steps[place])]
     ends = [(n - 1) * s for n, s in steps]
     return sum(e for e in ends if e < 0), sum(e for e in ends if e > 0)
 
