@@ -170,7 +170,7 @@ class Arrays:
             if program.ops[slot] is PART:
                 (whole,), index = program.inputs[slot], program.attrs[slot]["output"]
                 outputs = held.setdefault(whole, [None] * len(program.dtypes[whole].descr))
-                outputs[index] = g if outputs[index] is None else self.plus(outputs[index], g)
+                outputs[index] = g if outputs[index] is None else outputs[index] + g
                 continue
             self._by = slot
             for watcher in self._watchers:
@@ -256,10 +256,6 @@ class Arrays:
                 return part
             part = part.dense()  # only a leaf's gradient stays sparse: rules take arrays
         return fitted(part, self.program.shapes[slot], self.program.dtypes[slot])
-
-    def plus(self, g: DuckArray, h: DuckArray) -> DuckArray:
-        """Return the sum of two cotangents, without writing into either."""
-        return g + h
 
     def total(self, slot: int, held: Any, part: Any) -> Any:
         """Return the sum of two gradients of a slot."""

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tapegraph.arrays.strong_zeros import select_bits
 from tapegraph.fallback.rules import Gradients, JointVJP, Row
 from tapegraph.fallback.strong_zero import to_ndarray
+from tapegraph.ops.elementwise import select_bits
 from tapegraph.ops.index import scatter
 from tapegraph.ops.nn import (
     Pair,

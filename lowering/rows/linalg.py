@@ -45,13 +45,10 @@ def _as_matrices(a: GraphTensor, b: GraphTensor) -> tuple[GraphTensor, GraphTens
 
 def _matmul(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     left, right = _as_matrices(a, b)
-    product = raw.MatMul(a=left, b=right)
-    return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
-
-
-def _batch_matmul(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-    left, right = _as_matrices(a, b)
-    product = raw.BatchMatMulV2(x=left, y=right)
+    if left.shape.rank == right.shape.rank == 2:
+        product = raw.MatMul(a=left, b=right)
+    else:
+        product = raw.BatchMatMulV2(x=left, y=right)
     return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
 
 
@@ -301,14 +298,17 @@ def _slope(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...], ord: float) ->
     return selected(y == 0.0, x, signs * (raw.Abs(x=x) / divisor) ** (ord - 1.0))
 
 
-def _product(rule: Rule) -> Row:
-    strong_zero = product_keeping_zeros(rule)
-    return Row(rule, xla=True, complex=True, strong_zero=strong_zero, shape=_product_shape)
-
+_PRODUCT = Row(
+    _matmul,
+    xla=True,
+    complex=True,
+    strong_zero=product_keeping_zeros(_matmul),
+    shape=_product_shape,
+)
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "matmul": _product(_matmul),
-    "batch_matmul": _product(_batch_matmul),
+    "matmul": _PRODUCT,
+    "batch_matmul": _PRODUCT,
     "einsum": Row(_einsum, complex=True, strong_zero=_einsum_keeping_zeros),
     "inv": Row(lambda out, a: raw.MatrixInverse(input=a, adjoint=False), complex=True),
     "solve": Row(_solve, complex=True),

@@ -339,11 +339,8 @@ class GraphIterations(NamedTuple):
                 for j in of_rows
             ],
         )
-        turns = partial(_times, down=True)
-        if every == 1:
-            back, totals, stacks = turns(self.length - 1, -1, one, state)
-        else:
-            back, totals, stacks = turns(last - 1, -1, segment, state)
+        step = one if every == 1 else segment
+        back, totals, stacks = _times(last - 1, -1, step, state, down=True)
         grads: list[GraphTensor | None] = [None] * len(inputs)
         found = (*back, *totals, *(x.stack() for x in stacks))
         for i, grad in zip((*of_carry, *of_consts, *of_rows), found, strict=True):
