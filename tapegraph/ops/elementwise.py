@@ -1122,11 +1122,15 @@ def chosen(mask: Array, a: DuckArray, b: DuckArray) -> DuckArray:
     dtype = np.result_type(a, b)
     if dtype.char not in _BITS or max(mask.size, np.size(a), np.size(b)) < LEAST_BITWISE:
         return np.where(mask, a, b)
-    a, b = (x if getattr(x, "dtype", None) == dtype else np.asarray(x, dtype) for x in (a, b))
-    first = np.multiply(a.view(_BITS[dtype.char]), mask)
-    second = np.multiply(b.view(_BITS[dtype.char]), ~mask)
+    first, second = np.multiply(_bits(a, dtype), mask), np.multiply(_bits(b, dtype), ~mask)
     out = first if first.shape == np.broadcast_shapes(first.shape, second.shape) else None
     return np.bitwise_or(first, second, out=out).view(dtype)
+
+
+def _bits(x: DuckArray, dtype: DType) -> DuckArray:
+    if not hasattr(x, "dtype") or x.dtype != dtype:
+        x = np.asarray(x, dtype)
+    return x.view(_BITS[dtype.char])
 
 
 WHERE = Op(
