@@ -102,7 +102,6 @@ class NativeInner(Inner):
         return numbers | dict(zip(self._body.inputs, inputs, strict=True))
 
     def _recording(self, inputs: Sequence[object]) -> Recording:
-        """Return the program with values, from which a plan is made."""
         values = quietly(self._computed, inputs).values
         return Recording(self._program, values, self._body.recording.nodes)
 

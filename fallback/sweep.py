@@ -258,7 +258,6 @@ class Arrays:
         return fitted(part, self.program.shapes[slot], self.program.dtypes[slot])
 
     def total(self, slot: int, held: Any, part: Any) -> Any:
-        """Return the sum of two gradients of a slot."""
         if slot in self._ours and type(part) is not RowSparse:
             held += part
             return held
@@ -291,7 +290,6 @@ class StrongArrays(Arrays):
 def gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
-    """Return the gradients with respect to the wanted slots, as `swept` does."""
     try:
         grads: list[Array] = quietly(Arrays(recording, watchers).swept, seeds)
         if not any(map(has_nan, grads)):
@@ -304,7 +302,6 @@ def gradients(
 def strong_gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
-    """Return the same by the second sweep alone."""
     return quietly(StrongArrays(recording, watchers).swept, seeds)
 
 

@@ -198,7 +198,6 @@ def _avg_pool2d_recorded(
 def _spread_recorded(
     parts: Array, shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair
 ) -> Array:
-    """Do the same in recorded operations."""
     full = padded_shape(shape, pad)
     places = np.arange(math.prod(full)).reshape(full)
     return cropped(scatter(parts, np.stack(planes(places, ksize, stride)), full), pad)

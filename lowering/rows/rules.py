@@ -251,7 +251,6 @@ def cast_to(x: GraphTensor, dtype: object) -> GraphTensor:
 
 
 def finfo(x: GraphTensor) -> np.finfo[np.floating[Any]]:
-    """Return NumPy's `finfo` of a tensor's floats."""
     return np.finfo(x.dtype.as_numpy_dtype)
 
 

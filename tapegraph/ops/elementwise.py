@@ -1172,7 +1172,6 @@ def where(
 
 
 def numeric_mask(cond: DuckArray) -> Array:
-    """Return a condition as a bool array with its own memory."""
     wrapped = operand("where", cond, "condition")
     return np.array(getattr(wrapped, "_array", wrapped), dtype=np.bool_)
 

@@ -236,7 +236,6 @@ def pad(
 
 
 def _pairs(argument: str, value: DuckArray, ndim: int) -> Array:
-    """Return one pair an axis."""
     try:
         return np.broadcast_to(np.asarray(value), (ndim, 2))
     except ValueError:
