@@ -511,7 +511,7 @@ def heads() -> Ways:
 
 def masks() -> Ways:
     """Keep half of 500k float32, and set the others to zero."""
-    from tapegraph.arrays.strong_zeros import select_bits
+    from tapegraph.ops.elementwise import select_bits
 
     rng = np.random.default_rng(0)
     g, mask = rng.normal(size=500_000).astype(np.float32), rng.random(500_000) < 0.5

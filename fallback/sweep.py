@@ -170,7 +170,7 @@ class Arrays:
             if program.ops[slot] is PART:
                 (whole,), index = program.inputs[slot], program.attrs[slot]["output"]
                 outputs = held.setdefault(whole, [None] * len(program.dtypes[whole].descr))
-                outputs[index] = g if outputs[index] is None else self.plus(outputs[index], g)
+                outputs[index] = g if outputs[index] is None else outputs[index] + g
                 continue
             self._by = slot
             for watcher in self._watchers:
@@ -257,12 +257,7 @@ class Arrays:
             part = part.dense()  # only a leaf's gradient stays sparse: rules take arrays
         return fitted(part, self.program.shapes[slot], self.program.dtypes[slot])
 
-    def plus(self, g: DuckArray, h: DuckArray) -> DuckArray:
-        """Return the sum of two cotangents, without writing into either."""
-        return g + h
-
     def total(self, slot: int, held: Any, part: Any) -> Any:
-        """Return the sum of two gradients of a slot."""
         if slot in self._ours and type(part) is not RowSparse:
             held += part
             return held
@@ -295,7 +290,6 @@ class StrongArrays(Arrays):
 def gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
-    """Return the gradients with respect to the wanted slots, as `swept` does."""
     try:
         grads: list[Array] = quietly(Arrays(recording, watchers).swept, seeds)
         if not any(map(has_nan, grads)):
@@ -308,7 +302,6 @@ def gradients(
 def strong_gradients(
     recording: Recording, seeds: Sequence[Array], watchers: Sequence[Watcher] = ()
 ) -> list[Array]:
-    """Return the same by the second sweep alone."""
     return quietly(StrongArrays(recording, watchers).swept, seeds)
 
 

@@ -33,6 +33,7 @@ ON_TENSORS = {
     **dict.fromkeys(("masked_fill", "masked_fill_", "scatter_"), "np.where(mask, value, x)"),
     **dict.fromkeys(("nelement", "numel"), "x.size"),
     **dict.fromkeys(("read_value", "value"), "x itself, or x.numpy()"),
+    **dict.fromkeys(("requires_gradient", "trainable"), "x.requires_grad"),
     **dict.fromkeys(
         ("index_add", "index_add_", "scatter_add", "scatter_add_"), "tg.add_at(x, indices, y)"
     ),
@@ -60,14 +61,12 @@ ON_TENSORS = {
     "permute": "x.transpose(axes)",
     "pow": "x ** y",
     "register_hook": "x.retain_grad(), and x.grad after backward(); tg.custom_vjp changes it",
-    "requires_gradient": "x.requires_grad",
     "t": "x.T",
     "to": 'x.astype("float32") for a dtype; ' + _NUMPYS,
     "tile": "np.tile(x, counts)",
     "tobytes": "x.numpy().tobytes()",
     "tofile": "x.numpy().tofile(file)",
     "topk": "tg.topk(x, k, axis)",
-    "trainable": "x.requires_grad",
     "type": "x.astype(dtype)",
     "unbind": "list(x)",
     "unsqueeze": "np.expand_dims(x, axis), or x[:, None]",
@@ -90,18 +89,22 @@ _HALF = 'float32 parameters, and x.astype("float16") to round: nothing computes 
 _LAYERS = "tg.param for weights, in functions, dicts or classes of your own"
 _FUNCTIONS = "functions such as tg.relu, which stand in tapegraph itself"
 _DTYPES = ("bool_", "complex128", "complex64", "float32", "float64", "int32", "int64")
+_REDUCTIONS = ("logsumexp", "max", "mean", "min", "prod", "sum")
+_SCHEDULES = "lr=, a number or a function of the step; tg.optim.schedules has some"
 _LOGITS = "tg.binary_crossentropy(logits, targets), of logits"
 _PROCESSES = "tg.distributed.DataParallel, which averages gradients over processes"
 _NAN = "tg.anomaly(), which finds the first NaN"
 _HERE = "the array itself, which lies in NumPy's memory"
 # Names at the top of PyTorch, TensorFlow, JAX and micrograd.
 AT_THE_TOP = {
-    **dict.fromkeys(("Embedding", "Layer", "Linear", "MLP", "Module", "Neuron"), _LAYERS),
+    **dict.fromkeys(
+        ("Embedding", "Layer", "Linear", "MLP", "Module", "Neuron", "keras", "layers"), _LAYERS
+    ),
     **dict.fromkeys(("F", "functional"), _FUNCTIONS),
     **dict.fromkeys(("Function", "pure_callback"), "tg.defop, for a function of arrays"),
     **dict.fromkeys(("Parameter", "Variable"), "tg.param(array)"),
     **dict.fromkeys(("amp", "autocast"), _HALF),
-    **dict.fromkeys(("as_tensor", "asarray", "from_numpy"), _ARRAY),
+    **dict.fromkeys(("as_tensor", "asarray", "convert_to_tensor", "from_numpy"), _ARRAY),
     **dict.fromkeys(("binary_cross_entropy", "binary_cross_entropy_with_logits"), _LOGITS),
     **dict.fromkeys(("bmm", "mm"), "tg.matmul"),
     **dict.fromkeys(("checkify", "debug_nans", "debugging", "detect_anomaly"), _NAN),
@@ -110,26 +113,25 @@ AT_THE_TOP = {
     **dict.fromkeys(("map", "map_fn", "vectorize", "vectorized_map"), "tg.vmap(f)(xs)"),
     **dict.fromkeys(("pmap", "pmean", "psum", "shard_map"), _PROCESSES),
     **dict.fromkeys(("recompute_grad", "remat"), "tg.checkpoint(f)"),
+    **dict.fromkeys(("clamp", "clip_by_value"), "tg.clip"),
+    **dict.fromkeys(("clip_by_global_norm", "clip_grad_norm_"), "tg.clip_grad_norm"),
+    **dict.fromkeys(("manual_seed", "set_seed"), "tg.random.seed"),
     **{name: f"np.{name}" for name in _DTYPES},
+    **{name: f"np.{name}; {_ARRAY}" for name in ("arange", "full", "ones", "zeros")},
+    **{f"reduce_{name}": f"tg.{name}" for name in _REDUCTIONS},
     "DataLoader": "tg.data.batches(x, y, size=n, shuffle=True)",
     "GradientTape": "tg.grad(f), or result.backward()",
     "TensorArray": "a list of results and np.stack(results); tg.scan stacks its own",
     "adaptive_avg_pool2d": "np.mean(x, axis=(2, 3)) for one place, else tg.avg_pool2d",
-    "arange": f"np.arange; {_ARRAY}",
     "associative_scan": "tg.scan(f, init, xs), or np.cumsum for sums",
     "autograd": "tg.gradients(y, xs) for grad, tg.defop for Function",
     "boolean_mask": "x[mask]",
     "cast": "x.astype(dtype)",
     "cat": "tg.concat",
     "chunk": "tg.split, which takes the number of parts",
-    "clamp": "tg.clip",
-    "clip_by_global_norm": "tg.clip_grad_norm",
-    "clip_by_value": "tg.clip",
-    "clip_grad_norm_": "tg.clip_grad_norm",
     "clip_grad_value_": "tg.clip_grad_value",
     "config": "tg.set_default_dtype, tg.set_backend, and the environment's TAPEGRAPH_ variables",
     "constant": "tg.tensor(array)",
-    "convert_to_tensor": _ARRAY,
     "cross_entropy": "tg.softmax_crossentropy(logits, labels)",
     "cuda": 'tg.set_backend("tensorflow"), which runs on the devices that TensorFlow sees',
     "custom_gradient": "tg.custom_vjp",
@@ -145,7 +147,6 @@ AT_THE_TOP = {
     "enable_x64": 'tg.set_default_dtype("float64"), the default',
     "eval_shape": "f(x).shape",
     "flatten": "tg.ravel",
-    "full": f"np.full; {_ARRAY}",
     "func": "tg.grad, tg.vjp, tg.jvp, tg.jacobian, tg.hessian, tg.vmap",
     "functional_call": "a function of the parameters: tg.grad(f)(params, x)",
     "gather_nd": "x[i, j], with arrays of places",
@@ -156,19 +157,16 @@ AT_THE_TOP = {
     "interpolate": "np.repeat(np.repeat(x, 2, axis=2), 2, axis=3), for the nearest",
     "is_tensor": "isinstance(x, tg.Tensor)",
     "jit": "tg.compile",
-    "keras": _LAYERS,
     "kl_div": "np.sum(p * (np.log(p) - log_q))",
     "l1_loss": "np.mean(np.abs(a - b))",
     "lax": "NumPy's functions; tg.scan, tg.while_loop, tg.cond and the like for loops and branches",
-    "layers": _LAYERS,
     "linear": "x @ w + b, with w of shape (in, out)",
     "linear_transpose": "tg.vjp(f, x)[1]",
     "load_state_dict": "tg.load(path, into=model)",
     "logsigmoid": "tg.special.log_expit",
     "losses": "functions such as tg.softmax_crossentropy",
-    "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
+    "lr_scheduler": _SCHEDULES,
     "make_jaxpr": "tg.draw(f(x)), or the explain() of a compiled step",
-    "manual_seed": "tg.random.seed",
     "masked_fill": "tg.where(mask, value, x)",
     "math": "functions such as tg.exp, which stand in tapegraph itself",
     "metrics": "np.mean(np.argmax(logits, axis=1) == labels), and the like",
@@ -176,7 +174,6 @@ AT_THE_TOP = {
     "nn": f"{_FUNCTIONS}, and tg.param for weights",
     "numel": "x.size",
     "numpy": "NumPy itself: its functions take tensors",
-    "ones": f"np.ones; {_ARRAY}",
     "optimizers": "tg.SGD, tg.Adam and the like",
     "permute": "tg.transpose(x, axes)",
     "profiler": "tg.profile()",
@@ -185,19 +182,12 @@ AT_THE_TOP = {
     "randint": "tg.random.integers",
     "randn": "tg.random.normal",
     "randperm": "tg.random.permutation",
-    "reduce_logsumexp": "tg.logsumexp",
-    "reduce_max": "tg.max",
-    "reduce_mean": "tg.mean",
-    "reduce_min": "tg.min",
-    "reduce_prod": "tg.prod",
-    "reduce_sum": "tg.sum",
     "saved_model": "tg.export(f, path, x)",
     "scipy": "tg.special, tg.linalg, tg.fft, tg.optim, tg.integrate",
     "segment_max": (
         "np.max(np.where(segments == np.arange(n)[:, None], x.T[..., None, :], -np.inf), axis=-1).T"
     ),
     "segment_sum": "tg.add_at(np.zeros((n, *x.shape[1:])), segments, x)",
-    "set_seed": "tg.random.seed",
     "switch_case": "tg.switch",
     "tensor_scatter_nd_add": "tg.add_at(x, indices, y)",
     "tensor_scatter_nd_update": "np.where(mask, values, x)",
@@ -208,7 +198,6 @@ AT_THE_TOP = {
     "unsqueeze": "tg.expand_dims",
     "utils": "tg.clip_grad_norm, tg.data.batches",
     "view": "tg.reshape",
-    "zeros": f"np.zeros; {_ARRAY}",
 }
 _INITIAL = ("kaiming_normal", "kaiming_uniform", "orthogonal", "xavier_normal", "xavier_uniform")
 _NO_KEY = "tg.random.seed(n) once, and draws without a key"
@@ -233,8 +222,6 @@ AT_RANDOM = {
     "randperm": "tg.random.permutation",
     "shuffle": "tg.random.permutation",
 }
-_BY_MINIMUM = "tg.optim.minimize(lambda x: np.sum(f(x) ** 2), x0)"
-_BY_ROOT = "tg.optim.root(f, x0)"
 _SOLUTION = "tg.integrate.odeint(f, y0, t), whose f takes y before t"
 # Names of SciPy, PyTorch, optax and JAX in the modules of these names.
 IN_MODULES = {
@@ -244,6 +231,10 @@ IN_MODULES = {
     ),
     "random": AT_RANDOM,
     "optim": {
+        **dict.fromkeys(("fsolve", "newton", "root_scalar"), "tg.optim.root(f, x0)"),
+        **dict.fromkeys(
+            ("least_squares", "leastsq"), "tg.optim.minimize(lambda x: np.sum(f(x) ** 2), x0)"
+        ),
         "LBFGS": 'tg.optim.minimize(f, x0, method="L-BFGS-B")',
         "adam": "tg.optim.Adam",
         "adamw": "tg.optim.AdamW",
@@ -253,20 +244,13 @@ IN_MODULES = {
         "clip_grad_norm_": "tg.optim.clip_grad_norm",
         "clip_grad_value_": "tg.optim.clip_grad_value",
         "curve_fit": "tg.optim.minimize(lambda p: np.sum((f(x, *p) - y) ** 2), p0)",
-        "fsolve": _BY_ROOT,
-        "least_squares": _BY_MINIMUM,
-        "leastsq": _BY_MINIMUM,
-        "lr_scheduler": "lr=, a number or a function of the step; tg.optim.schedules has some",
+        "lr_scheduler": _SCHEDULES,
         "minimize_scalar": "tg.optim.minimize(f, x0)",
-        "newton": _BY_ROOT,
-        "root_scalar": _BY_ROOT,
         "sgd": "tg.optim.SGD",
     },
     "integrate": {
-        "RK45": _SOLUTION,
-        "ode": _SOLUTION,
+        **dict.fromkeys(("RK45", "ode", "solve_ivp"), _SOLUTION),
         "odeint_adjoint": "tg.integrate.odeint(f, y0, t, adjoint=True)",
-        "solve_ivp": _SOLUTION,
         "quad": "x, w = np.polynomial.legendre.leggauss(n), and w @ f(x) for [-1, 1]",
         "trapezoid": "np.trapezoid, which takes tensors",
     },
@@ -292,6 +276,7 @@ KEYWORDS = {
     **dict.fromkeys(("generator", "seed"), "rng="),
     **dict.fromkeys(("input_signature", "reduce_retracing"), 'on_retrace="raise"'),
     **dict.fromkeys(("stddev", "std"), "scale="),
+    **dict.fromkeys(("grad_outputs", "gradient"), "seed="),
     **dict.fromkeys(("static_argnames", "static_argnums"), _STATIC),
     "axis_name": _PROCESSES,
     "axis_size": "tg.vmap(lambda _: f(x))(np.arange(n)) for n examples",
@@ -301,8 +286,6 @@ KEYWORDS = {
     "drop_remainder": "drop_last=",
     "epsilon": "eps=",
     "fullgraph": "the call without it: a step is one program",
-    "grad_outputs": "seed=",
-    "gradient": "seed=",
     "in_dims": "in_axes=",
     "initializer": "tg.scan(f, init, xs)",
     "inputs": "tg.gradients(y, inputs)",

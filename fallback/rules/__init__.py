@@ -65,7 +65,6 @@ def recorded_row(op: Op) -> Row:
 
 
 def rows_of(slopes: Slopes) -> dict[str, tuple[Rule | None, ...]]:
-    """Return the rows of element-wise operations."""
     return {
         name: tuple(None if slope is None else _rule(slope, len(row)) for slope in row)
         for name, row in slopes.items()

@@ -6,27 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.strong_zeros import select_bits
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import Rule, rows_of
 from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
-from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE
+from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE, select_bits
 from tapegraph.typed import Array, Cotangent
 
 # Of fewer numbers a pass over all takes less than a slice of them; a plan slices but once.
 _MANY = 4096
 
 
-def _narrow(g: Cotangent) -> Array:
-    """Return a cotangent with length 1 on every axis where it is the same number throughout."""
-    return g if any(g.strides) or g.ndim == 0 else g[(slice(0, 1),) * g.ndim]
-
-
 def _pow_base(g: Cotangent, y: Array, a: Array, b: Any) -> Array:
     if type(b) in (int, float, bool):
         if b == 2:
-            if 0 in g.strides and (a.size >= _MANY or type(g) is not np.ndarray):
-                g = _narrow(g)
+            if g.ndim and not any(g.strides) and (a.size >= _MANY or type(g) is not np.ndarray):
+                g = g[(slice(0, 1),) * g.ndim]  # the same number throughout
             return (g + g) * a  # a number would take as long as two arrays
         return g * (b * a ** (b - 1)) if b else g * np.zeros_like(a)
     b = b.astype(y.dtype, copy=False)

@@ -22,7 +22,6 @@ from tapegraph.ops.linalg import (
     equal_pairs,
     flipped,
     may_cut,
-    solved,
     terms_of,
     zeros_among,
 )
@@ -105,7 +104,7 @@ def _contract(spec: str, g: Cotangent, *arrays: Array) -> Array:
 
 
 def _solve(needs: list[bool], g: Cotangent, y: Array, a: Array, b: Array) -> Gradients:
-    back = solved(flipped(a), to_ndarray(g))
+    back = np.linalg.solve(flipped(a), to_ndarray(g))
     return -np.matmul(back, flipped(y)) if needs[0] else None, back
 
 
@@ -153,7 +152,7 @@ def _cholesky(g: Cotangent, y: Array, a: Array) -> Array:
     n = a.shape[-1]
     lower = np.tri(n, dtype=a.dtype) - np.eye(n, dtype=a.dtype) / 2
     inner = np.matmul(adjoint(y), np.tril(to_ndarray(g))) * lower
-    right = solved(adjoint(y), adjoint(solved(adjoint(y), inner)))
+    right = np.linalg.solve(adjoint(y), adjoint(np.linalg.solve(adjoint(y), inner)))
     return (right + adjoint(right)) / 2
 
 
@@ -183,7 +182,7 @@ def _eig(g: Cotangent, y: Array, a: Array) -> Array:
     asked = _pairs(_has(flipped(by_vectors)))
     inner = _over_gaps(inner, np.conj(values), equal_pairs(_numbers(values)), asked)
     inner = inner + by_values[..., None] * eye
-    return solved(adjoint(v), np.matmul(inner, adjoint(v)))
+    return np.linalg.solve(adjoint(v), np.matmul(inner, adjoint(v)))
 
 
 def _qr(g: Cotangent, y: Array, a: Array) -> Array:
@@ -192,7 +191,7 @@ def _qr(g: Cotangent, y: Array, a: Array) -> Array:
     low = np.tril(across, -1)
     diagonal = across.real * np.eye(a.shape[-1], dtype=a.dtype)
     both = gq + np.matmul(q, low + adjoint(low) + diagonal)
-    return adjoint(solved(r, adjoint(both)))
+    return adjoint(np.linalg.solve(r, adjoint(both)))
 
 
 def _numbers(x: Array) -> Array:
@@ -352,15 +351,11 @@ def _det_recorded(g: Cotangent, y: Array, a: Array) -> Array:
     )
     if regular:
         return (g * y)[..., None, None] * flipped(np.linalg.inv(a))
-    return g[..., None, None] * _signed_minors(a)
-
-
-def _signed_minors(a: Array) -> Array:
     n = a.shape[-1]
     others = np.array([[j for j in range(n) if j != i] for i in range(n)], dtype=np.int64)
     minors: Any = getitem(a, (Ellipsis, others[:, None, :, None], others[None, :, None, :]))
     signs = (-1.0) ** np.add.outer(np.arange(n), np.arange(n))
-    return np.linalg.det(minors) * as_leaf(signs.astype(a.dtype))
+    return g[..., None, None] * (np.linalg.det(minors) * as_leaf(signs.astype(a.dtype)))
 
 
 VJPS: dict[str, Row] = {

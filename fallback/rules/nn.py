@@ -8,9 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tapegraph.arrays.strong_zeros import select_bits
 from tapegraph.fallback.rules import Gradients, JointVJP, Row
 from tapegraph.fallback.strong_zero import to_ndarray
+from tapegraph.ops.elementwise import select_bits
 from tapegraph.ops.index import scatter
 from tapegraph.ops.nn import (
     Pair,
@@ -198,7 +198,6 @@ def _avg_pool2d_recorded(
 def _spread_recorded(
     parts: Array, shape: tuple[int, ...], ksize: Pair, stride: Pair, pad: Pair
 ) -> Array:
-    """Do the same in recorded operations."""
     full = padded_shape(shape, pad)
     places = np.arange(math.prod(full)).reshape(full)
     return cropped(scatter(parts, np.stack(planes(places, ksize, stride)), full), pad)

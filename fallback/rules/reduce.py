@@ -92,7 +92,6 @@ def _cumprod(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
 
 
 def _cumprod_recorded(g: Cotangent, y: Array, x: Array, *, axis: int) -> Array:
-    """Do the same without writing into an array."""
     h, values = np.moveaxis(g, axis, 0), np.moveaxis(x, axis, 0)
     one = np.ones((min(1, len(values)), *values.shape[1:]), x.dtype)
     reach = np.concatenate([values[1:], one])

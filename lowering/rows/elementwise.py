@@ -22,6 +22,7 @@ from tapegraph.lowering.rows.rules import (
     summed_to,
     unless,
     with_gradient,
+    with_own_gradient,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
@@ -29,21 +30,19 @@ from tapegraph.recording.program import Recording
 from tapegraph.typed import Fun
 
 
-def _gelu(out: Result, x: GraphTensor) -> GraphTensor:
+@with_own_gradient
+def _gelu(out: Result, x: GraphTensor) -> WithGradient:
     # Its slope from the table would compute the forward's tanh a second time.
-    def lowered(x: GraphTensor) -> WithGradient:
-        scaled = x * x * (GELU_SCALE * GELU_CUBIC)
-        bend = raw.Tanh(x=(scaled + GELU_SCALE) * x)
-        gate = bend + 1.0
+    scaled = x * x * (GELU_SCALE * GELU_CUBIC)
+    bend = raw.Tanh(x=(scaled + GELU_SCALE) * x)
+    gate = bend + 1.0
 
-        def gradient(g: GraphTensor) -> GraphTensor:
-            # As the native engine's, with products in which a zero absorbs an infinite x^3.
-            steep = (scaled * 1.5 + 0.5 * GELU_SCALE) * x
-            return g * raw.MulNoNan(x=raw.MulNoNan(x=steep, y=1.0 - bend) + 0.5, y=gate)
+    def gradient(g: GraphTensor) -> GraphTensor:
+        # As the native engine's, with products in which a zero absorbs an infinite x^3.
+        steep = (scaled * 1.5 + 0.5 * GELU_SCALE) * x
+        return g * raw.MulNoNan(x=raw.MulNoNan(x=steep, y=1.0 - bend) + 0.5, y=gate)
 
-        return gate * 0.5 * x, gradient
-
-    return own_gradient(lowered, x)
+    return gate * 0.5 * x, gradient
 
 
 def _mul_strong(
@@ -109,14 +108,11 @@ def _sinc(out: Result, x: GraphTensor) -> GraphTensor:
     return selected(zero, 1.0, raw.Sin(x=safe) / safe)
 
 
-def _complex_abs(out: Result, x: GraphTensor) -> GraphTensor:
+@with_own_gradient
+def _complex_abs(out: Result, x: GraphTensor) -> WithGradient:
     """Emit the magnitude, whose gradient at 0 is 0."""
-
-    def lowered(x: GraphTensor) -> WithGradient:
-        y = raw.ComplexAbs(x=x, Tout=x.dtype.real_dtype)
-        return y, lambda g: cast_to(g / selected(y == 0.0, 1.0, y), x.dtype) * x
-
-    return own_gradient(lowered, x)
+    y = raw.ComplexAbs(x=x, Tout=x.dtype.real_dtype)
+    return y, lambda g: cast_to(g / selected(y == 0.0, 1.0, y), x.dtype) * x
 
 
 def _part(node: str, x: GraphTensor) -> GraphTensor:

@@ -28,6 +28,7 @@ from tapegraph.lowering.rows.rules import (
     shape_of,
     summed_to,
     unless,
+    with_own_gradient,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.linalg import may_cut, terms_of
@@ -45,13 +46,10 @@ def _as_matrices(a: GraphTensor, b: GraphTensor) -> tuple[GraphTensor, GraphTens
 
 def _matmul(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     left, right = _as_matrices(a, b)
-    product = raw.MatMul(a=left, b=right)
-    return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
-
-
-def _batch_matmul(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-    left, right = _as_matrices(a, b)
-    product = raw.BatchMatMulV2(x=left, y=right)
+    if left.shape.rank == right.shape.rank == 2:
+        product = raw.MatMul(a=left, b=right)
+    else:
+        product = raw.BatchMatMulV2(x=left, y=right)
     return product if product.shape.rank == len(out.shape) else reshaped(product, out.shape)
 
 
@@ -65,20 +63,18 @@ def _product_shape(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 def product_keeping_zeros(rule: Rule) -> Rule:
     """Return the rule of a product of matrices in which a cotangent's zeros absorb."""
 
-    def keeping(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-        def lowered(a: GraphTensor, b: GraphTensor) -> WithGradient:
-            def gradient(g: GraphTensor) -> list[GraphTensor]:
-                left, right = _as_matrices(a, b)
-                g = g if b.shape.rank > 1 else g[..., None]
-                g = g if a.shape.rank > 1 else g[..., None, :]
-                transposed = tensorflow().linalg.matrix_transpose
-                ga = summed_to(_strong_product(g, transposed(right), (True, False)), left)
-                gb = summed_to(_strong_product(transposed(left), g, (False, True)), right)
-                return [reshaped(ga, shape_of(a)), reshaped(gb, shape_of(b))]
+    @with_own_gradient
+    def keeping(out: Result, a: GraphTensor, b: GraphTensor) -> WithGradient:
+        def gradient(g: GraphTensor) -> list[GraphTensor]:
+            left, right = _as_matrices(a, b)
+            g = g if b.shape.rank > 1 else g[..., None]
+            g = g if a.shape.rank > 1 else g[..., None, :]
+            transposed = tensorflow().linalg.matrix_transpose
+            ga = summed_to(_strong_product(g, transposed(right), (True, False)), left)
+            gb = summed_to(_strong_product(transposed(left), g, (False, True)), right)
+            return [reshaped(ga, shape_of(a)), reshaped(gb, shape_of(b))]
 
-            return rule(out, a, b), gradient
-
-        return own_gradient(lowered, a, b)
+        return rule(out, a, b), gradient
 
     return keeping
 
@@ -101,7 +97,8 @@ def _einsum(out: Result, *operands: GraphTensor, spec: str) -> GraphTensor:
     return tensorflow().einsum(spec, *operands, optimize="greedy")  # one node a pair
 
 
-def _einsum_keeping_zeros(out: Result, *operands: GraphTensor, spec: str) -> GraphTensor:
+@with_own_gradient
+def _einsum_keeping_zeros(out: Result, *operands: GraphTensor, spec: str) -> WithGradient:
     terms, output = terms_of(spec)
 
     def lined_up(x: GraphTensor, term: str, labels: str) -> GraphTensor:
@@ -110,23 +107,18 @@ def _einsum_keeping_zeros(out: Result, *operands: GraphTensor, spec: str) -> Gra
         lengths = [shape[term.index(label)] if label in term else 1 for label in labels]
         return reshaped(permuted(x, order), tuple(lengths))
 
-    def lowered(*xs: GraphTensor) -> WithGradient:
-        def gradient(g: GraphTensor) -> list[GraphTensor]:
-            grads = []
-            for i, term in enumerate(terms):
-                labels = term + "".join(sorted(set("".join(terms)) - set(term)))
-                product = lined_up(g, output, labels)
-                for j, x in enumerate(xs):
-                    if j != i:
-                        factor = lined_up(x, terms[j], labels)
-                        product = raw.MulNoNan(x=factor, y=product)
-                summed = reduced("Sum", product, range(len(term), len(labels)))
-                grads.append(summed)
-            return grads
+    def gradient(g: GraphTensor) -> list[GraphTensor]:
+        grads = []
+        for i, term in enumerate(terms):
+            labels = term + "".join(sorted(set("".join(terms)) - set(term)))
+            product = lined_up(g, output, labels)
+            for j, x in enumerate(operands):
+                if j != i:
+                    product = raw.MulNoNan(x=lined_up(x, terms[j], labels), y=product)
+            grads.append(reduced("Sum", product, range(len(term), len(labels))))
+        return grads
 
-        return _einsum(out, *xs, spec=spec), gradient
-
-    return own_gradient(lowered, *operands)
+    return _einsum(out, *operands, spec=spec), gradient
 
 
 def _solve(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
@@ -135,34 +127,31 @@ def _solve(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     return raw.MatrixSolve(matrix=left, rhs=right, adjoint=False)
 
 
-def _det(out: Result, a: GraphTensor) -> GraphTensor:
+@with_own_gradient
+def _det(out: Result, a: GraphTensor) -> WithGradient:
     tf = tensorflow()
+    y = raw.MatrixDeterminant(input=a)
 
-    def lowered(a: GraphTensor) -> WithGradient:
-        y = raw.MatrixDeterminant(input=a)
+    def gradient(g: GraphTensor) -> GraphTensor:
+        def by_cofactors() -> GraphTensor:
+            return g[..., None, None] * tf.math.conj(_cofactors(a))
 
-        def gradient(g: GraphTensor) -> GraphTensor:
-            def by_cofactors() -> GraphTensor:
-                return g[..., None, None] * tf.math.conj(_cofactors(a))
+        if a.dtype.is_complex or not is_large(a):
+            return by_cofactors()
 
-            if a.dtype.is_complex or not is_large(a):
-                return by_cofactors()
+        def by_inverse() -> GraphTensor:
+            """Return the same many times faster, if no matrix is nearly singular."""
+            inverse = raw.MatrixInverse(input=a, adjoint=False)
+            condition = tf.norm(a, 1, (-2, -1)) * tf.norm(inverse, 1, (-2, -1))
+            right = tf.reduce_max(condition) < float(finfo(a).eps) ** (-1 / 3)
+            quick = (g * y)[..., None, None] * tf.linalg.matrix_transpose(inverse)
+            return unless(right, quick, by_cofactors)
 
-            def by_inverse() -> GraphTensor:
-                """Return the same many times faster, if no matrix is nearly singular."""
-                inverse = raw.MatrixInverse(input=a, adjoint=False)
-                condition = tf.norm(a, 1, (-2, -1)) * tf.norm(inverse, 1, (-2, -1))
-                right = tf.reduce_max(condition) < float(finfo(a).eps) ** (-1 / 3)
-                quick = (g * y)[..., None, None] * tf.linalg.matrix_transpose(inverse)
-                return unless(right, quick, by_cofactors)
+        # Where no determinant is zero, there are inverses.
+        far = tf.reduce_all(tf.math.is_finite(y) & (tf.abs(y) > finfo(a).tiny))
+        return tf.cond(far, by_inverse, by_cofactors)
 
-            # Where no determinant is zero, there are inverses.
-            far = tf.reduce_all(tf.math.is_finite(y) & (tf.abs(y) > finfo(a).tiny))
-            return tf.cond(far, by_inverse, by_cofactors)
-
-        return y, gradient
-
-    return own_gradient(lowered, a)
+    return y, gradient
 
 
 def _cofactors(a: GraphTensor) -> GraphTensor:
@@ -203,74 +192,65 @@ def _eigvalsh(out: Result, a: GraphTensor) -> GraphTensor:
     return tensorflow().math.real(values)
 
 
-def _svdvals(out: Result, x: GraphTensor) -> GraphTensor:
+@with_own_gradient
+def _svdvals(out: Result, x: GraphTensor) -> WithGradient:
     tf = tensorflow()
+    s, u, v = raw.Svd(input=x, compute_uv=True, full_matrices=False)
 
-    def lowered(x: GraphTensor) -> WithGradient:
-        s, u, v = raw.Svd(input=x, compute_uv=True, full_matrices=False)
+    # TensorFlow's own divides by the gaps between the values, which may be zero.
+    def gradient(g: GraphTensor) -> GraphTensor:
+        return tf.matmul(cast_to(g, x.dtype)[..., None, :] * u, v, adjoint_b=True)
 
-        # TensorFlow's own divides by the gaps between the values, which may be zero.
-        def gradient(g: GraphTensor) -> GraphTensor:
-            return tf.matmul(cast_to(g, x.dtype)[..., None, :] * u, v, adjoint_b=True)
-
-        return tf.math.real(s), gradient
-
-    return own_gradient(lowered, x)
+    return tf.math.real(s), gradient
 
 
-def _pinv(out: Result, a: GraphTensor, *, rcond: float) -> GraphTensor:
+@with_own_gradient
+def _pinv(out: Result, a: GraphTensor, *, rcond: float) -> WithGradient:
     tf = tensorflow()
+    s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
+    kept = s > rcond * tf.reduce_max(s, axis=-1, keepdims=True)
+    inverse = selected(kept, 1.0 / selected(kept, s, 1.0), 0.0)
+    y = tf.matmul(v * inverse[..., None, :], u, transpose_b=True)
 
-    def lowered(a: GraphTensor) -> WithGradient:
-        s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
-        kept = s > rcond * tf.reduce_max(s, axis=-1, keepdims=True)
-        inverse = selected(kept, 1.0 / selected(kept, s, 1.0), 0.0)
-        y = tf.matmul(v * inverse[..., None, :], u, transpose_b=True)
+    def gradient(g: GraphTensor) -> GraphTensor:
+        yt, gt = tf.linalg.matrix_transpose(y), tf.linalg.matrix_transpose(g)
+        outside_rows, outside_columns = gt - a @ (y @ gt), gt - gt @ (y @ a)
+        total = outside_rows @ (y @ yt) + yt @ (y @ outside_columns) - yt @ (g @ yt)
+        eps = float(finfo(a).eps)
+        if not may_cut(rcond, shape_of(a), eps):
+            return total
+        # For M = U^T da V singular vectors kept, k, that turn towards ones cut, c, move the
+        # pseudo-inverse by V (N M + F N M^T) U^T, element by element, symmetric, where
+        # F_kc = s_c / s_k and N_kc = F_kc / (s_k^2 - s_c^2). The native rule is without a gap.
+        rounding = tf.reduce_max(s, axis=-1, keepdims=True) * (eps * s.shape[-1])
+        pairs = kept[..., None] & ~(kept | (s <= rounding))[..., None, :]
+        large, small = selected(pairs, s[..., None], 1.0), selected(pairs, s[..., None, :], 0.0)
+        near = small / large / ((large - small) * (large + small))
+        far = near * small / large
+        near, far = (x + tf.linalg.matrix_transpose(x) for x in (near, far))
+        across = tf.matmul(v, g @ u, transpose_a=True)
+        inner = near * across + far * tf.linalg.matrix_transpose(across)
+        return total + tf.matmul(u @ inner, v, transpose_b=True)
 
-        def gradient(g: GraphTensor) -> GraphTensor:
-            yt, gt = tf.linalg.matrix_transpose(y), tf.linalg.matrix_transpose(g)
-            outside_rows, outside_columns = gt - a @ (y @ gt), gt - gt @ (y @ a)
-            total = outside_rows @ (y @ yt) + yt @ (y @ outside_columns) - yt @ (g @ yt)
-            eps = float(finfo(a).eps)
-            if not may_cut(rcond, shape_of(a), eps):
-                return total
-            # For M = U^T da V singular vectors kept, k, that turn towards ones cut, c, move the
-            # pseudo-inverse by V (N M + F N M^T) U^T, element by element, symmetric, where
-            # F_kc = s_c / s_k and N_kc = F_kc / (s_k^2 - s_c^2). The native rule is without a gap.
-            rounding = tf.reduce_max(s, axis=-1, keepdims=True) * (eps * s.shape[-1])
-            pairs = kept[..., None] & ~(kept | (s <= rounding))[..., None, :]
-            large, small = selected(pairs, s[..., None], 1.0), selected(pairs, s[..., None, :], 0.0)
-            near = small / large / ((large - small) * (large + small))
-            far = near * small / large
-            near, far = (x + tf.linalg.matrix_transpose(x) for x in (near, far))
-            across = tf.matmul(v, g @ u, transpose_a=True)
-            inner = near * across + far * tf.linalg.matrix_transpose(across)
-            return total + tf.matmul(u @ inner, v, transpose_b=True)
-
-        return y, gradient
-
-    return own_gradient(lowered, a)
+    return y, gradient
 
 
 def _lstsq(out: Result, a: GraphTensor, b: GraphTensor, *, rcond: float) -> GraphTensor:
     return raw.BatchMatMulV2(x=_pinv(out, a, rcond=rcond), y=b)
 
 
+@with_own_gradient
 def _norm(
     out: Result, x: GraphTensor, *, axis: tuple[int, ...], keepdims: bool, ord: float
-) -> GraphTensor:
+) -> WithGradient:
     kept = kept_shape(shape_of(x), axis)
+    y = _norm_of(x, axis, ord)
 
-    def lowered(x: GraphTensor) -> WithGradient:
-        y = _norm_of(x, axis, ord)
+    def gradient(g: GraphTensor) -> GraphTensor:
+        # Zero where the cotangent is zero, be the slope infinite.
+        return raw.MulNoNan(x=_slope(x, y, axis, ord), y=reshaped(g, kept))
 
-        def gradient(g: GraphTensor) -> GraphTensor:
-            # Zero where the cotangent is zero, be the slope infinite.
-            return raw.MulNoNan(x=_slope(x, y, axis, ord), y=reshaped(g, kept))
-
-        return y if keepdims else reshaped(y, out.shape), gradient
-
-    return own_gradient(lowered, x)
+    return y if keepdims else reshaped(y, out.shape), gradient
 
 
 def _norm_of(x: GraphTensor, axis: tuple[int, ...], ord: float) -> GraphTensor:
@@ -301,14 +281,17 @@ def _slope(x: GraphTensor, y: GraphTensor, axis: tuple[int, ...], ord: float) ->
     return selected(y == 0.0, x, signs * (raw.Abs(x=x) / divisor) ** (ord - 1.0))
 
 
-def _product(rule: Rule) -> Row:
-    strong_zero = product_keeping_zeros(rule)
-    return Row(rule, xla=True, complex=True, strong_zero=strong_zero, shape=_product_shape)
-
+_PRODUCT = Row(
+    _matmul,
+    xla=True,
+    complex=True,
+    strong_zero=product_keeping_zeros(_matmul),
+    shape=_product_shape,
+)
 
 LOWERINGS: dict[str, Row | Rule] = {
-    "matmul": _product(_matmul),
-    "batch_matmul": _product(_batch_matmul),
+    "matmul": _PRODUCT,
+    "batch_matmul": _PRODUCT,
     "einsum": Row(_einsum, complex=True, strong_zero=_einsum_keeping_zeros),
     "inv": Row(lambda out, a: raw.MatrixInverse(input=a, adjoint=False), complex=True),
     "solve": Row(_solve, complex=True),

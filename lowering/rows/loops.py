@@ -62,7 +62,6 @@ def _scan(
     stacked = [i for i in range(carries, count) if i in read]
 
     def keep(i: Place, carry: GraphTensors, stacks: Stacks) -> list[TensorArray]:
-        """Write the carries that go into an iteration."""
         if checkpoint == 1:
             return [stack.write(loop.place(i), c) for stack, c in zip(stacks, carry, strict=True)]
         at = loop.place(i // checkpoint, last)
@@ -300,7 +299,6 @@ class GraphIterations(NamedTuple):
             )
 
         def kept_too(back: GraphTensors, at: Place) -> list[GraphTensor]:
-            """Add the cotangents of kept carries."""
             gs = [of_kept[j - first] if of_kept else None for j in of_carry]
             return [a if g is None else a + _row(g, at) for a, g in zip(back, gs, strict=True)]
 
@@ -339,11 +337,8 @@ class GraphIterations(NamedTuple):
                 for j in of_rows
             ],
         )
-        turns = partial(_times, down=True)
-        if every == 1:
-            back, totals, stacks = turns(self.length - 1, -1, one, state)
-        else:
-            back, totals, stacks = turns(last - 1, -1, segment, state)
+        step = one if every == 1 else segment
+        back, totals, stacks = _times(last - 1, -1, step, state, down=True)
         grads: list[GraphTensor | None] = [None] * len(inputs)
         found = (*back, *totals, *(x.stack() for x in stacks))
         for i, grad in zip((*of_carry, *of_consts, *of_rows), found, strict=True):
@@ -426,7 +421,6 @@ def _row(x: GraphTensor, place: Place) -> GraphTensor:
 def _stack(
     length: Place, like: GraphTensor | None = None, *, shape: Any = None, dtype: Any = None
 ) -> TensorArray:
-    """Return an array of tensors of one type."""
     shape, dtype = (shape, dtype) if like is None else (like.shape, like.dtype)
     return tensorflow().TensorArray(dtype, size=length, element_shape=known(tuple(shape)))
 

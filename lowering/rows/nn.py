@@ -36,6 +36,7 @@ from tapegraph.lowering.rows.rules import (
     selected,
     shape_of,
     summed_to,
+    with_own_gradient,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.nn import Pair, valid_counts
@@ -241,26 +242,24 @@ def _row_losses(logits: GraphTensor, targets: GraphTensor) -> GraphTensor:
 def _loss_keeping_zeros(rule: Rule) -> Rule:
     """Return the rule of a 0-d result in which zeros of its cotangent absorb."""
 
-    def keeping(out: Result, *operands: GraphTensor) -> GraphTensor:
+    @with_own_gradient
+    def keeping(out: Result, *xs: GraphTensor) -> WithGradient:
         tf = tensorflow()
 
-        def lowered(*xs: GraphTensor) -> WithGradient:
-            def gradient(g: GraphTensor) -> list[GraphTensor | None]:
-                with tf.GradientTape(watch_accessed_variables=False) as tape:
-                    tape.watch([x for x in xs if x.dtype.is_floating])
-                    again = rule(out, *xs)
-                zero = tf.UnconnectedGradients.ZERO
-                slopes = tape.gradient(again, xs, unconnected_gradients=zero)
-                return [
-                    raw.MulNoNan(x=slope, y=raw.BroadcastTo(input=g, shape=ints(shape_of(x))))
-                    if x.dtype.is_floating
-                    else None
-                    for slope, x in zip(slopes, xs, strict=True)
-                ]
+        def gradient(g: GraphTensor) -> list[GraphTensor | None]:
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch([x for x in xs if x.dtype.is_floating])
+                again = rule(out, *xs)
+            zero = tf.UnconnectedGradients.ZERO
+            slopes = tape.gradient(again, xs, unconnected_gradients=zero)
+            return [
+                raw.MulNoNan(x=slope, y=raw.BroadcastTo(input=g, shape=ints(shape_of(x))))
+                if x.dtype.is_floating
+                else None
+                for slope, x in zip(slopes, xs, strict=True)
+            ]
 
-            return rule(out, *xs), gradient
-
-        return own_gradient(lowered, *operands)
+        return rule(out, *xs), gradient
 
     return keeping
 

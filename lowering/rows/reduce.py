@@ -19,7 +19,6 @@ from tapegraph.lowering.rows.rules import (
     is_large,
     keeping_zeros,
     number_like,
-    own_gradient,
     permuted,
     raw,
     reduced,
@@ -28,6 +27,7 @@ from tapegraph.lowering.rows.rules import (
     shape_of,
     unless,
     with_gradient,
+    with_own_gradient,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.reduce import kept_shape, last_order
@@ -46,19 +46,16 @@ def _over_axes(node: str) -> Rule:
 def _by_slope(node: str, slope: Fun) -> Rule:
     """Return the rule of a reduction whose gradient is ``slope(x, y, axis)`` for an element."""
 
-    def rule(out: Result, x: GraphTensor, *, axis: tuple[int, ...], keepdims: bool) -> GraphTensor:
+    @with_own_gradient
+    def rule(out: Result, x: GraphTensor, *, axis: tuple[int, ...], keepdims: bool) -> WithGradient:
         kept = kept_shape(shape_of(x), axis)
+        y = reduced(node, x, axis, keepdims=keepdims)
 
-        def lowered(x: GraphTensor) -> WithGradient:
-            y = reduced(node, x, axis, keepdims=keepdims)
+        def gradient(g: GraphTensor) -> GraphTensor:
+            full = raw.BroadcastTo(input=reshaped(g, kept), shape=ints(shape_of(x)))
+            return raw.MulNoNan(x=slope(x, reshaped(y, kept), axis), y=full)
 
-            def gradient(g: GraphTensor) -> GraphTensor:
-                full = raw.BroadcastTo(input=reshaped(g, kept), shape=ints(shape_of(x)))
-                return raw.MulNoNan(x=slope(x, reshaped(y, kept), axis), y=full)
-
-            return y, gradient
-
-        return own_gradient(lowered, x)
+        return y, gradient
 
     return rule
 
@@ -103,11 +100,9 @@ def _softmax(out: Result, x: GraphTensor, *, axis: int, times: Fun = operator.mu
     return with_gradient(compute, gradient, x)
 
 
-def _cumsum(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
-    def lowered(x: GraphTensor) -> WithGradient:
-        return _running_sum(x, axis), lambda g: _running_sum(g, axis, reverse=True)
-
-    return own_gradient(lowered, x)
+@with_own_gradient
+def _cumsum(out: Result, x: GraphTensor, *, axis: int) -> WithGradient:
+    return _running_sum(x, axis), lambda g: _running_sum(g, axis, reverse=True)
 
 
 def _running_sum(x: GraphTensor, axis: int, *, reverse: bool = False) -> GraphTensor:
@@ -138,25 +133,23 @@ def _sums_of_blocks(x: GraphTensor, block: int, reverse: bool) -> GraphTensor:
     return reshaped(within + others, tuple(x.shape))
 
 
-def _cumprod(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
-    def lowered(x: GraphTensor) -> WithGradient:
-        y = raw.Cumprod(x=x, axis=axis, exclusive=False, reverse=False)
+@with_own_gradient
+def _cumprod(out: Result, x: GraphTensor, *, axis: int) -> WithGradient:
+    y = raw.Cumprod(x=x, axis=axis, exclusive=False, reverse=False)
 
-        def gradient(g: GraphTensor) -> GraphTensor:
-            # h[k] = g[k] + x[k+1] h[k+1] by doubling; then dx[k] = h[k] y[k-1].
-            h, reach = g, _shifted(x, 1, axis)
-            length: Any = out.shape[axis]  # a `Size` compares with no number, and is refused
-            step = 1
-            while step < length:
-                h += raw.MulNoNan(x=reach, y=_shifted(h, step, axis, filling=0.0))
-                reach *= _shifted(reach, step, axis)
-                step *= 2
-            before = raw.Cumprod(x=x, axis=axis, exclusive=True, reverse=False)
-            return raw.MulNoNan(x=before, y=h)
+    def gradient(g: GraphTensor) -> GraphTensor:
+        # h[k] = g[k] + x[k+1] h[k+1] by doubling; then dx[k] = h[k] y[k-1].
+        h, reach = g, _shifted(x, 1, axis)
+        length: Any = out.shape[axis]  # a `Size` compares with no number, and is refused
+        step = 1
+        while step < length:
+            h += raw.MulNoNan(x=reach, y=_shifted(h, step, axis, filling=0.0))
+            reach *= _shifted(reach, step, axis)
+            step *= 2
+        before = raw.Cumprod(x=x, axis=axis, exclusive=True, reverse=False)
+        return raw.MulNoNan(x=before, y=h)
 
-        return y, gradient
-
-    return own_gradient(lowered, x)
+    return y, gradient
 
 
 def _shifted(x: GraphTensor, step: int, axis: int, filling: float = 1.0) -> GraphTensor:

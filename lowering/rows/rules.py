@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Literal, NamedTuple, Union
 
@@ -60,13 +61,12 @@ class Row(NamedTuple):
 LOWERINGS: dict[str, Row] = {}
 # Differentiable operations of the table that have no lowering in this version, and why.
 GAPS: dict[str, str] = {
-    "layer_norm": "runs in the native engine in this version",
-    "conv2d": "runs in the native engine in this version",
-    "max_pool2d": "runs in the native engine in this version",
-    "avg_pool2d": "runs in the native engine in this version",
+    **dict.fromkeys(
+        ("layer_norm", "conv2d", "max_pool2d", "avg_pool2d", "convolve"),
+        "runs in the native engine in this version",
+    ),
     "erfcx": "has no node in TensorFlow",
     "log_ndtr": "has no node in TensorFlow, and its gradient needs erfcx",
-    "convolve": "runs in the native engine in this version",
     "eigh": "gives vectors up to their sign, and TensorFlow's choice of it is not NumPy's",
     "eig": "gives vectors up to their phase, and TensorFlow's choice of it is not NumPy's",
     "qr": "gives columns up to their sign, and TensorFlow's choice of it is not NumPy's",
@@ -251,7 +251,6 @@ def cast_to(x: GraphTensor, dtype: object) -> GraphTensor:
 
 
 def finfo(x: GraphTensor) -> np.finfo[np.floating[Any]]:
-    """Return NumPy's `finfo` of a tensor's floats."""
     return np.finfo(x.dtype.as_numpy_dtype)
 
 
@@ -322,6 +321,15 @@ def own_gradient(compute: Callable[..., WithGradient], *operands: GraphTensor) -
         return y, lambda *gs: gradient(*(g if g is None else tf.convert_to_tensor(g) for g in gs))
 
     return tf.custom_gradient(lowered)(*operands)
+
+
+def with_own_gradient(rule: Callable[..., WithGradient]) -> Rule:
+    """Return the rule of nodes with their own gradient, which ``rule`` returns with the result."""
+
+    def lowered(out: Result, *operands: GraphTensor, **attrs: object) -> Any:
+        return own_gradient(partial(rule, out, **attrs), *operands)
+
+    return lowered
 
 
 def with_gradient(

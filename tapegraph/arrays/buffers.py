@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -85,14 +86,7 @@ def keep_freed_memory() -> None:
         np.empty(MAX_KEPT_BYTES, dtype=np.uint8)
 
 
-class _Holder:
-    __slots__ = ("_array",)
-
-    def __init__(self) -> None:
-        self._array = np.zeros(2)[:1]
-
-
 # This interpreter's count for an array that only a leaf holds, by the same expression as above.
-_leaf = _Holder()
+_leaf = SimpleNamespace(_array=np.zeros(2)[:1])
 _SOLE = sys.getrefcount(_leaf._array)
 _SOLE_BASE = sys.getrefcount(_leaf._array.base)

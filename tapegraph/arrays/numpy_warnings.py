@@ -21,7 +21,6 @@ from tapegraph.typed import Fun
 FORWARDS = (
     "tapegraph.recording.record",
     "tapegraph.recording.watchers",
-    "tapegraph.arrays.strong_zeros",
     "tapegraph.differentiation.products",
     "tapegraph.ops",
 )

@@ -210,7 +210,14 @@ def pad(
     array([0., 1., 2., 0.])
     """
     x = tensor_like("pad", array, "array")
-    widths = _widths(pad_width, x.ndim)
+    if isinstance(pad_width, dict):
+        by_axis = {one_axis("pad", a, x.ndim): width for a, width in pad_width.items()}
+        pad_width = [np.broadcast_to(by_axis.get(a, 0), 2) for a in range(x.ndim)]
+    widths = _pairs("pad_width", pad_width, x.ndim)
+    if widths.size and widths.dtype.kind not in "iu":
+        raise TypeError(message("pad", f"pad_width {pad_width}", "integers"))
+    if widths.size and widths.min() < 0:
+        raise ValueError(message("pad", f"pad_width {pad_width}", "widths of 0 or more"))
     if mode == "constant":
         fills = _pairs("constant_values", constant_values, x.ndim)
         return _framed(x, widths, fills)
@@ -226,19 +233,6 @@ def pad(
         places = np.pad(np.arange(x.shape[axis]), width, mode=mode)
         x = gather(x, places, axis)
     return x
-
-
-def _widths(pad_width: object, ndim: int) -> Array:
-    """Return the border's width as one pair of integers an axis."""
-    if isinstance(pad_width, dict):
-        by_axis = {one_axis("pad", a, ndim): width for a, width in pad_width.items()}
-        pad_width = [np.broadcast_to(by_axis.get(a, 0), 2) for a in range(ndim)]
-    widths = _pairs("pad_width", pad_width, ndim)
-    if widths.size and widths.dtype.kind not in "iu":
-        raise TypeError(message("pad", f"pad_width {pad_width}", "integers"))
-    if widths.size and widths.min() < 0:
-        raise ValueError(message("pad", f"pad_width {pad_width}", "widths of 0 or more"))
-    return widths
 
 
 def _pairs(argument: str, value: DuckArray, ndim: int) -> Array:

@@ -435,7 +435,11 @@ def einsum(*operands: str | Kind | ArrayLike | EinsumLabels, optimize: object = 
     pairs = [_diagonals(x, term, subscripts) for x, term in zip(tensors, terms, strict=True)]
     pairs = _unstretched(pairs, subscripts)
     known = Counter(label for _, term in pairs for label in term) + Counter(output)
-    pairs = [_summed(x, term, known) for x, term in pairs]
+    for i, (x, term) in enumerate(pairs):
+        alone = tuple(place for place, label in enumerate(term) if known[label] == 1)
+        if alone:  # in no other term, nor in the result
+            rest = "".join(label for label in term if known[label] != 1)
+            pairs[i] = reduce.sum(x, axis=alone), rest
     if len(pairs) == 1:
         ((x, term),) = pairs
         return permuted(x, tuple(term.index(label) for label in output))
@@ -531,15 +535,6 @@ def _unstretched(pairs: list[tuple[Any, str]], subscripts: str) -> list[tuple[An
     return kept
 
 
-def _summed(x: DuckArray, term: str, known: Counter[str]) -> tuple[Any, str]:
-    """Sum over the axes that neither another term nor the result has."""
-    alone = tuple(i for i, label in enumerate(term) if known[label] == 1)
-    if not alone:
-        return x, term
-    rest = "".join(label for i, label in enumerate(term) if i not in alone)
-    return reduce.sum(x, axis=alone), rest
-
-
 def axes_last(op: str, x: DuckArray, *axes: SupportsIndex) -> DuckArray:
     """Move some axes of a tensor to its end, in the order given."""
     last = tuple(one_axis(op, axis, x.ndim) for axis in axes)
@@ -626,11 +621,6 @@ def adjoint(x: DuckArray) -> DuckArray:
     return np.conj(flipped(x)) if x.dtype.kind == "c" else flipped(x)
 
 
-def solved(a: Array, b: Array) -> DuckArray:
-    """Solve for a matrix or a stack of them, whose leading axes broadcast with those of ``a``."""
-    return np.linalg.solve(a, b)
-
-
 def equal_pairs(values: Array) -> Array:
     """Return which eigenvalues or singular values are equal except for rounding, (..., n, n)."""
     gaps = np.abs(values[..., None, :] - values[..., :, None])
@@ -703,7 +693,7 @@ def _norm(x: Array, *, axis: tuple[int, ...], keepdims: bool, ord: float) -> Duc
 
 CONVOLVE = Op("convolve", np.convolve, kind=OpKind.CONTRACTION, takes_complex=True)
 INV = Op("inv", np.linalg.inv, takes_complex=True)
-SOLVE = Op("solve", solved, takes_complex=True)
+SOLVE = Op("solve", np.linalg.solve, takes_complex=True)
 DET = Op("det", lambda x: watched("det", np.linalg.det, x), takes_complex=True)
 SLOGDET = Op("slogdet", np.linalg.slogdet, several=True, takes_complex=True)
 CHOLESKY = Op("cholesky", np.linalg.cholesky, takes_complex=True)

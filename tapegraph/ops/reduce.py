@@ -475,8 +475,7 @@ def var(
     >>> tg.var([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
-    free = _lost("var", ddof, correction)
-    return _variance("var", a, axis, free, keepdims, dtype, where, mean)
+    return _variance("var", a, axis, ddof, correction, keepdims, dtype, where, mean)
 
 
 @implements(np.std)
@@ -498,30 +497,27 @@ def std(
     >>> tg.std([1.0, 2.0, 3.0], ddof=1).item()
     1.0
     """
-    free = _lost("std", ddof, correction)
-    return _root(_variance("std", a, axis, free, keepdims, dtype, where, mean))
-
-
-def _lost(name: str, ddof: float, correction: float | None) -> float:
-    """Return the degrees of freedom lost, by either of their names."""
-    if correction is None:
-        return float(ddof) if type(ddof) is int else as_float(ddof, name, "ddof")
-    if ddof != 0:
-        received = f"ddof={ddof} and correction={correction}"
-        raise ValueError(message(name, received, "one of them, which mean the same"))
-    return as_float(correction, name, "correction")
+    return _root(_variance("std", a, axis, ddof, correction, keepdims, dtype, where, mean))
 
 
 def _variance(
     name: str,
     a: DuckArray,
     axis: object,
-    lost: float,
+    ddof: float,
+    correction: float | None,
     keepdims: bool,
     dtype: Any,
     where: DuckArray,
     middle: DuckArray,
 ) -> DuckArray:
+    if correction is None:
+        lost = float(ddof) if type(ddof) is int else as_float(ddof, name, "ddof")
+    elif ddof != 0:
+        received = f"ddof={ddof} and correction={correction}"
+        raise ValueError(message(name, received, "one of them, which mean the same"))
+    else:
+        lost = as_float(correction, name, "correction")
     x = a if type(a) is nodes.tensor_class else tensor_like(name, a, "a")
     shape = x.shape
     axes = some_axes(name, axis, len(shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapegraph.arrays.strong_zeros import LEAST_BITWISE, chosen, select_bits
+from tapegraph.ops.elementwise import LEAST_BITWISE, chosen, select_bits
 
 SPECIAL = np.array([0.0, -0.0, 1.5, -np.inf, np.inf, np.nan, 5e-324])
 # Shapes of a, b and the mask; together they broadcast to many elements or to few.

@@ -86,7 +86,7 @@ def test_a_closed_stderr_is_no_failure(stderr):
 
 
 def test_a_step_says_what_it_compiles(stderr, monkeypatch):
-    from tapegraph.fallback.engine import ENGINE
+    from tapegraph.fallback import ENGINE
 
     terminal = stderr(Terminal())
     make = ENGINE.whole
