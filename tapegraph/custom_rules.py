@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.batching import BatchedCall
-from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops.body import Example, example, traced

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 
 from tapegraph.engines import choice, registry
-from tapegraph.engines.backend import chosen_by, get_backend
+from tapegraph.engines.backend import Failure, account, chosen_by, get_backend
 from tapegraph.engines.choice import (
     ALONE,
     NATIVELY,
@@ -24,7 +24,6 @@ from tapegraph.engines.choice import (
     too_dear,
 )
 from tapegraph.engines.engine import Engine, EngineDeclined
-from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.interrupts import Lock
 from tapegraph.recording.linearize import History
 from tapegraph.recording.program import Key

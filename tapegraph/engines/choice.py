@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from tapegraph.engines import registry
-from tapegraph.engines.fallback_policy import Failure
+from tapegraph.engines.backend import Failure
 from tapegraph.interrupts import Lock
 
 NEVER = float("inf")

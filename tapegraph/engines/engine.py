@@ -102,7 +102,7 @@ class WholeProgram(Protocol):
         Nobody overwrites these arrays later. A program that keeps state takes a function
         ``changes``, which it calls before any change with functions that return the outputs, and
         with the `RemoteArray` of each changed leaf. Once state has changed, it passes the result to
-        `tapegraph.recording.changes.make`, without a Python instruction in between at which a
+        `tapegraph.recording.values.make`, without a Python instruction in between at which a
         signal could be handled. It then returns only the functions.
 
         :raises EngineDeclined: The program does not run with these numbers. Nothing has changed.

@@ -21,8 +21,7 @@ from tapegraph.engines import registry
 from tapegraph.errors import message
 from tapegraph.ops.index import Outside
 from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
-from tapegraph.recording.default_dtype import get_default_dtype
-from tapegraph.recording.node import Node, as_leaf
+from tapegraph.recording.node import Node, as_leaf, get_default_dtype
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
 from tapegraph.recording.op import DEFINED, OPS, PART, Attrs, Op
 from tapegraph.recording.program import Interpreter

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.differentiation.gradients import Region
-from tapegraph.differentiation.seeds import conjugated
 from tapegraph.recording.node import as_leaf, next_seq
 from tapegraph.tensors.batched import Batched, Level, at_level, entered
 from tapegraph.tensors.dual import dual_of, parts

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import CodePlace, ConcretizationError, line_of, message, user_frame
-from tapegraph.recording.changes import old_numbers
 from tapegraph.recording.node import Node, mark_changed
 from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.values import old_numbers
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import (
     GIVEN,

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.recording.changes import Change, make, set_array, set_changed
 from tapegraph.recording.node import Node, next_seq
+from tapegraph.recording.values import Change, make, set_array, set_changed
 from tapegraph.typed import Array
 
 # The slots of an object: the number of a Value, its gradient, or the array of a tensor.

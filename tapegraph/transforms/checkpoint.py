@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from tapegraph import random
+from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.differentiation.gradients import Region
-from tapegraph.differentiation.seeds import conjugated
 from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.other_names import unexpected

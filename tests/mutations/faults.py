@@ -1403,7 +1403,7 @@ FAULTS = (
     Fault(
         "engines",
         "warns-every-time",
-        "tapegraph/engines/fallback_policy.py:account",
+        "tapegraph/engines/backend.py:account",
         "first = cause not in _warned",
         "first = True",
         "tests/differentiation/test_fallback_policy.py",
@@ -1411,7 +1411,7 @@ FAULTS = (
     Fault(
         "engines",
         "strict-falls-back-all-the-same",
-        "tapegraph/engines/fallback_policy.py:account",
+        "tapegraph/engines/backend.py:account",
         "    if strict():",
         "    if strict() is None:",
         "tests/differentiation/test_fallback_policy.py",
@@ -1483,7 +1483,7 @@ FAULTS = (
     Fault(
         "engines",
         "signal-handlers-are-looked-for-at-each-refusal",
-        "tapegraph/engines/fallback_policy.py:account",
+        "tapegraph/engines/backend.py:account",
         "    if isinstance(error, EngineDeclined):\n",
         "    raise_interrupt(error)\n    if isinstance(error, EngineDeclined):\n",
         "tests/differentiation/test_fallback_policy.py -k handlers",
@@ -1656,7 +1656,7 @@ FAULTS = (
     Fault(
         "default dtype",
         "numpys-scalars-lose-their-own",
-        "tapegraph/recording/default_dtype.py:_is_pythons",
+        "tapegraph/recording/node.py:_is_pythons",
         " and not isinstance(data, np.generic)",
         "",
         DEFAULT_DTYPE,
@@ -2182,7 +2182,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-interrupt-halves-the-commit",
-        "tapegraph/recording/changes.py:together",
+        "tapegraph/recording/values.py:together",
         "    return map(_call, chain.from_iterable((changes,)))\n",
         "    return (_call(change) for change in changes)\n",
         INTERRUPTS + " -k native",
