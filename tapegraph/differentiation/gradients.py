@@ -238,7 +238,6 @@ class Region:
                     self.varies = True
 
     def keep(self) -> None:
-        """Snapshot the present values, for gradients computed later."""
         if self._history is not None:
             self._history.keep()
 
@@ -297,7 +296,7 @@ class Region:
             found = registry.engine(registry.NATIVE).recorded(self._history.recording, [seed])
         if not record:
             seconds = CLOCK.now() - start
-            LAST.set((registry.NATIVE, _MANY, len(self._history), False, 0.0, seconds))
+            LAST.set((registry.NATIVE, _MANY, self._history.length, False, 0.0, seconds))
         return self._by_target(found)
 
     @property

@@ -208,14 +208,19 @@ def _concat(tangents: tuple[object, ...], y: DuckArray, *arrays: DuckArray, axis
     return apply(shape.CONCAT, tuple(parts), {"axis": axis})
 
 
+# Linear in the first input; none in the others.
+_LINEAR = (
+    *(reduce.SUM, reduce.MEAN, reduce.CUMSUM, nn.AVG_POOL2D),
+    *(shape.TRANSPOSE, shape.RESHAPE, shape.BROADCAST_TO),
+    *(index.TENSOR_SLICE, index.GATHER, index.GETITEM, index.ROLL, index.INDEX, index.SCATTER),
+    *(fft.FFT, fft.IFFT, fft.RFFT, fft.IRFFT),
+)
 JVPS: dict[str, Rule] = {
     **{name: per_input(*map(_rule, row)) for name, row in SLOPES.items()},
-    "sum": linear_in_first(reduce.SUM),
-    "mean": linear_in_first(reduce.MEAN),
+    **{op.name: linear_in_first(op) for op in _LINEAR},
     "softmax": per_input(_softmax),
     "max": per_input(_extreme),
     "min": per_input(_extreme),
-    "cumsum": linear_in_first(reduce.CUMSUM),
     "matmul": _bilinear(MATMUL),
     "batch_matmul": _bilinear(BATCH_MATMUL),
     "einsum": _einsum,
@@ -235,19 +240,5 @@ JVPS: dict[str, Rule] = {
         lambda t, y, x, k, **attrs: apply(nn.CONV2D, (t, k), attrs),
         lambda t, y, x, k, **attrs: apply(nn.CONV2D, (x, t), attrs),
     ),
-    "avg_pool2d": linear_in_first(nn.AVG_POOL2D),
-    "transpose": linear_in_first(shape.TRANSPOSE),
-    "reshape": linear_in_first(shape.RESHAPE),
     "concat": _concat,
-    "broadcast_to": linear_in_first(shape.BROADCAST_TO),
-    "tensor_slice": linear_in_first(index.TENSOR_SLICE),
-    "gather": linear_in_first(index.GATHER),
-    "getitem": linear_in_first(index.GETITEM),
-    "roll": linear_in_first(index.ROLL),
-    "index": linear_in_first(index.INDEX),
-    "scatter": linear_in_first(index.SCATTER),
-    "fft": linear_in_first(fft.FFT),
-    "ifft": linear_in_first(fft.IFFT),
-    "rfft": linear_in_first(fft.RFFT),
-    "irfft": linear_in_first(fft.IRFFT),
 }

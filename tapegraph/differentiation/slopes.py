@@ -85,7 +85,6 @@ def either(of_arrays: Fun, recording: Fun) -> Fun:
 
 
 def converted(x: Array, dtype: DType) -> Array:
-    """Return an operand in the result's dtype, as NumPy computes with it."""
     return np.asarray(x, dtype) if isinstance(x, _NUMBERS) else x.astype(dtype, copy=False)
 
 
@@ -111,14 +110,6 @@ def _pow_exponent(y: Array, a: Array, b: Array) -> Array:
 def _cbrt(y: Array, x: Array) -> Array:
     # At 0, where y has an infinite slope, 0 * inf would hide the growth.
     return np.where(x == 0, x + 0.0, 3.0 * y * y)
-
-
-def _abs(y: Array, x: Array) -> Array:
-    return np.conj(x) / np.where(y == 0, 1.0, y) if is_complex(x) else np.sign(x)
-
-
-def _arcsinh(y: Array, x: Array) -> Array:
-    return np.sqrt(x * x + 1.0) if is_complex(x) else np.hypot(x, 1.0)
 
 
 def _gelu(y: Array, x: Array) -> Array:
@@ -249,7 +240,7 @@ SLOPES: Slopes = {
     "tanh": (lambda y, x: 1.0 - y * y,),
     "sigmoid": (lambda y, x: y * (1.0 - y),),
     "relu": (lambda y, x: y > 0,),  # so that y may lie where x did
-    "abs": (_abs,),
+    "abs": (lambda y, x: np.conj(x) / np.where(y == 0, 1.0, y) if is_complex(x) else np.sign(x),),
     # The slope of a real result with respect to a complex input reads so: the result moves by the
     # real part of the slope times the tangent, and so the cotangent times the slope goes back.
     "real": (SAME,),
@@ -270,7 +261,7 @@ SLOPES: Slopes = {
     "arcsin": (Divisor(lambda y, x: np.sqrt((1.0 - x) * (1.0 + x))),),
     "arccos": (Divisor(lambda y, x: -np.sqrt((1.0 - x) * (1.0 + x))),),
     "arctan": (Divisor(lambda y, x: 1.0 + x * x),),
-    "arcsinh": (Divisor(_arcsinh),),
+    "arcsinh": (Divisor(lambda y, x: np.sqrt(x * x + 1.0) if is_complex(x) else np.hypot(x, 1.0)),),
     "arccosh": (Divisor(lambda y, x: np.sqrt(x - 1.0) * np.sqrt(x + 1.0)),),
     "arctanh": (Divisor(lambda y, x: (1.0 - x) * (1.0 + x)),),
     "sinc": (_sinc,),
@@ -298,12 +289,7 @@ SLOPES: Slopes = {
         Linear(lambda g, y, x, low, high: np.where(_beyond(x, low, high)[0], g, 0.0)),
         Linear(lambda g, y, x, low, high: np.where(_beyond(x, low, high)[1], g, 0.0)),
     ),
-    "sign": (FLAT,),
-    "floor": (FLAT,),
-    "ceil": (FLAT,),
-    "rint": (FLAT,),
-    "trunc": (FLAT,),
-    "round": (FLAT,),
+    **dict.fromkeys(("sign", "floor", "ceil", "rint", "trunc", "round", "gammasgn"), (FLAT,)),
     "mod": (SAME, _quotient),
     "floor_divide": (FLAT, FLAT),
     "astype": (Linear(lambda g, y, x, *, dtype: g.astype(dtype, copy=False)),),
@@ -322,7 +308,6 @@ SLOPES: Slopes = {
     "polygamma": (lambda y, x, *, n: _polygamma(n + 1, x),),
     "betaln": (lambda y, a, b: _beta(y, a, b), lambda y, a, b: _beta(y, b, a)),
     "beta": (lambda y, a, b: y * _beta(y, a, b), lambda y, a, b: y * _beta(y, b, a)),
-    "gammasgn": (FLAT,),
     "erfcx": (lambda y, x: 2.0 * x * y - 1.0 / _HALF_ROOT_PI,),
     "log_ndtr": (_log_ndtr,),
     "xlogy": (

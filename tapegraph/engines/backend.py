@@ -33,21 +33,19 @@ from tapegraph.typed import Array, Backend, Forward
 _VARIABLE = "TAPEGRAPH_BACKEND"
 
 
-def _checked(name: object, source: str) -> Backend:
-    if name not in registry.choices():
-        raise _unknown(name, source, registry.choices())
-    return cast(Backend, str(name))
-
-
-def _unknown(name: object, source: str, choices: Sequence[str]) -> ValueError:
+def _one_of(choices: Sequence[str], name: Any, source: str) -> Any:
+    """Return a name; raise, for a function or a variable, if it is no choice."""
+    if name in choices:
+        return name
     expected = f"one of {', '.join(map(repr, choices))}"
     if source.isupper():  # a variable
-        return wrong_value(source, name, expected)
-    return ValueError(f"{source}: received {name!r}; expected {expected}")
+        raise wrong_value(source, name, expected)
+    raise ValueError(f"{source}: received {name!r}; expected {expected}")
 
 
 def _from_environment() -> Backend:
-    return _checked(os.environ.get(_VARIABLE) or registry.AUTO, _VARIABLE)
+    name = os.environ.get(_VARIABLE) or registry.AUTO
+    return cast(Backend, _one_of(registry.choices(), name, _VARIABLE))
 
 
 _default = _from_environment()
@@ -66,7 +64,7 @@ def set_backend(name: Backend) -> None:
     >>> tg.get_backend()
     'native'
     """
-    _chosen.set(_checked(name, "set_backend"))
+    _chosen.set(_one_of(registry.choices(), name, "set_backend"))
 
 
 def get_backend() -> Backend:
@@ -83,7 +81,6 @@ def get_backend() -> Backend:
 
 
 def chosen_by() -> str:
-    """Return where the backend in force was chosen."""
     if scopes.BACKEND.value():
         return "by tg.use_backend"
     if _chosen.get():
@@ -106,7 +103,7 @@ class use_backend(scopes.Scope[Any]):
     __slots__ = ()
 
     def __init__(self, name: Backend) -> None:
-        super().__init__(scopes.BACKEND, _checked(name, "use_backend"))
+        super().__init__(scopes.BACKEND, _one_of(registry.choices(), name, "use_backend"))
 
 
 @dataclass(frozen=True)
@@ -221,9 +218,8 @@ class Executor(NamedTuple):
     threshold: int = THRESHOLD
 
 
-def _checked_kernels(name: object, threshold: object, source: str) -> Executor:
-    if name not in _KERNELS:
-        raise _unknown(name, source, _KERNELS)
+def _checked_kernels(name: str, threshold: object, source: str) -> Executor:
+    _one_of(_KERNELS, name, source)
     if type(threshold) is not int or threshold < 0:
         expected = "a number of elements from 0"
         raise ValueError(message(source, f"threshold={threshold!r}", expected))
@@ -237,7 +233,6 @@ _kernels_inside: Setting[Executor | None] = Setting("tapegraph_use_forward", def
 
 
 def executor() -> Executor:
-    """Return the chosen kernels of this thread or task, and the size from which they compute."""
     return _kernels_inside.value() or _chosen_kernels.get() or _default_kernels
 
 

@@ -94,7 +94,6 @@ class Way:
 
     @property
     def price(self) -> float:
-        """The estimated cost of trying the way now, in seconds."""
         return self.loading() + self.compiling()
 
     @property
@@ -239,7 +238,6 @@ class Choice:
             return True
 
     def plain(self, way: Way) -> Way:
-        """Return the way of the same engine without a variant."""
         ways = (self.stands, *self.others)
         return next(x for x in ways if x.engine == way.engine and not x.variant)
 

@@ -235,7 +235,6 @@ def as_array(data: object, op: str, argument: str) -> Any:
 
 
 def _holds_recorded(values: Any) -> bool:
-    """Return whether nested lists hold a tensor, dual or scalar through which a gradient flows."""
     return any(
         _holds_recorded(v) if isinstance(v, (list, tuple)) else getattr(v, "requires_grad", False)
         for v in values

@@ -202,7 +202,6 @@ def array_function(
 
 
 def is_known(called: object) -> bool:
-    """Return whether a NumPy function or ufunc takes tensors."""
     return _recording(called) is not None or called in PLAIN
 
 

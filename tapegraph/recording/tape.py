@@ -128,7 +128,6 @@ def current() -> Tape:
 
 
 def running_task() -> Any:
-    """Return the asyncio task that runs here, or None."""
     asyncio: Any = sys.modules.get("asyncio")
     # Another thread may be importing it at this moment: then no loop is running here.
     running_loop = getattr(asyncio, "_get_running_loop", None)

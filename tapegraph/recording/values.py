@@ -87,7 +87,6 @@ def cleared(entry: Node) -> RuntimeError:
 
 
 def stale(leaf: Node, reader: Node) -> RuntimeError:
-    """Return the error of a leaf that was changed after an entry had read it."""
     label = f"{leaf.name!r}" if leaf.name else f"of shape {leaf.shape}"
     return RuntimeError(
         sentence(
@@ -178,7 +177,6 @@ def offloaded(leaves: list[Node], arrays: list[RemoteArray]) -> list[Change]:
 
 
 def new_numbers_away(leaves: list[Node], arrays: list[RemoteArray]) -> list[Change]:
-    """Return changes like those of `all_new_numbers`, with the numbers left with an engine."""
     changed = partial(make, map(set_changed, leaves, repeat(next_seq())))
     return [*offloaded(leaves, arrays), changed]
 

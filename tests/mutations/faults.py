@@ -1102,7 +1102,7 @@ FAULTS = (
     Fault(
         "staleness",
         "changed-leaf-not-noticed",
-        "tapegraph/recording/linearize.py:History._check_against",
+        "tapegraph/recording/linearize.py:History.__init__",
         "x in changed and x._changed > node._seq",
         "x in changed and x._changed < node._seq",
         "tests/recording/test_staleness.py",
