@@ -120,10 +120,8 @@ def map(f: Fun, tree: object, *rest: object, is_leaf: IsLeaf | None = None) -> A
     {'w': 1.0, 'b': [1.0]}
     """
     check_callable("tree.map", f)
-    columns = [flatten(tree, is_leaf)[0]]
-    for i, other in enumerate(rest):
-        columns.append(list(_along(tree, other, is_leaf, f"rest[{i}]")))
-    results = iter([f(*row) for row in zip(*columns, strict=True)])
+    columns = (list(_along(tree, x, is_leaf, f"rest[{i}]")) for i, x in enumerate(rest))
+    results = iter([f(*row) for row in zip(leaves(tree, is_leaf), *columns, strict=True)])
     return pytree.mapped(lambda _: next(results), tree, is_leaf=is_leaf)
 
 

@@ -115,15 +115,19 @@ def _extreme(
     return reduce.sum(elementwise.where(chosen, t, 0.0), axis, keepdims) / count
 
 
-def _bilinear(op: Op) -> Rule:
+def _bilinear(product: Fun) -> Rule:
+    return per_input(
+        lambda t, y, a, b, **attrs: product(t, b, **attrs),
+        lambda t, y, a, b, **attrs: product(a, t, **attrs),
+    )
+
+
+def _product_of(op: Op) -> Rule:
     def product(a: DuckArray, b: DuckArray) -> DuckArray:
         out = apply(op, (a, b))
         return out if looks_finite(out) else strong_matmul(a, b)
 
-    return per_input(
-        lambda t, y, a, b: product(t, b),
-        lambda t, y, a, b: product(a, t),
-    )
+    return _bilinear(product)
 
 
 def _einsum(tangents: tuple[DuckArray, ...], y: object, *operands: object, spec: str) -> DuckArray:
@@ -221,13 +225,10 @@ JVPS: dict[str, Rule] = {
     "softmax": per_input(_softmax),
     "max": per_input(_extreme),
     "min": per_input(_extreme),
-    "matmul": _bilinear(MATMUL),
-    "batch_matmul": _bilinear(BATCH_MATMUL),
+    "matmul": _product_of(MATMUL),
+    "batch_matmul": _product_of(BATCH_MATMUL),
     "einsum": _einsum,
-    "convolve": per_input(
-        lambda t, y, a, v: linalg.convolve(t, v),
-        lambda t, y, a, v: linalg.convolve(a, t),
-    ),
+    "convolve": _bilinear(linalg.convolve),
     "inv": per_input(lambda t, y, a: -matmul(matmul(y, t), y)),
     "solve": per_input(
         lambda t, y, a, b: -linalg.solve(a, matmul(t, y)),
@@ -236,9 +237,6 @@ JVPS: dict[str, Rule] = {
     "eigh": per_input(_eigh),
     "eig": per_input(_eig),
     "svd": per_input(_svd),
-    "conv2d": per_input(
-        lambda t, y, x, k, **attrs: apply(nn.CONV2D, (t, k), attrs),
-        lambda t, y, x, k, **attrs: apply(nn.CONV2D, (x, t), attrs),
-    ),
+    "conv2d": _bilinear(lambda x, k, **attrs: apply(nn.CONV2D, (x, k), attrs)),
     "concat": _concat,
 }

@@ -151,8 +151,8 @@ def _chosen(g: Array, mine: Array, other: Array) -> Array:
     return np.where(mine, g, np.where(other, 0.0, 0.5 * g))
 
 
-def _larger(g: Array, above: Array, below: Array) -> Array:
-    return _chosen(g, above > below, above < below)
+_OF_LARGER = Linear(lambda g, y, a, b: _chosen(g, a > b, a < b))
+_OF_SMALLER = Linear(lambda g, y, a, b: _chosen(g, a < b, a > b))
 
 
 def _not_nan(g: Array, over: Array, under: Array, mine: Array, other: Array) -> Array:
@@ -268,14 +268,8 @@ SLOPES: Slopes = {
     "arctan2": (lambda y, a, b: _arctan2(b, a, b), lambda y, a, b: _arctan2(-a, a, b)),
     "hypot": (lambda y, a, b: _hypot(y, a), lambda y, a, b: _hypot(y, b)),
     "logaddexp": (lambda y, a, b: _share(a, b), lambda y, a, b: _share(b, a)),
-    "maximum": (
-        Linear(lambda g, y, a, b: _larger(g, a, b)),
-        Linear(lambda g, y, a, b: _larger(g, b, a)),
-    ),
-    "minimum": (
-        Linear(lambda g, y, a, b: _larger(g, b, a)),
-        Linear(lambda g, y, a, b: _larger(g, a, b)),
-    ),
+    "maximum": (_OF_LARGER, _OF_SMALLER),
+    "minimum": (_OF_SMALLER, _OF_LARGER),
     "fmax": (
         Linear(lambda g, y, a, b: _not_nan(g, a > b, a < b, a, b)),
         Linear(lambda g, y, a, b: _not_nan(g, b > a, b < a, b, a)),

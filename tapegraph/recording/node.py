@@ -291,10 +291,13 @@ def in_default(array: Array, data: object) -> Array:
     return array.astype(_default_dtype if array.dtype.char == "d" else np.complex64)
 
 
+def is_weak(value: object) -> bool:
+    """Return whether a value is a Python number, which takes the precision of other operands."""
+    return isinstance(value, (int, float, complex)) and not isinstance(value, np.generic)
+
+
 def _is_pythons(data: object) -> bool:
-    if isinstance(data, (list, tuple)):
-        return all(map(_is_pythons, data))
-    return isinstance(data, (int, float, complex)) and not isinstance(data, np.generic)
+    return all(map(_is_pythons, data)) if isinstance(data, (list, tuple)) else is_weak(data)
 
 
 def real_dtype(dtype: DType) -> DType:

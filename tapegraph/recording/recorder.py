@@ -188,7 +188,9 @@ class Recorder:
         leaf._requires_grad = True
         leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
         tape = current()
-        tape.enter(leaf)
+        tape.refs.append(ref(leaf))
+        if next_seq() > tape.prune_at:
+            tape.prune()
         tape.add_params([leaf])
 
     def set_requires_grad(self, leaf: Any, wanted: bool) -> None:

@@ -37,11 +37,6 @@ class Tape:
         self.swept = (0, 0, 0, 0, 0)
         self.task = running_task()
 
-    def enter(self, node: Node) -> None:
-        self.refs.append(ref(node))
-        if next_seq() > self.prune_at:
-            self.prune()
-
     def prune(self) -> None:
         """Drop dead entries, when their number may have doubled on the tapes of all threads."""
         self.refs = [r for r in self.refs if r() is not None]
