@@ -1656,8 +1656,8 @@ FAULTS = (
     Fault(
         "default dtype",
         "numpys-scalars-lose-their-own",
-        "tapegraph/recording/node.py:_is_pythons",
-        " and not isinstance(data, np.generic)",
+        "tapegraph/recording/node.py:is_weak",
+        " and not isinstance(value, np.generic)",
         "",
         DEFAULT_DTYPE,
     ),
