@@ -47,21 +47,21 @@ def block_program():
     """Return the recording of one step of the transformer workload, and its seeds."""
     import tapegraph as tg
     from benchmarks.workloads import transformer
-    from tapegraph.differentiation import backward
+    from tapegraph.recording.recorder import Recorder
 
     recorded = []
-    history = backward.History
+    history = Recorder.graph
 
-    def keep(ys):
+    def keep(here, ys):
         recorded.append(history(ys))
         return recorded[-1]
 
     tg.set_backend("native")
-    backward.History = keep
+    Recorder.graph = keep
     try:
         transformer.with_tapegraph(transformer.problem()).step()
     finally:
-        backward.History = history
+        Recorder.graph = history
     recording = recorded[0].recording
     return recording, [np.ones_like(value) for value in recording.seeds()]
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse, has_nan
-from tapegraph.differentiation.seeds import conjugated
+from tapegraph.arrays.row_sparse import RowSparse, conjugated, has_nan
 from tapegraph.fallback.rules import VJPS, JointVJP, Row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
 from tapegraph.recording.linearize import DTYPES, History, entry_name

@@ -16,8 +16,7 @@ from tapegraph.compiling.compiled import compile, compile_disabled
 from tapegraph.compiling.scan import each
 from tapegraph.compiling.trace import TraceMismatchError
 from tapegraph.custom_rules import custom_jvp, custom_vjp
-from tapegraph.differentiation.backward import backward
-from tapegraph.differentiation.gradients import gradients
+from tapegraph.differentiation.gradients import backward, gradients
 from tapegraph.engines.backend import (
     get_backend,
     get_forward,
@@ -63,7 +62,7 @@ from tapegraph.optim import (
     clip_grad_value,
 )
 from tapegraph.other_names import missing as _missing
-from tapegraph.recording.default_dtype import get_default_dtype, set_default_dtype
+from tapegraph.recording.node import get_default_dtype, set_default_dtype
 from tapegraph.recording.numpy_functions import is_known as _is_known
 from tapegraph.recording.scopes import no_grad
 from tapegraph.recording.tape import tape, tape_reset

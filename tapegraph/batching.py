@@ -41,12 +41,10 @@ class BatchedCall:
     tag: int = 0
 
     def run(self, *xs: object, **changed: object) -> Any:
-        """Run the operation on other operands, with some attributes changed."""
         call = ELEMENTWISE.get(self.op.name)
         return call(*xs) if call else apply(self.op, xs, {**self.attrs, **changed})
 
     def ndim(self, place: int) -> int:
-        """Return an operand's number of axes in each example."""
         return getattr(self.xs[place], "ndim", 0) - self.batched[place]
 
     def with_axes(self, place: int, ndim: int) -> Any:
@@ -72,7 +70,6 @@ class BatchedCall:
         return shape.broadcast_to(x, (self.size, *x.shape))
 
     def one_by_one(self) -> Any:
-        """Return the results of the examples, each computed by itself."""
         given = zip(self.xs, self.batched, strict=True)
         xs = [[x[i] for i in range(self.size)] if b else [x] * self.size for x, b in given]
         return shape.stack([self.run(*operands) for operands in zip(*xs, strict=True)])

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.batching import BatchedCall
-from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
 from tapegraph.loops.body import traced
@@ -32,7 +32,7 @@ from tapegraph.tensors.batched import Batched, entered_again, of_all_examples, o
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.levels import next_tag, stop_gradient
-from tapegraph.transforms.reverse import vjp
+from tapegraph.transforms.reverse import ones_along, vjp
 from tapegraph.typed import Fun
 
 Rule = Fun
@@ -58,7 +58,6 @@ class _Custom:
         return list(bound.args)
 
     def _called(self, args: Sequence[object], forward: Rule, backward: Rule) -> Any:
-        """Return the results, with ``backward`` for their gradient."""
         places = [i for i in range(len(args)) if i not in self._fixed]
         if not any(_flows(x) for i in places for _, x in leaves(args[i])):
             return self._f(*args)
@@ -201,12 +200,9 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
 
             def tangent(*tangents: object) -> Any:
                 out = rule(*fixed, primals, tangents)
-                if not isinstance(out, tuple) or len(out) != 2:
-                    received = f"a rule that returns a {type(out).__name__}"
-                    raise TypeError(message("custom_jvp", received, "a pair: result and tangent"))
-                return out[1]
+                return _pair("custom_jvp", out, "a rule", "result and tangent")[1]
 
-            anywhere = (mapped(_ones, x) for x in primals)
+            anywhere = (mapped(ones_along, x) for x in primals)
             _, transposed = vjp(tangent, *anywhere)
             found = transposed(g)
             return found if len(primals) > 1 else (found,)
@@ -214,10 +210,11 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
         return self._called(given, forward, backward)
 
 
-def _ones(x: Any) -> Any:
-    """Return ones as a tangent of a number or tensor, in its dtype."""
-    dtype = np.result_type(getattr(x, "dtype", x))
-    return np.ones(np.shape(x), dtype if dtype.kind in "fc" else np.float64)
+def _pair(op: str, found: object, by: str, parts: str) -> tuple[Any, Any]:
+    if not isinstance(found, tuple) or len(found) != 2:
+        received = f"{by} that returns a {type(found).__name__}"
+        raise TypeError(message(op, received, f"a pair: {parts}"))
+    return found
 
 
 def _is_tensor(x: object) -> bool:
@@ -271,15 +268,11 @@ class _Call:
         tensors = iter(given)
         with self._draws.run():
             found = self._forward(*(filled(x, tensors) for x in self._args))
-        if not isinstance(found, tuple) or len(found) != 2:
-            received = f"a forward that returns a {type(found).__name__}"
-            raise TypeError(message(self.op, received, "a pair: the result, and residuals"))
-        return found
+        return _pair(self.op, found, "a forward", "the result, and residuals")
 
     def gradients(
         self, given: Sequence[object], residuals: Sequence[object] | None, g: Sequence[object]
     ) -> list[Any]:
-        """Return the gradients with respect to the tensors among the arguments, None for zeros."""
         if residuals is None:
             again = self._run(given)[1]
         else:
@@ -299,7 +292,6 @@ class _Call:
         ]
 
     def _along(self, part: object, arg: object, path: str) -> Iterator[tuple[Any, str, Any]]:
-        """Yield an argument's leaves, each with its path and gradient."""
         if part is None:
             yield from ((x, path, None) for _, x in leaves(arg))
             return

@@ -34,16 +34,13 @@ def switched(variable: str) -> bool | None:
 
 def wrong_value(variable: str, received: object, expected: str) -> ValueError:
     text = f"{variable}: received {received!r}; expected {expected}"
-    if _is_command():  # where nobody can catch it: the package is imported first
+    started = sys.orig_argv
+    by_name = os.path.basename(getattr(sys, "argv", [""])[0]) in ("tapegraph", "tapegraph.exe")
+    if by_name or ("-m", "tapegraph") in zip(started, started[1:], strict=False):
+        # Where nobody can catch it: the package is imported first.
         sys.stderr.write(f"tapegraph: {text}\n")
         raise SystemExit(2)
     return ValueError(text)
-
-
-def _is_command() -> bool:
-    started = sys.orig_argv
-    by_name = os.path.basename(getattr(sys, "argv", [""])[0]) in ("tapegraph", "tapegraph.exe")
-    return by_name or ("-m", "tapegraph") in zip(started, started[1:], strict=False)
 
 
 for _variable in (STRICT, COMPILE, PROGRESS, RECORDS):

@@ -170,7 +170,6 @@ def check_callable(op: str, f: object, argument: str = "", fix: str = "") -> Non
 
 
 def path_of(op: str, path: object, fix: str) -> str:
-    """Return a path as text; raise for other types, such as arguments in the wrong order."""
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(message(op, f"{kind_of(path)} for 'path'", "a path", fix))
     return os.fsdecode(path)

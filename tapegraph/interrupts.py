@@ -68,16 +68,13 @@ class Lock:
         self.held: Any = threading.RLock()
         _locks.add(self)
 
-    def renew(self) -> None:
-        self.held = threading.RLock()
-
 
 _locks: WeakSet[Lock] = WeakSet()
 
 
 def _renew_all() -> None:
     for lock in list(_locks):
-        lock.renew()
+        lock.held = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):

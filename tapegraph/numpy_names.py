@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.ops.shape import stack
-from tapegraph.recording.default_dtype import get_default_dtype
-from tapegraph.recording.node import as_leaf
+from tapegraph.recording.node import as_leaf, get_default_dtype
 from tapegraph.recording.record import tensor_like
 from tapegraph.tensors.array_methods import ArrayMethods
 from tapegraph.tensors.dual import Dual

@@ -84,7 +84,6 @@ statics_of: Callable[[type], tuple[str, ...]] = lru_cache(maxsize=512)(_statics_
 
 
 def static_values(value: Any) -> list[Any]:
-    """Return the static fields of a dataclass."""
     return [getattr(value, name) for name in statics_of(type(value))]
 
 
@@ -204,7 +203,6 @@ def with_holes(value: object, is_kept: Callable[[Any], bool]) -> Any:
 
 
 def filled(form: object, content: Iterator[object]) -> Any:
-    """Return a structure with its holes filled, in order."""
     return mapped(lambda x: next(content) if x is HOLE else x, form)
 
 
@@ -248,7 +246,6 @@ def described(value: object) -> str:
 
 
 def spelled(value: object) -> str:
-    """Return a structure as text at full length."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key!r}: {spelled(part)}" for key, part in value.items()) + "}"
     if not is_tree(value):
@@ -311,7 +308,6 @@ class Layout:
 
     @staticmethod
     def vector(structure: object) -> Array:
-        """Return the numbers of a structure of this form as float64."""
         parts = [np.ravel(leaf) for _, leaf in leaves(structure)]
         return np.concatenate(parts, dtype=np.float64) if parts else np.zeros(0)
 

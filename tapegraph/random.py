@@ -32,9 +32,9 @@ from tapegraph.capture.streams import GENERATOR, drawn_from, packed, unpacked
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.other_names import missing_in, unexpected
-from tapegraph.recording.changes import Change, Undo
-from tapegraph.recording.default_dtype import get_default_dtype
+from tapegraph.recording.node import get_default_dtype
 from tapegraph.recording.scopes import Scope, Setting, recorder
+from tapegraph.recording.values import Change, Undo
 from tapegraph.typed import Array, DType, DuckArray, Shape
 
 __all__ = [

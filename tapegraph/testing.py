@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tapegraph import pytree
-from tapegraph.differentiation.backward import backward
+from tapegraph.differentiation.gradients import backward
 from tapegraph.engines.backend import get_backend, use_backend
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.kinds import Dual

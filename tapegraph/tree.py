@@ -44,13 +44,6 @@ class Structure:
         return f"Structure({pytree.spelled(self._form)})"
 
 
-class _Leaf:
-    """Stands for a leaf in a structure."""
-
-
-_LEAF = _Leaf()
-
-
 def flatten(tree: object, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
     """Return a tree's leaves as a list, and its structure.
 
@@ -66,7 +59,7 @@ def flatten(tree: object, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Str
 
     def put(x: object) -> Any:
         found.append(x)
-        return _LEAF
+        return pytree.HOLE
 
     form = pytree.mapped(put, tree, is_leaf=is_leaf)
     return found, Structure(form, len(found))
@@ -127,10 +120,8 @@ def map(f: Fun, tree: object, *rest: object, is_leaf: IsLeaf | None = None) -> A
     {'w': 1.0, 'b': [1.0]}
     """
     check_callable("tree.map", f)
-    columns = [flatten(tree, is_leaf)[0]]
-    for i, other in enumerate(rest):
-        columns.append(list(_along(tree, other, is_leaf, f"rest[{i}]")))
-    results = iter([f(*row) for row in zip(*columns, strict=True)])
+    columns = (list(_along(tree, x, is_leaf, f"rest[{i}]")) for i, x in enumerate(rest))
+    results = iter([f(*row) for row in zip(leaves(tree, is_leaf), *columns, strict=True)])
     return pytree.mapped(lambda _: next(results), tree, is_leaf=is_leaf)
 
 
@@ -187,7 +178,6 @@ def ravel_pytree(tree: Pytree) -> tuple[Any, Callable[[Any], Pytree]]:
     shapes = [np.shape(x) for x in parts]
 
     def unravel(vector: Any) -> Any:
-        """Return the tree of a vector's numbers."""
         if np.shape(vector) != (size,):
             received = f"a vector of shape {np.shape(vector)}"
             raise ValueError(message("ravel_pytree", received, f"shape {(size,)}, as it gave"))
@@ -208,7 +198,6 @@ def _as_before(part: Any, before: object, dtype: Any) -> Any:
 
 
 def _along(form: object, given: object, is_leaf: IsLeaf | None, path: str) -> Iterable[Any]:
-    """Yield a tree's parts at the places of another's leaves."""
     if is_leaf is not None and is_leaf(form):
         yield given
         return

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.engines import auto, choice, fallback_policy
+from tapegraph.engines import auto, choice
 from tapegraph.engines import backend as chosen_backend
-from tapegraph.recording import default_dtype, recorder, scopes
+from tapegraph.recording import node, recorder, scopes
 
 # Below these folders every test hangs on a version: these try functions of NumPy's, SciPy's and
 # TensorFlow's, and how things are typed, exported, saved and installed. How the library
@@ -95,9 +95,9 @@ def thorough(request) -> bool:
 def sealed(monkeypatch):
     """Give each test an empty tape, the default engine, and NumPy as it is at the start."""
     np.random.seed(0)  # noqa: NPY002 - check_grads draws its directions from it
-    monkeypatch.setattr(fallback_policy, "_warned", set())  # a cause is warned of once a test
+    monkeypatch.setattr(chosen_backend, "_warned", set())  # a cause is warned of once a test
     monkeypatch.setattr(auto, "BACKWARDS", auto.Backwards())  # what `auto` decided is forgotten
-    monkeypatch.setattr(default_dtype, "_default", np.dtype(np.float64))
+    monkeypatch.setattr(node, "_default_dtype", np.dtype(np.float64))
     # A step is not to import TensorFlow because the tests before have run for long.
     monkeypatch.setattr(choice, "PROCESS", choice.Ledger())
     monkeypatch.setattr(choice, "OVERRUNS", deque(maxlen=choice.OVERRUNS.maxlen))

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.axes import is_one_product, stacked_rows
+from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
-from tapegraph.differentiation.seeds import conjugated
 from tapegraph.fallback.rules import Gradients, JointVJP, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
 from tapegraph.ops.index import getitem

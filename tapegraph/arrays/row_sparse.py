@@ -160,3 +160,10 @@ def _square(array: DuckArray) -> DuckArray:
         flat = array.ravel("K")
         return flat.dot(flat)
     return None
+
+
+def conjugated(g: Any) -> Any:
+    """Return a gradient as a cotangent inside a sweep, which carries conjugates, or the reverse."""
+    if g.dtype.kind != "c":
+        return g
+    return RowSparse(g.rows, np.conj(g.values), g.shape) if type(g) is RowSparse else np.conj(g)

@@ -26,7 +26,6 @@ from tapegraph.capture.streams import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
-from tapegraph.recording.changes import Undo, make, old_numbers, together
 from tapegraph.recording.linearize import History, linearize
 from tapegraph.recording.lost_gradients import raise_cause
 from tapegraph.recording.node import Node, as_leaf, is_leaf, kept, mark_changed, next_seq, numeric
@@ -37,7 +36,16 @@ from tapegraph.recording.record import apply, as_dtype, tensor_like
 from tapegraph.recording.recorder import Recorder
 from tapegraph.recording.scopes import RECORDER, RECORDING, no_grad, recorder
 from tapegraph.recording.tape import Tape, clear, current
-from tapegraph.recording.values import cleared, offload, restore, stale
+from tapegraph.recording.values import (
+    Undo,
+    cleared,
+    make,
+    offload,
+    old_numbers,
+    restore,
+    stale,
+    together,
+)
 from tapegraph.typed import Array
 
 BY_VALUE = "Pass an int, a bool or a string, which count by value."

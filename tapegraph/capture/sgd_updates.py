@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program
+from tapegraph.recording.values import Change, new_numbers
 from tapegraph.typed import Fun
 
 

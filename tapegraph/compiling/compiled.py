@@ -42,12 +42,10 @@ from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.other_names import unexpected
 from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
-from tapegraph.recording.changes import Undo, make, take_back, together
-from tapegraph.recording.default_dtype import get_default_dtype
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
-from tapegraph.recording.node import Node
+from tapegraph.recording.node import Node, get_default_dtype
 from tapegraph.recording.scopes import recorder
-from tapegraph.recording.values import restore
+from tapegraph.recording.values import Undo, make, restore, take_back, together
 from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
 from tapegraph.typed import Fun, Xla
 

@@ -13,7 +13,7 @@ from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
 from tapegraph.engines.auto import advice, backend_in_force, costs, pace, way_of
-from tapegraph.engines.backend import LAST, get_backend
+from tapegraph.engines.backend import LAST, Failure, account, get_backend
 from tapegraph.engines.choice import (
     ALONE,
     ASKED,
@@ -29,13 +29,12 @@ from tapegraph.engines.choice import (
     too_dear,
 )
 from tapegraph.engines.engine import EngineDeclined, Many
-from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.errors import sentence
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.random import come_back
-from tapegraph.recording.changes import Change, Undo, make, take_back, together
 from tapegraph.recording.subprogram import entries_in
+from tapegraph.recording.values import Change, Undo, make, take_back, together
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla
 

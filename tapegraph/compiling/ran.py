@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from tapegraph.errors import BETWEEN, LIBRARY, ORIGINS, USER
-from tapegraph.recording.changes import Undo
+from tapegraph.recording.values import Undo
 from tapegraph.typed import Fun
 
 # A program that uses one of these may look an attribute up by a string.

@@ -12,8 +12,14 @@ from tapegraph.compiling.inputs import GradientBefore
 from tapegraph.compiling.scan import CallBlock
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines.engine import Many, WholeProgram
-from tapegraph.recording.changes import Change, all_new_numbers, make, together
-from tapegraph.recording.values import RemoteArray, new_numbers_away
+from tapegraph.recording.values import (
+    Change,
+    RemoteArray,
+    all_new_numbers,
+    make,
+    new_numbers_away,
+    together,
+)
 
 
 class Runner:

@@ -28,12 +28,19 @@ from tapegraph.compiling.inputs import Converted, GradientBefore, Inputs, Reader
 from tapegraph.errors import sentence
 from tapegraph.interrupts import Lock
 from tapegraph.recording import stored
-from tapegraph.recording.changes import Change, Undo, make, set_gradient, together
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR, OpKind
 from tapegraph.recording.program import Program, Recording, identity
-from tapegraph.recording.values import RemoteArray, array_or_remote
+from tapegraph.recording.values import (
+    Change,
+    RemoteArray,
+    Undo,
+    array_or_remote,
+    make,
+    set_gradient,
+    together,
+)
 from tapegraph.scalars.numbers import Levels, Numbers
 from tapegraph.scalars.recorder import NUMBERS, ScalarState, recorder_of
 from tapegraph.tensors.run_float import RunFloat

@@ -115,15 +115,19 @@ def _extreme(
     return reduce.sum(elementwise.where(chosen, t, 0.0), axis, keepdims) / count
 
 
-def _bilinear(op: Op) -> Rule:
+def _bilinear(product: Fun) -> Rule:
+    return per_input(
+        lambda t, y, a, b, **attrs: product(t, b, **attrs),
+        lambda t, y, a, b, **attrs: product(a, t, **attrs),
+    )
+
+
+def _product_of(op: Op) -> Rule:
     def product(a: DuckArray, b: DuckArray) -> DuckArray:
         out = apply(op, (a, b))
         return out if looks_finite(out) else strong_matmul(a, b)
 
-    return per_input(
-        lambda t, y, a, b: product(t, b),
-        lambda t, y, a, b: product(a, t),
-    )
+    return _bilinear(product)
 
 
 def _einsum(tangents: tuple[DuckArray, ...], y: object, *operands: object, spec: str) -> DuckArray:
@@ -208,21 +212,23 @@ def _concat(tangents: tuple[object, ...], y: DuckArray, *arrays: DuckArray, axis
     return apply(shape.CONCAT, tuple(parts), {"axis": axis})
 
 
+# Linear in the first input; none in the others.
+_LINEAR = (
+    *(reduce.SUM, reduce.MEAN, reduce.CUMSUM, nn.AVG_POOL2D),
+    *(shape.TRANSPOSE, shape.RESHAPE, shape.BROADCAST_TO),
+    *(index.TENSOR_SLICE, index.GATHER, index.GETITEM, index.ROLL, index.INDEX, index.SCATTER),
+    *(fft.FFT, fft.IFFT, fft.RFFT, fft.IRFFT),
+)
 JVPS: dict[str, Rule] = {
     **{name: per_input(*map(_rule, row)) for name, row in SLOPES.items()},
-    "sum": linear_in_first(reduce.SUM),
-    "mean": linear_in_first(reduce.MEAN),
+    **{op.name: linear_in_first(op) for op in _LINEAR},
     "softmax": per_input(_softmax),
     "max": per_input(_extreme),
     "min": per_input(_extreme),
-    "cumsum": linear_in_first(reduce.CUMSUM),
-    "matmul": _bilinear(MATMUL),
-    "batch_matmul": _bilinear(BATCH_MATMUL),
+    "matmul": _product_of(MATMUL),
+    "batch_matmul": _product_of(BATCH_MATMUL),
     "einsum": _einsum,
-    "convolve": per_input(
-        lambda t, y, a, v: linalg.convolve(t, v),
-        lambda t, y, a, v: linalg.convolve(a, t),
-    ),
+    "convolve": _bilinear(linalg.convolve),
     "inv": per_input(lambda t, y, a: -matmul(matmul(y, t), y)),
     "solve": per_input(
         lambda t, y, a, b: -linalg.solve(a, matmul(t, y)),
@@ -231,23 +237,6 @@ JVPS: dict[str, Rule] = {
     "eigh": per_input(_eigh),
     "eig": per_input(_eig),
     "svd": per_input(_svd),
-    "conv2d": per_input(
-        lambda t, y, x, k, **attrs: apply(nn.CONV2D, (t, k), attrs),
-        lambda t, y, x, k, **attrs: apply(nn.CONV2D, (x, t), attrs),
-    ),
-    "avg_pool2d": linear_in_first(nn.AVG_POOL2D),
-    "transpose": linear_in_first(shape.TRANSPOSE),
-    "reshape": linear_in_first(shape.RESHAPE),
+    "conv2d": _bilinear(lambda x, k, **attrs: apply(nn.CONV2D, (x, k), attrs)),
     "concat": _concat,
-    "broadcast_to": linear_in_first(shape.BROADCAST_TO),
-    "tensor_slice": linear_in_first(index.TENSOR_SLICE),
-    "gather": linear_in_first(index.GATHER),
-    "getitem": linear_in_first(index.GETITEM),
-    "roll": linear_in_first(index.ROLL),
-    "index": linear_in_first(index.INDEX),
-    "scatter": linear_in_first(index.SCATTER),
-    "fft": linear_in_first(fft.FFT),
-    "ifft": linear_in_first(fft.IFFT),
-    "rfft": linear_in_first(fft.RFFT),
-    "irfft": linear_in_first(fft.IRFFT),
 }

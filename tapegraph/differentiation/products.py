@@ -56,7 +56,6 @@ def divisor(a: Array, b: Array, absorbs: Absorbs) -> Array:
 
 
 def _tamed(x: Array, is_tame: Callable[[Array], Array], counts: Array, instead: float) -> Array:
-    """Replace entries that are not tame by a neutral number."""
     keep = np.logical_or(counts, is_tame(x))
     return x if _everywhere(keep) else np.where(keep, x, instead)
 
@@ -111,7 +110,6 @@ def strong_contract(
 
 
 def _by_parts(product: Fun, a: Array, b: Array, absorbs: Absorbs) -> Array:
-    """Multiply complex numbers by their parts, each with strong zeros."""
     (a, ai), (b, bi) = ((x.real, x.imag if x.dtype.kind == "c" else None) for x in (a, b))
     real, imag = product(a, b, absorbs), []
     if ai is not None:

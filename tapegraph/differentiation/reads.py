@@ -15,52 +15,24 @@ NOTHING = 0
 
 # The reads of each operand's gradient; the last one counts for all further operands.
 READS: dict[str, tuple[int, ...]] = {
-    "avg_pool2d": (A,),  # the order in memory: the gradient takes it
-    "batch_matmul": (B, A),
-    "broadcast_to": (NOTHING,),
-    "cholesky": (Y,),
-    "concat": (NOTHING,),
-    "conv2d": (B, NOTHING),  # it saves the windows
-    "convolve": (B, A),
-    "cumprod": (Y | A,),
-    "cumsum": (NOTHING,),
-    "det": (Y | A,),
-    "eig": (Y,),
-    "eigh": (Y,),
-    "eigvalsh": (NOTHING,),  # it saves the vectors
-    "einsum": (~(Y | A), ~(Y | B), ~(Y | C), ~Y),
-    "fft": (NOTHING,),
-    "gather": (B,),
-    "getitem": (B | C,),
-    "ifft": (NOTHING,),
-    "index": (~(Y | A),),
-    "inv": (Y,),
-    "irfft": (NOTHING,),
-    "layer_norm": (B, NOTHING),  # it saves the standardised rows
-    "lstsq": (Y | A | B, A),
-    "matmul": (B, A),
-    "max": (Y | A,),
-    "max_pool2d": (Y | A,),
-    "mean": (NOTHING,),
-    "min": (Y | A,),
+    **dict.fromkeys(("broadcast_to", "concat", "reshape", "roll", "transpose"), (NOTHING,)),
+    **dict.fromkeys(("sum", "mean", "cumsum", "fft", "ifft", "rfft", "irfft"), (NOTHING,)),
+    **dict.fromkeys(("eigvalsh", "svdvals"), (NOTHING,)),  # they save the vectors
     "mse_loss": (NOTHING,),  # it saves the difference
-    "norm": (Y | A,),
-    "pinv": (Y | A,),
-    "prod": (Y | A,),
-    "qr": (Y,),
-    "reshape": (NOTHING,),
-    "rfft": (NOTHING,),
-    "roll": (NOTHING,),
-    "scatter": (B,),
-    "slogdet": (Y | A,),
-    "softmax": (Y,),
-    "softmax_crossentropy": (B, A),  # it saves the exponentials
+    "avg_pool2d": (A,),  # the order in memory: the gradient takes it
+    **dict.fromkeys(("gather", "scatter", "tensor_slice"), (B,)),
+    "getitem": (B | C,),
+    "index": (~(Y | A),),
+    **dict.fromkeys(("cholesky", "eig", "eigh", "inv", "qr", "softmax", "svd"), (Y,)),
+    **dict.fromkeys(("cumprod", "max", "max_pool2d", "min", "norm", "prod"), (Y | A,)),
+    **dict.fromkeys(("det", "pinv", "slogdet"), (Y | A,)),
     "solve": (Y | A, A),
-    "sum": (NOTHING,),
-    "svd": (Y,),
-    "svdvals": (NOTHING,),  # it saves the vectors
-    "tensor_slice": (B,),
-    "transpose": (NOTHING,),
+    "lstsq": (Y | A | B, A),
+    **dict.fromkeys(("matmul", "batch_matmul", "convolve"), (B, A)),
+    "softmax_crossentropy": (B, A),  # it saves the exponentials
+    "einsum": (~(Y | A), ~(Y | B), ~(Y | C), ~Y),
+    "conv2d": (B, NOTHING),  # it saves the windows
+    "layer_norm": (B, NOTHING),  # it saves the standardised rows
 }
 
 _TYPE = ("dtype", "ndim", "shape", "size")

@@ -85,7 +85,6 @@ def either(of_arrays: Fun, recording: Fun) -> Fun:
 
 
 def converted(x: Array, dtype: DType) -> Array:
-    """Return an operand in the result's dtype, as NumPy computes with it."""
     return np.asarray(x, dtype) if isinstance(x, _NUMBERS) else x.astype(dtype, copy=False)
 
 
@@ -111,14 +110,6 @@ def _pow_exponent(y: Array, a: Array, b: Array) -> Array:
 def _cbrt(y: Array, x: Array) -> Array:
     # At 0, where y has an infinite slope, 0 * inf would hide the growth.
     return np.where(x == 0, x + 0.0, 3.0 * y * y)
-
-
-def _abs(y: Array, x: Array) -> Array:
-    return np.conj(x) / np.where(y == 0, 1.0, y) if is_complex(x) else np.sign(x)
-
-
-def _arcsinh(y: Array, x: Array) -> Array:
-    return np.sqrt(x * x + 1.0) if is_complex(x) else np.hypot(x, 1.0)
 
 
 def _gelu(y: Array, x: Array) -> Array:
@@ -160,8 +151,8 @@ def _chosen(g: Array, mine: Array, other: Array) -> Array:
     return np.where(mine, g, np.where(other, 0.0, 0.5 * g))
 
 
-def _larger(g: Array, above: Array, below: Array) -> Array:
-    return _chosen(g, above > below, above < below)
+_OF_LARGER = Linear(lambda g, y, a, b: _chosen(g, a > b, a < b))
+_OF_SMALLER = Linear(lambda g, y, a, b: _chosen(g, a < b, a > b))
 
 
 def _not_nan(g: Array, over: Array, under: Array, mine: Array, other: Array) -> Array:
@@ -249,7 +240,7 @@ SLOPES: Slopes = {
     "tanh": (lambda y, x: 1.0 - y * y,),
     "sigmoid": (lambda y, x: y * (1.0 - y),),
     "relu": (lambda y, x: y > 0,),  # so that y may lie where x did
-    "abs": (_abs,),
+    "abs": (lambda y, x: np.conj(x) / np.where(y == 0, 1.0, y) if is_complex(x) else np.sign(x),),
     # The slope of a real result with respect to a complex input reads so: the result moves by the
     # real part of the slope times the tangent, and so the cotangent times the slope goes back.
     "real": (SAME,),
@@ -270,21 +261,15 @@ SLOPES: Slopes = {
     "arcsin": (Divisor(lambda y, x: np.sqrt((1.0 - x) * (1.0 + x))),),
     "arccos": (Divisor(lambda y, x: -np.sqrt((1.0 - x) * (1.0 + x))),),
     "arctan": (Divisor(lambda y, x: 1.0 + x * x),),
-    "arcsinh": (Divisor(_arcsinh),),
+    "arcsinh": (Divisor(lambda y, x: np.sqrt(x * x + 1.0) if is_complex(x) else np.hypot(x, 1.0)),),
     "arccosh": (Divisor(lambda y, x: np.sqrt(x - 1.0) * np.sqrt(x + 1.0)),),
     "arctanh": (Divisor(lambda y, x: (1.0 - x) * (1.0 + x)),),
     "sinc": (_sinc,),
     "arctan2": (lambda y, a, b: _arctan2(b, a, b), lambda y, a, b: _arctan2(-a, a, b)),
     "hypot": (lambda y, a, b: _hypot(y, a), lambda y, a, b: _hypot(y, b)),
     "logaddexp": (lambda y, a, b: _share(a, b), lambda y, a, b: _share(b, a)),
-    "maximum": (
-        Linear(lambda g, y, a, b: _larger(g, a, b)),
-        Linear(lambda g, y, a, b: _larger(g, b, a)),
-    ),
-    "minimum": (
-        Linear(lambda g, y, a, b: _larger(g, b, a)),
-        Linear(lambda g, y, a, b: _larger(g, a, b)),
-    ),
+    "maximum": (_OF_LARGER, _OF_SMALLER),
+    "minimum": (_OF_SMALLER, _OF_LARGER),
     "fmax": (
         Linear(lambda g, y, a, b: _not_nan(g, a > b, a < b, a, b)),
         Linear(lambda g, y, a, b: _not_nan(g, b > a, b < a, b, a)),

@@ -36,13 +36,13 @@ from tapegraph.optim.leaves import (
     replace_gradient,
 )
 from tapegraph.optim.optimizer import Optimizer
-from tapegraph.recording.changes import Change, Undo, all_new_numbers, make, take_back, together
-from tapegraph.recording.changes import set_gradient as put_gradient
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import as_float, as_leaf, real_dtype
 from tapegraph.recording.op import ALL_REDUCE
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import Scope, no_grad, recorder
+from tapegraph.recording.values import Change, Undo, all_new_numbers, make, take_back, together
+from tapegraph.recording.values import set_gradient as put_gradient
 from tapegraph.scalars.recorder import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 
 from tapegraph.engines import choice, registry
-from tapegraph.engines.backend import chosen_by, get_backend
+from tapegraph.engines.backend import Failure, account, chosen_by, get_backend
 from tapegraph.engines.choice import (
     ALONE,
     NATIVELY,
@@ -24,7 +24,6 @@ from tapegraph.engines.choice import (
     too_dear,
 )
 from tapegraph.engines.engine import Engine, EngineDeclined
-from tapegraph.engines.fallback_policy import Failure, account
 from tapegraph.interrupts import Lock
 from tapegraph.recording.linearize import History
 from tapegraph.recording.program import Key
@@ -57,7 +56,7 @@ class Backwards:
         with self.lock.held:
             found = self.choices.get(key)
             if found is None:
-                ways = [way_of(engine, len(history)) for engine in rivals]
+                ways = [way_of(engine, history.length) for engine in rivals]
                 found = self.choices[key] = Choice(Way(registry.NATIVE), ways)
                 while len(self.choices) > STRUCTURES:
                     self.choices.popitem(last=False)
@@ -69,7 +68,6 @@ BACKWARDS = Backwards()
 
 
 def decide(history: History) -> Decision:
-    """Choose a program's engine for this run."""
     backwards = BACKWARDS
     if choice.PROCESS.spent < backwards.until:
         return backwards.decision
@@ -133,7 +131,6 @@ def pace() -> float:
 
 @cache
 def _pace() -> float:
-    """Return the factor before anything was compiled: processor time, measured once."""
     fine = time.get_clock_info("process_time").resolution < 1e-4
     now = time.process_time if fine else time.perf_counter
     times = []
@@ -148,7 +145,6 @@ COMPILED = "a compiled step runs forward, backward and update as one program: tg
 
 
 def backend_in_force() -> str:
-    """Return the chosen backend and where it was chosen."""
     return f"The backend is {get_backend()!r} ({chosen_by()})."
 
 

@@ -1,8 +1,14 @@
-"""The engine and kernels chosen for a thread or task, and the report of its last backward."""
+"""The engine and kernels chosen for a thread or task, and the report of its last backward.
+
+A program that an engine *declined*, or has a *bug* with, never goes to that engine again; a
+*transient* failure may not recur. The native engine runs in its place, and each cause is warned of
+once.
+"""
 
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -13,10 +19,12 @@ import numpy as np
 from tapegraph import markup
 from tapegraph.engines import registry
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.environment import wrong_value
-from tapegraph.errors import message, sentence, warn
-from tapegraph.interrupts import raise_interrupt
+from tapegraph.environment import STRICT, wrong_value
+from tapegraph.errors import escaped_lines, message, sentence, warn
+from tapegraph.interrupts import Lock, raise_interrupt
+from tapegraph.progress import logger
 from tapegraph.recording import scopes
+from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.op import Attrs, Op
 from tapegraph.recording.scopes import Setting, recorder
 from tapegraph.recording.watchers import OTHERS
@@ -25,21 +33,19 @@ from tapegraph.typed import Array, Backend, Forward
 _VARIABLE = "TAPEGRAPH_BACKEND"
 
 
-def _checked(name: object, source: str) -> Backend:
-    if name not in registry.choices():
-        raise _unknown(name, source, registry.choices())
-    return cast(Backend, str(name))
-
-
-def _unknown(name: object, source: str, choices: Sequence[str]) -> ValueError:
+def _one_of(choices: Sequence[str], name: Any, source: str) -> Any:
+    """Return a name; raise, for a function or a variable, if it is no choice."""
+    if name in choices:
+        return name
     expected = f"one of {', '.join(map(repr, choices))}"
     if source.isupper():  # a variable
-        return wrong_value(source, name, expected)
-    return ValueError(f"{source}: received {name!r}; expected {expected}")
+        raise wrong_value(source, name, expected)
+    raise ValueError(f"{source}: received {name!r}; expected {expected}")
 
 
 def _from_environment() -> Backend:
-    return _checked(os.environ.get(_VARIABLE) or registry.AUTO, _VARIABLE)
+    name = os.environ.get(_VARIABLE) or registry.AUTO
+    return cast(Backend, _one_of(registry.choices(), name, _VARIABLE))
 
 
 _default = _from_environment()
@@ -58,7 +64,7 @@ def set_backend(name: Backend) -> None:
     >>> tg.get_backend()
     'native'
     """
-    _chosen.set(_checked(name, "set_backend"))
+    _chosen.set(_one_of(registry.choices(), name, "set_backend"))
 
 
 def get_backend() -> Backend:
@@ -75,7 +81,6 @@ def get_backend() -> Backend:
 
 
 def chosen_by() -> str:
-    """Return where the backend in force was chosen."""
     if scopes.BACKEND.value():
         return "by tg.use_backend"
     if _chosen.get():
@@ -98,7 +103,7 @@ class use_backend(scopes.Scope[Any]):
     __slots__ = ()
 
     def __init__(self, name: Backend) -> None:
-        super().__init__(scopes.BACKEND, _checked(name, "use_backend"))
+        super().__init__(scopes.BACKEND, _one_of(registry.choices(), name, "use_backend"))
 
 
 @dataclass(frozen=True)
@@ -155,6 +160,50 @@ def last_backward() -> Report | None:
     return ran
 
 
+_warned: set[str] = set()
+_lock = Lock()
+
+
+class Failure(NamedTuple):
+    """Why an engine did not run; the traceback is text, which keeps no array alive."""
+
+    reason: str
+    traceback: str | None = None
+    transient: bool = False
+
+
+def account(name: str, error: Exception) -> Failure:
+    """Return why an engine did not run; warn once per cause, or raise under strict mode."""
+    if isinstance(error, EngineDeclined):
+        failure, cause = Failure(str(error)), str(error)
+        if error.expected and get_backend() == registry.AUTO:
+            return failure
+    else:
+        raise_interrupt(error)
+        trace = "".join(traceback.format_exception(error))
+        try:
+            engine = registry.engine(name)
+        except Exception:  # it does not even load
+            title, transient = f"the engine {name}", False
+        else:
+            title, transient = engine.title, engine.is_transient(error)
+        kind = type(error).__name__
+        failure = Failure(f"{title} failed: {kind}: {error}", trace, transient)
+        tail = traceback.walk_tb(error.__traceback__)
+        places = [f"{frame.f_code.co_filename}:{line}" for frame, line in tail]
+        cause = f"{kind} at {''.join(places[-1:])}"  # the same place again is the same cause
+    if strict():
+        raise RuntimeError(f"backward: {failure.reason} ({STRICT} is set)") from error
+    with _lock.held:
+        first = cause not in _warned
+        _warned.add(cause)
+    if first:
+        text = escaped_lines(f"backward ran in the native engine: {failure.reason}")
+        logger().warning(text)
+        warn(text, RuntimeWarning)
+    return failure
+
+
 _KERNELS_VARIABLE = "TAPEGRAPH_FORWARD"
 NUMPY = "numpy"
 # From so many elements on an array is large, where nothing else is said.
@@ -169,9 +218,8 @@ class Executor(NamedTuple):
     threshold: int = THRESHOLD
 
 
-def _checked_kernels(name: object, threshold: object, source: str) -> Executor:
-    if name not in _KERNELS:
-        raise _unknown(name, source, _KERNELS)
+def _checked_kernels(name: str, threshold: object, source: str) -> Executor:
+    _one_of(_KERNELS, name, source)
     if type(threshold) is not int or threshold < 0:
         expected = "a number of elements from 0"
         raise ValueError(message(source, f"threshold={threshold!r}", expected))
@@ -185,7 +233,6 @@ _kernels_inside: Setting[Executor | None] = Setting("tapegraph_use_forward", def
 
 
 def executor() -> Executor:
-    """Return the chosen kernels of this thread or task, and the size from which they compute."""
     return _kernels_inside.value() or _chosen_kernels.get() or _default_kernels
 
 

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from tapegraph.engines import registry
-from tapegraph.engines.fallback_policy import Failure
+from tapegraph.engines.backend import Failure
 from tapegraph.interrupts import Lock
 
 NEVER = float("inf")
@@ -94,7 +94,6 @@ class Way:
 
     @property
     def price(self) -> float:
-        """The estimated cost of trying the way now, in seconds."""
         return self.loading() + self.compiling()
 
     @property
@@ -239,7 +238,6 @@ class Choice:
             return True
 
     def plain(self, way: Way) -> Way:
-        """Return the way of the same engine without a variant."""
         ways = (self.stands, *self.others)
         return next(x for x in ways if x.engine == way.engine and not x.variant)
 

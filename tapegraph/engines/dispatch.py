@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from tapegraph.arrays.buffers import own
 from tapegraph.engines import auto, choice, registry
-from tapegraph.engines.backend import LAST, get_backend
+from tapegraph.engines.backend import LAST, account, get_backend
 from tapegraph.engines.choice import ASKED, CLOCK, LOOKED_AT, NATIVELY, Decision, Way
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.engines.fallback_policy import account
 from tapegraph.engines.registry import AUTO, NATIVE
 from tapegraph.recording.linearize import History
 from tapegraph.recording.scopes import recorder

@@ -50,21 +50,17 @@ class Costs:
     call: float = 0.0
 
 
-# By an input's slot, the output that the next run reads there; None if the input stays.
-Carried = Mapping[int, int | None]
-
-
 class Many(NamedTuple):
     """Describes many runs of a program in one call.
 
     :ivar results: The number of outputs wanted from every run, the first ones; the others are
         wanted from the last run.
-    :ivar carried: The outputs that the next run reads as inputs.
+    :ivar carried: By an input's slot, the output that the next run reads there; None if it stays.
     :ivar ahead: The number of runs still to come, including these: an upper bound for a call.
     """
 
     results: int
-    carried: Carried
+    carried: Mapping[int, int | None]
     ahead: int
 
 
@@ -102,7 +98,7 @@ class WholeProgram(Protocol):
         Nobody overwrites these arrays later. A program that keeps state takes a function
         ``changes``, which it calls before any change with functions that return the outputs, and
         with the `RemoteArray` of each changed leaf. Once state has changed, it passes the result to
-        `tapegraph.recording.changes.make`, without a Python instruction in between at which a
+        `tapegraph.recording.values.make`, without a Python instruction in between at which a
         signal could be handled. It then returns only the functions.
 
         :raises EngineDeclined: The program does not run with these numbers. Nothing has changed.
@@ -242,7 +238,6 @@ class Engine(ABC):
         """Import the engine before the first run is timed, or raise EngineDeclined."""
 
     def loaded(self) -> bool:
-        """Return whether the engine has been imported."""
         return True
 
     def load_seconds(self) -> float:
@@ -250,7 +245,6 @@ class Engine(ABC):
         return self.costs.load
 
     def compile_seconds(self, entries: int, xla: Xla) -> float:
-        """Return the estimated time of compiling a program of so many entries."""
         return self.costs.compile + entries * self.costs.compile_entry
 
     def is_transient(self, error: Exception) -> bool:

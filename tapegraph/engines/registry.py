@@ -30,7 +30,6 @@ def register(name: str, load: Callable[[], Engine]) -> None:
 
 
 def choices() -> tuple[str, ...]:
-    """Return the names by which a backend can be chosen."""
     return (AUTO, *_loaders)
 
 

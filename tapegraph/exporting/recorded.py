@@ -16,11 +16,11 @@ from tapegraph.capture.capture import Capture
 from tapegraph.compiling.arguments import positional_names
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import described, is_no_array, leaves
-from tapegraph.recording.changes import make, together
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.op import INPUT, PARAM, SCALAR, OpKind
 from tapegraph.recording.program import Program, Recording, identity
 from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.values import make, together
 from tapegraph.tensors.parameters import collected
 from tapegraph.typed import Array, Fun, Pytree
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.arrays.numpy_warnings import quietly
+from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.batching import BatchedCall
-from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines.backend import use_backend
 from tapegraph.loops.body import examples, tangents, zeros
 from tapegraph.pytree import exchanged

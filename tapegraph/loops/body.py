@@ -19,18 +19,17 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.arrays.numpy_warnings import quietly
+from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.capture.foreign_draws import no_foreign_draws
 from tapegraph.differentiation.gradients import Region
-from tapegraph.differentiation.seeds import conjugated
 from tapegraph.engines import registry
 from tapegraph.errors import message
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.index import Outside
 from tapegraph.ops.shape import reshape
 from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
-from tapegraph.recording.default_dtype import get_default_dtype
-from tapegraph.recording.node import as_leaf, next_seq
+from tapegraph.recording.node import as_leaf, get_default_dtype, next_seq
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
 from tapegraph.recording.op import DEFINED, OPS, PART, Attrs
 from tapegraph.recording.program import Interpreter

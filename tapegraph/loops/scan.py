@@ -17,7 +17,8 @@ from tapegraph.loops.body import Traced, check_form, drawing_on, example, loop_o
 from tapegraph.loops.scan_entry import row, run_scan
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, replaced
-from tapegraph.recording.record import is_weak, tensor_like
+from tapegraph.recording.node import is_weak
+from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Pytree
 

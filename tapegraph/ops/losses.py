@@ -19,8 +19,7 @@ from tapegraph.ops.nn import MSE_LOSS, SOFTMAX_CROSSENTROPY
 from tapegraph.ops.reduce import mean, sum
 from tapegraph.ops.shape import expand_dims, squeeze
 from tapegraph.ops.special import log_softmax, softplus
-from tapegraph.recording.default_dtype import get_default_dtype
-from tapegraph.recording.node import as_float, as_leaf
+from tapegraph.recording.node import as_float, as_leaf, get_default_dtype
 from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.record import apply, floating, tensor_like
 from tapegraph.typed import ArrayLike, DType, DuckArray, Fun

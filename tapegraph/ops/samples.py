@@ -29,9 +29,9 @@ from tapegraph.ops.shape import (
     squeeze,
     transpose,
 )
-from tapegraph.recording.node import as_float, as_leaf
+from tapegraph.recording.node import as_float, as_leaf, is_weak
 from tapegraph.recording.numpy_functions import detached, implements, numbers
-from tapegraph.recording.record import floating, is_complex, is_weak, real_only, tensor_like
+from tapegraph.recording.record import floating, is_complex, real_only, tensor_like
 from tapegraph.typed import ArrayLike, Axes, DuckArray
 
 __all__ = ["corrcoef", "cov", "gradient", "interp", "linspace", "meshgrid", "polyval"]

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tapegraph.arrays.buffers import is_shared, own, read_only
-from tapegraph.recording.changes import Change, new_numbers
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import Setting, recorder
+from tapegraph.recording.values import Change, new_numbers
 from tapegraph.scalars.recorder import GRAD, recorder_of
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value

@@ -39,7 +39,10 @@ from tapegraph.optim.options import (
 )
 from tapegraph.other_names import OtherOptimizers, unexpected
 from tapegraph.recording import stored
-from tapegraph.recording.changes import (
+from tapegraph.recording.node import as_leaf, numeric, real_dtype
+from tapegraph.recording.op import CONSTANT
+from tapegraph.recording.scopes import no_grad, recorder
+from tapegraph.recording.values import (
     Change,
     all_new_numbers,
     make,
@@ -47,9 +50,6 @@ from tapegraph.recording.changes import (
     set_array,
     together,
 )
-from tapegraph.recording.node import as_leaf, numeric, real_dtype
-from tapegraph.recording.op import CONSTANT
-from tapegraph.recording.scopes import no_grad, recorder
 from tapegraph.recording.watchers import UPDATE, WATCHING
 from tapegraph.scalars.recorder import DATA, GRAD, recorder_of
 from tapegraph.tensors.tensor import Tensor

@@ -23,8 +23,8 @@ from tapegraph.errors import message
 from tapegraph.optim.optimizer import Optimizer, Slots
 from tapegraph.optim.options import Group, Option, Params, Rate, flag, fraction, fractions, number
 from tapegraph.recording import stored
-from tapegraph.recording.changes import Change, make, new_numbers, set_changed
 from tapegraph.recording.node import Node, next_seq
+from tapegraph.recording.values import Change, make, new_numbers, set_changed
 from tapegraph.recording.watchers import is_watched
 from tapegraph.scalars.recorder import DATA
 from tapegraph.tensors.value import Value

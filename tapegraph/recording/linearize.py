@@ -94,7 +94,7 @@ class History:
         self.leaves = leaves
         self.outside: list[Node] = []
         oldest = entries[-1]._seq if entries else 0
-        changed = set()
+        changed: set[Any] = set()
         for leaf in leaves:
             op = leaf._op
             if op is CLEARED and leaf._seq > since and leaf not in ends:
@@ -108,17 +108,14 @@ class History:
             elif op is PARAM:
                 self.wanted.append(leaf)
         if changed:
-            self._check_against(changed)
+            for node in reversed(entries):
+                for x in node._inputs:
+                    if isinstance(x, Node) and x in changed and x._changed > node._seq:
+                        raise stale(x, node)
         if targets is None:
             self.wanted += [x for x in entries if x._retains]
         elif self.outside or not carried:
             self._only_to_targets()
-
-    def _check_against(self, changed: set[Any]) -> None:
-        for node in reversed(self.entries):
-            for x in node._inputs:
-                if isinstance(x, Node) and x in changed and x._changed > node._seq:
-                    raise stale(x, node)
 
     def _only_to_targets(self) -> None:
         """Let gradients flow only to the targets, and drop targets that none can reach."""
@@ -137,13 +134,6 @@ class History:
     def keep(self) -> None:
         """Snapshot the present values."""
         self.kept = self.recording is not None
-
-    def __len__(self) -> int:
-        return self.length
-
-    @property
-    def ops(self) -> list[Op]:
-        return [node._op for node in reversed(self.entries)]
 
     @property
     def key(self) -> Key:
@@ -219,7 +209,6 @@ def linearize(
 
 
 def entry_name(op: Op, node: Any) -> str:
-    """Name an entry for a message: operation, name or shape, and the user's line."""
     if node is None:
         return op.name
     code = getattr(node, "_code", None)

@@ -168,7 +168,6 @@ def not_a_number(kind: str, conversion: str, read: str) -> LostGradientError:
 
 
 def _noted(text: str) -> str:
-    """Note the text of an error under a function of SciPy's, and return it."""
     if caller_of(sys._getframe(1)).startswith("scipy."):
         _UNDER_SCIPY.set(text)
     return text
@@ -188,7 +187,6 @@ def _fix(caller: str) -> str:
 
 
 def as_index() -> str:
-    """Return what to write for an index of floats."""
     if not DIFFERENTIATING.value():
         return "Use .astype(int)."
     text = "What is differentiated is of floats. Close over an index, tg.vjp(lambda x: f(x, i), x)"

@@ -86,6 +86,10 @@ REFUSED: dict[Any, str] = {
 }
 # The nearest differentiable function of one that is not.
 NEAREST: dict[Any, str] = {
+    **dict.fromkeys(
+        (np.intersect1d, np.setdiff1d, np.union1d),
+        "Find the places first, of x.detach().numpy(), and take them, np.ravel(x)[i].",
+    ),
     np.apply_along_axis: "Call the functions with axis=, or np.stack the results of a loop.",
     np.apply_over_axes: "Call the function with axis=(0, 1).",
     np.bincount: "Write tg.add_at(np.zeros(n), places, weights).",
@@ -94,7 +98,6 @@ NEAREST: dict[Any, str] = {
     np.ediff1d: "Write np.diff(np.ravel(x)).",
     np.fix: "Write np.trunc(x).",
     np.i0: "Call tg.special.i0(x).",
-    np.intersect1d: "Find the places first, of x.detach().numpy(), and take them, np.ravel(x)[i].",
     np.lexsort: "Sort detached keys, i = np.lexsort(keys), and take x[i].",
     np.linalg.cond: "Write s = np.linalg.svd(x, compute_uv=False), and s[0] / s[-1].",
     np.linalg.matrix_rank: "It is a count: call it on tensor.detach().numpy().",
@@ -111,9 +114,7 @@ NEAREST: dict[Any, str] = {
     np.poly: "Multiply by np.convolve, root by root.",
     np.polyfit: "Write np.linalg.lstsq(powers, y)[0], where powers = x[:, None] ** np.arange(n).",
     np.roots: "Write np.linalg.eigvals of the companion matrix.",
-    np.setdiff1d: "Find the places first, of x.detach().numpy(), and take them, np.ravel(x)[i].",
     np.trim_zeros: "Find the places first, of x.detach().numpy(), and write x[start:stop].",
-    np.union1d: "Find the places first, of x.detach().numpy(), and take them, np.ravel(x)[i].",
     np.unwrap: "Write x + 2 * np.pi * k, with whole numbers k found from x.detach().numpy().",
     np.vander: "Write x[:, None] ** np.arange(n)[::-1].",
 }
@@ -202,7 +203,6 @@ def array_function(
 
 
 def is_known(called: object) -> bool:
-    """Return whether a NumPy function or ufunc takes tensors."""
     return _recording(called) is not None or called in PLAIN
 
 

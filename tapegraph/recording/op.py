@@ -88,11 +88,11 @@ class Op:
     keeps: Sequence[tuple[bool, bool, bool]] = (KEEPS_ALL,) * 3
 
     def __post_init__(self) -> None:
+        self.set_reads(self.reads)
         if self.forward is _no_forward:
             return
         if self.name in OPS or self.name in DEFINED:
             raise ValueError(f"Op: the name {self.name!r} is taken; expected a new one")
-        self.set_reads(self.reads)
         table = OPS if self.rules is None else DEFINED
         table[self.name] = self
 
@@ -158,14 +158,12 @@ class Outputs(tuple[np.ndarray[Any, Any], ...]):
 
 # Reads one of several outputs. The cotangent of an entry that has them is a list of those of its
 # outputs, with None for one that nothing has reached.
-PART = Op("part", promotes=False)
-PART.set_reads((0,))
+PART = Op("part", promotes=False, reads=(0,))
 PART.forward = lambda outputs, *, output: outputs[output]
 # What a backward gives inside a capture: of its first input with respect to its second,
 # for the cotangent that is the third, or ones. Engines differentiate; it has no forward of its own.
 GRADIENT = Op("gradient")
 # An average over the ranks of a job, by an exchange that is an attribute. No engine runs it: a step
 # is cut there (`tapegraph.compiling.parts`).
-ALL_REDUCE = Op("all_reduce")
+ALL_REDUCE = Op("all_reduce", differentiable=())
 ALL_REDUCE.forward = lambda *arrays, exchange, **attrs: exchange(*arrays, **attrs)
-ALL_REDUCE.differentiable = ()

@@ -203,7 +203,6 @@ class Recording:
         return [self.values[slot] for slot in self.program.scalars]
 
     def seeds(self) -> list[Array]:
-        """Return the outputs' values, whose shapes and dtypes cotangents must have."""
         return [self.value(slot) for slot in self.program.outputs]
 
     def forget(self, kept: Collection[int]) -> None:
@@ -219,7 +218,6 @@ class Recording:
         return len(self.program)
 
     def where(self, slot: int) -> str:
-        """Return the user's ``file:line`` that recorded a slot, or ``""``."""
         node = self.nodes[slot]
         code = getattr(node, "_code", None)
         return "" if code is None else line_of(code, node._lasti)

@@ -18,7 +18,7 @@ from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import kind_of, message, user_line
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
-from tapegraph.recording.node import as_leaf, numeric
+from tapegraph.recording.node import as_leaf, is_weak, numeric
 from tapegraph.recording.op import ALL, KEEPS_ALL, NO_ATTRS, PART, Attrs, Op, OpKind, Outputs
 from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.values import restore
@@ -69,11 +69,6 @@ def floating(op: str, value: object, argument: str = "x") -> Any:
     """Return a tensor; integers and bools become float64."""
     x = tensor_like(op, value, argument)
     return x if x.dtype.kind in "fc" else x * 1.0
-
-
-def is_weak(value: object) -> bool:
-    """Return whether a value is a Python number, which takes the precision of other operands."""
-    return isinstance(value, (int, float, complex)) and not isinstance(value, np.generic)
 
 
 def of_one_dtype(op: str, values: Sequence[Any], argument: str) -> list[Any]:

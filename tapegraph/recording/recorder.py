@@ -184,12 +184,13 @@ class Recorder:
         return as_leaf(array)
 
     def parameter(self, leaf: Any, frame: FrameType) -> None:
-        """Make a leaf a parameter, at the line of a frame."""
         leaf._op = PARAM
         leaf._requires_grad = True
         leaf._code, leaf._lasti = frame.f_code, frame.f_lasti
         tape = current()
-        tape.enter(leaf)
+        tape.refs.append(ref(leaf))
+        if next_seq() > tape.prune_at:
+            tape.prune()
         tape.add_params([leaf])
 
     def set_requires_grad(self, leaf: Any, wanted: bool) -> None:
@@ -254,7 +255,6 @@ class Recorder:
     def derivatives(
         self, history: History, arrays: Sequence[Any], seed: Sequence[object]
     ) -> list[Any]:
-        """Return gradients by what is wanted, given by an engine, as tensors."""
         return list(map(as_leaf, arrays))
 
     def add_gradients(self, history: History, grads: Sequence[object], seed: object) -> None:
@@ -301,7 +301,6 @@ class Recorder:
         x._grad = grad if isinstance(grad, RowSparse) else np.asarray(grad)
 
     def zero_gradient(self, x: Node) -> None:
-        """Set a tensor's gradient to zero if there is one."""
         x = x._entry or x
         if getattr(x, "_grad", None) is not None:
             x._grad = stored.ZERO

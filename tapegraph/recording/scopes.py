@@ -74,28 +74,24 @@ class Scope(Generic[T]):
         self._setting.leave(self)
 
     def __call__(self, fn: F) -> F:
-        return _decorated(fn, self)
+        if inspect.isasyncgenfunction(fn):
+            received, fix = "an asynchronous generator function", "Write the with block inside it."
+            raise TypeError(message("a decorator", received, "another function", fix))
+        if inspect.isgeneratorfunction(fn):
+            wrapped: Fun = _generator(fn, self)
+        elif inspect.iscoroutinefunction(fn):
 
+            async def wrapped(*args: object, **kwargs: object) -> Any:
+                with self:
+                    return await fn(*args, **kwargs)
 
-def _decorated(fn: F, scope: Scope[Any]) -> F:
-    if inspect.isasyncgenfunction(fn):
-        received, fix = "an asynchronous generator function", "Write the with block inside it."
-        raise TypeError(message("a decorator", received, "another function", fix))
-    if inspect.isgeneratorfunction(fn):
-        wrapped: Fun = _generator(fn, scope)
-    elif inspect.iscoroutinefunction(fn):
+        else:
 
-        async def wrapped(*args: object, **kwargs: object) -> Any:
-            with scope:
-                return await fn(*args, **kwargs)
+            def wrapped(*args: object, **kwargs: object) -> Any:
+                with self:
+                    return fn(*args, **kwargs)
 
-    else:
-
-        def wrapped(*args: object, **kwargs: object) -> Any:
-            with scope:
-                return fn(*args, **kwargs)
-
-    return functools.wraps(fn)(wrapped)  # type: ignore[return-value]
+        return functools.wraps(fn)(wrapped)  # type: ignore[return-value]
 
 
 def _generator(fn: Fun, scope: Scope[Any]) -> Fun:

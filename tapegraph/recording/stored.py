@@ -13,9 +13,9 @@ from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import message
 from tapegraph.interrupts import Lock
-from tapegraph.recording.changes import Change, make, set_gradient, together
 from tapegraph.recording.node import Node
 from tapegraph.recording.tape import Tape
+from tapegraph.recording.values import Change, make, set_gradient, together
 from tapegraph.typed import Array
 
 

@@ -59,7 +59,6 @@ class SubProgram:
         return [(self.program.shapes[slot], self.program.dtypes[slot]) for slot in slots]
 
     def make(self, key: object, maker: Fun, *args: object) -> Any:
-        """Return the object made before by this key, or make it."""
         if key not in self.made:
             self.made[key] = maker(*args)
         return self.made[key]
@@ -121,7 +120,6 @@ def feed_changed_floats(recording: Recording) -> None:
 
 
 def _dtypes_of_floats(recording: Recording) -> dict[int, DType]:
-    """Return the slots of floats that may be fed, with the dtype of their readers."""
     program = recording.program
     dtypes: dict[int, Any] = {
         slot: None for slot in program.scalars if type(recording.values[slot]) is float

@@ -37,11 +37,6 @@ class Tape:
         self.swept = (0, 0, 0, 0, 0)
         self.task = running_task()
 
-    def enter(self, node: Node) -> None:
-        self.refs.append(ref(node))
-        if next_seq() > self.prune_at:
-            self.prune()
-
     def prune(self) -> None:
         """Drop dead entries, when their number may have doubled on the tapes of all threads."""
         self.refs = [r for r in self.refs if r() is not None]
@@ -128,7 +123,6 @@ def current() -> Tape:
 
 
 def running_task() -> Any:
-    """Return the asyncio task that runs here, or None."""
     asyncio: Any = sys.modules.get("asyncio")
     # Another thread may be importing it at this moment: then no loop is running here.
     running_loop = getattr(asyncio, "_get_running_loop", None)

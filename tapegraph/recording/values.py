@@ -3,16 +3,21 @@
 A remote tensor has its own class, and holds a `RemoteArray`. The first read of the array fetches
 it, and the tensor becomes an ordinary one. Signal handlers and threads never wait: a read tests and
 replaces the held object without a call in between, and a second reader uses the first one's result.
+
+Changes of state are made together: a signal interrupts before or after all of them. Python runs
+signal handlers between its own instructions, never inside a call of C code. So changes are computed
+first, each as a call of C code, and one call of C code then makes them all.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import repeat
-from operator import attrgetter
+from itertools import chain, repeat
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -20,8 +25,7 @@ import numpy as np
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.errors import line_of, sentence
 from tapegraph.recording import node as nodes
-from tapegraph.recording.changes import Change, make, set_array, set_changed, set_class, together
-from tapegraph.recording.node import Node, new
+from tapegraph.recording.node import Node, new, next_seq
 from tapegraph.recording.op import CLEARED, Outputs
 from tapegraph.typed import Array
 
@@ -83,7 +87,6 @@ def cleared(entry: Node) -> RuntimeError:
 
 
 def stale(leaf: Node, reader: Node) -> RuntimeError:
-    """Return the error of a leaf that was changed after an entry had read it."""
     label = f"{leaf.name!r}" if leaf.name else f"of shape {leaf.shape}"
     return RuntimeError(
         sentence(
@@ -94,6 +97,54 @@ def stale(leaf: Node, reader: Node) -> RuntimeError:
             "state that a loop carries on.",
         )
     )
+
+
+# Changes of state
+
+# A call of C code, such as `set_array`, `setattr` or `operator.setitem`.
+Change = Callable[[], Any]
+# The undo log, the last change first; a commit empties it.
+Undo = deque[Change]
+
+# Set a node's array, bypassing its class.
+set_array: Any = Node.__dict__["_array"].__set__
+set_changed: Any = Node.__dict__["_changed"].__set__
+set_gradient: Any = Node.__dict__["_grad"].__set__
+set_class: Any = object.__dict__["__class__"].__set__
+
+# Make changes prepared by `together`, in one call.
+make: Callable[[Iterable[Any]], None] = deque[Any](maxlen=0).extend
+_call = methodcaller("__call__")
+
+
+def together(changes: Iterable[Change]) -> Iterator[Any]:
+    """Prepare changes for `make`: those listed by then, each made once."""
+    return map(_call, chain.from_iterable((changes,)))
+
+
+def take_back(undo: Undo) -> None:
+    make(together(undo))
+    undo.clear()
+
+
+def new_numbers(leaf: Node, array: object) -> list[Change]:
+    return [partial(set_array, leaf, array), partial(set_changed, leaf, next_seq())]
+
+
+def all_new_numbers(leaves: list[Any], arrays: list[Any]) -> list[Change]:
+    return [
+        partial(make, map(set_array, leaves, arrays)),
+        partial(make, map(set_changed, leaves, repeat(next_seq()))),
+    ]
+
+
+def old_numbers(leaf: Node) -> Change:
+    """Log a leaf's present numbers, to undo later changes."""
+    parts = [
+        partial(set_array, leaf, leaf._array),
+        partial(set_changed, leaf, getattr(leaf, "_changed", 0)),
+    ]
+    return partial(make, map(_call, parts))
 
 
 # Numbers that an engine keeps
@@ -126,8 +177,7 @@ def offloaded(leaves: list[Node], arrays: list[RemoteArray]) -> list[Change]:
 
 
 def new_numbers_away(leaves: list[Node], arrays: list[RemoteArray]) -> list[Change]:
-    """Return changes like those of `all_new_numbers`, with the numbers left with an engine."""
-    changed = partial(make, map(set_changed, leaves, repeat(nodes.next_seq())))
+    changed = partial(make, map(set_changed, leaves, repeat(next_seq())))
     return [*offloaded(leaves, arrays), changed]
 
 

@@ -23,9 +23,9 @@ from tapegraph.arrays.buffers import read_only
 from tapegraph.errors import add_note, kind_of, message, path_of
 from tapegraph.optim.optimizer import Optimizer, changes_to, state_of
 from tapegraph.pytree import mapped, named, parts_of
-from tapegraph.recording.changes import Change, make, new_numbers, together
 from tapegraph.recording.node import Node, is_leaf, numeric
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.values import Change, make, new_numbers, together
 from tapegraph.saving import files
 from tapegraph.scalars.recorder import DATA
 from tapegraph.tensors.value import Value

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegraph.errors import CodePlace, ConcretizationError, line_of, message, user_frame
-from tapegraph.recording.changes import Change, make, old_numbers, set_array, set_changed
 from tapegraph.recording.node import Node, mark_changed, next_seq
 from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.values import Change, make, old_numbers, set_array, set_changed
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.scalars.arithmetic import GIVEN, LOCAL_GRADS, NUMBER, SCALAR_OPS, TOTAL, WEIGHED
 from tapegraph.scalars.numbers import Numbers

@@ -71,14 +71,14 @@ def explain(y: Tensor | Value | Any) -> str:
     unnamed = len(history.wanted) - len(names)
     shown = names[:_NAMED] + [f"{len(names) - _NAMED} more"] * (len(names) > _NAMED)
     shown += [f"{unnamed} without a name"] * (unnamed > 0)
-    ops = list(dict.fromkeys(op.name for op in history.ops))
+    ops = list(dict.fromkeys(node._op.name for node in reversed(history.entries)))
     entry = tape_entry(y)
     listed = ", ".join(ops[:_NAMED]) + (", ..." if len(ops) > _NAMED else "")
     lines = [
         f"{entry_name(entry._op, entry)} comes from {_count(len(history.wanted), 'parameter')}, "
         f"{', '.join(shown)}, by {_count(len(history.entries), 'operation')}: {listed}.",
         f"Its backward would run in {title}. {backend_in_force()} {reason}".strip(),
-        *costs([found] if found else [], refused, engine, len(history)),
+        *costs([found] if found else [], refused, engine, history.length),
         advice(found, refused),
         f"{capital(COMPILED)}.",
     ]

@@ -11,13 +11,12 @@ import numpy.typing as npt
 
 from tapegraph import markup
 from tapegraph.arrays.buffers import own
-from tapegraph.differentiation.backward import backward
+from tapegraph.differentiation.gradients import backward
 from tapegraph.errors import line_of, message, sentence, user_frame, warn
 from tapegraph.ops import elementwise, linalg
 from tapegraph.other_names import unexpected
 from tapegraph.recording import lost_gradients, numpy_functions, stored
-from tapegraph.recording.default_dtype import get_default_dtype, in_default
-from tapegraph.recording.node import Node, is_leaf, numeric
+from tapegraph.recording.node import Node, get_default_dtype, in_default, is_leaf, numeric
 from tapegraph.recording.op import DEFINED, OPS, PARAM, PART, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply, as_dtype
 from tapegraph.recording.scopes import recorder

@@ -16,8 +16,8 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from tapegraph import random
+from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.differentiation.gradients import Region
-from tapegraph.differentiation.seeds import conjugated
 from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.other_names import unexpected
@@ -145,14 +145,12 @@ def _flowing(results: Sequence[object]) -> list[Any]:
 
 
 def _packed(outs: Sequence[Any]) -> Any:
-    """Return the numbers of the results as one array."""
     if len(outs) == 1:
         return outs[0]._array
     return np.concatenate([x._array.ravel() for x in outs])
 
 
 def _unpacked(packed: Any, outs: Sequence[Any]) -> list[Any]:
-    """Return the results that `_packed` joined, or their cotangents."""
     if len(outs) == 1:
         return [packed]
     ends = list(itertools.accumulate((math.prod(x.shape) for x in outs), initial=0))

@@ -209,7 +209,6 @@ def _forward(run: Fun, lifted: dict[int, TracedArgument]) -> tuple[Any, list[lis
 
 
 def _without_level(x: Any) -> Any:
-    """Return the value that a leaf of a level of reverse mode stands for."""
     if type(x) is Batched:
         return Batched(_without_level(x.inner), x.tag)
     if hasattr(x, "tangent"):

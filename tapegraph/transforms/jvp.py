@@ -119,7 +119,6 @@ def value_and_tangent(op: str, out: object, tag: int) -> tuple[Any, Any]:
 
 
 def _as_given(results: tuple[object, ...], given: Sequence[object]) -> tuple[Any, ...]:
-    """Return results as floats or ndarrays if the inputs are, unless history would be lost."""
     results = tuple(map(flowing, results))
     if any(isinstance(x, (Tensor, Dual)) for x in given) or any(map(stays, results)):
         return results

@@ -113,7 +113,6 @@ def positions(op: str, argnums: Any) -> list[int]:
 
 
 def no_argument(op: str, position: int, args: Sequence[object]) -> ValueError:
-    """Return the error of a position without an argument."""
     received = f"argnum {position} and {len(args)} positional arguments"
     return ValueError(message(op, received, "an argument at that position"))
 

@@ -83,7 +83,6 @@ class Pullback:
 
     @property
     def value(self) -> Any:
-        """The result, without this level."""
         out = self._out
         if type(out) is Batched:
             return Batched(self._primal.value, out.tag)
@@ -106,14 +105,7 @@ class Pullback:
         return self._region.varies and recorder().flows
 
     def __call__(self, seed: object = None) -> list[Any]:
-        """Return the cotangent of each leaf, zeros if the result does not depend on it."""
         return or_zeros(self.found(seed), self._targets)
-
-    def derivatives(self, op: str) -> list[Any]:
-        """Return the derivative of the sum of a holomorphic result for each leaf; raise if real."""
-        check_holomorphic(op, self._out, self._targets)
-        ones = as_leaf(np.ones(self._out.shape, self._out.dtype))
-        return list(map(elementwise.conj, self(ones)))
 
     def jacobian(self) -> list[Any]:
         """Return the Jacobian for each leaf: the result's shape, then the leaf's.
@@ -217,7 +209,6 @@ class JointPullback:
         return self._pull(self._in_one(cotangents) if any(self._needed) else None)
 
     def _in_one(self, parts: Sequence[object]) -> Any:
-        """Return the results that need a gradient, or their cotangents, for one reverse pass."""
         needed = list(compress(parts, self._needed))
         return needed[0] if len(needed) == 1 else shape.in_one(needed)
 
@@ -314,7 +305,7 @@ def linearize(f: Fun, *primals: Pytree, has_aux: bool = False) -> tuple[Any, ...
     check_callable("linearize", f)
     value, pullback, *aux = vjp(f, *primals, has_aux=has_aux)
     # The pullback is linear, so any cotangent will do. Zeros would absorb infinities.
-    anywhere = mapped(_ones, value)
+    anywhere = mapped(ones_along, value)
     _, transposed = vjp(pullback, anywhere)
 
     def derivative(*tangents: Pytree) -> Pytree:
@@ -331,8 +322,9 @@ def linearize(f: Fun, *primals: Pytree, has_aux: bool = False) -> tuple[Any, ...
     return value, derivative, *aux
 
 
-def _ones(x: Any) -> Any:
-    dtype = getattr(x, "dtype", np.result_type(x))
+def ones_along(x: Any) -> Any:
+    """Return ones as a tangent of a number, array or tensor."""
+    dtype = np.result_type(getattr(x, "dtype", x))
     return np.ones(np.shape(x), dtype if dtype.kind in "fc" else np.float64)
 
 
@@ -496,7 +488,6 @@ class Gradient:
         self.by = f"its argument{'s' if len(self._wanted) > 1 else ''} {places}"
 
     def __call__(self, args: Any, kwargs: Any) -> tuple[tuple[Any, Any], Any]:
-        """Return the value with the auxiliary result, and the gradient."""
         op, inputs = self._op, list(args)
         targets = []
         lifted: dict[int, TracedArgument] = {}
@@ -524,7 +515,9 @@ class Gradient:
             raise ValueError(sentence(op, text))
         if self._holomorphic:
             arrays, pullback = None, Pullback(out, targets)
-            grads = iter(pullback.derivatives(op))
+            check_holomorphic(op, out, targets)
+            ones = as_leaf(np.ones(out.shape, out.dtype))
+            grads = map(elementwise.conj, pullback(ones))
         else:
             arrays, pullback = arrays_or_pullback(out, targets)
             grads = iter(pullback() if arrays is None else arrays)

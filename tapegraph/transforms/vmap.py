@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from tapegraph.capture.foreign_draws import no_foreign_draws
 from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import shape
 from tapegraph.other_names import unexpected
-from tapegraph.pytree import described, differ_here, is_tree, leaves, mapped, pairs, replaced
+from tapegraph.pytree import described, differ_here, is_tree, leaves, pairs, replaced
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched, Level, entered
@@ -111,7 +110,6 @@ class _Arguments:
                 raise ValueError(message("vmap", received, "equally many", fix))
 
     def inside(self, start: int, step: int, level: Level) -> tuple[Any, Any]:
-        """Return the arguments of the examples from one on, in their original form."""
         whole = start == 0 and step >= self.size
         return replaced(
             self.form,
@@ -148,45 +146,36 @@ def _place(axis: int, ndim: int, path: str, lengths: tuple[int, ...]) -> int:
     return axis % ndim
 
 
-def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> Any:
-    """Return the results of some examples, those of each leaf along the first axis."""
+def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> tuple[Any, Any]:
     size = min(step, given.size - start)
     level = Level(next_tag(), size, randomness)
     args, kwargs = given.inside(start, step, level)
     with entered(level), no_foreign_draws("vmap", f):
         out = f(*args, **kwargs)
-    leaves_of_result("vmap", out)
-    return mapped(lambda x: _Result.of(x, level), out)
+    results = []
+    for x in leaves_of_result("vmap", out):
+        alike = not (type(x) is Batched and x.tag == level.tag)
+        value = tensor_like("vmap", x, "the function's result") if alike else x.inner
+        if type(value) is Batched and all(value.tag != outer.tag for outer in recorder().levels):
+            text = "f returned a value of another call of vmap, which has ended."
+            raise ValueError(sentence("vmap", text))
+        results.append(_Result(value, size, alike))
+    return out, results
 
 
-@dataclass(slots=True)
-class _Result:
+class _Result(NamedTuple):
     """A result: all examples along the first axis, or one value ``alike`` for all."""
 
     value: Any
     size: int
     alike: bool
 
-    @classmethod
-    def of(cls, x: Any, level: Level) -> _Result:
-        alike = not (type(x) is Batched and x.tag == level.tag)
-        value = tensor_like("vmap", x, "the function's result") if alike else x.inner
-        if type(value) is Batched and all(value.tag != outer.tag for outer in recorder().levels):
-            text = "f returned a value of another call of vmap, which has ended."
-            raise ValueError(sentence("vmap", text))
-        return cls(value, level.size, alike)
-
-    def of_all(self) -> Any:
-        x = self.value
-        return shape.broadcast_to(x, (self.size, *x.shape)) if self.alike else x
-
 
 def _together(parts: list[Any], out_axes: object, like: object) -> Any:
-    """Return the results of all chunks in one, with the examples along ``out_axes``."""
-    chunks = zip(*([x for _, x in leaves(part)] for part in parts), strict=True)
-    axes = _axes(out_axes, parts[0], "out_axes", "the result")
+    forms, chunks = zip(*parts, strict=True)
+    axes = _axes(out_axes, forms[0], "out_axes", "the result")
     found = []
-    for (axis, path, _), results in zip(axes, chunks, strict=True):
+    for (axis, path, _), results in zip(axes, zip(*chunks, strict=True), strict=True):
         if axis is None and not all(result.alike for result in results):
             received = f"out_axes=None for {path}, which differs from example to example"
             fix = "Use out_axes=0, or return a value that is the same for all."
@@ -194,8 +183,11 @@ def _together(parts: list[Any], out_axes: object, like: object) -> Any:
         if axis is None:
             x = results[0].value
         else:
-            whole = [result.of_all() for result in results]
+            whole = [
+                shape.broadcast_to(x, (size, *x.shape)) if alike else x
+                for x, size, alike in results
+            ]
             x = whole[0] if len(whole) == 1 else shape.concat(whole)
             x = shape.moveaxis(x, 0, _place(axis, x.ndim, path, x.shape)) if axis else x
         found.append(like_input(x, like))
-    return replaced(parts[0], iter(found))
+    return replaced(forms[0], iter(found))

@@ -85,7 +85,7 @@ def test_the_first_times_are_native():
 def test_the_graph_is_compiled_when_the_sweeps_have_cost_as_much(graph):
     earned()
     found = chosen()
-    price = graph.costs.compile + len(structure(3)) * graph.costs.compile_entry
+    price = graph.costs.compile + structure(3).length * graph.costs.compile_entry
     runs = int(price / 0.01)
     native(found, 0.01, runs)
     assert "does not pay yet" in why(found) or price < EARLIEST

@@ -12,8 +12,8 @@ from itertools import accumulate
 import pytest
 
 from tapegraph.engines import choice
+from tapegraph.engines.backend import Failure
 from tapegraph.engines.choice import EDGE, FAR, REVIEW, TRIALS, Choice, Ledger, Way
-from tapegraph.engines.fallback_policy import Failure
 
 
 class Ways:

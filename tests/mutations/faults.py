@@ -1102,7 +1102,7 @@ FAULTS = (
     Fault(
         "staleness",
         "changed-leaf-not-noticed",
-        "tapegraph/recording/linearize.py:History._check_against",
+        "tapegraph/recording/linearize.py:History.__init__",
         "x in changed and x._changed > node._seq",
         "x in changed and x._changed < node._seq",
         "tests/recording/test_staleness.py",
@@ -1402,7 +1402,7 @@ FAULTS = (
     Fault(
         "engines",
         "warns-every-time",
-        "tapegraph/engines/fallback_policy.py:account",
+        "tapegraph/engines/backend.py:account",
         "first = cause not in _warned",
         "first = True",
         "tests/differentiation/test_fallback_policy.py",
@@ -1410,7 +1410,7 @@ FAULTS = (
     Fault(
         "engines",
         "strict-falls-back-all-the-same",
-        "tapegraph/engines/fallback_policy.py:account",
+        "tapegraph/engines/backend.py:account",
         "    if strict():",
         "    if strict() is None:",
         "tests/differentiation/test_fallback_policy.py",
@@ -1482,7 +1482,7 @@ FAULTS = (
     Fault(
         "engines",
         "signal-handlers-are-looked-for-at-each-refusal",
-        "tapegraph/engines/fallback_policy.py:account",
+        "tapegraph/engines/backend.py:account",
         "    if isinstance(error, EngineDeclined):\n",
         "    raise_interrupt(error)\n    if isinstance(error, EngineDeclined):\n",
         "tests/differentiation/test_fallback_policy.py -k handlers",
@@ -1655,8 +1655,8 @@ FAULTS = (
     Fault(
         "default dtype",
         "numpys-scalars-lose-their-own",
-        "tapegraph/recording/default_dtype.py:_is_pythons",
-        " and not isinstance(data, np.generic)",
+        "tapegraph/recording/node.py:is_weak",
+        " and not isinstance(value, np.generic)",
         "",
         DEFAULT_DTYPE,
     ),
@@ -2181,7 +2181,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-interrupt-halves-the-commit",
-        "tapegraph/recording/changes.py:together",
+        "tapegraph/recording/values.py:together",
         "    return map(_call, chain.from_iterable((changes,)))\n",
         "    return (_call(change) for change in changes)\n",
         INTERRUPTS + " -k native",
