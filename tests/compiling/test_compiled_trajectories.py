@@ -41,6 +41,7 @@ def compared(engine, name):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("options", LION, ids=str)
+@pytest.mark.one_in(3)
 def test_lion_compiled_is_lion_eager(options, dtype):
     """Which PyTorch does not have; tests/optim compares the eager one with its paper."""
     with tg.use_backend("native"):

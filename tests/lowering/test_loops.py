@@ -155,7 +155,7 @@ def test_a_backward_gives_the_native_gradients(name):
 
 # Of second order it needs max_steps. Gradients in a step: a backward runs each function's, below
 # XLA runs those of the nested ones.
-QUICK_PAIRS = {("nested", "hvp"), ("nested", "vmap of grad")}
+QUICK_PAIRS = {("nested", "vmap of grad"), ("scan", "hvp")}
 PAIRS = [(f, d) for f in FUNCTIONS for d in DERIVATIVES if (f, d) != ("while", "hvp")]
 
 
@@ -209,6 +209,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("options", thinned(OPTIONS, 3), ids=str)
+@pytest.mark.one_in(3)
 def test_a_scan_with_options(options):
     dtype = np.float32 if options["reverse"] else np.float64
     found = test_scans.trained(tg.scan, dtype, **options)
@@ -396,11 +397,13 @@ def check_second(seed):
 
 
 @pytest.mark.parametrize("seed", thinned(range(20), 3))
+@pytest.mark.one_in(2)
 def test_random_bodies(seed):
     check(seed)
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.one_in(2)
 def test_second_derivatives_of_random_bodies(seed):
     check_second(seed)
 
@@ -430,6 +433,7 @@ def exported(f, tmp_path, x):
     return tf.saved_model.load(str(tmp_path / "model"))
 
 
+@pytest.mark.thorough  # TensorFlow takes seconds to save and differentiate loops
 def test_a_saved_model_has_loops_for_batches_of_any_size(tmp_path, thorough):
     w = tg.param(W, name="w")
 
