@@ -24,9 +24,8 @@ from tapegraph.recording import default_dtype, recorder, scopes
 # differentiates and compiles is Python of its own.
 VERSIONS = {"arrays", "commands", "data", "export", "hips", "ops", "random", "recording"}
 VERSIONS |= {"saving", "seeing", "tensors", "testing"}
-# Below these, on how Python and NumPy run that Python, each record of a step called by itself.
-RECORDS = {"compiling", "custom_rules", "differentiation", "engines", "hips", "loops", "optim"}
-RECORDS |= {"transforms", "tree"}
+# Below these, on how Python runs what the library writes: steps and loops, called record by record.
+RECORDS = {"compiling", "engines", "loops", "tree"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

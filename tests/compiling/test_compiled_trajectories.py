@@ -21,6 +21,7 @@ LION = [{}, {"betas": (0.8, 0.5)}, {"weight_decay": 0.3}]
 
 
 @pytest.mark.parametrize("name", thinned(CONFIGS, 16))
+@pytest.mark.one_in(2)
 def test_steps_in_tensorflow_are_those_that_pytorch_took(name):
     pytest.importorskip("tensorflow")
     compared("tensorflow", name)

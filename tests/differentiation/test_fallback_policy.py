@@ -536,6 +536,7 @@ def test_a_broken_tensorflow_leaves_tapegraph_working(name, run_python, tmp_path
 
 
 @pytest.mark.parametrize("name", thinned(BROKEN, 3))
+@pytest.mark.one_in(2, start=1)
 def test_info_says_why_a_broken_tensorflow_is_not_used(name, run_python, tmp_path):
     program = "from tapegraph.__main__ import main; main(['info', '--load'])"
     done = run_python(program, **stub(tmp_path, BROKEN[name]))

@@ -416,6 +416,7 @@ def test_a_path_that_no_folder_can_have_is_refused(tmp_path):
     assert path.read_text() == "mine"
 
 
+@pytest.mark.thorough
 def test_many_exports_and_functions_are_no_retracing(tmp_path, caplog):
     for i in range(6):
         scale = tg.param(float(i), name="scale")

@@ -46,6 +46,7 @@ def test_states_are_scipys(options):
 @pytest.mark.parametrize(
     "options", [*WAYS[:2], *(pytest.param(way, marks=pytest.mark.thorough) for way in WAYS[2:])]
 )
+@pytest.mark.one_in(2)
 def test_gradients_by_states_times_and_arguments(options):
     found = tg.grad(loss(tg.integrate.odeint, **options), (0, 1, 2))(START, TIMES, K)
     given, h = (START, TIMES, K), 1e-5

@@ -142,6 +142,7 @@ DERIVATIVES = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.one_in(3)
 def test_a_backward_gives_the_native_gradients(name):
     def gradients():
         w, c = tg.param(W), tg.param(C)
@@ -172,7 +173,7 @@ def test_a_step_gives_the_native_derivatives(name, derivative):
 
 
 @pytest.mark.parametrize(
-    "name", thinned(["nested", "bounded", "false branch", "switch", "scan"], 5)
+    "name", thinned(["scan", "bounded", "false branch", "switch", "nested"], 5)
 )
 def test_xla_gives_the_native_gradients(name):
     f = DERIVATIVES["grad"](loss_of(FUNCTIONS[name]))
@@ -217,11 +218,12 @@ def test_a_scan_with_options(options):
     same(tuple(found), tuple(natively(lambda: test_scans.trained(tg.scan, dtype, **options))))
 
 
-def test_jacobians_and_hessians_in_a_step():
+def test_jacobians_and_hessians_in_a_step(thorough):
     last = lambda w: scan(w, C, checkpoint=2)  # noqa: E731
     same(in_a_step(tg.jacobian(last), W), natively(tg.jacobian(last), W))
-    hessian = tg.hessian(lambda w: tg.sum(scan(w, C)))
-    same(in_a_step(hessian, W), natively(hessian, W))
+    if thorough:
+        hessian = tg.hessian(lambda w: tg.sum(scan(w, C)))
+        same(in_a_step(hessian, W), natively(hessian, W))
 
 
 def test_complex_numbers():

@@ -381,6 +381,7 @@ def curves(folder: str) -> list[dict[str, float]]:
         return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_interrupted_ends_with_the_same_bits(run_here, monkeypatch):
     whole = run_here(SCRIPT, "--epochs", 2, "--folder", "whole")
     assert_picture(Path("training.png"))
