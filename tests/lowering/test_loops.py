@@ -141,8 +141,16 @@ DERIVATIVES = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.one_in(3)
+QUICK_FUNCTIONS = {"while", "true branch", "switch below", "nested"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK_FUNCTIONS else [pytest.mark.thorough])
+        for name in FUNCTIONS
+    ],
+)
 def test_a_backward_gives_the_native_gradients(name):
     def gradients():
         w, c = tg.param(W), tg.param(C)
