@@ -113,7 +113,6 @@ def leaves_of(op: str, inputs: list[Any]) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", COMPOSED)
-@pytest.mark.one_in(3)
 def test_rows_on_tensors_are_those_on_arrays(op, dtype):
     """At kinks and ties too; and none is a constant: each is linear in the cotangent."""
     compared = 0
@@ -160,7 +159,6 @@ def test_rows_on_empty_tensors_are_those_on_arrays(op, shapes, attrs):
 
 
 @pytest.mark.parametrize("op", COMPOSED)
-@pytest.mark.one_in(2, start=1)
 def test_gradients_of_recorded_gradients(op, thorough):
     """By finite differences of the row on arrays, with respect to cotangent and inputs."""
     for y, inputs, attrs in itertools.islice(entries(op, smooth=True), None if thorough else 6):
