@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 
 import hypothesis
@@ -24,6 +24,8 @@ from tapegraph.recording import node, recorder, scopes
 # differentiates and compiles is Python of its own.
 VERSIONS = {"arrays", "commands", "data", "export", "hips", "ops", "random", "recording"}
 VERSIONS |= {"saving", "seeing", "tensors", "testing"}
+# Below these, on how Python runs what the library writes: steps and loops, called record by record.
+RECORDS = {"compiling", "engines", "loops", "tree"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,16 +39,33 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` selects
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what hangs on a version; leave out what is marked for ``--thorough`` alone."""
+    """Mark what hangs on a version; leave out what is for ``--thorough`` alone."""
     for item in items:
         if item.path.parent.name in VERSIONS:
             item.add_marker("versions")
+        if item.path.parent.name in RECORDS:
+            item.add_marker("records")
     if not config.getoption("thorough"):
-        now, later = [], []
+        now, later, met = [], [], Counter()
         for item in items:
-            (later if item.get_closest_marker("thorough") else now).append(item)
+            is_later = item.get_closest_marker("thorough") or not is_sampled(item, met)
+            (later if is_later else now).append(item)
         config.hook.pytest_deselected(items=later)
         items[:] = now
+
+
+def is_sampled(item: pytest.Item, met: Counter) -> bool:
+    """Whether an item is in the sample that ``one_in(every, of=None, start=0)`` asks for.
+
+    Of the items of the test, or of those among them with the parameter ``of``, it has one in so
+    many, the first after ``start`` others.
+    """
+    mark = item.get_closest_marker("one_in")
+    of = mark and mark.kwargs.get("of")
+    if not mark or (of and of not in [x for x in item.callspec.params.values() if type(x) is str]):
+        return True
+    met[item.function] += 1
+    return (met[item.function] - 1) % mark.args[0] == mark.kwargs.get("start", 0)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -171,6 +171,7 @@ FLOATS = {
 
 
 @pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.one_in(3, of="tensorflow")
 def test_a_float_is_fed_wherever_it_goes(name, engine):
     f = FLOATS[name]
     step = tg.compile(f)

@@ -52,6 +52,7 @@ def _misaligned(x):
     [(layout, np.float64) for layout in LAYOUTS]
     + [pytest.param(*row.values, np.float32, marks=row.marks) for row in thinned(LAYOUTS, 4)],
 )
+@pytest.mark.one_in(3, of="tensorflow")
 def test_a_step_takes_every_layout(layout, dtype, engine):
     """Bit for bit: the layout decides in which order sums add."""
 

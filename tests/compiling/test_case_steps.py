@@ -74,12 +74,14 @@ SEVERAL = [c for c in STEPS if len(c.inputs) > 1 and not (c.expected and c.expec
 
 
 @each_operation(SEVERAL)
+@pytest.mark.one_in(2, start=1)
 def test_the_first_input_is_a_parameter(op, thorough):
     cases = SEVERAL if thorough else a_few_each(SEVERAL, most=1)
     check_each(op, cases, lambda case: compare(case, np.float64, 1, "native"))
 
 
 @pytest.mark.parametrize("case", thinned(STEPS, 40), ids=ID)
+@pytest.mark.one_in(2)
 def test_in_float32(case):
     compare(case, np.float32, len(case.inputs), "native")
 
@@ -92,6 +94,7 @@ def test_in_tensorflow(case):
 
 
 @each_operation(WITHOUT_GRADIENT)
+@pytest.mark.one_in(2)
 def test_without_a_gradient_it_is_computed_anew(op, thorough):
     cases = WITHOUT_GRADIENT if thorough else a_few_each(WITHOUT_GRADIENT)
     check_each(op, cases, lambda case: without_a_gradient(case, "native"))

@@ -290,6 +290,7 @@ def test_an_argument_of_no_kind_is_named(wrong):
     }.items(),
     ids=lambda item: item[0],
 )
+@pytest.mark.one_in(2, of="tensorflow")
 def test_layouts(change):
     eager, params, compiled, others = pair(training)
     for x, classes in zip(X, CLASSES, strict=True):
@@ -617,6 +618,7 @@ def test_threads():
 
 
 @pytest.mark.usefixtures("few_objects")
+@pytest.mark.one_in(2, of="tensorflow", start=1)
 def test_memory_is_flat_over_calls_and_shapes(thorough):
     params = network()
     step = tg.compile(stepper(params, tg.SGD(params, lr=0.1)), max_traces=4)

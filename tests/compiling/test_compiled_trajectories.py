@@ -21,6 +21,7 @@ LION = [{}, {"betas": (0.8, 0.5)}, {"weight_decay": 0.3}]
 
 
 @pytest.mark.parametrize("name", thinned(CONFIGS, 16))
+@pytest.mark.one_in(2)
 def test_steps_in_tensorflow_are_those_that_pytorch_took(name):
     pytest.importorskip("tensorflow")
     compared("tensorflow", name)
@@ -41,6 +42,7 @@ def compared(engine, name):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("options", LION, ids=str)
+@pytest.mark.one_in(3)
 def test_lion_compiled_is_lion_eager(options, dtype):
     """Which PyTorch does not have; tests/optim compares the eager one with its paper."""
     with tg.use_backend("native"):

@@ -496,6 +496,7 @@ def a_flag_of_an_installed_model():
     ],
     indirect=["engine"],
 )
+@pytest.mark.one_in(4, of="tensorflow")
 def test_a_change_is_seen_at_once(name, calls, engine):
     def run(compiled):
         globals().update(rate=2.0)

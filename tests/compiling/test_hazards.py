@@ -500,6 +500,7 @@ def derivatives_of_derivatives_with_numbers_in_float32(ps, optimizer, x):
     + [pytest.param("tensorflow", *row.values, marks=row.marks) for row in thinned(WORKS, 2)],
     indirect=["engine"],
 )
+@pytest.mark.one_in(2, of="tensorflow")
 def test_it_gives_what_it_gives_eagerly(name, engine):
     make, calls = WORKS[name].values
     beside(make, calls, engine, max_traces=20)
@@ -507,6 +508,7 @@ def test_it_gives_what_it_gives_eagerly(name, engine):
 
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|no lowering)")
 @pytest.mark.parametrize(("make", "calls"), WORKS.values())
+@pytest.mark.one_in(2)
 def test_nothing_is_frozen_that_two_like_calls_do_not_show(make, calls):
     """Both recordings are made of one call, so that comparing them finds nothing."""
     beside(make, [calls[0], *calls], "native", max_traces=20)
@@ -1036,6 +1038,7 @@ def failing_op():
     ],
 )
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 7])
+@pytest.mark.one_in(3, of="tensorflow")
 def test_an_exception_amid_a_step_changes_nothing(call, error, engine):
     op, commanded = failing_op()
 
@@ -1492,6 +1495,7 @@ def test_the_stream_after_compiled_calls_is_that_after_eager_ones(engine):
         tg.random.set_state(saved)
 
 
+@pytest.mark.one_in(2, of="tensorflow", start=1)
 def test_memory_of_fifty_shapes_is_that_of_the_traces_held(engine):
     step = tg.compile(lambda x: (np.sin(x) * x, tg.sum(x)), max_traces=3)
     alive = []

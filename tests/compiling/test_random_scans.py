@@ -39,6 +39,7 @@ def count(engine, thorough):
     return many // SHARDS if thorough else few
 
 
+@pytest.mark.one_in(2, of="tensorflow", start=1)
 def test_random_programs(engine, shard, count):
     compared = 0
 

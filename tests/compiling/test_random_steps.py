@@ -26,7 +26,7 @@ SHARDS = 20
 NATIVE, GRAPH = 2000, 250  # with --thorough
 QUICK_NATIVE, QUICK_GRAPH = 8, 2
 STEPS, GRAPH_STEPS = 2000, 300  # with --thorough
-QUICK_STEPS, QUICK_GRAPH_STEPS = 24, 4
+QUICK_STEPS, QUICK_GRAPH_STEPS = 24, 2
 
 
 def steps(program: Program, fixed: int) -> tuple[Callable, list]:

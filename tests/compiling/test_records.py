@@ -109,6 +109,7 @@ UFUNCS = sorted(
 
 @pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda f: f.__name__)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.one_in(2)
 def test_element_wise_records_have_numpys_bits(ufunc, rng, thorough):
     tried = 0
     for turn, dtype in enumerate(DTYPES):
@@ -139,6 +140,7 @@ def test_element_wise_records_have_numpys_bits(ufunc, rng, thorough):
 
 @pytest.mark.parametrize("dtype", [*FLOATS, np.complex64, np.complex128])
 @pytest.mark.parametrize("layout", ["c", "f", "rows", "strided", "backwards", "stack"])
+@pytest.mark.one_in(3)
 def test_reductions_have_numpys_bits(dtype, layout, rng):
     x = LAYOUTS[layout](numbers(rng, dtype))
     done = 0

@@ -105,6 +105,7 @@ def engine(request):
 @pytest.mark.parametrize(
     "kind", [partial(tg.SGD, momentum=0.9), tg.Adam, tg.Lion], ids=["sgd", "adam", "lion"]
 )
+@pytest.mark.one_in(3, of="tensorflow", start=1)
 def test_training_equals_the_same_calls(engine, kind, rng):
     x, y = data(rng)
     compiled = check(network(kind), engine, zip(x, y, strict=True), x, y)
@@ -393,6 +394,7 @@ def masked(calls, at, number):
 
 
 @pytest.mark.parametrize(("at", "number"), [(9, 0.0), (5, np.nan), (10, np.nan), (19, np.nan)])
+@pytest.mark.one_in(3, of="tensorflow")
 def test_a_gradient_that_held_a_nan_in_one_call(engine, at, number):
     make, x = masked(N, at, number)
     compiled = check(make, engine, [(row,) for row in x], x)
@@ -507,6 +509,7 @@ def test_a_closure_that_changes_between_scans_takes_a_new_trace(engine, rng):
 @pytest.mark.parametrize(
     "every", ["doubling", *(pytest.param(n, marks=pytest.mark.thorough) for n in (3, 1, None))]
 )
+@pytest.mark.one_in(2, of="tensorflow", start=1)
 def test_real_calls_come_as_often_as_in_single_calls(engine, every, rng):
     x, y = data(rng)
 

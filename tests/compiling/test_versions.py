@@ -55,6 +55,7 @@ DERIVATIVES = (by_gradients, by_grad, by_value_and_grad, by_checkpoint)
 
 @pytest.mark.parametrize("derivative", DERIVATIVES)
 @pytest.mark.parametrize("update", UPDATES.values())
+@pytest.mark.one_in(5, of="tensorflow")
 def test_derivatives_of_derivatives_after_an_update(update, derivative, engine):
     w = tg.param([5.0, 6.0, 7.0])
 
@@ -177,6 +178,7 @@ def written_elements_of_a_constant_made_inside(ps, optimizer, x):
 
 
 @pytest.mark.parametrize("body", WORKS.values(), ids=WORKS.keys())
+@pytest.mark.one_in(3, of="tensorflow")
 def test_it_gives_what_it_gives_eagerly(body, engine):
     beside(training(body), X, engine)
 

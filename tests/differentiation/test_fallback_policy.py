@@ -456,6 +456,7 @@ NOT_INSTALLED = {
 
 
 @pytest.mark.parametrize("how", NOT_INSTALLED)
+@pytest.mark.one_in(2)
 def test_not_installed_is_one_warning_that_says_how_to_install_it(how, run_python):
     auto, again, asked, asked_again = probe(run_python, NOT_INSTALLED[how])
     for run in (auto, again, asked, asked_again):
@@ -473,6 +474,7 @@ def test_auto_says_at_once_that_tensorflow_is_blocked(run_python):
 
 
 @pytest.mark.parametrize("how", NOT_INSTALLED)
+@pytest.mark.one_in(2, start=1)
 def test_not_installed_is_an_error_under_strict_when_asked_for(how, run_python):
     runs = probe(run_python, NOT_INSTALLED[how], TAPEGRAPH_STRICT="1")
     auto, _, asked, asked_again = runs
@@ -521,6 +523,7 @@ ALIKE = {"AttributeError", "ValueError", "TypeError", "ModuleNotFoundError"}
     "name",
     [pytest.param(n, marks=[pytest.mark.thorough] if n in ALIKE else []) for n in BROKEN],
 )
+@pytest.mark.one_in(2)
 def test_a_broken_tensorflow_leaves_tapegraph_working(name, run_python, tmp_path):
     runs = probe(run_python, **stub(tmp_path, BROKEN[name]))
     for run in runs:
@@ -533,6 +536,7 @@ def test_a_broken_tensorflow_leaves_tapegraph_working(name, run_python, tmp_path
 
 
 @pytest.mark.parametrize("name", thinned(BROKEN, 3))
+@pytest.mark.one_in(2, start=1)
 def test_info_says_why_a_broken_tensorflow_is_not_used(name, run_python, tmp_path):
     program = "from tapegraph.__main__ import main; main(['info', '--load'])"
     done = run_python(program, **stub(tmp_path, BROKEN[name]))

@@ -50,6 +50,7 @@ def keeps_what_its_gradients_read(case):
 
 
 @each_operation((*CASES, *COMPLEX_CASES))
+@pytest.mark.one_in(2)
 def test_gradients_are_the_same_where_only_what_is_declared_was_kept(op, thorough):
     real = CASES if thorough else a_few_each(CASES)
     check_each(op, (*real, *COMPLEX_CASES), keeps_what_its_gradients_read)
@@ -72,6 +73,7 @@ def is_computed_again(case):
 
 
 @each_operation(CASES)
+@pytest.mark.one_in(3, start=1)
 def test_what_was_let_go_is_computed_again_with_the_same_bits(op):
     check_each(op, CASES, is_computed_again)
 

@@ -219,6 +219,7 @@ def two_players(comm, compiled, masked=None, steps=9):
     "masked", ["p", *(pytest.param(name, marks=pytest.mark.thorough) for name in (None, "q"))]
 )
 @pytest.mark.parametrize("engine", ENGINES, ids=str)
+@pytest.mark.one_in(2)
 def test_two_exchanges_in_one_step(engine, masked):
     expected = results(lambda comm: two_players(comm, False, masked))
     got = results(lambda comm: two_players(comm, True, masked), backend=engine)

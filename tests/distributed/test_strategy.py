@@ -54,6 +54,7 @@ def train(comm, kind="adam", clip=None, steps=10, first=0.0):
 @pytest.mark.parametrize(
     ("kind", "clip"), [pytest.param("momentum", None, marks=pytest.mark.thorough), ("adam", 0.3)]
 )
+@pytest.mark.one_in(2)
 def test_workers_take_the_steps_of_the_whole_batch(kind, clip, engine):
     w, b, losses, _ = train(None, kind, clip)
     both = results(lambda comm: train(comm, kind, clip, first=1.0), backend=engine)

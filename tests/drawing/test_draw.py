@@ -341,7 +341,7 @@ def test_edges_of_any_length_take_a_bounded_number_of_lanes(monkeypatch):
 
 
 def test_random_graphs_are_legible(thorough):
-    for seed in range(400 if thorough else 10):
+    for seed in range(400 if thorough else 5):
         for boxes in (4, 24, 200):
             drawing = tg.draw(random_graph(seed), boxes=boxes)
             check(drawing)

@@ -91,7 +91,7 @@ def worst(got, wanted):
     relative, absolute = TOLERANCE[wanted.dtype.name]
     return float(np.max(np.abs(got - wanted) / (absolute + relative * np.abs(wanted)), initial=0))
 
-TOLERANCE, SIZES, RATE = json.loads(sys.argv[2])
+TOLERANCE, SIZES, RATE, COMMAND = json.loads(sys.argv[2])
 for folder in sorted(pathlib.Path(sys.argv[1]).glob("*-float*")):
     model = tf.saved_model.load(str(folder / "model"))
     expected = np.load(folder / "expected.npz")
@@ -125,6 +125,8 @@ for folder in sorted(pathlib.Path(sys.argv[1]).glob("*-float*")):
     report["signatures"] = sorted(model.signatures)
     print(json.dumps({folder.name: report}))
 
+if not COMMAND:
+    sys.exit()
 # What the command prints, which ends the process.
 from tensorflow.python.tools import saved_model_cli
 shown = next(folder.parent.glob("mlp_loss-*/model"))
@@ -142,8 +144,9 @@ def reports(tmp_path_factory, thorough):
         folder = root / f"{model.__name__}-{dtype}"
         folder.mkdir()
         exported(folder, model, dtype)
+    told = json.dumps([PARITY_TOLERANCE, SIZES, RATE, thorough])
     done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(root), json.dumps([PARITY_TOLERANCE, SIZES, RATE])],
+        [sys.executable, "-c", CHILD, str(root), told],
         cwd=root,
         capture_output=True,
         text=True,
@@ -167,6 +170,7 @@ def test_the_loaded_model_gives_the_eager_numbers_and_gradients(model, dtype, re
     assert {k: x for k, x in report.items() if not (isinstance(x, float) and x <= 1)} == {}
 
 
+@pytest.mark.thorough
 def test_the_command_shows_signatures_with_the_names_of_the_function(reports):
     shown = reports[1]
     for name in ("serving_default", "serve", "value_and_gradients"):
@@ -178,6 +182,7 @@ def test_the_command_shows_signatures_with_the_names_of_the_function(reports):
     assert "shape: (-1, 4)" in shown
 
 
+@pytest.mark.thorough
 def test_litert_converts_what_was_exported(tmp_path):
     lite = pytest.importorskip("tensorflow.lite.python.lite", reason="needs LiteRT's converter")
     _, f, batch = conv_net(np.random.default_rng(0), "float32")
@@ -222,6 +227,11 @@ def test_names_with_dots_and_slashes_are_kept(tmp_path):
     assert list(model.parameters) == ["a.w", "dense/b"]
     found = model.signatures["value_and_gradients"](x=tf.constant(X))
     assert sorted(found) == ["gradient_a.w", "gradient_dense/b", "loss"]
+
+
+@pytest.mark.thorough
+def test_a_name_of_its_own_with_a_slash_is_kept(tmp_path):
+    w = tg.param([1.0, 2.0], name="dense/kernel:0")
     model = loaded(lambda x: tg.sum(x @ w), tmp_path / "own", X)
     assert list(model.parameters) == ["dense/kernel:0"]
 
@@ -406,6 +416,7 @@ def test_a_path_that_no_folder_can_have_is_refused(tmp_path):
     assert path.read_text() == "mine"
 
 
+@pytest.mark.thorough
 def test_many_exports_and_functions_are_no_retracing(tmp_path, caplog):
     for i in range(6):
         scale = tg.param(float(i), name="scale")

@@ -78,6 +78,7 @@ def compare(case, folder, dtype, **tolerance):
 
 
 @each_operation(IN_ONNX)
+@pytest.mark.one_in(3)
 def test_an_operation_gives_the_eager_numbers(op, tmp_path, thorough):
     cases = IN_ONNX if thorough else a_few_each(IN_ONNX)
     check_each(op, cases, lambda case: compare(case, tmp_path, np.float32, rtol=1e-5, atol=1e-6))

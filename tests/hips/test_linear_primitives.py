@@ -65,6 +65,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("outermost", MODES)
+@pytest.mark.one_in(2)
 def test_the_third_derivative_of_a_linear_primitive(outermost):
     check_product(third_derivative_is_known, [outermost], MODES, MODES)
 

@@ -46,6 +46,7 @@ def test_states_are_scipys(options):
 @pytest.mark.parametrize(
     "options", [*WAYS[:2], *(pytest.param(way, marks=pytest.mark.thorough) for way in WAYS[2:])]
 )
+@pytest.mark.one_in(2)
 def test_gradients_by_states_times_and_arguments(options):
     found = tg.grad(loss(tg.integrate.odeint, **options), (0, 1, 2))(START, TIMES, K)
     given, h = (START, TIMES, K), 1e-5
@@ -65,10 +66,10 @@ def decay(k, **options):
 
 
 @pytest.mark.parametrize("options", [{"max_steps": 20}, {"method": "rk4", "steps": 40}])
-def test_second_derivatives(options):
-    found = tg.grad(tg.grad(lambda k: decay(k, **options)))(2.0)
-    np.testing.assert_allclose(found, np.exp(-2.0), rtol=1e-5)
-    found = tg.jvp(tg.grad(lambda k: decay(k, **options)), (2.0,), (1.0,))[1]
+@pytest.mark.parametrize("outer", [tg.grad, lambda f: lambda k: tg.jvp(f, (k,), (1.0,))[1]])
+@pytest.mark.one_in(3)
+def test_second_derivatives(options, outer):
+    found = outer(tg.grad(lambda k: decay(k, **options)))(2.0)
     np.testing.assert_allclose(found, np.exp(-2.0), rtol=1e-5)
 
 
@@ -81,6 +82,7 @@ def test_tangents_and_examples():
 
 
 @pytest.mark.parametrize("options", [{}, pytest.param(WAYS[1], marks=pytest.mark.thorough)])
+@pytest.mark.thorough
 def test_more_rows_of_a_jacobian_run_no_more_loops(options, monkeypatch):
     backward, runs = scan_entry.scan_vjp, []  # of a while_loop too
 
@@ -112,7 +114,7 @@ PENDULUMS = [np.array([[0.0, 1.0], [-9.81, -0.2]]), np.array([[0.0, 1.0], [9.81,
     ("linear", "near", "moves"),
     [
         (PENDULUMS[0], 0.0, True),
-        (PENDULUMS[1], 1e-9, False),
+        pytest.param(PENDULUMS[1], 1e-9, False, marks=pytest.mark.thorough),
         pytest.param(PENDULUMS[0], 1e-9, False, marks=pytest.mark.thorough),
         pytest.param(PENDULUMS[1], 0.0, True, marks=pytest.mark.thorough),
     ],
@@ -172,6 +174,7 @@ TURNS = {
 
 @pytest.mark.parametrize("f", TURNS.values(), ids=TURNS)
 @pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.one_in(5)
 def test_a_list_of_numbers_is_a_vector_where_the_derivative_is_one(f, kind):
     times = [0.0, 0.5, 2.0]
     expected = np.stack([np.cos(times), -np.sin(times)], 1)

@@ -145,6 +145,7 @@ def compiled(f):
 
 @pytest.mark.parametrize("name", DERIVATIVES)
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"checkpoint": 2}], ids=str)
+@pytest.mark.one_in(2)
 def test_derivatives_are_those_of_the_loop(name, options):
     derivative = DERIVATIVES[name]
     found = derivative(lambda w: loss(tg.scan, w, C, X, **options))

@@ -78,6 +78,7 @@ SECOND = {
 
 @pytest.mark.parametrize("name", SECOND)
 @pytest.mark.parametrize("options", [{}, {"max_steps": 30}], ids=str)
+@pytest.mark.one_in(2)
 def test_second_order_in_a_compiled_step_and_in_a_loop(name, options):
     step = tg.compile(SECOND[name](lambda w: loss(tg.while_loop, w, **options)))
     with pytest.MonkeyPatch.context() as patch:

@@ -343,6 +343,7 @@ def alternate(first: int, last: int) -> None:
 
 
 @pytest.mark.usefixtures("few_objects")
+@pytest.mark.thorough
 def test_evicted_graphs_are_dropped():
     from tensorflow.python.eager import context
 

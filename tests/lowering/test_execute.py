@@ -71,6 +71,7 @@ def test_what_fails_is_an_error_of_tensorflows_own(way):
 
 
 @pytest.mark.parametrize("xla", [False, True])
+@pytest.mark.one_in(2)
 def test_steps_train_alike_by_either_way(way, xla):
     def trained(**options):
         rng = np.random.default_rng(0)

@@ -231,6 +231,7 @@ DTYPE = pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 
 @DTYPE
 @pytest.mark.parametrize("name", UNARY)
+@pytest.mark.one_in(2)
 def test_special_values_agree(name, dtype, thorough):
     known = [r.inputs[0][0] for r in DISCREPANCIES if r.run is getattr(tg, name)]
     points = [np.array([x], dtype) for x in SPECIAL if x not in known]
@@ -251,6 +252,7 @@ def test_pairs_of_special_values_agree(name, dtype, thorough):
 
 @DTYPE
 @pytest.mark.parametrize("name", ROWS)
+@pytest.mark.one_in(2)
 def test_rows_of_special_values_and_ties_agree(name, dtype, thorough):
     values = (*NONFINITE, 0.0, 1.0, -1000.0)
     for row in [*itertools.product(values, repeat=3)][:: every(thorough)]:

@@ -242,7 +242,7 @@ ARRAYS = ARRIVING, SHARING, BACKWARD, OFF_ALIGNMENT
 
 
 def test_no_layout_changes_a_number(graph_engine):
-    told = f"\n    OFFSETS, ONE_IN, OPERATIONS = (0, 4, 8, 32, 64), 7, {set(OPERATIONS)}\n"
+    told = f"\n    OFFSETS, ONE_IN, OPERATIONS = (0, 4, 8, 32, 64), 14, {set(OPERATIONS)}\n"
     exec(textwrap.dedent("".join((LAYOUTS, told, *ARRAYS))), {})
 
 

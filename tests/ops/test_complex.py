@@ -42,6 +42,7 @@ def it_is_numpys_and_its_gradient_is_that_of_finite_differences(case):
 
 
 @each
+@pytest.mark.one_in(2, start=1)
 def test_its_tangent_is_that_of_finite_differences(op):
     check_each(op, COMPLEX_CASES, its_tangent_is_that_of_finite_differences)
 
@@ -59,6 +60,7 @@ def its_tangent_is_that_of_finite_differences(case):
 
 
 @each
+@pytest.mark.one_in(2)
 def test_its_second_derivative_is_that_of_finite_differences(op):
     check_each(op, COMPLEX_CASES, its_second_derivative_is_that_of_finite_differences)
 

@@ -208,6 +208,7 @@ def test_zeroed_gradients_are_zeros(name):
 
 
 @every
+@pytest.mark.one_in(3)
 def test_empty_and_0d_parameters(name, made):
     for shape in ((0, 3), ()):
         x = tg.param(np.full(shape, 2.0))

@@ -51,6 +51,7 @@ def test_steps_are_those_that_pytorch_takes(name, made):
     [pytest.param(*row.values, np.float64, marks=row.marks) for row in thinned(EVERY, 3)]
     + [pytest.param(*row.values, np.float32, marks=row.marks) for row in thinned(EVERY, 6)],
 )
+@pytest.mark.one_in(2)
 def test_compiled_steps_are_eager_ones_to_the_bit(name, dtype):
     kind, options = CONFIGS[name]
     with tg.use_backend("native"):

@@ -52,6 +52,7 @@ def same(got, want):
 
 
 @each_operation(EVERY)
+@pytest.mark.one_in(3, start=1)
 def test_a_case_run_again_gives_what_a_new_run_gives(op, thorough):
     check_each(op, EVERY if thorough else a_few_each(EVERY), gives_what_a_new_run_gives)
 
@@ -83,6 +84,7 @@ def is_an_entry_inside_and_plain_outside(case):
 
 
 @pytest.mark.parametrize("op", sorted({case.op for case in WITHOUT_GRADIENT}))
+@pytest.mark.one_in(2)
 def test_its_node_gives_what_numpy_gives(op, thorough):
     pytest.importorskip("tensorflow")
     from tests.lowering.forward import forward

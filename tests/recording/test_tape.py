@@ -129,6 +129,7 @@ def running_total(w, count):
 
 
 @pytest.mark.parametrize(("of", "op"), [(with_history, "tanh"), (running_total, "add")])
+@pytest.mark.one_in(2)
 def test_rounds_that_keep_their_history_are_warned_of_once(of, op):
     with pytest.warns(RuntimeWarning, match=rf"backward: 100 calls .* {op} at .*test_tape") as said:
         sweeps(of)

@@ -35,6 +35,7 @@ def parameters(start):
     return {f"w{i}": tg.param(np.full(SIZE, start + i)) for i in range(PARTS)}
 
 
+@pytest.mark.one_in(2, start=1)
 def test_saving_and_loading_take_the_memory_of_the_arrays(path):
     model = parameters(1.0)
     assert peak_of(lambda: tg.save(path, model))[0] < 40 * MB
@@ -97,6 +98,7 @@ SHORT_OF_MEMORY = """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts memory as Linux does")
+@pytest.mark.one_in(2)
 def test_where_memory_is_short_a_checkpoint_is_saved_all_the_same(run_python, path):
     done = run_python(SHORT_OF_MEMORY.format(path=path))
     assert done.stdout.startswith("MemoryError Unable to allocate"), done.stderr

@@ -164,6 +164,7 @@ def run_with_dispatch(code):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.thorough
 def test_scipy_dispatches_to_it():
     pytest.importorskip("scipy", minversion="1.17", reason="older ones convert to arrays first")
     run_with_dispatch(

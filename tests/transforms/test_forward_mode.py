@@ -20,7 +20,7 @@ from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.record import apply
 from tests.cases import CASES, COMPLEX_CASES, ComplexCase
 from tests.ops.test_zero_stays_zero import MASKED, REAL
-from tests.quick import a_few_each, check_each, each_operation, in_one
+from tests.quick import a_few_each, check_each, each_operation, in_one, thinned
 
 
 @pytest.fixture(autouse=True)
@@ -612,7 +612,7 @@ def planned(f):
     return lambda *args: step(*args).numpy()
 
 
-@in_one("case", list(CLOSED_FORMS))
+@pytest.mark.parametrize("case", thinned(CLOSED_FORMS, 2))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_zeros_absorb_alike_in_every_mode(case):
     f, *closed_forms = CLOSED_FORMS[case]

@@ -67,6 +67,7 @@ BATCHED = [*CASES, *WITHOUT_GRADIENT]
 
 @each_operation(BATCHED)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.one_in(2)
 def test_values_and_dtypes_are_the_loops(op):
     check_each(op, BATCHED, values_are_the_loops)
 
@@ -92,6 +93,7 @@ def gradients_are_the_loops(case):
 
 @each_operation(SMOOTH)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.one_in(3, start=1)
 def test_gradients_of_each_example_are_the_loops(op, thorough):
     cases = [case for case in SMOOTH if case.op == op and run_is_real(case)]
     check_each(op, cases if thorough else a_few_each(cases), gradients_are_the_loops)
@@ -103,6 +105,7 @@ def run_is_real(case):
 
 @each_operation(COMPLEX_CASES)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.one_in(2)
 def test_complex_numbers_are_the_loops(op):
     def check(case):
         samples = [[np.asarray(x * (1.0 + 0.1 * i)) for i in range(COUNT)] for x in case.inputs]
@@ -218,6 +221,7 @@ def test_nestings_are_the_loops(name):
 
 
 @pytest.mark.parametrize("name", NESTINGS)
+@pytest.mark.one_in(4, of="tensorflow")
 def test_compiled_nestings_are_the_loops(name, backend):
     f, axes, args = NESTINGS[name]
     step = tg.compile(tg.vmap(f, axes))

@@ -133,6 +133,7 @@ def test_first_steps_of_a_fresh_process(tmp_path):
     assert start["ran"] == "native"
 
 
+@pytest.mark.thorough
 def test_a_curve_of_a_fresh_process(tmp_path):
     curve = curves.Curve(
         **json.loads(run("benchmarks.curves", "tiny", "native", 0.3, cwd=tmp_path))
@@ -169,6 +170,7 @@ def test_threads_cannot_be_fixed_once_numpy_is_there():
 SHORT = contest.Settings(rounds=2, warmups=0, turn_seconds=0.0, settling_seconds=0.0)
 
 
+@pytest.mark.thorough
 def test_a_contest_of_two_processes_gives_ratios():
     result = contest.run("tiny", SHORT._replace(engines=["native"], peers=[]))
     assert result.ours == ["tapegraph native", "tapegraph compiled native"]
@@ -177,6 +179,7 @@ def test_a_contest_of_two_processes_gives_ratios():
     assert result.rounds == 2
 
 
+@pytest.mark.thorough
 def test_who_cannot_take_part_is_left_out_with_the_reason(monkeypatch):
     monkeypatch.setitem(peers.PEERS, "autograd", peers.Peer("no_such_module"))
     result = contest.run("tiny", SHORT._replace(engines=["native"], peers=["autograd"]))
@@ -230,6 +233,7 @@ def test_a_process_runs_the_tapegraph_of_another_checkout(tmp_path):
         process.end()
 
 
+@pytest.mark.thorough
 def test_a_process_runs_every_folder_of_another_checkout(tmp_path):
     """An editable install knows where the folders of this one are."""
     for name in ("tapegraph", "fallback"):

@@ -65,7 +65,7 @@ ALONE = {"cnn_digits", "hmc", "inverse_design", "phase_retrieval", "quantum_circ
 # Run with --thorough alone: they take longest, and others do what they do; the README's command is
 # digits, whole.
 LONG = {"digits", "embedding", "gpt", "gradient_penalty", "masked_attention", "rnn", *SCALARS}
-LONG |= {"predator_prey"}  # whose fit has a test of its own, below
+LONG |= {"ensemble", "predator_prey", "self_attention", "yolo_head"}
 # What an example measures: the first figure of these lines.
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
@@ -247,8 +247,8 @@ def test_script_explains_itself(name, run_here):
 @pytest.mark.parametrize(
     ("out", "place"),
     [
-        ("plots", "plots/linear_regression.png"),
-        ("there", "there/linear_regression.png"),
+        pytest.param("plots", "plots/linear_regression.png", marks=pytest.mark.thorough),
+        pytest.param("there", "there/linear_regression.png", marks=pytest.mark.thorough),
         ("new/folder/line.svg", "new/folder/line.svg"),
     ],
 )
@@ -381,6 +381,7 @@ def curves(folder: str) -> list[dict[str, float]]:
         return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
 
 
+@pytest.mark.thorough
 def test_a_run_that_was_interrupted_ends_with_the_same_bits(run_here, monkeypatch):
     whole = run_here(SCRIPT, "--epochs", 2, "--folder", "whole")
     assert_picture(Path("training.png"))
@@ -422,6 +423,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits(run_here, monkeypatc
         run_here(SCRIPT, "--epochs", 5, "--folder", "parts", "--resume")
 
 
+@pytest.mark.thorough
 def test_the_script_stops_when_it_does_not_get_better(run_here):
     out = run_here(SCRIPT, "--epochs", 40, "--patience", 1, "--dtype", "float64")
     losses = [row["valid_loss"] for row in curves("training")]
@@ -433,6 +435,7 @@ def test_the_script_stops_when_it_does_not_get_better(run_here):
     assert not np.array_equal(saved, tg.load("training/last.npz")["model"]["out"])
 
 
+@pytest.mark.thorough
 def test_the_script_trains_alike_eagerly_and_in_parts(run_here):
     for how, engine in (("compile", "native; .+ compiled once"), ("no-compile", "native")):
         out = run_here(SCRIPT, "--quick", f"--{how}", "--parts", 2, "--folder", how)
@@ -575,6 +578,7 @@ def test_the_posterior_is_that_of_a_logistic_regression(monkeypatch):
     assert names["r_hat"](noise + [[0.0], [0.0], [0.0], [4.0]]) > 1.5
 
 
+@pytest.mark.thorough
 def test_lynxes_and_hares_are_fitted_as_by_others(monkeypatch):
     least_squares = optional("scipy.optimize").least_squares
     solve_ivp = optional("scipy.integrate").solve_ivp

@@ -294,6 +294,7 @@ def assert_ran_on(backend):
 
 
 @pytest.mark.parametrize("example", ON_ARRAYS)
+@pytest.mark.one_in(4, of="tensorflow")
 def test_arrays(example, backend):
     assert_golden(example)
     assert_ran_on(backend)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import shlex
+import textwrap
 
 import pytest
 from mutations.__main__ import label, main
@@ -16,18 +17,18 @@ KNOWN = next(f for f in FAULTS if label(f) == "vjp/sub-wrong-sign")
 
 @functools.lru_cache
 def meaning(text: str) -> str:
-    return ast.dump(ast.parse(text))
+    return ast.dump(ast.parse(textwrap.dedent(text)))
 
 
 def statement(text: str, start: int, end: int) -> tuple[int, int]:
-    """Where the outermost statement around a place begins and ends; of several, the whole file."""
+    """Where the innermost statement around a place begins and ends; of none, the whole file."""
     around = [
         (first, last)
         for spans in _definitions(text).values()
         for first, last in spans
         if first <= start and end <= last
     ]
-    return max(around, key=lambda span: span[1] - span[0], default=(0, len(text)))
+    return min(around, key=lambda span: span[1] - span[0], default=(0, len(text)))
 
 
 def applies(fault: Fault) -> bool:
@@ -37,7 +38,7 @@ def applies(fault: Fault) -> bool:
         text = path.read_text()
         first, last = statement(text, start, end)
         faulty = text[first:start] + fault.new.strip() + text[end:last]
-        changed = ast.dump(ast.parse(faulty)) != meaning(text[first:last])
+        changed = meaning(faulty) != meaning(text[first:last])
     except (SyntaxError, ValueError):
         return False
     return changed and tests != [] and all((ROOT / file).exists() for file in tests)

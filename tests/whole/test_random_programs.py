@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from contract import OPERATIONS
 from programs import each_program
 
@@ -23,6 +24,7 @@ def test_replay_gives_the_same_numbers(program):
     np.testing.assert_array_equal(once.numpy(), again.numpy())
 
 
+@pytest.mark.thorough
 def test_every_operation_is_drawn():
     drawn = set()
 
