@@ -57,6 +57,8 @@ OnRetrace = Literal["allow", "raise"]
 _XLA: dict[str, Xla] = {"1": True, "0": False, "auto": "auto", "": "auto"}
 # The number of traces, in hardly more calls, that gives a warning.
 _MANY = 8
+# How many differences in a row between real calls another thread may explain.
+_MOST_DISTURBED = 3
 # The attribute of an instance that holds its compiled methods; and of how many instances that
 # cannot have one the methods are held.
 _STEPS, _MOST_BOUND = "_compiled_steps", 64
@@ -113,7 +115,8 @@ class _KnownCall:
     """The trace of one combination of arguments and of other values that the function reads.
 
     ``real`` is the number of its next real call, ``unchecked`` counts program runs since the last,
-    and ``foreseen`` says that the call that made the trace ran no code with names outside the view.
+    ``foreseen`` says that the call that made the trace ran no code with names outside the view, and
+    ``disturbed`` counts real calls that prove nothing, as a value changed while they read it.
     """
 
     arguments: Any
@@ -124,6 +127,7 @@ class _KnownCall:
     unchecked: int = 0
     trace: Trace | None = None
     foreseen: bool = True
+    disturbed: int = 0
     programs: Programs | None = None
     leaked: list[weakref.ref[Node]] = field(default_factory=list)  # tensors leaked from real calls
 
@@ -442,13 +446,25 @@ class Compiled:
             comparable = kept is not None and (programs is not None or kept.is_comparable_to(trace))
             if kept is not None and comparable and is_recorded:
                 difference = kept.differs_from(trace)
-                if difference is None and programs is None:
-                    if trace.unrolled:
-                        warn(sentence(f"compile: {self.__name__}", trace.unrolled), RuntimeWarning)
-                    programs = programs_of(trace, self.__name__, self._xla)
-                elif difference is not None and entry.foreseen:
-                    entry.trace = entry.programs = None
-                    raise mismatch(self.__name__, difference, entry.unchecked)
+                if difference is None:
+                    entry.disturbed = 0
+                    if programs is None:
+                        if trace.unrolled:
+                            warn(
+                                sentence(f"compile: {self.__name__}", trace.unrolled),
+                                RuntimeWarning,
+                            )
+                        programs = programs_of(trace, self.__name__, self._xla)
+                elif entry.foreseen:
+                    # Another thread may have changed a value that one of the two calls has read.
+                    sound = entry.view.holds() and (programs is not None or not entry.disturbed)
+                    if sound or entry.disturbed == _MOST_DISTURBED:
+                        entry.trace = entry.programs = None
+                        raise mismatch(self.__name__, difference, entry.unchecked)
+                    entry.disturbed += 1
+                    entry.real, is_recorded = entry.calls + 1, programs is None
+            elif kept is None:
+                entry.disturbed = int(not entry.view.holds())
             result = trace.first()
             entry.leaked = trace.leaked(entry.leaked)
             if is_recorded:

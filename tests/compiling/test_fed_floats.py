@@ -377,6 +377,53 @@ def test_what_another_thread_puts_there_during_a_real_call_stays():
     assert step.traces == 2
 
 
+@pytest.mark.parametrize("disturbed", range(3))
+def test_a_number_that_another_thread_sets_during_a_real_call_is_no_mismatch(disturbed):
+    held, w = Held(1.0), tg.param(X)
+
+    class Sets(threading.Thread):
+        def run(self):
+            if PENDING:
+                held.k = PENDING.pop()
+
+    def f(x):
+        thread = Sets()
+        thread.start()
+        thread.join()
+        return w * x * held.k
+
+    step = tg.compile(f, verify_every=3)
+    with tg.use_backend("native"):
+        for call in range(9):
+            held.k = k = 1.0
+            if call == disturbed:
+                k = 1.5
+                PENDING.append(k)
+            np.testing.assert_array_equal(step(X).data, X * X * k)
+    assert step.traces == 1
+    step.source()
+
+
+def test_a_step_that_changes_what_it_reads_does_not_hide_a_mismatch():
+    held, w, unseen = Held(1.0), tg.param(X), iter(np.linspace(1.0, 2.0, 20))
+
+    def f(x):
+        y = w * x * held.k * next(unseen).item()
+        held.k += 1.0
+        return y
+
+    step = tg.compile(f)
+    results = []
+    with tg.use_backend("native"), pytest.raises(tg.TraceMismatchError):
+        for _ in range(8):
+            held.k = 1.0
+            results.append(step(X).data)
+    assert 1 < len(results) < 8
+    np.testing.assert_allclose(
+        results, [X * X * k for k in np.linspace(1.0, 2.0, 20)[: len(results)]]
+    )
+
+
 def test_a_number_that_another_thread_sets_during_a_recording_is_not_kept():
     held, w, numbers = Held(1.0), tg.param(X), [1.0, 1.0, 3.0, 3.0, 3.0, 2.0, 5.0, 2.0]
     runs, has_run = threading.Event(), threading.Event()
