@@ -518,8 +518,11 @@ def test_a_failing_run_leaves_everything_as_it_was():
     for x, classes in zip(X[:4], CLASSES, strict=False):
         step(x, classes)
     before = [(p.numpy(), p.grad.copy()) for p in params]
-    with pytest.raises(IndexError, match=r"expected a class in \[0, 2\)"):
+    with pytest.raises(IndexError, match=r"expected a class in \[0, 2\)") as error:
         step(X[5], np.full(16, 2))
+    with pytest.raises(IndexError) as eagerly:
+        step.__wrapped__(X[5], np.full(16, 2))
+    assert str(error.value) == str(eagerly.value)
     for p, (data, grad) in zip(params, before, strict=True):
         alike(p.data, data)
         alike(p.grad, grad)

@@ -464,11 +464,13 @@ def images():
 @pytest.mark.parametrize("steps", [lambda: attention(np.float32, tg.Adam), images])
 def test_a_compiled_step_takes_no_more_memory_than_the_eager_one(steps):
     make, calls = steps()
-    step, state = make()
-    eager = peak(step, state, calls)
-    step, state = make()
-    compiled = tg.compile(step)
-    assert peak(compiled, state, calls) < eager
+    for _ in range(2):  # the first time caches fill up
+        step, state = make()
+        eager = peak(step, state, calls)
+        step, state = make()
+        compiled = tg.compile(step)
+        found = peak(compiled, state, calls)
+    assert found < eager
     assert "ran in native" in compiled.explain()
 
 

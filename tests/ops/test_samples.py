@@ -41,6 +41,7 @@ CASES = {
     ),
     "interp of one": (lambda fp: np.interp(X, KNOTS[:1], fp), (VALUES[:1],)),
     "gradient": (lambda f: np.gradient(f, 0.5, axis=1), (FIELD,)),
+    "gradient, parabolas": (lambda f: np.gradient(f, 0.5, axis=1, edge_order=2), (FIELD,)),
     "gradient at places": (
         lambda f, h: np.gradient(f, h, axis=1, edge_order=2),
         (FIELD, PLACES),
