@@ -642,7 +642,7 @@ def test_the_command_of_complex_numbers(tmp_path):
     out = run(
         "benchmarks.complex_numbers", "--rounds", "2", "--only", "mirror", "--native", cwd=tmp_path
     )
-    for how in ("native", "compiled native", "they"):
+    for how in ("native", "compiled native", "the other library"):
         assert f"| mirror, {how} | " in out
 
 

@@ -70,7 +70,7 @@ LONG |= {"ensemble", "predator_prey", "self_attention", "yolo_head"}
 MEASURED = re.compile(r"^ *(?:accuracy|error|test|overlap|found|mse) +([\d.]+)", re.MULTILINE)
 
 # What depends on the clock or on the engine: those lines, and progress bars.
-CHANGES = re.compile(r"^(engine|cache|compiled|loop|scan) |%\|")
+CHANGES = re.compile(r"^(engine|cache|compiled|loop|scan|speed) |^ {10}[\d.]+ ms compiled|%\|")
 
 TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 
@@ -108,6 +108,7 @@ def run_here(monkeypatch, tmp_path, thorough):
 
     def run_here(name: str, *options: object) -> str:
         monkeypatch.setattr(sys, "argv", [str(SCRIPTS / f"{name}.py"), *map(str, options)])
+        tg.tape_reset()  # of entries in garbage that nobody has collected
         tg.lowering.cache_clear()  # the script counts what it compiles itself
         printed = io.StringIO()
         with (
@@ -227,6 +228,7 @@ def test_compiled_example_is_alike_on_both_engines(name, run_here):
     "backend", [pytest.param("auto", marks=pytest.mark.thorough), "tensorflow"]
 )
 def test_convolution_says_that_it_runs_natively(backend, run_here):
+    pytest.importorskip("tensorflow")
     out = run_here("cnn_digits", "--quick", "--backend", backend, "--no-compile")
     assert re.search(r"^engine +native \(conv2d ", out, re.MULTILINE)
     assert ("RuntimeWarning" in out) == (backend == "tensorflow")

@@ -90,6 +90,8 @@ def test_cells_print_what_notebooks_hold(page, monkeypatch, tmp_path, request):
     for package in ("matplotlib", "sklearn"):
         if re.search(rf"^from {package}", text, re.MULTILINE):
             pytest.importorskip(package, reason="needs the extra examples")
+    if 'run("info", "--load")' in text and request.config.getoption("thorough"):
+        pytest.importorskip("tensorflow")  # whose versions it prints
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.delitem(sys.modules, "this", raising=False)  # which prints when it is imported
     monkeypatch.chdir(tmp_path)
