@@ -3526,7 +3526,7 @@ FAULTS = (
         "tapegraph/compiling/trace.py:Trace.repeats",
         " or self.averages or self.moves_stream:",
         " or self.averages:",
-        f"{GRAPH_LOOPS} -k step_draws",
+        "tests/loops/test_draws_in_branches.py",
     ),
     # ------------------------------------------------------------------ rules, roots and ODEs
     Fault(
