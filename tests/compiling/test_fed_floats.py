@@ -349,8 +349,9 @@ def test_two_steps_in_two_threads_feed_one_attribute():
 PENDING = []
 
 
-def test_what_another_thread_puts_there_during_a_real_call_stays():
-    held, w = Held(1.0), tg.param(X)
+def disturbed(held):
+    """Return a function that reads a float which a thread sets meanwhile, if one is pending."""
+    w = tg.param(X)
 
     class Sets(threading.Thread):
         def run(self):
@@ -363,7 +364,12 @@ def test_what_another_thread_puts_there_during_a_real_call_stays():
         thread.join()
         return w * x * held.k
 
-    step = tg.compile(f, verify_every=1)
+    return f
+
+
+def test_what_another_thread_puts_there_during_a_real_call_stays():
+    held = Held(1.0)
+    step = tg.compile(disturbed(held), verify_every=1)
     with tg.use_backend("native"):
         for k in (1.0, 1.0, 2.0, 3.0, 4.0):
             held.k = k
@@ -377,26 +383,14 @@ def test_what_another_thread_puts_there_during_a_real_call_stays():
     assert step.traces == 2
 
 
-@pytest.mark.parametrize("disturbed", range(3))
-def test_a_number_that_another_thread_sets_during_a_real_call_is_no_mismatch(disturbed):
-    held, w = Held(1.0), tg.param(X)
-
-    class Sets(threading.Thread):
-        def run(self):
-            if PENDING:
-                held.k = PENDING.pop()
-
-    def f(x):
-        thread = Sets()
-        thread.start()
-        thread.join()
-        return w * x * held.k
-
-    step = tg.compile(f, verify_every=3)
+@pytest.mark.parametrize("when", range(3))
+def test_a_number_that_another_thread_sets_during_a_real_call_is_no_mismatch(when):
+    held = Held(1.0)
+    step = tg.compile(disturbed(held), verify_every=3)
     with tg.use_backend("native"):
         for call in range(9):
             held.k = k = 1.0
-            if call == disturbed:
+            if call == when:
                 k = 1.5
                 PENDING.append(k)
             np.testing.assert_array_equal(step(X).data, X * X * k)
