@@ -15,9 +15,8 @@ from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run, fixed_places
-from tapegraph.fallback.plan.ir import live
+from tapegraph.fallback.plan.ir import Feed, live
 from tapegraph.fallback.plan.records import Mismatch
-from tapegraph.fallback.plan.tracer import Feed
 from tapegraph.fallback.sweep import StrongArrays
 from tapegraph.recording.program import Program, Recording, between
 from tapegraph.recording.subprogram import SubProgram

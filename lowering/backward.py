@@ -1,7 +1,6 @@
 """Graphs of a plain backward: traced once per structure and cached.
 
-A graph is fed the large results that the tape kept, which is faster than computing them again. A
-second graph, with strong zeros, is traced if a gradient holds a NaN.
+A graph is fed the large results that the tape kept, which is faster than computing them again.
 """
 
 from __future__ import annotations
@@ -39,11 +38,7 @@ LEAST_FED = 1 << 14
 
 
 class Graph:
-    """One concrete function that gives the gradients of a program's wanted slots.
-
-    Its inputs are the leaves, the ``results`` that are fed, the scalars of the slots
-    ``fed_scalars`` packed as one float64 vector, and the seeds.
-    """
+    """A concrete function from leaves, results, packed scalars and seeds to wanted gradients."""
 
     def __init__(
         self,
@@ -133,7 +128,7 @@ class BackwardGraph:
         start = CLOCK.now()
         self._fed_scalars = [recording.program.scalars[place] for place in varying]
         self.graph = Graph(recording, self._fed_scalars, results=results_fed(recording))
-        self._with_strong_zeros: Graph | None = None
+        self._strong: Graph | None = None
         self._lock = Lock()
         self.seconds = CLOCK.now() - start
 
@@ -141,21 +136,20 @@ class BackwardGraph:
         """Return the wanted slots' gradients; raise MetNaN if a user's rule may lose zeros."""
         with np.errstate(all="ignore"):
             grads = self.graph(recording, seeds)
-            if any(has_nan(g) for g in grads):
-                try:
-                    with self._lock.held:
-                        if self._with_strong_zeros is None:
-                            strong = Graph(recording, self._fed_scalars, strong_zero=True)
-                            self._with_strong_zeros = strong
-                    return self._with_strong_zeros(recording, seeds)
-                except MetNaN as declined:
-                    declined.grads = grads
-                    raise
-        return grads
+            if not any(map(has_nan, grads)):
+                return grads
+            try:
+                with self._lock.held:
+                    self._strong = self._strong or Graph(
+                        recording, self._fed_scalars, strong_zero=True
+                    )
+                return self._strong(recording, seeds)
+            except MetNaN as declined:
+                declined.grads = grads
+                raise
 
 
 def results_fed(recording: Recording, least: int = LEAST_FED) -> list[int]:
-    """Return the kept results of at least that many elements, which take longer to recompute."""
     program = recording.program
     return [
         slot
@@ -171,8 +165,8 @@ def results_fed(recording: Recording, least: int = LEAST_FED) -> list[int]:
 def _standing_in(translator: Translator, slot: int, fed: GraphTensor) -> GraphTensor:
     """Return the fed value of a result; its gradient goes where the result's own would.
 
-    TensorFlow's gradient of ``tanh`` reads the node's result, and the node what came before: where
-    the tape kept the result, but not all operands, the gradient is the table's, of the fed value.
+    Where the tape kept the result, but not all operands, that is the table's: TensorFlow's would
+    compute the operands again.
     """
     program, identity = translator.program, tensorflow().identity
     op, inputs = program.ops[slot], program.inputs[slot]
@@ -203,8 +197,6 @@ class CacheInfo(NamedTuple):
 class _CachedGraph:
     """The graph of one structure, and which of its scalars have changed."""
 
-    __slots__ = ("bits", "compiled", "lock", "varying", "wiring")
-
     def __init__(self) -> None:
         self.lock = Lock()
         self.compiled: BackwardGraph | None = None
@@ -220,6 +212,7 @@ _info = CacheInfo(0, 0, 0, 0, 0, limit=128)
 
 def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
     """Return a structure's graph and the seconds that compiling it took, if it did."""
+    global _info
     key = recording.program.key
     with _lock.held:
         entry = _entries.get(key) or _entries.setdefault(key, _CachedGraph())
@@ -233,7 +226,9 @@ def graph_of(recording: Recording) -> tuple[BackwardGraph, float | None]:
             if _entries.get(key) is entry and entry.compiled is None:
                 del _entries[key]
         raise
-    _count(hits=not is_new, misses=is_new, compiles=is_new)
+    with _lock.held:
+        made = _info.compiles + is_new
+        _info = _info._replace(hits=_info.hits + (not is_new), misses=made, compiles=made)
     return found, found.seconds if is_new else None
 
 
@@ -242,9 +237,7 @@ def _compiled(entry: _CachedGraph, recording: Recording) -> tuple[BackwardGraph,
     bits = scalar_bits(scalars)
     if entry.compiled is None:
         entry.wiring = tuple(zip(program.ops, program.inputs, strict=True))
-        with (
-            _lock.held
-        ):  # what varies does so in programs of the same wiring, whatever their shapes
+        with _lock.held:  # what varies does so in all programs of the same wiring
             alike = [e.varying for e in _entries.values() if e.wiring == entry.wiring]
         entry.varying = set().union(*alike)
     else:
@@ -259,12 +252,6 @@ def _compiled(entry: _CachedGraph, recording: Recording) -> tuple[BackwardGraph,
     return entry.compiled, True
 
 
-def _count(**more: int) -> None:
-    global _info
-    with _lock.held:
-        _info = _info._replace(**{name: getattr(_info, name) + n for name, n in more.items()})
-
-
 def _shrink() -> None:
     global _info
     while len(_entries) > _info.limit:
@@ -273,10 +260,9 @@ def _shrink() -> None:
 
 
 def cache_info() -> CacheInfo:
-    """Return the counts of the compiled-graph cache.
+    """Return the counts of the compiled-graph cache; ``misses`` are graphs not found or outgrown.
 
-    :returns: ``hits`` (graphs found), ``misses`` (not found or outgrown), ``size`` (structures
-        held), ``compiles``, ``evictions`` and ``limit``.
+    :returns: ``hits``, ``misses``, ``size`` in structures, ``compiles``, ``evictions``, ``limit``.
     """
     with _lock.held:
         return _info._replace(size=len(_entries))

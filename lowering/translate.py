@@ -1,4 +1,8 @@
-"""From a program to TensorFlow nodes; and one operation by an eager kernel."""
+"""From a program to TensorFlow nodes; and one operation by an eager kernel.
+
+Layers of images compute channels last; element-wise operations, reductions and joins of their
+results follow. Other readers get a transposed copy, once.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,30 @@ from typing import Any
 import numpy as np
 
 from tapegraph.lowering.calls import to_tensorflow
-from tapegraph.lowering.layouts import LaidOut, emitted_last
-from tapegraph.lowering.rows import elementwise
+from tapegraph.lowering.rows.elementwise import KERNELS
 from tapegraph.lowering.rows.graph_tracer import with_strong_zeros
 from tapegraph.lowering.rows.loops import EMITTED
-from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
+from tapegraph.lowering.rows.nn import LAST_LOWERINGS, WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
     DRAWN,
     GUARDS,
     LOWERINGS,
     NO_ROW,
+    TO_FIRST,
+    TO_LAST,
     MetNaN,
     NotLowered,
     Result,
     Row,
     Rule,
     cast_to,
+    channels_last,
     gap_among,
     graph_constant,
     known,
     reduced,
+    reordered,
+    reshaped,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops import rules_of_families
@@ -45,7 +53,6 @@ LOWERINGS.update((name, row if isinstance(row, Row) else Row(row)) for name, row
 
 
 def check_lowers(program: Program, *, whole: bool = False) -> None:
-    """Raise NotLowered for an operation without a rule."""
     for slot, op in enumerate(program.ops):
         if op is GRADIENT or not program.inputs[slot]:
             continue
@@ -61,7 +68,6 @@ def check_lowers(program: Program, *, whole: bool = False) -> None:
 
 
 def row_of(op: Op, *, whole: bool = False) -> Row:
-    """Return an operation's lowering: ours from the table, or a user's own."""
     row = LOWERINGS.get(op.name) or (WHOLE_LOWERINGS.get(op.name) if whole else None)
     if op.name in EMITTED:
         return Row(EMITTED[op.name])
@@ -98,14 +104,103 @@ def entry_rule(
 def specs(program: Program, fed: list[int], fed_scalars: int) -> list[GraphTensor]:
     """Return the input types of a program's gradient: fed slots, packed scalars, seeds."""
     tf = tensorflow()
+    named = [(slot, f"slot_{slot}") for slot in fed]
+    named += [(slot, f"seed_{i}") for i, slot in enumerate(program.outputs)]
+    found = [tf.TensorSpec(program.shapes[s], program.dtypes[s], name=name) for s, name in named]
+    scalars = [tf.TensorSpec((fed_scalars,), tf.float64, name="scalars")] if fed_scalars else []
+    return [*found[: len(fed)], *scalars, *found[len(fed) :]]
 
-    def spec(slot: int, name: str) -> Any:
-        return tf.TensorSpec(program.shapes[slot], program.dtypes[slot], name=name)
 
-    result = [spec(slot, f"slot_{slot}") for slot in fed]
-    if fed_scalars:
-        result.append(tf.TensorSpec((fed_scalars,), tf.float64, name="scalars"))
-    return result + [spec(slot, f"seed_{i}") for i, slot in enumerate(program.outputs)]
+RANK = len(TO_LAST)
+
+
+def emitted_last(op: Op, out: Result, rule: Rule, attrs: Attrs) -> tuple[Result, Rule, Attrs]:
+    if len(out.shape) == RANK:
+        out = Result(channels_last(out.shape), out.dtype)
+    return out, LAST_LOWERINGS.get(op.name, rule), _attrs_last(op, attrs) or attrs
+
+
+def _attrs_last(op: Op, attrs: Attrs) -> Attrs | None:
+    """Return the attributes for images channels last; None where the result would not lie so."""
+    axis = attrs.get("axis")
+    if op.kind in (OpKind.ALONG, OpKind.SHAPE) and isinstance(axis, int):
+        return {**attrs, "axis": TO_FIRST[axis]}
+    if op.kind is OpKind.REDUCTION and isinstance(axis, tuple):
+        left = [TO_FIRST[a] for a in range(RANK) if a not in axis]
+        if attrs["keepdims"] or left == sorted(left):
+            return {**attrs, "axis": tuple(sorted(TO_FIRST[a] for a in axis))}
+    return None
+
+
+class LaidOut:
+    """The tensor of each slot in its readers' layouts; as a list, channels first."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._first: list[Any] = [None] * len(program)
+        self._last: dict[int, GraphTensor] = {}
+        self._made_last: set[int] = set()
+
+    def __getitem__(self, slot: int) -> GraphTensor:
+        if self._first[slot] is None and slot in self._made_last:
+            self._first[slot] = reordered(self._last[slot], TO_FIRST)
+        return self._first[slot]
+
+    def __setitem__(self, slot: int, tensor: GraphTensor) -> None:
+        """Set the tensor of a slot, in the layout of `runs_last`."""
+        if len(self._program.shapes[slot]) == RANK and self.runs_last(slot):
+            self._last[slot] = tensor
+            self._made_last.add(slot)
+        else:
+            self._first[slot] = tensor
+
+    def as_made(self, slot: int) -> GraphTensor:
+        """Return a slot's tensor in its original layout."""
+        return self._last[slot] if slot in self._made_last else self._first[slot]
+
+    def runs_last(self, slot: int) -> bool:
+        """Return whether an entry is emitted channels last; a gradient as its target."""
+        program, inputs = self._program, self._program.inputs[slot]
+        if not inputs:
+            return False
+        (first, *rest), op = inputs, program.ops[slot]
+        if op is GRADIENT:
+            return rest[0] in self._made_last
+        if op.name in LAST_LOWERINGS:
+            return first not in rest  # the image is no kernel
+        if op.name in KERNELS:
+            images = len(program.shapes[slot]) == RANK
+            return images and not self._made_last.isdisjoint((first, *rest))
+        return (
+            self._made_last.issuperset((first, *rest))
+            and _attrs_last(op, program.attrs[slot]) is not None
+        )
+
+    def read_by(self, slot: int, *, last: bool) -> dict[int, GraphTensor]:
+        """Return the tensors that an operation reads, by slot, in the layouts that it wants."""
+        inputs = self._program.inputs[slot]
+        if not last:
+            return {i: self[i] for i in inputs}
+        if self._program.ops[slot].name not in LAST_LOWERINGS:
+            return {i: self._beside_last(i) for i in inputs}
+        return {inputs[0]: self._laid_last(inputs[0]), **{i: self[i] for i in inputs[1:]}}
+
+    def _laid_last(self, slot: int) -> GraphTensor:
+        if slot not in self._last:
+            self._last[slot] = reordered(self._first[slot], TO_LAST)
+        return self._last[slot]
+
+    def _beside_last(self, slot: int) -> GraphTensor:
+        """Return a tensor for channels-last images that broadcast to channels-first ones."""
+        size = self._program.shapes[slot]
+        if slot in self._made_last or self._first[slot] is None or not size:
+            return self.as_made(slot)
+        batch, channels, *pixels = full = (1,) * (RANK - len(size)) + size
+        if all(n == 1 for n in (batch, *pixels)):  # as TensorFlow's biases are
+            return reshaped(self._first[slot], (channels,))
+        if size == full:
+            return self._laid_last(slot)
+        return reordered(reshaped(self._first[slot], full), TO_LAST)
 
 
 class Translator(Interpreter):
@@ -115,15 +210,15 @@ class Translator(Interpreter):
     :param whole: Operations may have rules that only whole programs use.
     """
 
+    with_xla = False
+
     def __init__(
         self, recording: Recording, *, strong_zero: bool = False, whole: bool = False
     ) -> None:
         super().__init__(recording)
-        self._strong_zero = strong_zero
-        self._whole = whole
+        self._strong_zero, self._whole = strong_zero, whole
 
     def operation(self, slot: int) -> Any:
-        """Emit an operation, and return its graph tensor."""
         return self.emitted(slot, self.values)
 
     def emitted(self, slot: int, tensors: Any, *, last: bool = False) -> Any:
@@ -157,10 +252,6 @@ class Translator(Interpreter):
     def body(self, inner: SubProgram) -> InnerTranslator:
         return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
 
-    @property
-    def with_xla(self) -> bool:
-        return False
-
     def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
         """Return the tensors for nodes with their own gradient to read."""
         return list(tensors)
@@ -182,16 +273,12 @@ class Whole(Translator):
         self, recording: Recording, *, xla: bool = False, careful: bool = False, **options: bool
     ) -> None:
         super().__init__(recording, **options)
-        self._xla = xla
+        self.with_xla = xla
         self._careful = xla and careful
         # Those that change by their rows, by the slot of the parameter: gradients come as rows.
         self._tables: Mapping[int, Any] = {}
         # Tensors fed in place of numbers in inner programs, by the keys of `fed_numbers`.
         self._numbers: Mapping[Any, Any] = {}
-
-    @property
-    def with_xla(self) -> bool:
-        return self._xla
 
     def emit(self, leaves: Mapping[int, GraphTensor]) -> None:
         tf, program = tensorflow(), self.program
@@ -211,11 +298,9 @@ class Whole(Translator):
         del self._tape
 
     def guards(self) -> list[GraphTensor] | None:
-        """Return the collector of conditions for valid numbers."""
         return self._guards
 
     def no_values(self) -> LaidOut:
-        """Return a container of tensors in which images may lie channels last."""
         return LaidOut(self.program)
 
     def operation(self, slot: int) -> Any:
@@ -234,7 +319,9 @@ class Whole(Translator):
             raise NotLowered(
                 f"{self.recording.describe(slot)} has no node of {names} in TensorFlow"
             ) from error
-        if self._xla and program.ops[slot].name == "within":  # places out of range have become -1
+        if (
+            self.with_xla and program.ops[slot].name == "within"
+        ):  # places out of range have become -1
             with self._tape.stop_recording():
                 self.check(tensorflow().reduce_all(result >= 0))
         return result
@@ -256,8 +343,7 @@ class Whole(Translator):
             grads = {}
             for target, grad in zip(targets, found, strict=True):
                 self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
-                by_rows = target in self._tables
-                grads[target] = grad if by_rows else tf.convert_to_tensor(grad)
+                grads[target] = grad if target in self._tables else tf.convert_to_tensor(grad)
         return grads
 
     def body(self, inner: SubProgram) -> InnerTranslator:
@@ -265,7 +351,7 @@ class Whole(Translator):
             inner,
             strong_zero=self._strong_zero,
             whole=self._whole,
-            xla=self._xla,
+            xla=self.with_xla,
             careful=self._careful,
         )
         made._numbers = self._numbers
@@ -298,7 +384,7 @@ class InnerTranslator(Whole):
     def __init__(self, inner: SubProgram, **options: bool) -> None:
         super().__init__(inner.recording, **options)
         self.inner = inner
-        self.checks = _checks(inner.program, self._xla)
+        self.checks = _checks(inner.program, self.with_xla)
 
     def __call__(
         self, inputs: Sequence[GraphTensor]
@@ -312,13 +398,12 @@ class InnerTranslator(Whole):
         outputs = []
         for slot in self.inner.outputs:
             value, number = self.values[slot], self.recording.values[slot]
-            constant = self.constant(number, self.program.dtypes[slot]) if value is None else value
-            outputs.append(constant)
+            made = self.constant(number, self.program.dtypes[slot]) if value is None else value
+            outputs.append(made)
         return outputs, [self.stands()] if self.checks else []
 
     def guards(self) -> list[GraphTensor] | None:
-        """Return None: a layer branches by itself."""
-        return None
+        return None  # a layer branches by itself
 
     def operation(self, slot: int) -> Any:
         """Emit an operation; a loop's own gradient also flows where the recording lets it."""
@@ -329,7 +414,6 @@ class InnerTranslator(Whole):
 
 
 def stopped(result: object) -> Any:
-    """Return a tensor, or a list of tensors, through which no gradient flows."""
     if isinstance(result, (list, tuple)):
         return [None if x is None else stopped(x) for x in result]
     return tensorflow().stop_gradient(result)
@@ -338,9 +422,8 @@ def stopped(result: object) -> Any:
 def fed_numbers(recording: Recording) -> dict[int, tuple[Any, Array]]:
     """Return the Python numbers that XLA is fed, by slot, so that it fuses no two of them.
 
-    Each has a key, which equal ones share, and its own tensor in its readers' dtype: XLA would
-    fetch a vector's element, or convert, for every element computed with it. Exponents stay
-    constants.
+    Each has a key, which equal ones share, and its own tensor in its readers' dtype: a vector's
+    element XLA would fetch for every element computed with it. Exponents stay constants.
     """
     program = recording.program
     readers = program.readers()
@@ -353,9 +436,7 @@ def fed_numbers(recording: Recording) -> dict[int, tuple[Any, Array]]:
         if slot in exponents or isinstance(value, (bool, np.bool_)) or not is_float64:
             continue
         dtypes = {program.dtypes[reader] for reader in readers[slot]}
-        dtype = dtypes.pop() if len(dtypes) == 1 else None
-        if dtype not in (np.float32, np.float64):
-            dtype = np.dtype(np.float64)
+        dtype = np.dtype(np.float32 if dtypes == {np.dtype(np.float32)} else np.float64)
         with np.errstate(all="ignore"):
             number = np.asarray(value, dtype)
         # By their text 0.0 and -0.0 differ.
@@ -375,7 +456,7 @@ def _checks(program: Program, xla: bool) -> bool:
 def forward(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
     """Return an operation's result by TensorFlow's eager kernels, None if it has none here."""
     row = LOWERINGS.get(op.name)
-    each = op.kind is OpKind.ELEMENTWISE and op.name in elementwise.LOWERINGS and not attrs
+    each = op.kind is OpKind.ELEMENTWISE and op.name in KERNELS and not attrs
     if op.rules is not None or row is None or not (row.shape or each):
         return None
     try:

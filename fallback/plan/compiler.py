@@ -17,8 +17,7 @@ from tapegraph.arrays.row_sparse import RowSparse, conjugated, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.differentiation.reads import Y
 from tapegraph.fallback.plan.codegen import Source
-from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
-from tapegraph.fallback.plan.tracer import Constant, Feed, Var
+from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck, Var, live
 from tapegraph.fallback.rules import JointVJP
 from tapegraph.fallback.sweep import Arrays, gradients, strong_gradients
 from tapegraph.ops.index import GETITEM, basic_key

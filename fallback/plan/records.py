@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from tapegraph.environment import RECORDS, switched
-from tapegraph.fallback.plan.tracer import placed
+from tapegraph.fallback.plan.ir import placed
 from tapegraph.pytree import leaves, mapped
 from tapegraph.typed import Array, DType
 

@@ -11,10 +11,18 @@ import numpy as np
 
 from tapegraph.engines.engine import LoopRows
 from tapegraph.fallback.plan import records
-from tapegraph.fallback.plan.ir import Instr, NanCheck, concrete, root_ids, vars_in
-from tapegraph.fallback.plan.memory import is_dense
+from tapegraph.fallback.plan.ir import (
+    Constant,
+    Feed,
+    Instr,
+    NanCheck,
+    Var,
+    concrete,
+    is_dense,
+    root_ids,
+    vars_in,
+)
 from tapegraph.fallback.plan.records import Records, records_of
-from tapegraph.fallback.plan.tracer import Constant, Feed, Var
 from tapegraph.typed import Array
 
 # Fewer records than these are no gain, unless they are large.

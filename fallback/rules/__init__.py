@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 
 from tapegraph.differentiation.slopes import Divisor, Linear, Slope, Slopes, rule_of
 from tapegraph.kinds import Tensor
-from tapegraph.ops import COMPOSED, rules_of_families
+from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import Op
 from tapegraph.typed import Array, Fun
 
@@ -95,5 +95,5 @@ def _rule(slope: Slope, inputs: int) -> Rule:
     return rule_of(slope)
 
 
-for _name, _table in (("VJPS", VJPS), ("RECORDED", RECORDED)):
-    _table.update(rules_of_families(__name__, _name, ("elementwise", *COMPOSED)))
+VJPS.update(rules_of_families(__name__, "VJPS"))
+RECORDED.update(rules_of_families(__name__, "RECORDED"))

@@ -1,4 +1,4 @@
-"""VJP rules: indexing, gathering, sorting, splitting."""
+"""VJP rules: shapes and joins, indexing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.fallback.rules import Row, Rule
+from tapegraph.fallback.rules import Gradients, JointVJP, Row, Rule
 from tapegraph.fallback.strong_zero import to_ndarray
 from tapegraph.kinds import Tensor
 from tapegraph.ops.index import (
@@ -30,6 +30,19 @@ from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
 from tapegraph.typed import Array, Cotangent
+
+
+def _transpose(g: Cotangent, y: Array, x: Array, *, axes: tuple[int, ...]) -> Array:
+    return g.transpose(tuple(sorted(range(len(axes)), key=axes.__getitem__)))
+
+
+def _concat(needs: list[bool], g: Cotangent, y: Array, *arrays: Array, axis: int) -> Gradients:
+    ends = np.cumsum([a.shape[axis] for a in arrays])
+    before = (slice(None),) * axis
+    return [
+        g[before + (slice(end - a.shape[axis], end),)] if needed else None
+        for a, end, needed in zip(arrays, ends.tolist(), needs, strict=True)
+    ]
 
 
 def _zeros(g: Cotangent, x: Array) -> Array:
@@ -119,6 +132,10 @@ def _roll(
 
 
 VJPS: dict[str, Row] = {
+    "transpose": (_transpose,),
+    "reshape": (lambda g, y, x, *, shape: g.reshape(x.shape),),
+    "concat": JointVJP(_concat),
+    "broadcast_to": (lambda g, y, x, *, shape: g,),  # the sweep sums over the copies,
     "roll": (_roll,),
     "tensor_slice": (_tensor_slice,),
     "gather": (_gather,),

@@ -1,4 +1,8 @@
-"""VJP rules: products, decompositions and norms."""
+"""VJP rules: products, decompositions, norms, and Fourier transforms.
+
+A transform's matrix is symmetric, and the sweep carries conjugates, so a cotangent takes the same
+transform.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
 from tapegraph.fallback.rules import Gradients, JointVJP, Row, Rule
 from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
+from tapegraph.ops.fft import SWAPPED
 from tapegraph.ops.index import getitem
 from tapegraph.ops.linalg import (
     EIGH,
@@ -341,6 +346,21 @@ def _norm(
     return g * np.where(y == 0, x, np.sign(x) * (np.abs(x) / divisor) ** (ord - 1))
 
 
+def _rfft(g: Cotangent, y: Array, x: Array, *, axis: int, norm: Any) -> Array:
+    # Of which the real part counts.
+    return np.fft.fft(to_ndarray(g), n=x.shape[axis], axis=axis, norm=norm)
+
+
+def _irfft(g: Cotangent, y: Array, x: Array, *, n: int, axis: int, norm: Any) -> Array:
+    """All frequencies but the first, and an even length's last, count twice."""
+    twice = np.full(n // 2 + 1, 2.0, y.dtype)
+    twice[0] = 1.0
+    if n % 2 == 0:
+        twice[-1] = 1.0
+    weights = twice.reshape((-1,) + (1,) * (y.ndim - 1 - axis))
+    return np.conj(np.fft.rfft(to_ndarray(g), axis=axis, norm=SWAPPED[norm])) * weights
+
+
 # On Tensors
 
 
@@ -380,6 +400,10 @@ VJPS: dict[str, Row] = {
     "pinv": (_rising(_pinv),),
     "lstsq": JointVJP(_lstsq),
     "norm": (_norm,),
+    "fft": (lambda g, y, x, *, axes, norm: np.fft.fftn(to_ndarray(g), axes=axes, norm=norm),),
+    "ifft": (lambda g, y, x, *, axes, norm: np.fft.ifftn(to_ndarray(g), axes=axes, norm=norm),),
+    "rfft": (_rfft,),
+    "irfft": (_irfft,),
 }
 
 RECORDED: dict[str, Row] = {

@@ -1,4 +1,4 @@
-"""TensorFlow nodes: indexing, gathering, sorting, splitting."""
+"""TensorFlow nodes: shapes and joins, indexing, sorting, splitting."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ from tapegraph.lowering.rows.rules import (
     shape_of,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
+
+
+def _concat(out: Result, *parts: GraphTensor, axis: int) -> GraphTensor:
+    if len(parts) == 1:
+        return raw.Identity(input=parts[0])  # ConcatV2 takes two or more
+    return raw.ConcatV2(values=list(parts), axis=axis)
 
 
 def _gather(out: Result, x: Any, indices: GraphTensor, *, axis: int) -> GraphTensor:
@@ -230,6 +236,17 @@ def _searchsorted(out: Result, a: GraphTensor, v: GraphTensor, *, side: str) -> 
 
 
 LOWERINGS: dict[str, Row | Rule] = {
+    "transpose": Row(
+        lambda out, x, *, axes: permuted(x, axes),
+        xla=True,
+        complex=True,
+        shape=lambda x, *, axes: tuple(x[axis] for axis in axes),
+    ),
+    "reshape": Row(lambda out, x, *, shape: reshaped(x, shape), xla=True, complex=True),
+    "concat": Row(_concat, xla=True, complex=True),
+    "broadcast_to": Row(
+        lambda out, x, *, shape: raw.BroadcastTo(input=x, shape=ints(shape)), xla=True, complex=True
+    ),
     "part": Row(lambda out, outputs, *, output: outputs[output], xla=True, complex=True),
     "roll": Row(
         lambda out, x, *, shift, axis: raw.Roll(input=x, shift=ints(shift), axis=ints(axis)),

@@ -1,27 +1,25 @@
 """Operations by family: forward, checks and the public function of each.
 
-The same file name holds an operation's gradient in ``fallback/rules/`` and its TensorFlow node in
-``lowering/rows/``. Slopes and tangent rules stand in ``tapegraph/differentiation/``.
+``fallback/rules/`` holds their gradients, ``lowering/rows/`` their TensorFlow nodes, and
+``tapegraph/differentiation/`` slopes and tangent rules.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
 from typing import Any
 
 FAMILIES = ("elementwise", "reduce", "linalg", "shape", "index", "special", "fft", "nn")
 # Functions composed of operations, which have no rules of their own.
 COMPOSITIONS = ("layers", "losses", "samples")
-COMPOSED = tuple(f for f in FAMILIES if f not in ("elementwise", "special"))  # not from slopes
+# The files of gradients and nodes: special is in elementwise, shape in index, and fft in linalg.
+RULE_FILES = ("elementwise", "reduce", "linalg", "index", "nn")
 
 
-def rules_of_families(
-    package: str, table: str, families: Iterable[str] = FAMILIES
-) -> dict[str, Any]:
+def rules_of_families(package: str, table: str) -> dict[str, Any]:
     """Return the rows of all families that have a table, or ValueError for a repeated name."""
     rows: dict[str, Any] = {}
-    for family in families:
+    for family in RULE_FILES:
         found = getattr(importlib.import_module(f"{package}.{family}"), table, {})
         twice = sorted(rows.keys() & found.keys())
         if twice:

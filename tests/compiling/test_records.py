@@ -25,7 +25,7 @@ from tapegraph.capture.capture import Capture
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.engines.engine import LoopRows
 from tapegraph.fallback.plan import Plan, records, segments
-from tapegraph.fallback.plan.tracer import placed
+from tapegraph.fallback.plan.ir import placed
 from tapegraph.pytree import leaves
 from tests.compiling.beside import agree, beside, standing, taken
 from tests.compiling.test_case_steps import STEPS, compare

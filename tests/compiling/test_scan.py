@@ -638,18 +638,18 @@ def test_what_a_scan_gives_is_nobody_elses(engine, rng):
 @pytest.mark.parametrize("runs", [3, 40])
 def test_a_loop_of_xlas_has_room_for_no_more_than_may_be_held(runs, monkeypatch):
     pytest.importorskip("tensorflow")
-    from tapegraph.lowering.steps import loop
+    from tapegraph.lowering.steps import step as module
 
     monkeypatch.setattr(programs, "_MOST_BYTES", runs * 8 * 101)  # a row, and a result
-    monkeypatch.setattr(loop, "_ROOM", 1)
+    monkeypatch.setattr(module, "_ROOM", 1)
     rooms = []
-    fed = loop.Loop._fed
+    fed = module.Loop._fed
 
     def noted(loop, feeds, runs, room):
         rooms.append(room)
         return fed(loop, feeds, runs, room)
 
-    monkeypatch.setattr(loop.Loop, "_fed", noted)
+    monkeypatch.setattr(module.Loop, "_fed", noted)
     x = np.random.default_rng(0).normal(size=(300, 100))
     with tg.use_backend("tensorflow"):
         sums = tg.compile(lambda x: tg.sum(x), xla=True).scan(x)

@@ -374,7 +374,7 @@ def test_numbers_add_up_and_bits_arrive_by_the_collective_of_tensorflow(monkeypa
     """Threads stand in for what it asks of the network; --thorough has processes."""
     import tensorflow as tf
 
-    from tapegraph.lowering.collectives import Workers
+    from tapegraph.lowering.engine import Workers
 
     here = threading.local()
 
@@ -413,7 +413,7 @@ import numpy as np
 import tensorflow as tf
 
 import tapegraph as tg
-from tapegraph.lowering import collectives
+from tapegraph.lowering import engine
 
 tg.set_backend("tensorflow")
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -509,7 +509,7 @@ ENDS = (
     START
     + """
 if sys.argv[2] == "is late":
-    collectives.TIMEOUT = 4.0
+    engine.TIMEOUT = 4.0
 w = tg.param(np.ones(2 + number * (sys.argv[2] == "differs")), name="w")
 optimizer = tg.SGD([w], 0.1)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.lowering.steps import variables
-from tapegraph.lowering.steps.variables import tables
+from tapegraph.lowering.steps import step_graph
+from tapegraph.lowering.steps.step_graph import tables
 from tapegraph.recording.values import is_remote
 from tests.optional import optional
 
@@ -129,7 +129,7 @@ def test_two_traces_two_steps_and_eager_code_share_a_parameter():
                 leaf.assign(leaf.data + 1.0)
         np.testing.assert_allclose(tg.sum(w).item(), tg.sum(other).item(), rtol=1e-12)
     np.testing.assert_allclose(w.data, other.data, rtol=1e-12)
-    assert halve.traces == 2 and len([k for k in variables._known if k[0] == id(w)]) == 1
+    assert halve.traces == 2 and len([k for k in step_graph._known if k[0] == id(w)]) == 1
 
 
 def test_engines_in_turn():
@@ -168,11 +168,11 @@ def test_a_variable_goes_with_its_tensor():
     for call in CALLS[:4]:
         step(*call)
     key, gone = id(w), weakref.ref(w)
-    assert any(k[0] == key for k in variables._known)
+    assert any(k[0] == key for k in step_graph._known)
     del step, w, call
     gc.collect()
     assert gone() is None
-    assert not any(k[0] == key for k in variables._known)
+    assert not any(k[0] == key for k in step_graph._known)
 
 
 def test_large_constants_and_integer_state():

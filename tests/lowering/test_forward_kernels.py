@@ -16,7 +16,7 @@ from tests.cases import CASES
 if importlib.util.find_spec("tensorflow") is None:
     pytest.skip("TensorFlow is not here", allow_module_level=True)
 from tapegraph.lowering import translate
-from tapegraph.lowering.rows.elementwise import LOWERINGS as ELEMENTWISE
+from tapegraph.lowering.rows.elementwise import KERNELS
 from tapegraph.recording.op import OPS
 
 pytestmark = pytest.mark.versions
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.versions
 # What has attributes, or an operand that is no float, is left to NumPy.
 SERVED = {"matmul", "batch_matmul", "transpose"} | {
     name
-    for name in ELEMENTWISE
+    for name in KERNELS
     if OPS[name].differentiable is None and name not in ("astype", "round", "round_to")
 }
 # The rest with --thorough: an eager kernel takes its time.

@@ -15,8 +15,7 @@ from tapegraph.fallback.plan import Plan
 from tapegraph.lowering.calls import DirectCall
 from tapegraph.lowering.steps import step as step_module
 from tapegraph.lowering.steps import xla
-from tapegraph.lowering.steps.step_graph import StepGraph
-from tapegraph.lowering.steps.variables import StateVariable
+from tapegraph.lowering.steps.step_graph import StateVariable, StepGraph
 from tests.lowering.test_compiled_steps import descent
 from tests.optional import optional
 

@@ -179,7 +179,7 @@ FAULTS = (
     Fault(
         "vjp",
         "transpose-not-inverted",
-        "fallback/rules/shape.py:_transpose",
+        "fallback/rules/index.py:_transpose",
         "g.transpose(tuple(sorted(range(len(axes)), key=axes.__getitem__)))",
         "g.transpose(axes)",
         f"{OPS} -k transpose]",
@@ -187,7 +187,7 @@ FAULTS = (
     Fault(
         "vjp",
         "concat-takes-the-first-part-for-all",
-        "fallback/rules/shape.py:_concat",
+        "fallback/rules/index.py:_concat",
         "g[before + (slice(end - a.shape[axis], end),)]",
         "g[before + (slice(0, a.shape[axis]),)]",
         f"{OPS} -k concat]",
@@ -744,7 +744,7 @@ FAULTS = (
     Fault(
         "lowering",
         "sub-operands-swapped",
-        "lowering/rows/elementwise.py:LOWERINGS",
+        "lowering/rows/elementwise.py:KERNELS",
         "raw.Sub(x=a, y=b), xla=True",
         "raw.Sub(x=b, y=a), xla=True",
         f'{PARITY} -k "cases_agree and sub"',
@@ -923,7 +923,7 @@ FAULTS = (
     Fault(
         "lowering",
         "xla-adds-exponents",
-        "lowering/rows/elementwise.py:LOWERINGS",
+        "lowering/rows/elementwise.py:KERNELS",
         '"exp": Row(lambda out, x: raw.Exp(x=x), complex=True)',
         '"exp": Row(lambda out, x: raw.Exp(x=x), xla=True, complex=True)',
         f"{WITH_XLA} -k otherwise",
@@ -1741,7 +1741,7 @@ FAULTS = (
     Fault(
         "compile",
         "scan-that-carries-no-gradient",
-        "lowering/steps/loop.py:_LoopWriter._left",
+        "lowering/steps/step.py:_LoopWriter._left",
         "return before if place is None else outputs[place]",
         "return before",
         f"{SCAN} -k add_up",
@@ -2262,7 +2262,7 @@ FAULTS = (
     Fault(
         "compile",
         "result-over-an-operand-that-is-read-later",
-        "fallback/plan/memory.py:written_over",
+        "fallback/plan/codegen.py:written_over",
         "id(var) in made and last[id(var)] == number and",
         "id(var) in made and",
         PLAN,
@@ -2270,7 +2270,7 @@ FAULTS = (
     Fault(
         "compile",
         "result-over-an-operand-that-is-seen-transposed",
-        "fallback/plan/memory.py:written_over",
+        "fallback/plan/codegen.py:written_over",
         "all(map(instr.may_overwrite, lying))",
         "instr.may_overwrite(var)",
         f"{RECORDS} -k transposed",
@@ -2947,7 +2947,7 @@ FAULTS = (
     Fault(
         "ranks",
         "workers-take-the-largest-number",
-        "lowering/collectives.py:Workers._sum",
+        "lowering/engine.py:Workers._sum",
         'merge_op="Add"',
         'merge_op="Max"',
         f"{STRATEGY} -k add_up",

@@ -77,7 +77,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         f"tapegraph/{name}.py": (None, "Python's own operators, of which some are called alike")
         for name in ("compiling/inputs", "tensors/run_float")
     },
-    "fallback/plan/tracer.py": (None, "methods of NumPy's arrays, of which some are called alike"),
+    "fallback/plan/ir.py": (None, "methods of NumPy's arrays, of which some are called alike"),
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
     "tapegraph/exporting/onnx.py": (None, "the nodes of ONNX, by operation"),
     "lowering/translate.py": ({"pow", "within"}, "what XLA multiplies out, and clamps"),
