@@ -1,12 +1,9 @@
-"""Call a graph: share arrays where that is safe, and call cheaply.
-
-Graph optimisations that would reorder sums and products are off, for this call alone: ``(x + a) -
-a`` rounds, and ``x * a / a`` may overflow.
+"""Call a graph: share arrays where that is safe, call cheaply, and reorder no sums and products.
 
 A step's call must be one piece of C code, in which Python handles no signal, so that TensorFlow's
-assignments and ours go together. That piece is private to TensorFlow, named only in this file, and
-tried on a small function before use. If it is missing or differs, the public operation runs in a
-thread: Python handles signals only in the main one.
+assignments and ours go together. That piece is private to TensorFlow, and tried on a small function
+before use. If it is missing or differs, the public operation runs in a thread: Python handles
+signals only in the main one.
 """
 
 from __future__ import annotations
@@ -45,12 +42,8 @@ def shareable(array: Array) -> bool:
 
 
 def to_tensorflow(array: Array) -> GraphTensor:
-    """Return an eager tensor of an array's value.
-
-    It shares the memory if `shareable`, which must then stay unchanged while TensorFlow runs. NumPy
-    copies large arrays, because it reuses freed memory.
-    """
-    if not shareable(array):
+    """Return an eager tensor of an array, which shares its memory if `shareable`."""
+    if not shareable(array):  # NumPy, which reuses freed memory, copies large ones
         if array.nbytes < LARGE_BYTES or array.dtype.char not in _SHARED:
             return copied(array)
         array = own(array)
@@ -58,7 +51,6 @@ def to_tensorflow(array: Array) -> GraphTensor:
 
 
 def moved(array: Array) -> GraphTensor:
-    """Return an eager tensor of a copy of an array, which nobody else holds."""
     if array.ndim and array.size and array.dtype.char in _SHARED:
         return _shared(own(array, align=True))
     return copied(array)
@@ -69,11 +61,7 @@ def _shared(array: Array) -> GraphTensor:
 
 
 def copied(array: Array) -> GraphTensor:
-    """Return an eager tensor of a copy of an array.
-
-    It uses an operation: ``tf.constant`` reads a property of the context and drops what a signal
-    handler raises there.
-    """
+    # `tf.constant` would drop what a signal handler raises.
     own_bytes = np.array(array, array.dtype.newbyteorder("="), order="C")
     return tensorflow().raw_ops.Identity(input=own_bytes)
 
@@ -115,11 +103,7 @@ class DirectCall:
         self._operation = ("Tout", self._types, "f", function, "config", "", *self._attrs)
 
     def begin(self, feeds: list[GraphTensor]) -> Iterator[GraphTensor]:
-        """Return an iterator over the function's outputs; taking the first one calls it.
-
-        The call is one piece of C code, in which Python handles no signal, or inside `apart` runs
-        in a thread that handles none. `public` converts its errors.
-        """
+        """Return an iterator over the function's outputs; taking the first one calls it."""
         if self._is_registered:  # by now its gradients have been emitted
             self._is_registered = False
             _let_go(self.function.graph)
@@ -143,7 +127,6 @@ class DirectCall:
         return chain.from_iterable(starmap(found.execute, (given,)))
 
     def _publicly(self, feeds: list[GraphTensor], tensors: list[GraphTensor]) -> Any:
-        """Call the function by TensorFlow's public API; with XLA by its own call."""
         if self.xla:
             return self.function(*feeds)
         return tensorflow().raw_ops.StatefulPartitionedCall(
@@ -155,7 +138,6 @@ class DirectCall:
         return fn(*args) if private() is not None else away_from_signals(fn, *args)
 
     def __call__(self, feeds: list[GraphTensor]) -> list[GraphTensor]:
-        """Return the function's outputs, flat."""
         try:
             return list(self.begin(feeds))
         except Exception as error:
@@ -190,10 +172,7 @@ def _let_go(graph: Any) -> None:
 
 
 class Private(NamedTuple):
-    """TensorFlow's private calls of a function, and their errors.
-
-    :ivar execute: Calls it as an op of its own name; ``operation`` by the operation for calls.
-    """
+    """TensorFlow's private calls of a function, as an op or by the operation for calls."""
 
     context: Callable[[], Any]
     execute: Fun
@@ -236,23 +215,23 @@ def away_from_signals(fn: Callable[..., T], *args: object) -> T:
     """Call a function where no signal handler runs, and wait for it whatever a handler raises."""
     if threading.current_thread() is not threading.main_thread():
         return fn(*args)
-    results: list[Callable[[], T]] = []
+    results: list[T] = []
+    failures: list[BaseException] = []
     finished = _thread.allocate_lock()
     finished.acquire()
 
     def finish() -> None:
         try:
-            value = fn(*args)
-            results.append(lambda: value)
+            results.append(fn(*args))
         except BaseException as error:
-            results.append(partial(_raise, error))
+            failures.append(error)
         finally:
             finished.release()
 
     run = partial(copy_context().run, finish)
     started: list[int] = []
     interrupt: BaseException | None = None
-    while not results:
+    while not (results or failures):
         try:
             if not started:  # in one call, lest it be started twice
                 started.extend(map(_thread.start_new_thread, (run,), ((),)))
@@ -261,8 +240,6 @@ def away_from_signals(fn: Callable[..., T], *args: object) -> T:
             interrupt = error
     if interrupt is not None:
         raise interrupt
-    return results[0]()
-
-
-def _raise(error: BaseException) -> Any:
-    raise error
+    if failures:
+        raise failures[0]
+    return results[0]

@@ -48,16 +48,11 @@ def _scan(
     keeps: bool,
     residuals: int,
 ) -> list[GraphTensor | None]:
-    """Emit a loop, whose gradient is a loop in the other direction.
-
-    The gradient runs the iterations again from the kept carries, as the native engine does, so its
-    memory does not depend on an iteration's work.
-    """
+    """Emit a loop, whose gradient runs the iterations again, backwards, from the kept carries."""
     if isinstance(length, Size):
         length = tensorflow().cast(length.tensor, "int32")
-    loop = GraphIterations(
-        translator.body(body), len(inputs) - carries - xs, carries, length, reverse
-    )
+    consts = len(inputs) - carries - xs
+    loop = GraphIterations(translator.body(body), consts, carries, length, reverse)
     count, last = len(body.outputs), -(-length // checkpoint)
     stacked = [i for i in range(carries, count) if i in read]
 
@@ -73,10 +68,10 @@ def _scan(
 
     def forward(*inputs: GraphTensor) -> tuple[GraphTensors, GraphTensors, GraphTensors]:
         """Return the last carries, stacked values and kept carries, and check the iterations."""
-        first, second = loop.consts, loop.consts + carries
-        kept = [_stack(last, x) for x in inputs[first:second]] if keeps else []
+        start = list(inputs[consts : consts + carries])
+        kept = [_stack(last, x.shape, x.dtype) for x in start] if keeps else []
         types = body.types([body.outputs[i] for i in stacked])
-        stacks = [_stack(length, shape=shape, dtype=dtype) for shape, dtype in types]
+        stacks = [_stack(length, shape, dtype) for shape, dtype in types]
 
         def step(
             i: Place, carry: GraphTensors, stacks: Stacks, kept: Stacks, right: GraphTensors
@@ -90,8 +85,7 @@ def _scan(
             return i + 1, outs[:carries], stacks, kept, right
 
         right = [tensorflow().constant(True)] if loop.body.checks else []
-        start = (list(inputs[first:second]), stacks, kept, right)
-        carry, stacks, kept, right = _times(0, length, step, start)
+        carry, stacks, kept, right = _times(0, length, step, (start, stacks, kept, right))
         for flag in right:
             translator.check(flag)
         return carry, [stack.stack() for stack in stacks], [stack.stack() for stack in kept]
@@ -108,10 +102,7 @@ def _scan(
         return [*carry, *ys, *kept], gradient
 
     outs = own_gradient(with_gradient, *inputs) if keeps else list(chain(*forward(*inputs)))
-    found: list[GraphTensor | None] = [None] * count
-    for i, out in zip((*range(carries), *stacked), outs, strict=False):
-        found[i] = out
-    return found + [*outs][carries + len(stacked) :]
+    return _placed(count, (*range(carries), *stacked), outs) + [*outs][carries + len(stacked) :]
 
 
 def _while_loop(
@@ -123,11 +114,7 @@ def _while_loop(
     carries: int,
     max_steps: int | None,
 ) -> list[GraphTensor | None]:
-    """Emit a loop, whose gradient runs it once more, keeps the carries, and runs backwards.
-
-    :raises NotLowered: XLA is to compile a gradient of a loop without ``max_steps``; or the
-        condition takes a gradient.
-    """
+    """Emit a loop, whose gradient runs it once more, keeps the carries, and runs backwards."""
     tf, first = tensorflow(), len(cond.inputs) - carries
     test = translator.body(cond)
     if test.checks:
@@ -166,13 +153,13 @@ def _while_loop(
             if translator.with_xla and max_steps is None:
                 raise NotLowered("XLA compiles the backward of while_loop with max_steps alone")
             rows = count if max_steps is None or not translator.with_xla else max_steps
-            _, stacks, _, _ = run(inputs, [_stack(rows, x) for x in inputs[-carries:]])
-            kept = [x.stack() for x in stacks]
+            kept = [_stack(rows, x.shape, x.dtype) for x in inputs[-carries:]]
+            _, stacks, _, _ = run(inputs, kept)
             given = inputs[first:]
             consts = len(given) - carries
             loop = GraphIterations(translator.body(body), consts, carries, count, False)
-            grads = loop.pulled(given, kept, 1, dict(enumerate(gs[:carries])), ())
-            return [*[None] * first, *grads]
+            seeds = dict(enumerate(gs[:carries]))
+            return [None] * first + loop.pulled(given, [x.stack() for x in stacks], 1, seeds, ())
 
         return [*carry, tf.cast(count, tf.int64)], gradient
 
@@ -233,13 +220,8 @@ def _branches(
             return [grads[i] if i in grads else tf.zeros_like(operands[i]) for i in sorted(flows)]
 
         def gradient(*gs: GraphTensor) -> list[GraphTensor | None]:
-            grads: list[GraphTensor | None] = [None] * len(operands)
-            if flows:
-                pairs = zip(bodies, reads, strict=True)
-                found = chosen([partial(backward, gs, *pair) for pair in pairs])
-                for i, grad in zip(sorted(flows), found, strict=True):
-                    grads[i] = grad
-            return grads
+            runs = [partial(backward, gs, *pair) for pair in zip(bodies, reads, strict=True)]
+            return _placed(len(operands), sorted(flows), chosen(runs) if flows else ())
 
         return outs, gradient
 
@@ -292,11 +274,8 @@ class GraphIterations(NamedTuple):
             grads = _pulled_back(self.body, self.inputs(i, carry, inputs), flow, seeded)
             back = [grads[j] for j in of_carry]
             totals = [a + grads[j] for a, j in zip(totals, of_consts, strict=True)]
-            return (
-                back,
-                totals,
-                [s.write(at, grads[j]) for s, j in zip(stacks, of_rows, strict=True)],
-            )
+            stacks = [s.write(at, grads[j]) for s, j in zip(stacks, of_rows, strict=True)]
+            return back, totals, stacks
 
         def kept_too(back: GraphTensors, at: Place) -> list[GraphTensor]:
             gs = [of_kept[j - first] if of_kept else None for j in of_carry]
@@ -307,7 +286,7 @@ class GraphIterations(NamedTuple):
             start, at = s * every, self.place(s, last)
             stop = tensorflow().minimum(start + every, self.length)
             carry = [_row(x, at) for x in kept]
-            stacks = [_stack(every, x) for x in carry]
+            stacks = [_stack(every, x.shape, x.dtype) for x in carry]
 
             def again(i: Place, carry: GraphTensors, stacks: Stacks) -> tuple[Any, ...]:
                 stacks = [x.write(i - start, c) for x, c in zip(stacks, carry, strict=True)]
@@ -332,18 +311,12 @@ class GraphIterations(NamedTuple):
         state = (
             [zeros(inputs[j]) if seeds[j - first] is None else seeds[j - first] for j in of_carry],
             [zeros(inputs[j]) for j in of_consts],
-            [
-                _stack(self.length, shape=inputs[j].shape[1:], dtype=inputs[j].dtype)
-                for j in of_rows
-            ],
+            [_stack(self.length, inputs[j].shape[1:], inputs[j].dtype) for j in of_rows],
         )
         step = one if every == 1 else segment
         back, totals, stacks = _times(last - 1, -1, step, state, down=True)
-        grads: list[GraphTensor | None] = [None] * len(inputs)
         found = (*back, *totals, *(x.stack() for x in stacks))
-        for i, grad in zip((*of_carry, *of_consts, *of_rows), found, strict=True):
-            grads[i] = grad
-        return grads
+        return _placed(len(inputs), (*of_carry, *of_consts, *of_rows), found)
 
 
 def _custom_vjp(
@@ -365,11 +338,8 @@ def _custom_vjp(
             found, stands = body([*reads[kept:], *given, *reads[:kept], *seeds])
             for flag in stands:
                 translator.check(flag)
-            grads: list[GraphTensor | None] = [None] * len(inputs)
-            present = (i for i, there in enumerate(rule.present, rule.results) if there)
-            for i, grad in zip(present, found, strict=True):
-                grads[i] = grad
-            return grads
+            present = [i for i, there in enumerate(rule.present, rule.results) if there]
+            return _placed(len(inputs), present, found)
 
         return list(map(tensorflow().identity, inputs[: rule.results])), gradient
 
@@ -377,10 +347,7 @@ def _custom_vjp(
 
 
 def _draw(translator: Any, read: set[int], position: Any, *, random: Any) -> list[Any]:
-    """Emit a call of NumPy's generator.
-
-    :raises NotLowered: XLA, which calls no Python, is to compile it.
-    """
+    """Emit a call of NumPy's generator."""
     if translator.with_xla:
         raise NotLowered("XLA compiles no draw in a branch, nor in a loop around one")
     tf = tensorflow()
@@ -410,6 +377,11 @@ def _pulled_back(
     return dict(zip(flow, map(tf.convert_to_tensor, found), strict=True))
 
 
+def _placed(count: int, places: Sequence[int], tensors: GraphTensors) -> list[GraphTensor | None]:
+    found = dict(zip(places, tensors, strict=False))
+    return [found.get(i) for i in range(count)]
+
+
 def _is_inexact(x: GraphTensor) -> bool:
     return bool(x.dtype.is_floating or x.dtype.is_complex)
 
@@ -418,10 +390,7 @@ def _row(x: GraphTensor, place: Place) -> GraphTensor:
     return raw.GatherV2(params=x, indices=place, axis=scalar(0, "int32"))
 
 
-def _stack(
-    length: Place, like: GraphTensor | None = None, *, shape: Any = None, dtype: Any = None
-) -> TensorArray:
-    shape, dtype = (shape, dtype) if like is None else (like.shape, like.dtype)
+def _stack(length: Place, shape: Any, dtype: Any) -> TensorArray:
     return tensorflow().TensorArray(dtype, size=length, element_shape=known(tuple(shape)))
 
 

@@ -1,7 +1,7 @@
 """The table of lowerings, its gaps, and the helpers of its rows.
 
 A rule ``rule(out, *inputs, **attrs)`` emits an operation's TensorFlow nodes: ``inputs`` are graph
-tensors, ``out`` is the recorded `Result`. A `Row` holds more about an operation than its rule.
+tensors, ``out`` is the recorded `Result`.
 """
 
 from __future__ import annotations
@@ -40,11 +40,10 @@ class Row(NamedTuple):
 
     :ivar xla: XLA gives the same numbers in all cases, NaN and ties included, whatever other such
         operations it fuses; or a predicate on an entry.
-    :ivar complex: The rule for complex numbers, or True for the same one. TensorFlow's gradients
-        conjugate as ours do. Without it they run natively.
+    :ivar complex: The rule for complex numbers, or True for the same one; without it they run
+        natively.
     :ivar strong_zero: The rule with strong zeros, if neither the rule nor the slopes supply it.
-    :ivar shape: The result's shape from those of the operands, for eager kernels; those of
-        element-wise operations broadcast.
+    :ivar shape: The result's shape from those of the operands, for eager kernels.
     :ivar reads_rows: A predicate on attributes: it reads whole rows of its first input.
     :ivar whole: The rule in whole programs, if the node of a plain backward is not the fastest.
     """
@@ -106,12 +105,10 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
         elif op.name in GAPS or (op.rules and op.rules.lowering is None and op.name != DRAWN):
             return f"{op.name} {GAPS.get(op.name) or _OF_ENTRIES.get(op.name, NO_ROW)}"
     for op, given in zip(ops, attrs, strict=True) if loops else ():
-        for body in subprograms(given):
-            inner = body.program
+        for inner in (body.program for body in subprograms(given)):
             if GRADIENT in inner.ops:
                 return f"{op.name} takes gradients inside, which a plain backward does natively"
-            gap = gap_among(inner.ops, inner.attrs)
-            if gap:
+            if gap := gap_among(inner.ops, inner.attrs):
                 return gap
     return None
 
@@ -153,7 +150,6 @@ class Size:
 
 
 def shape_of(x: GraphTensor) -> tuple[AxisLength, ...]:
-    """Return the shape of a tensor, with a `Size` for each free axis."""
     if None not in x.shape:
         return tuple(x.shape)
     lengths = raw.Shape(input=x, out_type="int64")
@@ -161,7 +157,6 @@ def shape_of(x: GraphTensor) -> tuple[AxisLength, ...]:
 
 
 def known(shape: tuple[AxisLength, ...]) -> tuple[int | None, ...]:
-    """Return a shape as TensorFlow writes it, with None for free axes."""
     return tuple(None if isinstance(n, Size) else n for n in shape)
 
 
@@ -235,7 +230,6 @@ def scalar(value: object, dtype: object) -> GraphTensor:
 
 
 def number_like(value: object, like: GraphTensor) -> GraphTensor:
-    """Return a scalar constant of another tensor's dtype, or a `Size` in it."""
     return scalar(value, like.dtype)
 
 
@@ -277,7 +271,6 @@ def summed_to(g: GraphTensor, x: GraphTensor) -> GraphTensor:
 def selected(
     condition: GraphTensor, chosen: GraphTensor | float, otherwise: GraphTensor | float
 ) -> GraphTensor:
-    """Choose number by number between two tensors, or a tensor and a number."""
     if not isinstance(otherwise, float):
         chosen = number_like(chosen, otherwise) if isinstance(chosen, float) else chosen
     elif not isinstance(chosen, float):
@@ -324,7 +317,6 @@ def own_gradient(compute: Callable[..., WithGradient], *operands: GraphTensor) -
 
 
 def with_own_gradient(rule: Callable[..., WithGradient]) -> Rule:
-    """Return the rule of nodes with their own gradient, which ``rule`` returns with the result."""
 
     def lowered(out: Result, *operands: GraphTensor, **attrs: object) -> Any:
         return own_gradient(partial(rule, out, **attrs), *operands)

@@ -85,7 +85,6 @@ class Step:
 
     @property
     def note(self) -> str:
-        """Whether XLA runs it, if that is not measured."""
         every = [self.graphs] if self._loop is None else [self.graphs, self._loop.graphs]
         failures = [graphs.failure for graphs in every if graphs.failure]
         if failures:
@@ -98,7 +97,7 @@ class Step:
             tf.summary.graph(function.graph)
 
     def feeds(self, values: list[Any]) -> list[GraphTensor]:
-        """Push state to its variables, and return the inputs of the graphs; as in `run`."""
+        """Push state to its variables, and return the inputs of the graphs."""
         feeds = []
         for position, array in enumerate(self._pushed(values)):
             if array.ndim:  # memory of its own, which a variable or gradient may share
@@ -162,8 +161,7 @@ _ROOM = 64
 class Loop:
     """Many runs of a step in one call.
 
-    The graph without XLA takes any number of runs. XLA fixes the lengths of its arrays: they have
-    room for more runs than one call may make, and an input is the number of runs.
+    XLA fixes the lengths of arrays: they have room for more runs than one call may make.
 
     :ivar done: The number of valid runs, if a later one was invalid.
     """
@@ -193,7 +191,6 @@ class Loop:
         *,
         with_xla: bool,
     ) -> list[Output] | None:
-        """Make several runs; return None if not all are valid: then nothing has changed."""
 
         def call(graph: StepGraph, changes: Changes) -> list[Output] | None:
             if graph.with_xla and self._room < runs:
@@ -224,10 +221,10 @@ class Loop:
 class _LoopWriter(Writer):
     """Emits a step's function in a loop.
 
-    Its inputs are the number of runs; an array of the length of the inputs' arrays, for XLA; and
-    for each input an array with a row for each run, or the first run's value of a carried one. Its
-    outputs: whether all runs are valid, the first outputs of all runs, the others of the last run,
-    and the number of valid runs.
+    Its inputs are the number of runs; an array as long as the others, for XLA; and for each input
+    an array with a row for each run, or the first run's value of a carried one. Its outputs:
+    whether all runs are valid, the first outputs of all runs, the others of the last run, and the
+    number of valid runs.
     """
 
     def __init__(self, *arguments: Any, many: Many, **options: Any) -> None:
@@ -242,7 +239,6 @@ class _LoopWriter(Writer):
         return [tf.TensorSpec((), tf.int32), tf.TensorSpec((None,), tf.int8), *fed]
 
     def step(self, *feeds: GraphTensor) -> list[GraphTensor]:
-        """Return whether all runs are valid, the outputs, and the number of valid runs."""
         tf, program = tensorflow(), self.program
         count, places, *given = feeds
         fixed = self.read()
@@ -259,9 +255,19 @@ class _LoopWriter(Writer):
         def body(
             run: GraphTensor, stands: GraphTensor, state: Any, carried: Any, rows: Any, last: object
         ) -> tuple[Any, ...]:
-            inputs = [self._of_run(run, slot, x, carried) for slot, x in fed]
+            inputs = [
+                carried[slot]
+                if slot in carried
+                else raw.GatherV2(params=x, indices=run, axis=0)
+                if slot is not None and program.ops[slot] is INPUT
+                else x
+                for slot, x in fed
+            ]
             stands, outputs, new = self.run_of(inputs, {**fixed, **state})
-            carried = {slot: self._left(slot, x, outputs) for slot, x in carried.items()}
+            carried = {
+                slot: x if (place := self._carried[slot]) is None else outputs[place]
+                for slot, x in carried.items()
+            }
             rows = [row.write(run, x) for row, x in zip(rows, outputs, strict=False)]
             state = {slot: tf.ensure_shape(new[slot], x.shape) for slot, x in state.items()}
             stood = run + tf.cast(stands, tf.int32)
@@ -277,20 +283,3 @@ class _LoopWriter(Writer):
         self.shapes = [None] * len(outputs)
         self.assign(stand, outputs, new)
         return [stand, *outputs, done]
-
-    def _of_run(
-        self,
-        run: GraphTensor,
-        slot: int | None,
-        given: GraphTensor,
-        carried: dict[int, GraphTensor],
-    ) -> Any:
-        if slot is None or self.program.ops[slot] is not INPUT:
-            return given
-        if slot in carried:
-            return carried[slot]
-        return raw.GatherV2(params=given, indices=run, axis=0)
-
-    def _left(self, slot: int, before: GraphTensor, outputs: list[GraphTensor]) -> Any:
-        place = self._carried[slot]
-        return before if place is None else outputs[place]

@@ -43,8 +43,6 @@ class StepGraph:
     """A step's function.
 
     :param careful: With XLA, a run is invalid if its numbers may differ from the graph's.
-    :param writer: Makes the emitter of its nodes.
-    :ivar ran: Whether it has run: the first run takes longer.
     :ivar refused: The last tensor of an invalid run.
     """
 
@@ -80,7 +78,6 @@ class StepGraph:
             self.call = DirectCall(traced.get_concrete_function(), len(program), xla=with_xla)
         self._shapes = emits.shapes
         self.with_xla = with_xla
-        self.ran = False
         self.refused: Any = None
 
     def __call__(self, feeds: list[GraphTensor], changes: Changes) -> list[Output] | None:
@@ -98,10 +95,8 @@ class StepGraph:
             right = self.call.apart(_commit, result, ran, flag, writes)
         except Exception as error:
             raise public(error) from None
-        self.ran = True
-        stands = right == _TRUE
-        self.refused = None if stands else ran[-1]
-        if not stands:
+        if right != _TRUE:
+            self.refused = ran[-1]
             return None
         for output in outputs:
             output.settle()
@@ -113,8 +108,7 @@ def _commit(
 ) -> Any:
     """Run the graph, make the changes if the run is valid, and return whether it is.
 
-    No Python function is called, and no call of C code returns, between the graph and `make`: no
-    signal is handled between the graph's assignments and ours.
+    No Python function is called between the graph's assignments and ours: no signal is handled.
     """
     ran[:] = result
     (right,) = flag
@@ -129,14 +123,11 @@ class Output:
     __slots__ = ("_place", "_ran", "_shape")
 
     def __init__(self, ran: list[GraphTensor], place: slice, shape: tuple[int, ...] | None) -> None:
-        self._ran = ran
-        self._place = place
-        self._shape = shape
+        self._ran, self._place, self._shape = ran, place, shape
 
     def settle(self) -> None:
         """Keep only the tensors of this output."""
-        tensors = self._ran[self._place]
-        self._ran, self._place = tensors, _ALL
+        self._ran, self._place = self._ran[self._place], _ALL
 
     def __call__(self) -> Array:
         tensors = self._ran[self._place]
@@ -188,13 +179,11 @@ class Writer(Whole):
         ]
 
     def step(self, *feeds: GraphTensor) -> list[GraphTensor]:
-        """Return whether the run is valid, and the outputs."""
         right, outputs, new = self.run_of(feeds, self.read())
         self.assign(right, outputs, new)
         return [right, *outputs]
 
     def read(self) -> dict[int, GraphTensor]:
-        """Return the numbers of state, except tables, which are read by rows."""
         found, graph = {}, tensorflow().compat.v1.get_default_graph()
         for slot, variable in self._variables.items():
             name, handle = variable.name.partition(":")[0], variable.handle
@@ -236,7 +225,7 @@ class Writer(Whole):
         return self._by_rows(slot) if slot in self._of_tables else super().operation(slot)
 
     def _by_rows(self, slot: int) -> Any:
-        """Emit the update of a table: the scaled rows, which `assign` subtracts."""
+        """Return the scaled rows, which `assign` subtracts from a table."""
         tf, table = tensorflow(), self._of_tables[slot]
         if slot == table.difference:
             return None
@@ -250,7 +239,6 @@ class Writer(Whole):
     def assign(
         self, stands: GraphTensor, outputs: list[GraphTensor], new: dict[int, GraphTensor]
     ) -> None:
-        """Assign the new numbers of state after everything else, if the run is valid."""
         tf = tensorflow()
 
         def assigned() -> GraphTensor:
@@ -280,7 +268,6 @@ class _FedConstant(NamedTuple):
 def _fed_constants(
     recording: Recording, variables: Mapping[int, object], inputs: list[int]
 ) -> list[_FedConstant]:
-    """Return the numbers that XLA is fed, and the slots of each."""
     found = {
         slot: _FedConstant(recording.values[slot], [slot])
         for slot in _constants(recording.program, variables, inputs)
@@ -324,7 +311,6 @@ class StateVariable:
         self._changed = getattr(node, "_changed", 0)
 
     def push(self, node: Node) -> None:
-        """Assign the tensor's numbers to the variable, if they have changed in NumPy."""
         if is_remote(node):
             return
         array = node._array
@@ -343,7 +329,6 @@ class StateVariable:
 
 
 def node_name(name: str) -> str:
-    """Return a name that nodes may have, for TensorBoard and profilers."""
     return re.sub(r"[^A-Za-z0-9_./-]", "_", name).lstrip("_/-") or "value"
 
 
@@ -361,21 +346,16 @@ def variable_of(node: Node) -> StateVariable:
 
 def tables(program: Program) -> dict[int, SgdUpdate]:
     """Return the updates of tables by the slot of the parameter."""
-    readers = program.readers()
-    return {
-        leaf: update
-        for leaf, update in sgd_updates(program).items()
-        if leaf not in program.outputs
-        and _reads_rows(program, leaf, readers[leaf] - {update.difference, update.gradient})
-    }
-
-
-def _reads_rows(program: Program, leaf: int, readers: set[int]) -> bool:
-    return bool(readers) and all(
-        bool(program.inputs[slot])
-        and program.ops[slot] is not GRADIENT
-        and row_of(program.ops[slot], whole=True).reads_rows(**program.attrs[slot])
-        and program.inputs[slot][0] == leaf
-        and leaf not in program.inputs[slot][1:]
-        for slot in readers
-    )
+    all_readers, found = program.readers(), {}
+    for leaf, update in sgd_updates(program).items():
+        readers = all_readers[leaf] - {update.difference, update.gradient}
+        by_rows = all(
+            program.ops[slot] is not GRADIENT
+            and row_of(program.ops[slot], whole=True).reads_rows(**program.attrs[slot])
+            and program.inputs[slot].index(leaf) == 0
+            and program.inputs[slot].count(leaf) == 1
+            for slot in readers
+        )
+        if readers and by_rows and leaf not in program.outputs:
+            found[leaf] = update
+    return found

@@ -1,8 +1,7 @@
 """A graph, the same graph compiled with XLA, and the fallback if XLA fails.
 
-Under ``"auto"``, operations whose numbers differ with XLA keep a step from it: each row has a flag,
-measured over the whole range of the dtype. Because XLA rounds ``x * y + z`` once, an XLA run whose
-numbers are not finite changes nothing and does not count.
+Under ``"auto"``, operations whose numbers differ with XLA, by their rows' flags, keep a step from
+it. It rounds ``x * y + z`` once: a run whose numbers are not finite changes nothing.
 """
 
 from __future__ import annotations
@@ -40,19 +39,17 @@ _lock = Lock()
 
 def refusal(recording: Recording, option: Xla) -> str:
     """Return why a whole program does not run with XLA, or ``""``."""
-    program = recording.program
     if option is True:
         return ""
     if option is False:
         return "it was compiled with xla=False"
-    entries = entries_in(program)
+    entries = entries_in(recording.program)
     if entries > ENTRIES:
         return f"{entries} entries are more than {ENTRIES}"
     return _differing(recording)
 
 
 def seconds(entries: int) -> float:
-    """Return the estimated time of compiling a step, until one has been measured."""
     return STEP + STEP_ENTRY * entries
 
 
@@ -92,8 +89,7 @@ class Graphs:
     :param trace: Makes one: ``trace(with_xla=True, careful=True)``.
     :param what: The text that announces compiling with XLA.
     :param pay: Called with the seconds that a run has spent compiling with XLA.
-    :param asked: The user chose XLA, which runs it unless it does not compile.
-    :ivar failure: Why XLA does not run it although the user chose XLA.
+    :param asked: The user chose XLA; ``failure`` says why it does not run all the same.
     """
 
     def __init__(
@@ -104,11 +100,8 @@ class Graphs:
         *,
         asked: bool,
     ) -> None:
-        self._trace = trace
-        self._what = what
-        self._pay = pay
-        self.asked = asked
-        self.failure = ""
+        self._trace, self._what, self._pay = trace, what, pay
+        self.asked, self.failure = asked, ""
 
     @cached_property
     def graph(self) -> StepGraph:
@@ -130,7 +123,6 @@ class Graphs:
         try:
 
             def noting(outputs: list[Output]) -> Iterator[Any]:
-                """Return changes that also record that they were made."""
                 return chain(changes(outputs), map(written.append, (True,)))
 
             if not compiles:

@@ -1741,9 +1741,9 @@ FAULTS = (
     Fault(
         "compile",
         "scan-that-carries-no-gradient",
-        "lowering/steps/step.py:_LoopWriter._left",
-        "return before if place is None else outputs[place]",
-        "return before",
+        "lowering/steps/step.py:_LoopWriter.step.body",
+        "slot: x if (place := self._carried[slot]) is None else outputs[place]",
+        "slot: x",
         f"{SCAN} -k add_up",
         tensorflow=True,
     ),
