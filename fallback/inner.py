@@ -101,7 +101,6 @@ class NativeInner(Inner):
         return Recording(self._program, values, self._body.recording.nodes)
 
     def _region(self, kind: Reverse) -> Program:
-        """Return the program whose outputs are the slots with a cotangent."""
         program = self._program
         flows = between(program, kind.seeded, kind.wanted)
         wanted = list(kind.wanted)
@@ -112,37 +111,29 @@ class _PlanIteration(Iteration):
     """A plan as an iteration.
 
     :param order: The number of each leaf's array.
-    :param fixed: The arrays that the plan was made for, each with its number.
-    :param anew: Makes the plan for any arrays.
+    :param fixed: The arrays that the plan was made for, by number; ``anew`` makes one for any.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        order: list[int],
-        fixed: list[tuple[int, Any]],
-        anew: Callable[[], Plan],
+        self, plan: Plan, order: list[int], fixed: list[tuple[int, Any]], anew: Callable[[], Plan]
     ) -> None:
         self._plan, self._order, self._fixed, self._anew = plan, order, fixed, anew
-        self._run, self._iterations = plan._run, plan.iterations
 
     def __call__(self, arrays: Sequence[object]) -> list[Any]:
         if any(arrays[i] is not x for i, x in self._fixed):
             self._plan, self._fixed = self._anew(), []
-            self._run, self._iterations = self._plan._run, self._plan.iterations
         given = [arrays[i] for i in self._order]
         try:
-            return self._run(*given)[0]
+            return self._plan._run(*given)[0]
         except Mismatch:
-            self._run = self._plan.in_python()
-            return self._run(*given)[0]
+            return self._plan.in_python()(*given)[0]
 
     def many(self, count: int, reads: Sequence[LoopRows], writes: Sequence[LoopRows]) -> bool:
-        others = any(reads[i].array is not x for i, x in self._fixed)
-        if others or self._iterations is None:
+        iterations = self._plan.iterations
+        if iterations is None or any(reads[i].array is not x for i, x in self._fixed):
             return False
         try:
-            return self._iterations(count, [reads[i] for i in self._order], writes) == count
+            return iterations(count, [reads[i] for i in self._order], writes) == count
         except Mismatch:
             return False
 

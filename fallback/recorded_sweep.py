@@ -1,7 +1,6 @@
 """The reverse sweep on Tensors: gradients are results like any other, and differentiable.
 
-It runs the rules of the sweep on arrays, in the same order, as operations on the tape. A tangent
-rule is linear in its tangents and a gradient rule in the cotangent, and both use recorded
+A tangent rule is linear in its tangents and a gradient rule in the cotangent, and both use recorded
 operations: the derivative of either with respect to that variable is its transpose, recorded.
 """
 
@@ -17,8 +16,7 @@ import numpy as np
 
 from tapegraph.differentiation.gradients import Region
 from tapegraph.differentiation.jvps import added
-from tapegraph.fallback.rules import JointVJP, Row, Rule, recorded_row
-from tapegraph.fallback.strong_zero import StrongTensor, as_tensor
+from tapegraph.fallback.rules import JointVJP, Row, Rule, StrongTensor, as_tensor, recorded_row
 from tapegraph.fallback.sweep import Arrays, fitted
 from tapegraph.ops.elementwise import conj, real
 from tapegraph.ops.shape import alias, stack
@@ -40,9 +38,8 @@ def recorded_gradients(
 ) -> list[Any]:
     """Return the gradients of the wanted slots as Tensors, given a Tensor per output.
 
-    As on arrays, a NaN may be 0 * inf, which a second sweep with strong zeros decides. A captured
-    program cannot test for NaN: its zeros are strong from the first sweep on. So they are with
-    watchers, which would otherwise see infinite slopes that a zero absorbs.
+    A captured program cannot test for NaN: its zeros are strong from the first sweep on. So they
+    are with watchers, which would otherwise see infinite slopes that a zero absorbs.
     """
     strong = strong or StrongTensors
     watchers = WATCHING.value()
@@ -85,7 +82,6 @@ class Tensors(Arrays):
         return self._one_by_one(slot, g)
 
     def _one_by_one(self, slot: int, g: Batched) -> Iterator[tuple[int, Any]]:
-        """Yield the same for a user's rule, which expects one cotangent."""
         with up_to(g.tag - 1):
             rows = [[*super(Tensors, self).parts(slot, row)] for row in g.inner]
         for same in zip(*rows, strict=True):
@@ -138,7 +134,6 @@ class TangentTensors(StrongTensors):
 def _on_arrays(
     op: Op, needs: list[bool], g: object, y: object, *inputs: object, **attrs: object
 ) -> list[Any]:
-    """Return the gradients by a user's rule for arrays, which no gradient flows through."""
     given = {"needs": tuple(needs), "attrs": tuple(attrs.items())}
     found = iter(apply(_gradient_of(op), (g, y, *inputs), given))
     return [next(found) if needed else None for needed in needs]
@@ -146,7 +141,7 @@ def _on_arrays(
 
 @cache
 def _gradient_of(op: Op) -> Op:
-    """Return a user's rule for arrays as an operation: of the inputs that need it the gradients."""
+    """Return a user's rule for arrays as an operation, which no gradient flows through."""
     rules: Any = op.rules
 
     def forward(*given: object, needs: tuple[bool, ...], attrs: tuple[Any, ...]) -> Any:

@@ -1,12 +1,11 @@
 """The reverse sweep: cotangents from results to leaves, one VJP rule per entry.
 
-`Arrays` is the sweep, with an arithmetic that subclasses replace: strong zeros, Tensors, batches of
-cotangents, the variables of a plan. An eager backward runs the same sweep written in line.
+`Arrays` is the sweep, with an arithmetic that subclasses replace: strong zeros, Tensors, the
+variables of a plan. An eager backward runs the same sweep written in line.
 
-Seeds and gradients of complex numbers point where a real result rises, ``dL/dx + i dL/dy``. The
-sweep carries the conjugate, ``dL/dx - i dL/dy``: to first order the result moves by the real part
-of its product with the operand's change, so that a holomorphic function has the rule for real
-numbers, without a conjugate.
+Gradients of complex numbers point where a real result rises, ``dL/dx + i dL/dy``. The sweep carries
+the conjugate: to first order the result moves by the real part of its product with the operand's
+change, so that a holomorphic function has the rule for real numbers, without a conjugate.
 """
 
 # ruff: noqa: D102 - what `Arrays` says of a part of the arithmetic holds of those that replace it
@@ -20,8 +19,7 @@ import numpy as np
 from tapegraph.arrays.buffers import keep_freed_memory
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse, conjugated, has_nan
-from tapegraph.fallback.rules import VJPS, JointVJP, Row
-from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
+from tapegraph.fallback.rules import VJPS, JointVJP, Row, strong_zeros, to_ndarray
 from tapegraph.recording.linearize import DTYPES, History, entry_name
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import PART, Attrs, Op
@@ -36,8 +34,8 @@ keep_freed_memory()
 def swept(history: History, seeds: Sequence[Array]) -> list[Array]:
     """Return the gradients with respect to a history's targets, given a cotangent per result.
 
-    This is `Arrays` in line by nodes: 0.9 ms for `tiny`'s 1.3. A NaN in the result may be 0 * inf:
-    then a second sweep runs with strong zeros.
+    This is `Arrays` in line by nodes: 0.9 ms for `tiny`'s 1.3. A NaN may be 0 * inf: then a second
+    sweep runs with strong zeros.
     """
     flows = history.flows
     results = set(history.wanted).difference(history.leaves)
@@ -147,7 +145,7 @@ class Arrays:
         self._ours: set[int] = set()
 
     def swept(self, seeds: Sequence[object]) -> list[Any]:
-        """Return the gradients of the outputs, given a cotangent each, one per wanted slot."""
+        """Return the gradients of the wanted slots, given a cotangent per output."""
         for watcher in self._watchers:
             watcher.begins(ENGINE, "start of a backward")
         try:
@@ -190,7 +188,6 @@ class Arrays:
             self.tell(watcher, slot, part, held[slot])
 
     def parts(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
-        """Yield the gradient of each input that needs one."""
         program, row = self.program, self.row(slot)
         slots, attrs = program.inputs[slot], program.attrs[slot]
         needed = [program.needs[i] for i in slots]
@@ -217,18 +214,12 @@ class Arrays:
         return VJPS.get(op.name) or own_row(op, self.recording.nodes[slot])
 
     def called(
-        self,
-        slot: int,
-        rule: Any,
-        given: tuple[object, ...],
-        attrs: Attrs,
-        place: int | None = None,
+        self, slot: int, rule: Any, given: tuple[object, ...], attrs: Attrs, place: object = ""
     ) -> Any:
-        """Return the result of a rule: that of one input, or a `JointVJP`."""
-        return (rule if place is not None else rule.rule)(*given, **attrs)
+        """Return the result of a `JointVJP`, or of the rule of the input at a place."""
+        return (rule.rule if place == "" else rule)(*given, **attrs)
 
     def takes_saved(self, op: Op) -> bool:
-        """Return whether a rule takes the value that the operation saved."""
         return op.saves
 
     def saved(self, slot: int) -> Any:
@@ -239,7 +230,6 @@ class Arrays:
         return self.recording.values[slot]
 
     def result(self, slot: int) -> DuckArray:
-        """Return the value of the slot whose rules are called."""
         return self.operand(slot)
 
     def cotangent(self, slot: int, g: object) -> DuckArray:
@@ -305,7 +295,6 @@ def strong_gradients(
 
 
 def own_row(op: Op, node: object) -> JointVJP:
-    """Return the row of an operation outside the library's table; raise if it has none."""
     if op.rules is None:
         raise NotImplementedError(f"backward: no gradient rule for {entry_name(op, node)}")
     return JointVJP(op.rules.vjp)

@@ -23,8 +23,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.kinds import Tensor
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
-from tapegraph.lowering.rows.graph_tracer import by_slopes
-from tapegraph.lowering.rows.rules import MetNaN, Result, own_gradient
+from tapegraph.lowering.rows.rules import MetNaN, Result, by_slopes, own_gradient
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.translate import Translator, check_lowers, specs
 from tapegraph.recording.linearize import History
@@ -52,11 +51,11 @@ class Graph:
         check_lowers(program)
         tf = tensorflow()
         self.slots = [*program.fed, *results]
-        self._fed_scalars = list(fed_scalars)
+        self._fed_scalars, self._strong_zero = list(fed_scalars), strong_zero
         self._tables: list[tuple[int, ...] | None] = []
 
         def gradients(*feeds: GraphTensor) -> list[GraphTensor]:
-            return self._flat(program, self._differentiated(recording, feeds, results, strong_zero))
+            return self._flat(program, self._differentiated(recording, feeds))
 
         signature = specs(program, self.slots, len(fed_scalars))
         traced = tf.function(gradients, input_signature=signature, autograph=False)
@@ -70,35 +69,29 @@ class Graph:
             packed = [recording.values[slot] for slot in self._fed_scalars]
             tensors.append(tensorflow().constant(packed, dtype="float64"))
         outputs = iter(self._call([*tensors, *map(to_tensorflow, seeds)]))
-        grads = []
+        grads: list[Any] = []
         for table in self._tables:
-            first = to_numpy(next(outputs))
-            grads.append(
-                first if table is None else RowSparse(first, to_numpy(next(outputs)), table)
-            )
+            grads.append(to_numpy(next(outputs)))
+            if table is not None:
+                grads[-1] = RowSparse(grads[-1], to_numpy(next(outputs)), table)
         return grads
 
     def _differentiated(
-        self,
-        recording: Recording,
-        feeds: Sequence[GraphTensor],
-        results: Sequence[int],
-        strong_zero: bool,
+        self, recording: Recording, feeds: Sequence[GraphTensor]
     ) -> list[GraphTensor]:
         tf, program, arrived = tensorflow(), recording.program, iter(feeds)
-        leaves = {slot: next(arrived) for slot in program.fed}
-        stand_ins = {slot: next(arrived) for slot in results}
+        leaves = {slot: next(arrived) for slot in self.slots}
         if self._fed_scalars:
             packed = next(arrived)
             for position, slot in enumerate(self._fed_scalars):
                 leaves[slot] = packed[position]
         wanted = set(program.wanted)
-        translator = Translator(recording, strong_zero=strong_zero)
+        translator = Translator(recording, strong_zero=self._strong_zero)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             for slot in translator.walk(leaves):
                 tensors = translator.values
-                if slot in stand_ins:
-                    tensors[slot] = _standing_in(translator, slot, stand_ins[slot])
+                if slot in leaves and program.inputs[slot]:
+                    tensors[slot] = _standing_in(translator, slot, leaves[slot])
                 if slot in wanted:
                     tape.watch(tensors[slot])
         return tape.gradient(

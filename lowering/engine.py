@@ -12,17 +12,8 @@ import numpy as np
 
 from tapegraph.engines.engine import Costs, Engine, EngineDeclined, Outcome
 from tapegraph.errors import kind_of, message, sentence
+from tapegraph.lowering import runtime
 from tapegraph.lowering.rows.rules import NotLowered, gap_among
-from tapegraph.lowering.runtime import (
-    Unavailable,
-    check_installed,
-    installed_version,
-    is_found,
-    is_transient,
-    loaded,
-    tensorflow,
-    unavailable,
-)
 from tapegraph.recording.linearize import ATTRS_OF, OP_OF, History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
@@ -49,28 +40,28 @@ class TensorFlow(Engine):
     costs = Costs(load=3.0, compile=0.05, compile_entry=1.5e-3, call=1e-4)
 
     def unavailable(self) -> EngineDeclined | None:
-        return unavailable()
+        return runtime.unavailable()
 
     def check(self, program: Program) -> None:
         gap = gap_among(program.ops, program.attrs)
         if gap is not None:
             raise NotLowered(gap)
-        check_installed()
+        runtime.check_installed()
 
     def refusal(self, history: History) -> str | None:
         entries = history.entries[::-1]
         return gap_among(list(map(OP_OF, entries)), map(ATTRS_OF, entries))
 
     def load(self) -> None:
-        tensorflow()
+        runtime.tensorflow()
 
     def loaded(self) -> bool:
-        return loaded()
+        return runtime.loaded()
 
     def load_seconds(self) -> float:
         """Return the estimate for TensorFlow and the packages that it imports."""
-        brought = (s for name, s in _BROUGHT.items() if name not in sys.modules and is_found(name))
-        return self.costs.load + sum(brought)
+        new = [name for name in _BROUGHT if name not in sys.modules and runtime.is_found(name)]
+        return self.costs.load + sum(map(_BROUGHT.__getitem__, new))
 
     def compile_seconds(self, entries: int, xla: Xla) -> float:
         seconds = super().compile_seconds(entries, xla)
@@ -94,7 +85,7 @@ class TensorFlow(Engine):
             return forward(op, arrays, attrs)
 
     def check_whole(self, program: Program) -> None:
-        check_installed()
+        runtime.check_installed()
         from tapegraph.lowering.translate import check_lowers  # with all rows, which take a while
 
         check_lowers(program, whole=True)
@@ -110,17 +101,17 @@ class TensorFlow(Engine):
 
     def is_transient(self, error: Exception) -> bool:
         """Return whether the error may pass: others hold the memory, or a device is busy."""
-        return is_transient(error)
+        return runtime.is_transient(error)
 
     def version(self) -> str:
-        return installed_version()
+        return runtime.installed_version()
 
     def details(self) -> dict[str, str]:
         from tapegraph.lowering.backward import cache_info
 
         try:
-            devices = [d.name for d in tensorflow().config.list_logical_devices()]
-        except Unavailable:
+            devices = [d.name for d in runtime.tensorflow().config.list_logical_devices()]
+        except runtime.Unavailable:
             devices = []
         cache = cache_info()
         graphs = (
@@ -150,7 +141,7 @@ class Workers:
         buf[...] = np.frombuffer(bits.tobytes()[: len(data)], buf.dtype).reshape(buf.shape)
 
     def _sum(self, what: str, array: Array) -> Array:
-        tf = tensorflow()
+        tf = runtime.tensorflow()
         key = crc32(f"{what} {array.dtype} {array.shape}".encode()) >> 1
         try:
             with tf.device(self._device):
@@ -175,7 +166,7 @@ class Workers:
 
 
 def _workers(op: str, strategy: object) -> Workers:
-    tf = tensorflow()
+    tf = runtime.tensorflow()
     if callable(strategy):
         strategy = _made(op, strategy)
     distribute = tf.distribute

@@ -14,7 +14,6 @@ import numpy as np
 
 from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.rows.elementwise import KERNELS
-from tapegraph.lowering.rows.graph_tracer import with_strong_zeros
 from tapegraph.lowering.rows.loops import EMITTED
 from tapegraph.lowering.rows.nn import LAST_LOWERINGS, WHOLE_LOWERINGS
 from tapegraph.lowering.rows.rules import (
@@ -37,6 +36,7 @@ from tapegraph.lowering.rows.rules import (
     reduced,
     reordered,
     reshaped,
+    with_strong_zeros,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops import rules_of_families
@@ -112,12 +112,6 @@ def specs(program: Program, fed: list[int], fed_scalars: int) -> list[GraphTenso
 
 
 RANK = len(TO_LAST)
-
-
-def emitted_last(op: Op, out: Result, rule: Rule, attrs: Attrs) -> tuple[Result, Rule, Attrs]:
-    if len(out.shape) == RANK:
-        out = Result(channels_last(out.shape), out.dtype)
-    return out, LAST_LOWERINGS.get(op.name, rule), _attrs_last(op, attrs) or attrs
 
 
 def _attrs_last(op: Op, attrs: Attrs) -> Attrs | None:
@@ -217,6 +211,7 @@ class Translator(Interpreter):
     ) -> None:
         super().__init__(recording)
         self._strong_zero, self._whole = strong_zero, whole
+        self._options = {"strong_zero": strong_zero, "whole": whole}  # of inner programs too
 
     def operation(self, slot: int) -> Any:
         return self.emitted(slot, self.values)
@@ -235,7 +230,9 @@ class Translator(Interpreter):
         operands = self.converted(slot, tensors)
         rule = entry_rule(program, slot, whole=self._whole, strong_zero=self._strong_zero)
         if last:
-            out, rule, attrs = emitted_last(op, out, rule, attrs)
+            rule, attrs = LAST_LOWERINGS.get(op.name, rule), _attrs_last(op, attrs) or attrs
+            if len(out.shape) == RANK:
+                out = Result(channels_last(out.shape), out.dtype)
         result = rule(out, *operands, **attrs)
         if op.several:
             return result
@@ -250,7 +247,7 @@ class Translator(Interpreter):
         return result
 
     def body(self, inner: SubProgram) -> InnerTranslator:
-        return InnerTranslator(inner, strong_zero=self._strong_zero, whole=self._whole)
+        return InnerTranslator(inner, **self._options)
 
     def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
         """Return the tensors for nodes with their own gradient to read."""
@@ -275,6 +272,7 @@ class Whole(Translator):
         super().__init__(recording, **options)
         self.with_xla = xla
         self._careful = xla and careful
+        self._options |= {"xla": xla, "careful": careful}
         # Those that change by their rows, by the slot of the parameter: gradients come as rows.
         self._tables: Mapping[int, Any] = {}
         # Tensors fed in place of numbers in inner programs, by the keys of `fed_numbers`.
@@ -347,13 +345,7 @@ class Whole(Translator):
         return grads
 
     def body(self, inner: SubProgram) -> InnerTranslator:
-        made = InnerTranslator(
-            inner,
-            strong_zero=self._strong_zero,
-            whole=self._whole,
-            xla=self.with_xla,
-            careful=self._careful,
-        )
+        made = super().body(inner)
         made._numbers = self._numbers
         return made
 

@@ -144,10 +144,7 @@ class Plan:
                         LoopRows(array, done * by, by) if place is None else LoopRows(kept[place])
                         for place, array, by in sources
                     ]
-                    writes = [
-                        *(LoopRows(stack, done, 1) for stack in stacks),
-                        *map(LoopRows, kept),
-                    ]
+                    writes = [*(LoopRows(stack, done, 1) for stack in stacks), *map(LoopRows, kept)]
                     try:
                         done += iterations(runs - done, reads, writes)
                     except Mismatch:

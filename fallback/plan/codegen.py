@@ -61,7 +61,6 @@ class Names:
         return name
 
     def _named(self, thing: object, hint: str) -> str:
-        """Return a thing's name, which is like the hint; short ones are numbered."""
         if id(thing) in self._of:
             return self._of[id(thing)]
         hint = re.sub(r"\W", "_", hint) + "_" * keyword.iskeyword(hint)
@@ -77,7 +76,7 @@ class Names:
 
 
 class Line(NamedTuple):
-    """A line of a plan: its text, and its result's operation, place and names."""
+    """A line of a plan, and its result's operation, place and names."""
 
     text: str
     op: str = ""
@@ -90,10 +89,9 @@ class Line(NamedTuple):
 
 
 class Source:
-    """Writes a plan.
+    """A plan's ``text``, a function ``plan``, and its globals, ``names``.
 
-    ``text`` is a function ``plan``, and ``names`` its globals. ``plain`` is the function in Python
-    alone, and ``body`` its lines. ``segments`` run in C, from ``leaves`` to ``results``.
+    ``plain`` is the function in Python alone, and ``body`` its lines.
     """
 
     def __init__(
@@ -127,7 +125,6 @@ class Source:
     def _body(
         self, instrs: list[Instr], lines: list[Line], segments: dict[int, Segment]
     ) -> list[Line]:
-        """Return the lines between the first and the last, some of them as segments."""
         body: list[Line] = []
         bound: set[str] = set()  # the names that there are
         number = 0
@@ -181,7 +178,6 @@ class Source:
         return f"{targets} = {self._function(instr)}({', '.join([*args, *options])})"
 
     def _out(self, instr: Instr) -> str:
-        """Return the array to write a result into, or ``""``."""
         result = id(instr.results[0])
         if result in self._buffers:
             return self._names.refer(self._buffers[result], "b")
@@ -236,11 +232,10 @@ class Source:
     def _tree(self, value: Any) -> str:
         if isinstance(value, Var):
             return self._names.of(value)
-        if type(value) in (tuple, list):
-            inner = ", ".join(map(self._tree, value))
-            if type(value) is list:
-                return f"[{inner}]"
-            return f"({inner},)" if len(value) == 1 else f"({inner})"
+        if type(value) is list:
+            return f"[{', '.join(map(self._tree, value))}]"
+        if type(value) is tuple:
+            return f"({', '.join(map(self._tree, value))}{',' * (len(value) == 1)})"
         if type(value) is slice:
             return f"slice({', '.join(map(self._tree, (value.start, value.stop, value.step)))})"
         text = repr(value)
@@ -283,7 +278,7 @@ def dropped(
 
 
 def last_reads(instrs: list[Instr]) -> dict[int, int]:
-    """Return the place after which nobody reads the memory of each value that owns some."""
+    """Return after which place nobody reads a value's own memory."""
     last: dict[int, int] = {}
     for number, instr in enumerate(instrs):
         for var in (*instr.reads, *instr.results):
@@ -295,8 +290,7 @@ def last_reads(instrs: list[Instr]) -> dict[int, int]:
 def written_over(instrs: list[Instr], results: Iterable[Var]) -> dict[int, Var]:
     """Return operands whose memory a plan's result may take, by the result's id.
 
-    They are the plan's own arrays without later readers. Without it ``p - rate * g`` takes 1.3
-    times as long on arrays of 8 MB.
+    Without it ``p - rate * g`` takes 1.3 times as long on arrays of 8 MB.
     """
     outside = root_ids(results)
     last, over = last_reads(instrs), dict[int, Var]()

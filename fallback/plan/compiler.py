@@ -45,10 +45,7 @@ class Compiler(Interpreter):
     """Compiles one captured program by running it on the recorded values.
 
     :param looks: Who runs it computes it again in NumPy where it raises `NaNInPlan`.
-    :param places: The leaves that hold the places of indices and are the same in every run, by
-        default those of `fixed_places`.
-    :ivar values: A value of the plan per slot, or a Python number.
-    :ivar saved: The values that operations saved, by slot.
+    :param places: The leaves that are the same in every run, by default those of `fixed_places`.
     """
 
     def __init__(
@@ -77,7 +74,6 @@ class Compiler(Interpreter):
         return Source(self.builder, instrs, list(feeds.values()), outputs, updates)
 
     def operation(self, slot: int) -> Any:
-        """Compile an operation; of a table's update by rows only the last part."""
         self._begin(slot)
         move = self._moves.get(slot)
         if move is None or not isinstance(self.values[move.gradient].value, RowSparse):
@@ -88,7 +84,6 @@ class Compiler(Interpreter):
         return self.builder.emit(update, f"v{slot}")
 
     def _begin(self, slot: int) -> None:
-        """Attribute the following instructions to an entry."""
         self.builder.op = self.program.ops[slot].name
         self.builder.place = self.recording.where(slot)
 
@@ -115,9 +110,8 @@ class Compiler(Interpreter):
         hints: Any = (hint, f"s{slot}") if op.saves else hint
         if op.several:
             hints = tuple(f"{hint}_{i}" for i in range(len(self.program.dtypes[slot].descr)))
-        forward = op.forward
-        if self._looks and op.plain is not None:
-            forward, attrs = op.plain, {}
+        plain = op.plain if self._looks else None
+        forward, attrs = (op.forward, attrs) if plain is None else (plain, {})
         known = self.recording.values[slot] if opaque and not op.saves else None
         known = known if isinstance(known, (np.ndarray, Outputs)) else None
         out = self.builder.computed(forward, given, attrs, op.name, opaque, hints, known)
@@ -133,8 +127,7 @@ class Compiler(Interpreter):
     def _apart(self, slots: tuple[int, ...], given: tuple[object, ...]) -> tuple[Any, ...]:
         """Return operands in separate memory if they are separate in eager code.
 
-        Equal computations are made once here; but NumPy multiplies an array with its own transpose
-        in another way, with other rounding.
+        NumPy multiplies an array with its own transpose in another way, with other rounding.
         """
         arrays, seen = self.recording.values, dict[int, int]()
         found = []
@@ -149,28 +142,22 @@ class Compiler(Interpreter):
 
 
 def fixed_places(program: Program, leaves: Collection[int] = ()) -> list[int]:
-    """Return the leaves that only basic indices read, as places: nobody else holds those arrays.
-
-    :param leaves: Inputs that are the same in every run.
-    """
+    """Return the leaves that only basic indices read, as places: nobody else holds those arrays."""
     fixed = {slot for slot in program.fed if program.ops[slot] is not INPUT} | {*leaves}
-    readers = program.readers()
+    readers, ops, inputs = program.readers(), program.ops, program.inputs
     return [
         slot
         for slot in fixed - {*program.outputs, *program.wanted}
-        if readers[slot]
-        and all(
-            program.ops[i] is GETITEM and slot not in program.inputs[i][:1] for i in readers[slot]
-        )
+        if readers[slot] and all(ops[i] is GETITEM and slot != inputs[i][0] for i in readers[slot])
     ]
 
 
 def looked_at(program: Program) -> set[int]:
     """Return the slots at which a plan looks for the NaN that a zero should have absorbed.
 
-    A plan computes products with strong zeros as plain ones. Each element of such a product is then
-    right, or a NaN; so is all that is computed from it by operations that keep a NaN. A look at the
-    last of these results shows whether all are right. If not, the program runs in NumPy.
+    A plan computes products with strong zeros as plain ones. Each element is then right, or a NaN;
+    so is all that operations that keep a NaN compute from it. The last of these results are looked
+    at: if they are not right, the program runs in NumPy.
     """
     readers = program.readers()
     kept = {*program.outputs, *(update.slot for update in program.updates)}
@@ -194,7 +181,6 @@ class PlanSweep(Arrays):
         self.backward = backward
 
     def gradients(self) -> dict[int, Var]:
-        """Return the gradient of each target, as a separately named array."""
         backward, values = self.backward, self.compiler.values
         ones = np.ones_like(values[backward.y].value)
         seed = self.builder.constant(ones) if backward.seed is None else values[backward.seed]
@@ -208,7 +194,6 @@ class PlanSweep(Arrays):
         leaves = [slot for slot in program.fed if slot < end]
 
         def strong_zeros(*arrays: Array) -> list[Any]:
-            """Compute the gradients again from the leaves, after a plan has met a NaN."""
             again = InNumPy(program)
             again.run(numbers | dict(zip(leaves, arrays, strict=True)), end)
             found = backward.gradients(again.values, again.saved, strong_gradients)
@@ -221,7 +206,6 @@ class PlanSweep(Arrays):
         return dict(zip(backward.targets, check.results, strict=True))
 
     def _found(self, slot: int, grad: Var) -> Var:
-        """Return a target's final cotangent as an array."""
         if not isinstance(grad.value, RowSparse):
             return self.builder.array(grad)
         return grad if slot in self.backward.rows else self.builder.emit(Instr("dense", (grad,)))
@@ -232,16 +216,11 @@ class PlanSweep(Arrays):
         return super().parts(slot, g)
 
     def called(
-        self,
-        slot: int,
-        rule: Any,
-        given: tuple[object, ...],
-        attrs: Attrs,
-        place: int | None = None,
+        self, slot: int, rule: Any, given: tuple[object, ...], attrs: Attrs, place: object = ""
     ) -> Any:
-        op, joint = self.program.ops[slot], place is None
+        op, joint = self.program.ops[slot], place == ""
         rule, opaque = rule.rule if joint else rule, joint and op.rules is not None
-        name = f"{op.name}_vjp{'' if joint else place}"
+        name = f"{op.name}_vjp{place}"
         found = self.builder.computed(rule, given, dict(attrs), name, opaque)
         if isinstance(found, Var) and isinstance(found.value, (tuple, list)):
             return [
@@ -257,7 +236,6 @@ class PlanSweep(Arrays):
         return self.compiler.values[slot]
 
     def result(self, slot: int) -> Any:
-        """Return the variable of a result; None if the rule does not read it."""
         reads_result = any(reads & Y for reads in self.program.ops[slot].reads)
         reads_result = reads_result or not isinstance(self.row(slot), JointVJP)
         return self.operand(slot) if reads_result else None
@@ -306,8 +284,6 @@ def _named(var: Var, hint: str) -> Var:
 class Run(Recording):
     """The values of a program in one run, without recorded objects."""
 
-    __slots__ = ("_saved",)
-
     def __init__(self, program: Program, values: list[Any], saved: dict[int, Any]) -> None:
         super().__init__(program, values, [None] * len(values))
         self._saved = saved
@@ -317,11 +293,7 @@ class Run(Recording):
 
 
 class Backward:
-    """One backward in a program: the gradients of a result with respect to some slots.
-
-    ``rows`` are the targets whose gradient may be `RowSparse`; ``region`` is the program up to
-    ``y``, with the targets as leaves.
-    """
+    """One backward in a program; ``rows`` are the targets whose gradient may be `RowSparse`."""
 
     def __init__(self, program: Program, key: tuple[int, ...], rows: Collection[int] = ()) -> None:
         self.rows = set(rows)

@@ -70,19 +70,15 @@ def placed(g: Any, shape: tuple[int, ...], dtype: Any, key: Any) -> Any:
 class Var(NDArrayOperatorsMixin):
     """A value of the plan, with its recorded value; code uses it as an array.
 
-    :ivar builder: The `tapegraph.fallback.plan.ir.Builder` that notes the calls.
     :ivar roots: The values that own its memory: itself, or a view's base.
     """
 
     __slots__ = ("builder", "hint", "roots", "value")
 
     def __init__(
-        self, builder: Any, value: Any, hint: str = "t", roots: tuple[Var, ...] = ()
+        self, builder: Builder, value: Any, hint: str = "t", roots: tuple[Var, ...] = ()
     ) -> None:
-        self.builder = builder
-        self.value = value
-        self.hint = hint
-        self.roots = roots or (self,)
+        self.builder, self.value, self.hint, self.roots = builder, value, hint, roots or (self,)
 
     @property
     def owns(self) -> bool:
@@ -90,19 +86,7 @@ class Var(NDArrayOperatorsMixin):
 
     # Its type
 
-    shape = _of_value("shape")
-    strides = _of_value("strides")
-    dtype = _of_value("dtype")
-    ndim = _of_value("ndim")
-    size = _of_value("size")
-
-    @property
-    def real(self) -> Any:
-        return self.builder.call(np.real, (self,))
-
-    @property
-    def imag(self) -> Any:
-        return self.builder.call(np.imag, (self,))
+    shape, strides, dtype, ndim, size = map(_of_value, "shape strides dtype ndim size".split())
 
     # Calls
 
@@ -138,7 +122,6 @@ class Var(NDArrayOperatorsMixin):
         raise Untraceable("**=")
 
     def _power(self, a: Any, b: Any) -> Any:
-        """Return ``a ** b``, for which NumPy has shorter ways than ``np.power``."""
         if isinstance(a, Var) and a.ndim and a.dtype.kind == "f" and type(b) in (int, float):
             if b == 2:
                 return np.square(a)
@@ -152,10 +135,12 @@ class Var(NDArrayOperatorsMixin):
         options = {"axis": axis, "keepdims": keepdims}
         return self.builder.call(np.mean, (self,), options, takes_out=True)
 
-    reshape = _method("reshape")
-    transpose = _method("transpose")
-    swapaxes = _method("swapaxes")
-    ravel = _method("ravel")
+    reshape, transpose, swapaxes, ravel = map(_method, "reshape transpose swapaxes ravel".split())
+    real, imag = (
+        property(lambda self, part=part: self.builder.call(part, (self,)))
+        for part in (np.real, np.imag)
+    )
+    T = property(lambda self: self.transpose())
 
     def view(self, dtype: Any) -> Any:
         if dtype is np.ndarray:
@@ -168,17 +153,12 @@ class Var(NDArrayOperatorsMixin):
     def take(self, indices: object, axis: object = None) -> Any:
         return self.builder.call("take", (self, indices), {"axis": axis}, may_raise=True)
 
-    @property
-    def T(self) -> Any:
-        return self.transpose()
-
     def __getitem__(self, key: Any) -> Any:
         parts = key if isinstance(key, tuple) else (key,)
         basic = all(p is None or p is ... or type(p) in (int, slice) for p in parts)
         return self.builder.call(getitem, (self, key), may_raise=not basic)
 
     def placed(self, shape: tuple[int, ...], dtype: Any, key: Any) -> Any:
-        """Return zeros with the value at a basic index."""
         return self.builder.call(placed, (self, shape, dtype, key))
 
     # Conversions that would let a number out
@@ -209,18 +189,15 @@ class Instr:
     """One line of a plan.
 
     :ivar function: The function to call; a string names a method of the first argument.
-    :ivar args, kwargs: `Var` values, plain ones, and tuples, lists and slices of them.
+    :ivar args, kwargs: `Var` values, which it ``reads``, plain ones, and trees of them.
     :ivar name: Its name in the plan, if not the function's own.
-    :ivar takes_out: It can write its result into an array passed as ``out``.
-    :ivar needs_out: It must, because its result has another array's layout and dtype.
-    :ivar elementwise: That array may be one of its operands.
+    :ivar takes_out, needs_out: It can, or must, write its result into an array passed as ``out``;
+        if it is ``elementwise``, that array may be one of its operands.
     :ivar may_raise: It runs even if nobody reads its result.
     :ivar opaque: A user's function, which may keep its arguments.
     :ivar results: One value, or two for an operation that saves a value.
     :ivar unpacks: Its result is a tuple, perhaps of one.
-    :ivar reads: The values among its arguments.
-    :ivar op: The user's operation that contains it.
-    :ivar place: The user's line.
+    :ivar op, place: The user's operation that contains it, and the user's line.
     :ivar key: Equal for instructions with equal results.
     """
 
@@ -250,14 +227,11 @@ class Instr:
         return self.function(*args, **kwargs)
 
     def may_overwrite(self, var: Var) -> bool:
-        """Return whether it can write its result over an operand as it goes along."""
         return self.elementwise and _lies_alike(var, self.results[0])
 
 
 class NanCheck(Instr):
     """The second look at gradients that hold a NaN, each under a new name."""
-
-    __slots__ = ("grads",)
 
     def __init__(
         self, recompute: Fun, leaves: list[Var], grads: list[Var], hints: list[str]
@@ -284,11 +258,7 @@ class Builder:
         self._gone: set[int] = set()
 
     def constant(self, value: object) -> Constant:
-        """Return a value that is the same in every run."""
-        var = self._constants.get(id(value))
-        if var is None:
-            var = self._constants[id(value)] = Constant(self, value, hint="c")
-        return var
+        return self._constants.setdefault(id(value), Constant(self, value, "c"))
 
     def computed(
         self,
@@ -303,8 +273,8 @@ class Builder:
         """Return a function's result: as the calls that it makes, or as one call.
 
         It is one call if the function does more with an array than can be written down, if the
-        calls give other bits, or if it is ``opaque``: a user's own, or a loop. ``given`` is what it
-        has returned, unless that is not known.
+        calls give other bits, or if it is ``opaque``: a user's own, or a loop. ``given`` is its
+        result, if known.
         """
         if not opaque:
             mark = len(self.instrs)
@@ -359,16 +329,11 @@ class Builder:
         return var
 
     def emit(self, instr: Instr, hint: str = "t", like: Var | None = None) -> Var:
-        """Add an instruction and return its result, or that of the same one before."""
         (var,) = self.emit_all(instr, hint, like)
         return var
 
     def emit_all(
-        self,
-        instr: Instr,
-        hints: str | tuple[str, ...],
-        like: Var | None,
-        given: Any = None,
+        self, instr: Instr, hints: str | tuple[str, ...], like: Var | None, given: Any = None
     ) -> list[Var]:
         layout = None if like is None else (like.value.strides, like.value.dtype.str)
         key = (instr.function, layout, _key(instr.args), _key(instr.kwargs))
@@ -395,7 +360,7 @@ class Builder:
         return instr.results
 
     def array(self, var: Var) -> Var:
-        """Return a value as an array, where NumPy made a number of a 0-d one."""
+        """Return a value as an array: of a 0-d one NumPy makes a number."""
         if type(var.value) is np.ndarray:
             return var
         return self.emit(Instr(np.asarray, (var,)), var.hint)
@@ -411,7 +376,6 @@ def _roots(instr: Instr, out: object) -> tuple[Var, ...]:
 
 
 def _parts(value: object) -> list[Any]:
-    """Return the arrays that a value holds, and whatever may hold others."""
     if value is None or isinstance(value, (np.generic, bool, int, float, complex)):
         return []
     return [p for v in value for p in _parts(v)] if isinstance(value, (tuple, list)) else [value]
@@ -426,7 +390,6 @@ def _may_be_of(instr: Instr, a: object, b: object) -> bool:
 
 
 def _lies_alike(a: Var, b: Var) -> bool:
-    """Return whether a value may be another's whole memory in another layout."""
     root, one, two = a.roots[0].value, a.value, b.value
     if len(a.roots) > 1 or not isinstance(root, np.ndarray) or root.nbytes != one.nbytes:
         return False
@@ -452,7 +415,6 @@ def root_ids(values: Iterable[Var]) -> dict[int, None]:
 
 
 def live(instrs: list[Instr], results: Iterable[Var]) -> list[Instr]:
-    """Return the instructions that somebody reads, or that may raise."""
     read = {id(var) for var in results}
     kept = []
     for instr in reversed(instrs):
@@ -463,12 +425,10 @@ def live(instrs: list[Instr], results: Iterable[Var]) -> list[Instr]:
 
 
 def vars_in(tree: object) -> list[Var]:
-    """Return the values in tuples, lists and dicts."""
     return [leaf for _, leaf in leaves(tree) if isinstance(leaf, Var)]
 
 
 def concrete(tree: object) -> Any:
-    """Return the values at the time the plan was made."""
     return mapped(lambda x: x.value if isinstance(x, Var) else x, tree)
 
 
@@ -485,7 +445,6 @@ def _key(tree: object) -> Any:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Return whether two results are equal to the bit, of one layout."""
     if isinstance(a, (tuple, list)):
         return isinstance(b, (tuple, list)) and len(a) == len(b) and all(map(_same, a, b))
     if a is None or b is None:

@@ -223,7 +223,7 @@ class _Writer:
         owner = getattr(function, "__self__", None)
         operands = iter(self._operands)
         given = mapped(partial(_next, operands), tuple(args))
-        if function is np.matmul and not kwargs:
+        if function in (np.matmul, np.dot) and not kwargs:
             self._matmul(*given)
         elif isinstance(function, np.ufunc) and not kwargs:
             self._elementwise(function, given, self.out)
@@ -239,8 +239,6 @@ class _Writer:
             self._elementwise(np.minimum, [self.out, high], self.out)
         elif function is pow and given[1] == 0.5:
             self._elementwise(np.sqrt, given[:1], self.out)
-        elif function is np.dot and not kwargs:
-            self._matmul(*given)
         elif function is np.vecdot:
             self._dots(*given, **kwargs)
         elif function == np.reshape.__name__:  # which copies
@@ -251,7 +249,7 @@ class _Writer:
             g, _, _, key = given
             self._convert(self._held(np.zeros((), self.out.dtype)), self.out)
             self._convert(g, self._view(self.out[(*key, ...)], self.out))
-        elif function is np.copy or function == "astype" or function == "copy":
+        elif function in (np.copy, "astype", "copy"):
             self._convert(given[0], self.out)
         else:
             raise NotRecords
@@ -392,16 +390,13 @@ class _Writer:
         # not turn round, as the walk here would.
         if len(summed) != 1 or min(x.strides) < 0:
             raise NotRecords
-        cut = (slice(None),) * summed[0]
-        if initial is not None:
-            others = slice(None)
-            self._add(f"copy_{x.itemsize}", 0, [self._held(np.array(initial, x.dtype)), out])
-        elif ufunc in (np.maximum, np.minimum):  # of the first, and the others beside it
-            first, others = slice(0, 1), slice(1, None)
-            self._add(f"copy_{x.itemsize}", 0, [x, along], part=(*cut, first))
+        cut, others = (slice(None),) * summed[0], slice(None)
+        if initial is None and ufunc in (np.maximum, np.minimum):  # of the first, and the others
+            self._add(f"copy_{x.itemsize}", 0, [x, along], part=(*cut, slice(0, 1)))
+            others = slice(1, None)
         else:
-            others = slice(None)
-            start = self._held(np.array(_NO_SUM if ufunc is np.add else 1, x.dtype))
+            empty = _NO_SUM if ufunc is np.add else 1
+            start = self._held(np.array(empty if initial is None else initial, x.dtype))
             self._add(f"copy_{x.itemsize}", 0, [start, out])
         self._add(ufunc, _index(ufunc, x), [along, x, along], part=(*cut, others))
 

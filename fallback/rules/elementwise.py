@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.slopes import SLOPES
-from tapegraph.fallback.rules import Rule, rows_of
-from tapegraph.fallback.strong_zero import StrongZero, to_ndarray
+from tapegraph.fallback.rules import Rule, StrongZero, rows_of, to_ndarray
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_FLAT, GELU_SCALE, select_bits
 from tapegraph.typed import Array, Cotangent
 

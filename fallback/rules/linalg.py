@@ -16,8 +16,15 @@ from tapegraph.arrays.axes import is_one_product, stacked_rows
 from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
-from tapegraph.fallback.rules import Gradients, JointVJP, Row, Rule
-from tapegraph.fallback.strong_zero import StrongZero, as_tensor, to_ndarray
+from tapegraph.fallback.rules import (
+    Gradients,
+    JointVJP,
+    Row,
+    Rule,
+    StrongZero,
+    as_tensor,
+    to_ndarray,
+)
 from tapegraph.ops.fft import SWAPPED
 from tapegraph.ops.index import getitem
 from tapegraph.ops.linalg import (
@@ -38,7 +45,7 @@ from tapegraph.typed import Array, Cotangent
 
 
 def _rising(rule: Rule) -> Rule:
-    """Return a rule for the sweep's conjugates, made of one for cotangents ``dL/dx + i dL/dy``."""
+    """Return the rule for the sweep's conjugates of one for cotangents ``dL/dx + i dL/dy``."""
 
     def conjugate(g: Cotangent, y: Array, x: Array, **attrs: object) -> Array:
         if isinstance(y, tuple):
@@ -51,7 +58,6 @@ def _rising(rule: Rule) -> Rule:
 
 
 def _filled(g: Sequence[Cotangent | None], y: Sequence[Array]) -> list[Cotangent]:
-    """Return the cotangents of several outputs, zeros for those without one."""
     return [np.zeros_like(x) if part is None else part for part, x in zip(g, y, strict=True)]
 
 
@@ -123,10 +129,9 @@ def _det(g: Cotangent, y: Array, a: Array) -> Array:
 
 
 def cofactors(a: Array) -> Array:
-    """Return the matrix of cofactors, ``det(a) inv(a).T``, of singular matrices too.
+    """Return ``det(a) inv(a).T``, of singular matrices too: ``det(U Vh) U diag(p) Vh``.
 
-    With the singular value decomposition of ``a`` it is ``det(U Vh) U diag(p) Vh``, where ``p_i``
-    is the product of the singular values other than ``s_i``, conjugated for complex matrices.
+    ``p_i`` is the product of the singular values other than ``s_i``.
     """
     u, s, vh = np.linalg.svd(a)
     n = s.shape[-1]
@@ -139,11 +144,7 @@ def cofactors(a: Array) -> Array:
 
 
 def _slogdet(g: list[Cotangent], y: tuple[Array, Array], a: Array) -> Array:
-    """Return the inverse transposed, NaN of a singular matrix, times a factor.
-
-    With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, a complex sign ``s`` by ``i s Im
-    w``.
-    """
+    """With ``w = tr(inv(a) da)`` the logarithm moves by ``Re w``, a sign ``s`` by ``i s Im w``."""
     by_sign, factor = _filled(g, y)
     if y[0].dtype.kind == "c":
         factor = factor + 1j * (by_sign * y[0]).imag
@@ -204,12 +205,10 @@ def _numbers(x: Array) -> Array:
 
 
 def _has(cotangents: Array) -> Array:
-    """Return which rows of cotangents, each of one vector, are not zero."""
     return (_numbers(cotangents) != 0).any(axis=-1)
 
 
 def _pairs(has: Array) -> Array:
-    """Return the pairs that contain a vector with a cotangent."""
     return has[..., None, :] | has[..., :, None]
 
 
@@ -305,8 +304,7 @@ def _turning(g: Cotangent, y: Array, a: Array, scale: Array, doublings: int) -> 
     """Return what `pinv` owes to left vectors that are kept and turn towards ones that are cut.
 
     With the cut part ``R = a - a y a`` it is the sum over ``j`` of ``(y^H y)^j K (R^H R)^j`` for
-    ``K = y^H y (y^H g + y^H y g^H R^H) R``: of products, so that it has derivatives of any order,
-    at equal singular values too.
+    ``K = y^H y (y^H g + y^H y g^H R^H) R``, which has derivatives of any order.
     """
     yt, cut = adjoint(y), a - np.matmul(np.matmul(a, y), a)
     left, right = np.matmul(yt, y), np.matmul(adjoint(cut), cut)
@@ -406,7 +404,4 @@ VJPS: dict[str, Row] = {
     "irfft": (_irfft,),
 }
 
-RECORDED: dict[str, Row] = {
-    "einsum": JointVJP(_einsum(np.einsum)),
-    "det": (_det_recorded,),
-}
+RECORDED: dict[str, Row] = {"einsum": JointVJP(_einsum(np.einsum)), "det": (_det_recorded,)}

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tapegraph.fallback.rules import Gradients, JointVJP, Row
-from tapegraph.fallback.strong_zero import to_ndarray
+from tapegraph.fallback.rules import Gradients, JointVJP, Row, to_ndarray
 from tapegraph.ops.elementwise import select_bits
 from tapegraph.ops.index import scatter
 from tapegraph.ops.nn import (
@@ -83,21 +82,20 @@ def _conv2d(
     return [gx, gk]
 
 
-def _max_pool2d(g: Cotangent, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Array:
+def _max_pool2d(g: Cotangent, y: Array, x: Array, **window: Pair) -> Array:
     if g.strides != y.strides:  # in the order of y's memory, where it is read once a window offset
         g, unordered = np.empty_like(y), g
         g[...] = unordered
-    chosen = (select_bits(to_ndarray(g), here) for here in firsts(x, y, ksize, stride, pad))
-    return _spread(chosen, x, ksize, stride, pad)
+    chosen = (select_bits(to_ndarray(g), here) for here in firsts(x, y, **window))
+    return _spread(chosen, x, **window)
 
 
-def _avg_pool2d(g: Cotangent, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> Array:
-    shared = g / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
-    return _spread(itertools.repeat(shared), x, ksize, stride, pad)
+def _avg_pool2d(g: Cotangent, y: Array, x: Array, **window: Pair) -> Array:
+    shared = g / valid_counts(x.shape, **window).astype(x.dtype)
+    return _spread(itertools.repeat(shared), x, **window)
 
 
 def _spread(parts: Iterable[Array], x: Array, ksize: Pair, stride: Pair, pad: Pair) -> Array:
-    """Add the cotangents of each window offset at their places in the padded image."""
     out = np.zeros_like(x, shape=padded_shape(x.shape, pad))
     for plane, part in zip(planes(out, ksize, stride), parts, strict=False):
         plane += part
@@ -187,12 +185,10 @@ def _max_pool2d_recorded(
     return _spread_recorded(np.stack(parts), x.shape, ksize, stride, pad)
 
 
-def _avg_pool2d_recorded(
-    g: Cotangent, y: Array, x: Array, *, ksize: Pair, stride: Pair, pad: Pair
-) -> Array:
-    shared = g / valid_counts(x.shape, ksize, stride, pad).astype(x.dtype)
-    parts = np.broadcast_to(shared, (math.prod(ksize), *shared.shape))
-    return _spread_recorded(parts, x.shape, ksize, stride, pad)
+def _avg_pool2d_recorded(g: Cotangent, y: Array, x: Array, **window: Pair) -> Array:
+    shared = g / valid_counts(x.shape, **window).astype(x.dtype)
+    parts = np.broadcast_to(shared, (math.prod(window["ksize"]), *shared.shape))
+    return _spread_recorded(parts, x.shape, **window)
 
 
 def _spread_recorded(

@@ -12,7 +12,6 @@ from tapegraph.typed import Array, Cotangent
 
 
 def _spread(g: Cotangent, x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-    """Repeat the cotangent of a reduction over the axes that it removed."""
     if type(g) is np.ndarray and not g.ndim:  # `np.broadcast_to`, in a fifth of its time
         out: Array = np.ndarray(x.shape, g.dtype, g, 0, (0,) * len(x.shape))
         out.flags.writeable = False
@@ -115,6 +114,4 @@ VJPS: dict[str, Row] = {
     "cumprod": (_cumprod,),
 }
 
-RECORDED: dict[str, Row] = {
-    "cumprod": (_cumprod_recorded,),
-}
+RECORDED: dict[str, Row] = {"cumprod": (_cumprod_recorded,)}

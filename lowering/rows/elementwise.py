@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from tapegraph.lowering.rows.graph_tracer import by_slopes
 from tapegraph.lowering.rows.rules import (
     NotLowered,
     Result,
     Row,
     Rule,
     WithGradient,
+    by_slopes,
     cast_to,
     finfo,
     ints,
@@ -120,10 +120,6 @@ def _part(node: str, x: GraphTensor) -> GraphTensor:
     return getattr(raw, node)(input=x, Tout=x.dtype.real_dtype)
 
 
-def _parts(x: GraphTensor) -> tuple[GraphTensor, GraphTensor]:
-    return _part("Real", x), _part("Imag", x)
-
-
 def _complex(real: GraphTensor, imag: GraphTensor) -> GraphTensor:
     return raw.Complex(real=real, imag=imag, Tout="complex64" if _is_single(real) else "complex128")
 
@@ -132,7 +128,8 @@ def _by_parts(rule: Rule) -> Rule:
     """Return the rule of an operation applied to both parts, constant nearby."""
 
     def of_complex(out: Result, x: GraphTensor, **attrs: object) -> GraphTensor:
-        return _complex(*(rule(out, raw.StopGradient(input=part), **attrs) for part in _parts(x)))
+        parts = (raw.StopGradient(input=_part(node, x)) for node in ("Real", "Imag"))
+        return _complex(*(rule(out, part, **attrs) for part in parts))
 
     return of_complex
 

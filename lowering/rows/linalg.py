@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.products import strong_matmul
-from tapegraph.lowering.rows.graph_tracer import GraphTracer, tensor_of
 from tapegraph.lowering.rows.rules import (
+    GraphTracer,
     Result,
     Row,
     Rule,
@@ -27,6 +27,7 @@ from tapegraph.lowering.rows.rules import (
     selected,
     shape_of,
     summed_to,
+    tensor_of,
     unless,
     with_own_gradient,
 )

@@ -7,7 +7,7 @@ valid: a run whose gradient holds a NaN ends the loop, and nothing changes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from operator import is_
 from typing import Any
@@ -137,13 +137,9 @@ class Step:
         if self._loop is None:
             if tables(self._program):
                 raise NotLowered("every run of a loop would copy a table that changes by its rows")
-            self._loop = Loop(
-                self._trace, entries_in(self._program), many, self._pay, asked=self.graphs.asked
-            )
-        has_rows = [slot not in many.carried for slot in self.leaves[len(self._state) :]]
-        fed = list(zip(self._pushed(values), has_rows, strict=True))
+            self._loop = Loop(self, many)
         outputs = self._loop.run(
-            fed,
+            self._pushed(values),
             runs,
             many.ahead,
             lambda outputs: changes(outputs, self._updated),
@@ -166,32 +162,18 @@ class Loop:
     :ivar done: The number of valid runs, if a later one was invalid.
     """
 
-    def __init__(
-        self,
-        trace: Callable[..., StepGraph],
-        entries: int,
-        many: Many,
-        pay: Callable[[float], None],
-        *,
-        asked: bool,
-    ) -> None:
-        trace = partial(trace, writer=partial(_LoopWriter, many=many))
-        what = f"compiling a loop with XLA: {entries} entries"
-        self.graphs = xla.Graphs(trace, what, pay, asked=asked)
+    def __init__(self, step: Step, many: Many) -> None:
+        trace = partial(step._trace, writer=partial(_LoopWriter, many=many))
+        what = f"compiling a loop with XLA: {entries_in(step._program)} entries"
+        self.graphs = xla.Graphs(trace, what, step._pay, asked=step.graphs.asked)
+        self._has_rows = [slot not in many.carried for slot in step.leaves[len(step._state) :]]
         self._room = 0  # for so many runs XLA has compiled it
         self._counts: tuple[tuple[int, int], list[Any]] = (0, 0), []  # how many runs, as tensors
         self.done = 0
 
     def run(
-        self,
-        feeds: list[tuple[Array, bool]],
-        runs: int,
-        ahead: int,
-        changes: Changes,
-        *,
-        with_xla: bool,
+        self, feeds: list[Array], runs: int, ahead: int, changes: Changes, *, with_xla: bool
     ) -> list[Output] | None:
-
         def call(graph: StepGraph, changes: Changes) -> list[Output] | None:
             if graph.with_xla and self._room < runs:
                 self._room = max(_ROOM, 1 << (ahead - 1).bit_length())
@@ -203,12 +185,12 @@ class Loop:
         recompiles = self._room < runs
         return self.graphs.run(call, changes, with_xla=with_xla, recompiles=recompiles)
 
-    def _fed(self, feeds: list[tuple[Array, bool]], runs: int, room: int) -> list[GraphTensor]:
+    def _fed(self, feeds: list[Array], runs: int, room: int) -> list[GraphTensor]:
         if self._counts[0] != (runs, room):
             counts: list[Array] = [np.array(runs, np.int32), np.zeros(room, np.int8)]
             self._counts = (runs, room), list(map(to_tensorflow, counts))
         arrays = []
-        for array, has_rows in feeds:
+        for array, has_rows in zip(feeds, self._has_rows, strict=True):
             if has_rows:  # a copy with extra rows of zeros, which TensorFlow need not copy
                 longer = aligned_empty((room, *array.shape[1:]), array.dtype)
                 longer[: len(array)] = array
@@ -229,8 +211,7 @@ class _LoopWriter(Writer):
 
     def __init__(self, *arguments: Any, many: Many, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._results = many.results
-        self._carried = many.carried
+        self._results, self._carried = many.results, many.carried
 
     def signature(self, inputs: list[int]) -> list[GraphTensor]:
         tf, program = tensorflow(), self.program

@@ -65,12 +65,10 @@ class StepGraph:
         emits = (writer or Writer)(
             recording, variables, fed, numbers, xla=with_xla, careful=careful
         )
+        types = [tf.TensorSpec(h.shape, h.dtype) for h in self._fed_constants]
         traced = tf.function(
             emits.step,
-            input_signature=[
-                *emits.signature(inputs),
-                *(tf.TensorSpec(h.shape, h.dtype) for h in self._fed_constants),
-            ],
+            input_signature=[*emits.signature(inputs), *types],
             autograph=False,
             jit_compile=True if with_xla else None,
         )
@@ -156,11 +154,8 @@ class Writer(Whole):
         self._fed_numbers = numbers  # the feeds that are numbers, and the key of each
         self._inputs = set(chain.from_iterable(fed))
         self._tables = tables(self.program)
-        self._of_tables = {
-            slot: table
-            for table in self._tables.values()
-            for slot in (table.product, table.difference)
-        }
+        changed = ((t, slot) for t in self._tables.values() for slot in (t.product, t.difference))
+        self._of_tables = {slot: table for table, slot in changed}
         # The shape of each output that comes as rows and their values.
         self.shapes: list[tuple[int, ...] | None] = []
         # Large constants stay outside the graph.
@@ -173,10 +168,8 @@ class Writer(Whole):
     def signature(self, inputs: list[int]) -> list[GraphTensor]:
         spec, program = tensorflow().TensorSpec, self.program
         names = [node_name(self.recording.name(i) or f"input_{n}") for n, i in enumerate(inputs)]
-        return [
-            spec(program.shapes[i], program.dtypes[i], name=name)
-            for i, name in zip(inputs, names, strict=True)
-        ]
+        named = zip(inputs, names, strict=True)
+        return [spec(program.shapes[i], program.dtypes[i], name=name) for i, name in named]
 
     def step(self, *feeds: GraphTensor) -> list[GraphTensor]:
         right, outputs, new = self.run_of(feeds, self.read())

@@ -291,7 +291,7 @@ def test_tensorflow_costs_more_where_it_brings_more_along(monkeypatch):
     from tapegraph.lowering import engine as module
 
     tensorflow = registry.engine("tensorflow")
-    monkeypatch.setattr(module, "is_found", lambda name: name == "jax")
+    monkeypatch.setattr(module.runtime, "is_found", lambda name: name == "jax")
     monkeypatch.setattr(module, "_BROUGHT", {"jax": 2.0, "pandas": 4.0})
     monkeypatch.delitem(module.sys.modules, "jax", raising=False)
     assert tensorflow.load_seconds() == tensorflow.costs.load + 2.0

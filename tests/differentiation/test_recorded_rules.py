@@ -17,8 +17,7 @@ from tapegraph import fallback
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture
 from tapegraph.differentiation.slopes import SLOPES
-from tapegraph.fallback.rules import JointVJP, recorded_row
-from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
+from tapegraph.fallback.rules import JointVJP, recorded_row, strong_zeros, to_ndarray
 from tapegraph.fallback.sweep import unbroadcast
 from tapegraph.recording.op import DEFINED, OPS, Outputs
 from tapegraph.recording.record import apply

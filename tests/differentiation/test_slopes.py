@@ -15,8 +15,15 @@ import tapegraph as tg
 from tapegraph import fallback
 from tapegraph.differentiation.jvps import JVPS
 from tapegraph.differentiation.slopes import SLOPES, Divisor, Linear
-from tapegraph.fallback.rules import elementwise, recorded_row, rows_of
-from tapegraph.fallback.strong_zero import StrongTensor, as_tensor, strong_zeros, to_ndarray
+from tapegraph.fallback.rules import (
+    StrongTensor,
+    as_tensor,
+    elementwise,
+    recorded_row,
+    rows_of,
+    strong_zeros,
+    to_ndarray,
+)
 from tapegraph.recording.op import OPS
 from tapegraph.recording.record import apply
 from tapegraph.tensors import value

@@ -798,7 +798,7 @@ FAULTS = (
     Fault(
         "lowering",
         "zero-cotangent-absorbs-nothing",
-        "lowering/rows/graph_tracer.py:by_slopes.lowered.gradient",
+        "lowering/rows/rules.py:by_slopes.lowered.gradient",
         "np.where(traced[0] == 0.0, 0.0, part)",
         "part",
         f"{PARITY} -k pairs_of_special_values",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray
+from tapegraph.fallback.rules import strong_zeros, to_ndarray
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.op import OPS, PART
 from tapegraph.testing import check_gradients

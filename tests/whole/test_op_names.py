@@ -87,7 +87,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         "operations that keep a NaN, or drop it",
     ),
     "tapegraph/differentiation/products.py": (None, "the products with strong zeros"),
-    "fallback/strong_zero.py": (None, "the strong zeros of Tensors, by operation"),
+    "fallback/rules/__init__.py": (None, "the strong zeros of Tensors, by operation"),
 }
 
 
