@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tapegraph.lowering.engine import ENGINE
-from tapegraph.lowering.rows.rules import GAPS, MetNaN, NotLowered
+from tapegraph.lowering.rows import GAPS, MetNaN, NotLowered
 from tapegraph.lowering.runtime import Forked, Unavailable, loaded, tensorflow
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Array
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         lower,
         set_cache_limit,
     )
-    from tapegraph.lowering.rows.rules import LOWERINGS
+    from tapegraph.lowering.rows import LOWERINGS
 
 # The lowering is imported on first use: a run of `auto` begins, and may end, without it.
 _LATER = dict.fromkeys(

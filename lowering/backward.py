@@ -23,7 +23,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.kinds import Tensor
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
-from tapegraph.lowering.rows.rules import MetNaN, Result, by_slopes, own_gradient
+from tapegraph.lowering.rows import MetNaN, Result, by_slopes, own_gradient
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.translate import Translator, check_lowers, specs
 from tapegraph.recording.linearize import History

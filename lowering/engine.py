@@ -13,7 +13,7 @@ import numpy as np
 from tapegraph.engines.engine import Costs, Engine, EngineDeclined, Outcome
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.lowering import runtime
-from tapegraph.lowering.rows.rules import NotLowered, gap_among
+from tapegraph.lowering.rows import NotLowered, gap_among
 from tapegraph.recording.linearize import ATTRS_OF, OP_OF, History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op

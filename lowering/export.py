@@ -22,7 +22,7 @@ from tapegraph.exporting.recorded import (
     Places,
     output_names,
 )
-from tapegraph.lowering.rows.rules import LOOPS, NotLowered, Size, ints, reshaped, scalar
+from tapegraph.lowering.rows import LOOPS, NotLowered, Size, ints, reshaped, scalar
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.translate import Translator, stopped
 from tapegraph.pytree import replaced

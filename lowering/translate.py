@@ -13,10 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.lowering.calls import to_tensorflow
-from tapegraph.lowering.rows.elementwise import KERNELS
-from tapegraph.lowering.rows.loops import EMITTED
-from tapegraph.lowering.rows.nn import LAST_LOWERINGS, WHOLE_LOWERINGS
-from tapegraph.lowering.rows.rules import (
+from tapegraph.lowering.rows import (
     DRAWN,
     GUARDS,
     LOWERINGS,
@@ -38,6 +35,9 @@ from tapegraph.lowering.rows.rules import (
     reshaped,
     with_strong_zeros,
 )
+from tapegraph.lowering.rows.elementwise import KERNELS
+from tapegraph.lowering.rows.loops import EMITTED
+from tapegraph.lowering.rows.nn import LAST_LOWERINGS, WHOLE_LOWERINGS
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import GRADIENT, PART, Attrs, Op, OpKind

@@ -53,6 +53,10 @@ def _of_value(name: str) -> Any:
     return property(lambda self: getattr(self.value, name))
 
 
+def _part(function: Any) -> Any:
+    return property(lambda self: self.builder.call(function, (self,)))
+
+
 def _method(name: str) -> Any:
     return lambda self, *args: self.builder.call(name, (self, *args))
 
@@ -136,10 +140,7 @@ class Var(NDArrayOperatorsMixin):
         return self.builder.call(np.mean, (self,), options, takes_out=True)
 
     reshape, transpose, swapaxes, ravel = map(_method, "reshape transpose swapaxes ravel".split())
-    real, imag = (
-        property(lambda self, part=part: self.builder.call(part, (self,)))
-        for part in (np.real, np.imag)
-    )
+    real, imag = map(_part, (np.real, np.imag))
     T = property(lambda self: self.transpose())
 
     def view(self, dtype: Any) -> Any:

@@ -226,19 +226,19 @@ class _Writer:
         if function in (np.matmul, np.dot) and not kwargs:
             self._matmul(*given)
         elif isinstance(function, np.ufunc) and not kwargs:
-            self._elementwise(function, given, self.out)
+            self._elementwise(function, given)
         elif isinstance(owner, np.ufunc) and owner in _REDUCED and function.__name__ == "reduce":
-            self._reduce(owner, given[0], self.out, **kwargs)
+            self._reduce(owner, given[0], **kwargs)
         elif function is np.mean:
             self._mean(given[0], **kwargs)
         elif function is np.where and len(given) == 3 and not kwargs:
             self._where(*given)
         elif function is np.clip and not kwargs:
             x, low, high = given
-            self._elementwise(np.maximum, [x, low], self.out)
-            self._elementwise(np.minimum, [self.out, high], self.out)
+            self._elementwise(np.maximum, [x, low])
+            self._elementwise(np.minimum, [self.out, high])
         elif function is pow and given[1] == 0.5:
-            self._elementwise(np.sqrt, given[:1], self.out)
+            self._elementwise(np.sqrt, given[:1])
         elif function is np.vecdot:
             self._dots(*given, **kwargs)
         elif function == np.reshape.__name__:  # which copies
@@ -307,9 +307,10 @@ class _Writer:
 
     def _place(self, view: Array, array: Array) -> tuple[int, int]:
         number = self._numbers[id(array)]
-        return number, _address(view) - _address(self._operands[number])
+        return number, address_of(view) - address_of(self._operands[number])
 
-    def _elementwise(self, ufunc: np.ufunc, given: Sequence[Any], out: Array) -> None:
+    def _elementwise(self, ufunc: np.ufunc, given: Sequence[Any]) -> None:
+        out = self.out
         if ufunc not in _NUMPYS or ufunc.signature is not None or ufunc.nout != 1:
             raise NotRecords
         weak = [x.dtype if _is_array(x) else _weak(x) for x in given]
@@ -365,14 +366,9 @@ class _Writer:
         self._products(np.vecdot, [*sides, out], firsts, (a.shape[axis],), within)
 
     def _reduce(
-        self,
-        ufunc: np.ufunc,
-        x: Array,
-        out: Array,
-        axis: Any = 0,
-        keepdims: bool = False,
-        initial: Any = None,
+        self, ufunc: np.ufunc, x: Array, axis: Any = 0, keepdims: bool = False, initial: Any = None
     ) -> None:
+        out = self.out
         if x.dtype != out.dtype or x.ndim == 0 or x.dtype.kind not in "fc":
             raise NotRecords
         axes = range(x.ndim) if axis is None else np.atleast_1d(axis) % x.ndim
@@ -403,9 +399,9 @@ class _Writer:
     def _mean(self, x: Array, axis: object = None, keepdims: bool = False) -> None:
         if x.dtype.char not in "fd":
             raise NotRecords
-        self._reduce(np.add, x, self.out, axis, keepdims)
+        self._reduce(np.add, x, axis, keepdims)
         count = self._held(np.array(x.size // self.out.size, x.dtype))
-        self._elementwise(np.divide, [self.out, count], self.out)
+        self._elementwise(np.divide, [self.out, count])
 
     def _matmul(self, a: Array, b: Array) -> None:
         out, letter = self.out, self.out.dtype.char
@@ -475,7 +471,7 @@ def _weak(x: object) -> Any:
     return type(x)
 
 
-def _address(array: Array) -> int:
+def address_of(array: Array) -> int:
     return array.__array_interface__["data"][0]
 
 

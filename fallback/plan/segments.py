@@ -22,7 +22,7 @@ from tapegraph.fallback.plan.ir import (
     root_ids,
     vars_in,
 )
-from tapegraph.fallback.plan.records import Records, records_of
+from tapegraph.fallback.plan.records import Records, address_of, records_of
 from tapegraph.typed import Array
 
 # Fewer records than these are no gain, unless they are large.
@@ -166,7 +166,7 @@ class Segments:
         (seen,), (var,) = instr.reads, instr.results
         base, offset = self._place(seen)
         if isinstance(seen.value, np.ndarray):
-            offset += _address(var.value) - _address(seen.value)
+            offset += address_of(var.value) - address_of(seen.value)
         self._places[id(var)] = _Place(base, offset)
 
     def _settle(self, segment: Any, var: Var) -> None:
@@ -325,7 +325,3 @@ def _lies_as_known(var: Var) -> bool:
         return False
     feeds = (r.value for r in var.roots if isinstance(r, Feed))
     return all(isinstance(v, np.ndarray) and v.flags.c_contiguous for v in feeds)
-
-
-def _address(array: Array) -> int:
-    return array.__array_interface__["data"][0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tapegraph.lowering.rows.rules import (
+from tapegraph.lowering.rows import (
     NotLowered,
     Result,
     Row,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tapegraph.lowering.rows.rules import (
+from tapegraph.lowering.rows import (
     NotLowered,
     Result,
     Row,

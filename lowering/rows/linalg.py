@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.differentiation.products import strong_matmul
-from tapegraph.lowering.rows.rules import (
+from tapegraph.lowering.rows import (
     GraphTracer,
     Result,
     Row,

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
-from tapegraph.lowering.rows.rules import (
+from tapegraph.lowering.rows import (
     DRAWN,
     NotLowered,
     Size,

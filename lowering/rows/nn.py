@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.lowering.rows.linalg import product_keeping_zeros
-from tapegraph.lowering.rows.rules import (
+from tapegraph.lowering.rows import (
     GUARDS,
     TO_FIRST,
     TO_LAST,
@@ -38,6 +37,7 @@ from tapegraph.lowering.rows.rules import (
     summed_to,
     with_own_gradient,
 )
+from tapegraph.lowering.rows.linalg import product_keeping_zeros
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.ops.nn import Pair, valid_counts
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.lowering.rows.rules import (
+from tapegraph.lowering.rows import (
     Result,
     Row,
     Rule,

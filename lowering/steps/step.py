@@ -17,7 +17,7 @@ import numpy as np
 from tapegraph.arrays.buffers import aligned_empty, keep_freed_memory
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import moved, to_tensorflow
-from tapegraph.lowering.rows.rules import NotLowered, raw
+from tapegraph.lowering.rows import NotLowered, raw
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import (

@@ -11,7 +11,7 @@ import re
 import weakref
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.sgd_updates import SgdUpdate, sgd_updates
 from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, copied, public
-from tapegraph.lowering.rows.rules import raw
+from tapegraph.lowering.rows import raw
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.translate import Whole, fed_numbers, row_of
 from tapegraph.recording.node import Node
@@ -58,10 +58,10 @@ class StepGraph:
     ) -> None:
         tf, program = tensorflow(), recording.program
         # XLA would join constants, so it is fed them, after the inputs.
-        hidden = _fed_constants(recording, variables, inputs) if with_xla else []
-        self._fed_constants = [tf.constant(each.value) for each in hidden]
-        fed = [*([slot] for slot in inputs), *(each.slots for each in hidden)]
-        numbers = {i: each.key for i, each in enumerate(hidden, len(inputs)) if each.key}
+        hidden = _fed_constants(recording, variables, inputs) if with_xla else {}
+        self._fed_constants = [tf.constant(value) for value, _ in hidden.values()]
+        fed = [*([slot] for slot in inputs), *(slots for _, slots in hidden.values())]
+        numbers = {i: key for i, key in enumerate(hidden, len(inputs)) if isinstance(key, tuple)}
         emits = (writer or Writer)(
             recording, variables, fed, numbers, xla=with_xla, careful=careful
         )
@@ -250,29 +250,20 @@ class Writer(Whole):
                 tf.cond(stands, assigned, lambda: tf.constant(False))
 
 
-class _FedConstant(NamedTuple):
-    """A constant that XLA is fed, so that it fuses no two of them."""
-
-    value: Array
-    slots: list[int]
-    key: Any = None
-
-
 def _fed_constants(
     recording: Recording, variables: Mapping[int, object], inputs: list[int]
-) -> list[_FedConstant]:
-    found = {
-        slot: _FedConstant(recording.values[slot], [slot])
-        for slot in _constants(recording.program, variables, inputs)
-    }
+) -> dict[Any, tuple[Array, list[int]]]:
+    """Return the constants that XLA is fed, by slot or by the key of a number, and their slots."""
+    constants = _constants(recording.program, variables, inputs)
+    found: dict[Any, Any] = {slot: (recording.values[slot], [slot]) for slot in constants}
     waiting = [recording]
     for each in waiting:  # grows while it is walked
         for slot, (key, number) in fed_numbers(each).items():
-            slots = found.setdefault(key, _FedConstant(number, [], key)).slots
+            _, slots = found.setdefault(key, (number, []))
             if each is recording:
                 slots.append(slot)
         waiting += (body.recording for attrs in each.program.attrs for body in subprograms(attrs))
-    return list(found.values())
+    return found
 
 
 def _constants(

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import sentence, warn
 from tapegraph.interrupts import Lock, raise_interrupt
+from tapegraph.lowering.rows import LOOPS, LOWERINGS
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
-from tapegraph.lowering.rows.rules import LOOPS, LOWERINGS
 from tapegraph.lowering.runtime import is_transient
 from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph
 from tapegraph.progress import announce

@@ -220,8 +220,8 @@ def test_joins_limits_and_vector_products_have_numpys_bits(dtype, rng):
 def test_records_that_give_other_bits_are_refused(monkeypatch):
     write = records._Writer._elementwise
 
-    def wrong(self, ufunc, given, out):
-        write(self, np.maximum, given, out)
+    def wrong(self, ufunc, given):
+        write(self, np.maximum, given)
 
     monkeypatch.setattr(records, "_known", {})
     monkeypatch.setattr(records._Writer, "_elementwise", wrong)

@@ -30,7 +30,7 @@ from tapegraph.lowering import (
     runtime,
 )
 from tapegraph.lowering import backward as graph
-from tapegraph.lowering.rows.rules import Row
+from tapegraph.lowering.rows import Row
 from tests.quick import thinned
 
 pytestmark = pytest.mark.versions

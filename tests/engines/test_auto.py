@@ -179,7 +179,7 @@ def test_a_first_step_loads_nothing_that_lowers(run_python):
     """
     first, second = run_python(code).stdout.splitlines()
     loaded = {name.removeprefix("tapegraph.lowering.") for name in first.split()}
-    assert loaded == {"engine", "rows", "rows.rules", "runtime"}
+    assert loaded == {"engine", "rows", "runtime"}
     assert second == "False native"
 
 

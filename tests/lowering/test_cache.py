@@ -440,7 +440,7 @@ def test_threads_add_to_one_shared_parameter():
 
 def test_a_structure_that_does_not_compile_is_not_kept(monkeypatch):
     from tapegraph.lowering import LOWERINGS
-    from tapegraph.lowering.rows.rules import Row
+    from tapegraph.lowering.rows import Row
 
     with monkeypatch.context() as broken:
         broken.delenv("TAPEGRAPH_STRICT")

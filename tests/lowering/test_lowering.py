@@ -11,7 +11,7 @@ from contract import OPERATIONS
 
 import tapegraph as tg
 from tapegraph.lowering import GAPS, LOWERINGS, NotLowered, Unavailable, cache_info, lower, runtime
-from tapegraph.lowering.rows.rules import Row
+from tapegraph.lowering.rows import Row
 from tapegraph.recording.op import OPS, PART
 from tests.cases import OF_COMPLEX
 

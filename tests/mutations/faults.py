@@ -798,7 +798,7 @@ FAULTS = (
     Fault(
         "lowering",
         "zero-cotangent-absorbs-nothing",
-        "lowering/rows/rules.py:by_slopes.lowered.gradient",
+        "lowering/rows/__init__.py:by_slopes.lowered.gradient",
         "np.where(traced[0] == 0.0, 0.0, part)",
         "part",
         f"{PARITY} -k pairs_of_special_values",
@@ -2287,7 +2287,7 @@ FAULTS = (
         "compile",
         "a-view-of-a-record-at-the-start-of-what-it-views",
         "fallback/plan/segments.py:Segments._look",
-        "offset += _address(var.value) - _address(seen.value)",
+        "offset += address_of(var.value) - address_of(seen.value)",
         "offset += 0",
         RECORDS,
     ),

@@ -81,7 +81,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/drawing/labels.py": (None, "whose operands may change places in a picture"),
     "tapegraph/exporting/onnx.py": (None, "the nodes of ONNX, by operation"),
     "lowering/translate.py": ({"pow", "within"}, "what XLA multiplies out, and clamps"),
-    "lowering/rows/rules.py": (None, "the list of gaps, read before the families are imported"),
+    "lowering/rows/__init__.py": (None, "the list of gaps, read before the families are imported"),
     "fallback/plan/compiler.py": (
         {"sum", "mean", "getitem", "tensor_slice", "gather", "index", "scatter", "fmax", "fmin"},
         "operations that keep a NaN, or drop it",

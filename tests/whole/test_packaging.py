@@ -370,7 +370,7 @@ def test_a_checkout_makes_two_sibling_folders_importable_and_nothing_else(run_py
         """
         import importlib, os
         import tapegraph
-        for name in ("fallback", "lowering", "fallback.sweep", "lowering.rows.rules"):
+        for name in ("fallback", "lowering", "fallback.sweep", "lowering.rows"):
             importlib.import_module(f"tapegraph.{name}")
         importable = []
         for name in os.listdir():
