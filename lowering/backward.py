@@ -23,8 +23,8 @@ from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.kinds import Tensor
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
-from tapegraph.lowering.rows import MetNaN, Result, by_slopes, own_gradient
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.rows import MetNaN, Result, by_slopes, own_gradient, taped
+from tapegraph.lowering.runtime import GraphTensor, tensorflow, tf
 from tapegraph.lowering.translate import Translator, check_lowers, specs
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
@@ -49,7 +49,6 @@ class Graph:
     ) -> None:
         program = recording.program
         check_lowers(program)
-        tf = tensorflow()
         self.slots = [*program.fed, *results]
         self._fed_scalars, self._strong_zero = list(fed_scalars), strong_zero
         self._tables: list[tuple[int, ...] | None] = []
@@ -79,7 +78,7 @@ class Graph:
     def _differentiated(
         self, recording: Recording, feeds: Sequence[GraphTensor]
     ) -> list[GraphTensor]:
-        tf, program, arrived = tensorflow(), recording.program, iter(feeds)
+        program, arrived = recording.program, iter(feeds)
         leaves = {slot: next(arrived) for slot in self.slots}
         if self._fed_scalars:
             packed = next(arrived)
@@ -94,16 +93,12 @@ class Graph:
                     tensors[slot] = _standing_in(translator, slot, leaves[slot])
                 if slot in wanted:
                     tape.watch(tensors[slot])
-        return tape.gradient(
-            [tensors[s] for s in program.outputs],
-            [tensors[s] for s in program.wanted],
-            output_gradients=list(arrived),
-            unconnected_gradients=tf.UnconnectedGradients.ZERO,
-        )
+        ys, xs = ([tensors[s] for s in slots] for slots in (program.outputs, program.wanted))
+        return taped(tape, ys, xs, list(arrived))
 
     def _flat(self, program: Program, found: list[GraphTensor]) -> list[GraphTensor]:
         """Return the graph's outputs: a leaf of which rows were gathered gives rows and values."""
-        tf, outputs = tensorflow(), []
+        outputs = []
         for slot, grad in zip(program.wanted, found, strict=True):
             if isinstance(grad, tf.IndexedSlices) and not program.inputs[slot]:
                 self._tables.append(program.shapes[slot])
@@ -161,13 +156,13 @@ def _standing_in(translator: Translator, slot: int, fed: GraphTensor) -> GraphTe
     Where the tape kept the result, but not all operands, that is the table's: TensorFlow's would
     compute the operands again.
     """
-    program, identity = translator.program, tensorflow().identity
+    program = translator.program
     op, inputs = program.ops[slot], program.inputs[slot]
     reads = reduce(or_, op.reads)
     whole = (2 << len(inputs)) - 1
     if op.name not in SLOPES or not reads & 1 or reads == whole or touches_complex(program, slot):
-        return own_gradient(lambda y: (identity(fed), lambda g: g), translator.values[slot])
-    rule = by_slopes(op.name, lambda out, *xs, **attrs: identity(fed))
+        return own_gradient(lambda y: (tf.identity(fed), lambda g: g), translator.values[slot])
+    rule = by_slopes(op.name, lambda out, *xs, **attrs: tf.identity(fed))
     out = Result(program.shapes[slot], program.dtypes[slot].name)
     operands = translator.converted(slot, translator.values)
     return rule(out, *operands, **program.attrs[slot])
@@ -317,9 +312,8 @@ class Lowered:
 
     def write(self, logdir: str) -> None:
         """Write the graph to a folder: ``tensorboard --logdir LOGDIR`` shows it."""
-        summary = tensorflow().summary
-        with summary.create_file_writer(logdir).as_default():
-            summary.graph(self.tf_function.graph)
+        with tf.summary.create_file_writer(logdir).as_default():
+            tf.summary.graph(self.tf_function.graph)
 
 
 def lower(y: Tensor) -> Lowered:
@@ -336,7 +330,7 @@ def lower(y: Tensor) -> Lowered:
     program = recording.program
     program.wanted.sort()  # in tape order
     function = Graph(recording).function
-    tf, fed, entries = tensorflow(), program.fed, map(recording.entry, program.fed)
+    fed, entries = program.fed, map(recording.entry, program.fed)
     inputs = [Input(e.slot, e.op, e.name, e.shape, e.dtype.name, e.value) for e in entries]
     types = [["Const"] if op is SCALAR else ["Placeholder"] for op in program.ops]
     graph = tf.Graph()

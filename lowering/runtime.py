@@ -63,6 +63,16 @@ def tensorflow() -> Any:
     return _module
 
 
+class _Later:
+    """TensorFlow, looked up when used: rules and emitters are imported without it."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(tensorflow(), name)
+
+
+tf: Any = _Later()
+
+
 def unavailable() -> Unavailable | None:
     """Return why TensorFlow cannot be used, as known without an import, or None."""
     global _found, _reason

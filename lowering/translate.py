@@ -33,12 +33,13 @@ from tapegraph.lowering.rows import (
     reduced,
     reordered,
     reshaped,
+    taped,
     with_strong_zeros,
 )
 from tapegraph.lowering.rows.elementwise import KERNELS
 from tapegraph.lowering.rows.loops import EMITTED
 from tapegraph.lowering.rows.nn import LAST_LOWERINGS, WHOLE_LOWERINGS
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tf
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import GRADIENT, PART, Attrs, Op, OpKind
 from tapegraph.recording.program import Interpreter, Program, Recording, touches_complex
@@ -103,7 +104,6 @@ def entry_rule(
 
 def specs(program: Program, fed: list[int], fed_scalars: int) -> list[GraphTensor]:
     """Return the input types of a program's gradient: fed slots, packed scalars, seeds."""
-    tf = tensorflow()
     named = [(slot, f"slot_{slot}") for slot in fed]
     named += [(slot, f"seed_{i}") for i, slot in enumerate(program.outputs)]
     found = [tf.TensorSpec(program.shapes[s], program.dtypes[s], name=name) for s, name in named]
@@ -279,7 +279,7 @@ class Whole(Translator):
         self._numbers: Mapping[Any, Any] = {}
 
     def emit(self, leaves: Mapping[int, GraphTensor]) -> None:
-        tf, program = tensorflow(), self.program
+        program = self.program
         self._sums: list[GraphTensor] = []
         self._guards: list[GraphTensor] = []
         self._targets = targets = {
@@ -321,23 +321,18 @@ class Whole(Translator):
             self.with_xla and program.ops[slot].name == "within"
         ):  # places out of range have become -1
             with self._tape.stop_recording():
-                self.check(tensorflow().reduce_all(result >= 0))
+                self.check(tf.reduce_all(result >= 0))
         return result
 
     def derivatives(self, slot: int) -> dict[int, GraphTensor]:
-        tf, program, tape = tensorflow(), self.program, self._tape
+        program, tape = self.program, self._tape
         source, _, *seed = program.inputs[slot]
         slots = program.gradients_of(program.backward_of(slot))
         targets = [program.inputs[s][1] for s in slots]
         y = self.values[source]  # transposed, if need be, on the tape
         with tape.stop_recording():
             sources = [self.values.as_made(target) for target in targets]
-            found = tape.gradient(
-                y,
-                sources,
-                output_gradients=self.values[seed[0]] if seed else None,
-                unconnected_gradients=tf.UnconnectedGradients.ZERO,
-            )
+            found = taped(tape, y, sources, self.values[seed[0]] if seed else None)
             grads = {}
             for target, grad in zip(targets, found, strict=True):
                 self._look_at(grad.values if isinstance(grad, tf.IndexedSlices) else grad)
@@ -350,7 +345,7 @@ class Whole(Translator):
         return made
 
     def apart(self, tensors: Sequence[GraphTensor]) -> list[GraphTensor]:
-        stop = tensorflow().stop_gradient
+        stop = tf.stop_gradient
         return list(map(stop, tensors)) if self._targets else list(tensors)
 
     def check(self, right: GraphTensor) -> None:
@@ -358,11 +353,11 @@ class Whole(Translator):
 
     def _look_at(self, gradient: GraphTensor) -> None:
         """Keep the sum of a gradient in float64, which shows a NaN."""
-        self._sums.append(cast_to(reduced("Sum", gradient), tensorflow().float64))
+        self._sums.append(cast_to(reduced("Sum", gradient), tf.float64))
 
     def stands(self) -> GraphTensor:
         """Return whether no gradient holds a NaN, and XLA gives the same."""
-        tf, guards = tensorflow(), list(self._guards)
+        guards = list(self._guards)
         if self._sums:
             # With XLA a sum of products that overflow may be infinite where it is no number.
             stands = tf.math.is_finite if self._careful else lambda x: ~tf.math.is_nan(x)
@@ -408,7 +403,7 @@ class InnerTranslator(Whole):
 def stopped(result: object) -> Any:
     if isinstance(result, (list, tuple)):
         return [None if x is None else stopped(x) for x in result]
-    return tensorflow().stop_gradient(result)
+    return tf.stop_gradient(result)
 
 
 def fed_numbers(recording: Recording) -> dict[int, tuple[Any, Array]]:
@@ -458,7 +453,6 @@ def forward(op: Op, arrays: tuple[Any, ...], attrs: Attrs) -> Array | None:
     dtype = np.result_type(*arrays)
     if dtype.kind == "c":
         return None
-    tf = tensorflow()
     kinds = [a.dtype if isinstance(a, np.ndarray) else a for a in arrays]
     operands = [
         to_tensorflow(a.astype(wanted or a.dtype, copy=False))

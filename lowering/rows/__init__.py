@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegraph.differentiation.slopes import SLOPES, Linear, rule_of
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow, tf
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import GRADIENT, Attrs, Op
 from tapegraph.recording.program import Recording
@@ -204,7 +204,6 @@ _CONSTANTS = "_tapegraph_constants"
 
 def graph_constant(value: object, dtype: object, shape: tuple[int, ...] = ()) -> GraphTensor:
     """Return a constant of the graph that is being traced, which has it once."""
-    tf = tensorflow()
     if tf.executing_eagerly():
         return tf.constant(value, dtype, shape)
     graph = tf.compat.v1.get_default_graph()
@@ -237,7 +236,7 @@ def number_like(value: object, like: GraphTensor) -> GraphTensor:
 
 def cast_to(x: GraphTensor, dtype: object) -> GraphTensor:
     """Return a tensor in another dtype; the gradient of a number made complex is real again."""
-    wanted = tensorflow().as_dtype(dtype)
+    wanted = tf.as_dtype(dtype)
     if x.dtype == wanted:
         return x
     if wanted.is_complex and not x.dtype.is_complex:  # of a Cast, TensorFlow's own warns
@@ -297,7 +296,7 @@ def unless(
     right: GraphTensor, quick: GraphTensor, careful: Callable[[], GraphTensor]
 ) -> GraphTensor:
     """Return the result of quick nodes where it is right, and else of careful ones."""
-    return tensorflow().cond(right, lambda: quick, careful)
+    return tf.cond(right, lambda: quick, careful)
 
 
 # Collects the conditions for a graph's numbers to be valid; otherwise the native engine runs.
@@ -307,7 +306,6 @@ GUARDS: ContextVar[list[GraphTensor] | None] = ContextVar("tapegraph_guards", de
 
 def own_gradient(compute: Callable[..., WithGradient], *operands: GraphTensor) -> Any:
     """Emit nodes with their own gradient: ``compute`` returns a result and its gradient."""
-    tf = tensorflow()
 
     def lowered(*xs: GraphTensor) -> WithGradient:
         y, gradient = compute(*xs)
@@ -315,6 +313,12 @@ def own_gradient(compute: Callable[..., WithGradient], *operands: GraphTensor) -
         return y, lambda *gs: gradient(*(g if g is None else tf.convert_to_tensor(g) for g in gs))
 
     return tf.custom_gradient(lowered)(*operands)
+
+
+def taped(tape: Any, ys: Any, xs: Any, gs: Any = None) -> Any:
+    """Return the gradients of what a tape has recorded, zeros where nothing flows."""
+    zero = tf.UnconnectedGradients.ZERO
+    return tape.gradient(ys, xs, output_gradients=gs, unconnected_gradients=zero)
 
 
 def with_own_gradient(rule: Callable[..., WithGradient]) -> Rule:
@@ -399,7 +403,7 @@ class GraphTracer(np.lib.mixins.NDArrayOperatorsMixin):
 
 def tensor_of(x: Any, dtype: Any) -> GraphTensor:
     if type(x) is not GraphTracer:
-        return tensorflow().constant(x, dtype)
+        return tf.constant(x, dtype)
     return cast_to(x.tensor, dtype)
 
 

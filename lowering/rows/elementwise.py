@@ -25,7 +25,7 @@ from tapegraph.lowering.rows import (
     with_gradient,
     with_own_gradient,
 )
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tf
 from tapegraph.ops.elementwise import GELU_CUBIC, GELU_SCALE, LN2, LN10
 from tapegraph.recording.program import Recording
 from tapegraph.typed import Fun
@@ -183,7 +183,7 @@ def _floor_divide(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 def _square_or_power(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
     """Emit a power; a square, as NumPy does, takes a hundredth of the time."""
-    exponent = tensorflow().get_static_value(b)
+    exponent = tf.get_static_value(b)
     is_two = exponent is not None and exponent.ndim == 0 and exponent == 2
     return raw.Square(x=a) if is_two else _pow(out, a, b)
 
@@ -259,7 +259,7 @@ def _round_to(out: Result, x: GraphTensor, *, dtype: str) -> GraphTensor:
 
 
 def _where(out: Result, cond: GraphTensor, a: GraphTensor, b: GraphTensor) -> GraphTensor:
-    return raw.SelectV2(condition=raw.Cast(x=cond, DstT=tensorflow().bool), t=a, e=b)
+    return raw.SelectV2(condition=raw.Cast(x=cond, DstT=tf.bool), t=a, e=b)
 
 
 def _of_floats(node: str, otherwise: bool) -> Rule:
@@ -268,14 +268,14 @@ def _of_floats(node: str, otherwise: bool) -> Rule:
     def rule(out: Result, x: GraphTensor) -> GraphTensor:
         if x.dtype.is_floating:
             return getattr(raw, node)(x=x)
-        return raw.Fill(dims=ints(out.shape), value=tensorflow().constant(otherwise))
+        return raw.Fill(dims=ints(out.shape), value=tf.constant(otherwise))
 
     return rule
 
 
 def _true(x: GraphTensor) -> GraphTensor:
     """Return where a number is not zero, as a NaN: a cast takes longer."""
-    return x != 0.0 if x.dtype.is_floating else raw.Cast(x=x, DstT=tensorflow().bool)
+    return x != 0.0 if x.dtype.is_floating else raw.Cast(x=x, DstT=tf.bool)
 
 
 def _polygamma(out: Result, x: GraphTensor, *, n: int) -> GraphTensor:
@@ -451,9 +451,7 @@ KERNELS: dict[str, Row | Rule] = {
     "logical_xor": Row(lambda out, a, b: (_true(a) | _true(b)) & ~(_true(a) & _true(b)), xla=True),
     # Not by LogicalNot: Grappler makes `a >= b` of `not a < b`, and a NaN tells them apart.
     "logical_not": Row(
-        lambda out, x: (
-            x == 0.0 if x.dtype.is_floating else _true(x) == tensorflow().constant(False)
-        ),
+        lambda out, x: x == 0.0 if x.dtype.is_floating else _true(x) == tf.constant(False),
         xla=True,
     ),
     "isnan": Row(_of_floats("IsNan", False), xla=True),

@@ -26,7 +26,7 @@ from tapegraph.lowering.rows import (
     selected,
     shape_of,
 )
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tf
 
 
 def _concat(out: Result, *parts: GraphTensor, axis: int) -> GraphTensor:
@@ -38,7 +38,7 @@ def _concat(out: Result, *parts: GraphTensor, axis: int) -> GraphTensor:
 def _gather(out: Result, x: Any, indices: GraphTensor, *, axis: int) -> GraphTensor:
     if 0 in x.shape:  # nothing is taken of it, and TensorFlow's gradient refuses to spread that
         return reshaped(x, out.shape)
-    if not isinstance(x, tensorflow().Tensor):  # a variable that has no other reader
+    if not isinstance(x, tf.Tensor):  # a variable that has no other reader
         return raw.ResourceGather(resource=x.handle, indices=indices, dtype=x.dtype)
     last = len(x.shape) - 1
     of_last = 0 < axis == last and indices.shape.rank == 1 and None not in indices.shape
@@ -211,7 +211,7 @@ def _within(out: Result, x: GraphTensor, *, low: int, high: int, said: str) -> G
 
 def _argsort(out: Result, x: GraphTensor, *, axis: int) -> GraphTensor:
     """Return the stable order, NaN last: `TopKV2` is stable, but does not order NaN."""
-    tf, last, length = tensorflow(), len(out.shape) - 1, scalar(out.shape[axis], "int32")
+    last, length = len(out.shape) - 1, scalar(out.shape[axis], "int32")
     swap = list(range(last + 1))
     swap[axis], swap[last] = last, axis
 

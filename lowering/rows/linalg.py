@@ -31,7 +31,7 @@ from tapegraph.lowering.rows import (
     unless,
     with_own_gradient,
 )
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tf
 from tapegraph.ops.linalg import may_cut, terms_of
 from tapegraph.ops.reduce import kept_shape
 
@@ -70,7 +70,7 @@ def product_keeping_zeros(rule: Rule) -> Rule:
             left, right = _as_matrices(a, b)
             g = g if b.shape.rank > 1 else g[..., None]
             g = g if a.shape.rank > 1 else g[..., None, :]
-            transposed = tensorflow().linalg.matrix_transpose
+            transposed = tf.linalg.matrix_transpose
             ga = summed_to(_strong_product(g, transposed(right), (True, False)), left)
             gb = summed_to(_strong_product(transposed(left), g, (False, True)), right)
             return [reshaped(ga, shape_of(a)), reshaped(gb, shape_of(b))]
@@ -85,7 +85,7 @@ def _strong_product(a: GraphTensor, b: GraphTensor, absorbs: tuple[bool, bool]) 
     dtype = np.dtype(a.dtype.as_numpy_dtype)
 
     def product(x: GraphTracer, y: GraphTracer) -> GraphTracer:
-        return GraphTracer(tensorflow().matmul(x.tensor, y.tensor), dtype)
+        return GraphTracer(tf.matmul(x.tensor, y.tensor), dtype)
 
     factors: tuple[Any, Any] = GraphTracer(a, dtype), GraphTracer(b, dtype)
     found: Any = strong_matmul(*factors, absorbs, product)
@@ -95,7 +95,7 @@ def _strong_product(a: GraphTensor, b: GraphTensor, absorbs: tuple[bool, bool]) 
 def _einsum(out: Result, *operands: GraphTensor, spec: str) -> GraphTensor:
     if len(operands) == 2:
         return raw.Einsum(inputs=operands, equation=spec)
-    return tensorflow().einsum(spec, *operands, optimize="greedy")  # one node a pair
+    return tf.einsum(spec, *operands, optimize="greedy")  # one node a pair
 
 
 @with_own_gradient
@@ -130,7 +130,6 @@ def _solve(out: Result, a: GraphTensor, b: GraphTensor) -> GraphTensor:
 
 @with_own_gradient
 def _det(out: Result, a: GraphTensor) -> WithGradient:
-    tf = tensorflow()
     y = raw.MatrixDeterminant(input=a)
 
     def gradient(g: GraphTensor) -> GraphTensor:
@@ -157,7 +156,6 @@ def _det(out: Result, a: GraphTensor) -> WithGradient:
 
 def _cofactors(a: GraphTensor) -> GraphTensor:
     """Return ``det(a) inv(a).T`` by the singular values, also for singular matrices."""
-    tf = tensorflow()
     s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
     n = a.shape[-1]
     others = selected(tf.eye(n, dtype=tf.bool), 1.0, s[..., None, :])
@@ -172,7 +170,6 @@ def _cofactors(a: GraphTensor) -> GraphTensor:
 def _slogdet(out: Result, a: GraphTensor) -> Sequence[GraphTensor]:
     if not a.dtype.is_complex:
         return raw.LogMatrixDeterminant(input=a)
-    tf = tensorflow()
 
     def lowered(a: GraphTensor) -> WithGradient:
         sign, logarithm = raw.LogMatrixDeterminant(input=a)
@@ -190,12 +187,11 @@ def _slogdet(out: Result, a: GraphTensor) -> Sequence[GraphTensor]:
 
 def _eigvalsh(out: Result, a: GraphTensor) -> GraphTensor:
     values, _ = raw.SelfAdjointEigV2(input=a, compute_v=True)
-    return tensorflow().math.real(values)
+    return tf.math.real(values)
 
 
 @with_own_gradient
 def _svdvals(out: Result, x: GraphTensor) -> WithGradient:
-    tf = tensorflow()
     s, u, v = raw.Svd(input=x, compute_uv=True, full_matrices=False)
 
     # TensorFlow's own divides by the gaps between the values, which may be zero.
@@ -207,7 +203,6 @@ def _svdvals(out: Result, x: GraphTensor) -> WithGradient:
 
 @with_own_gradient
 def _pinv(out: Result, a: GraphTensor, *, rcond: float) -> WithGradient:
-    tf = tensorflow()
     s, u, v = raw.Svd(input=a, compute_uv=True, full_matrices=False)
     kept = s > rcond * tf.reduce_max(s, axis=-1, keepdims=True)
     inverse = selected(kept, 1.0 / selected(kept, s, 1.0), 0.0)

@@ -20,8 +20,9 @@ from tapegraph.lowering.rows import (
     own_gradient,
     raw,
     scalar,
+    taped,
 )
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tf
 from tapegraph.recording.subprogram import SubProgram
 from tapegraph.typed import Fun
 
@@ -50,7 +51,7 @@ def _scan(
 ) -> list[GraphTensor | None]:
     """Emit a loop, whose gradient runs the iterations again, backwards, from the kept carries."""
     if isinstance(length, Size):
-        length = tensorflow().cast(length.tensor, "int32")
+        length = tf.cast(length.tensor, "int32")
     consts = len(inputs) - carries - xs
     loop = GraphIterations(translator.body(body), consts, carries, length, reverse)
     count, last = len(body.outputs), -(-length // checkpoint)
@@ -60,8 +61,8 @@ def _scan(
         if checkpoint == 1:
             return [stack.write(loop.place(i), c) for stack, c in zip(stacks, carry, strict=True)]
         at = loop.place(i // checkpoint, last)
-        return tensorflow().cond(
-            tensorflow().equal(i % checkpoint, 0),
+        return tf.cond(
+            tf.equal(i % checkpoint, 0),
             lambda: [stack.write(at, c) for stack, c in zip(stacks, carry, strict=True)],
             lambda: list(stacks),
         )
@@ -84,7 +85,7 @@ def _scan(
             right = [a & b for a, b in zip(right, stands, strict=True)]
             return i + 1, outs[:carries], stacks, kept, right
 
-        right = [tensorflow().constant(True)] if loop.body.checks else []
+        right = [tf.constant(True)] if loop.body.checks else []
         carry, stacks, kept, right = _times(0, length, step, (start, stacks, kept, right))
         for flag in right:
             translator.check(flag)
@@ -115,7 +116,7 @@ def _while_loop(
     max_steps: int | None,
 ) -> list[GraphTensor | None]:
     """Emit a loop, whose gradient runs it once more, keeps the carries, and runs backwards."""
-    tf, first = tensorflow(), len(cond.inputs) - carries
+    first = len(cond.inputs) - carries
     test = translator.body(cond)
     if test.checks:
         raise NotLowered("while_loop has a condition that takes gradients or places")
@@ -175,7 +176,6 @@ def _branches(
     reads: Sequence[Sequence[int]],
 ) -> list[GraphTensor | None]:
     """Emit a choice; its gradient is one between the gradients of the branches, run again."""
-    tf = tensorflow()
     bodies = list(map(translator.body, branches))
     checks = any(body.checks for body in bodies)
     if index.dtype == tf.bool:
@@ -284,7 +284,7 @@ class GraphIterations(NamedTuple):
         def segment(s: Place, *state: object) -> tuple[Any, ...]:
             """Pull back through the iterations from one kept carry to the next."""
             start, at = s * every, self.place(s, last)
-            stop = tensorflow().minimum(start + every, self.length)
+            stop = tf.minimum(start + every, self.length)
             carry = [_row(x, at) for x in kept]
             stacks = [_stack(every, x.shape, x.dtype) for x in carry]
 
@@ -306,7 +306,7 @@ class GraphIterations(NamedTuple):
             back, *rest = pull(i, [_row(x, at) for x in kept], *state)
             return i - 1, kept_too(back, at), *rest
 
-        tf, last = tensorflow(), -(-self.length // every)
+        last = -(-self.length // every)
         zeros = tf.zeros_like
         state = (
             [zeros(inputs[j]) if seeds[j - first] is None else seeds[j - first] for j in of_carry],
@@ -331,17 +331,14 @@ def _custom_vjp(
     def with_gradient(*inputs: GraphTensor) -> WithGradient:
         def gradient(*gs: GraphTensor) -> list[GraphTensor | None]:
             results = inputs[: rule.results]
-            seeds = [
-                tensorflow().zeros_like(x) if g is None else g
-                for g, x in zip(gs, results, strict=True)
-            ]
+            seeds = [tf.zeros_like(x) if g is None else g for g, x in zip(gs, results, strict=True)]
             found, stands = body([*reads[kept:], *given, *reads[:kept], *seeds])
             for flag in stands:
                 translator.check(flag)
             present = [i for i, there in enumerate(rule.present, rule.results) if there]
             return _placed(len(inputs), present, found)
 
-        return list(map(tensorflow().identity, inputs[: rule.results])), gradient
+        return list(map(tf.identity, inputs[: rule.results])), gradient
 
     return list(own_gradient(with_gradient, *inputs))
 
@@ -350,7 +347,6 @@ def _draw(translator: Any, read: set[int], position: Any, *, random: Any) -> lis
     """Emit a call of NumPy's generator."""
     if translator.with_xla:
         raise NotLowered("XLA compiles no draw in a branch, nor in a loop around one")
-    tf = tensorflow()
     numbers, end = tf.numpy_function(
         lambda x: random.at(x), [position], [random.dtype, tf.int64], stateful=False
     )
@@ -363,17 +359,11 @@ def _pulled_back(
     body: Any, given: GraphTensors, flow: Sequence[int], seeds: Mapping[int, GraphTensor]
 ) -> dict[int, GraphTensor]:
     """Run a body again; return cotangents of some inputs, given those of some outputs, by place."""
-    tf = tensorflow()
     sources = [given[i] for i in flow]
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(sources)
         outs, _ = body(given)
-    found = tape.gradient(
-        [outs[i] for i in seeds],
-        sources,
-        output_gradients=list(seeds.values()),
-        unconnected_gradients=tf.UnconnectedGradients.ZERO,
-    )
+    found = taped(tape, [outs[i] for i in seeds], sources, list(seeds.values()))
     return dict(zip(flow, map(tf.convert_to_tensor, found), strict=True))
 
 
@@ -391,14 +381,13 @@ def _row(x: GraphTensor, place: Place) -> GraphTensor:
 
 
 def _stack(length: Place, shape: Any, dtype: Any) -> TensorArray:
-    return tensorflow().TensorArray(dtype, size=length, element_shape=known(tuple(shape)))
+    return tf.TensorArray(dtype, size=length, element_shape=known(tuple(shape)))
 
 
 def _times(
     start: Place, stop: Place, step: Fun, state: Sequence[object], *, down: bool = False
 ) -> Any:
     """Emit a loop over integers, and return its last state."""
-    tf = tensorflow()
 
     def goes_on(i: Place, *_: object) -> GraphTensor | bool:
         return i > stop if down else i < stop

@@ -35,10 +35,11 @@ from tapegraph.lowering.rows import (
     selected,
     shape_of,
     summed_to,
+    taped,
     with_own_gradient,
 )
 from tapegraph.lowering.rows.linalg import product_keeping_zeros
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tf
 from tapegraph.ops.nn import Pair, valid_counts
 
 
@@ -56,9 +57,9 @@ def _conv2d(
 ) -> GraphTensor:
     if "float" not in out.dtype:
         how = {"stride": stride, "pad": pad, "dilation": dilation}
-        return _convolved_by_columns(out, x, k, product=tensorflow().matmul, **how)
+        return _convolved_by_columns(out, x, k, product=tf.matmul, **how)
     if 0 in out.shape or 0 in k.shape:
-        return tensorflow().zeros(out.shape, out.dtype)
+        return tf.zeros(out.shape, out.dtype)
     image = _padded(x, pad)
     kernel = permuted(k, (2, 3, 1, 0))
     if _apart(k, dilation) == (1, 1):
@@ -115,7 +116,6 @@ def _max_pool2d(
     """Emit a maximum of windows, of which the first largest pixel takes the gradient."""
     if 0 in out.shape:
         return reshaped(x, out.shape)
-    tf = tensorflow()
     windows = _windows(ksize, stride)
     guards = GUARDS.get()
 
@@ -162,7 +162,7 @@ def _kinds(
     the maxima of that image; and the windows.
     """
     lowest = image.dtype.min
-    waiting = tensorflow().ones_like(best, dtype="bool")
+    waiting = tf.ones_like(best, dtype="bool")
     for value, here in (
         (math.nan, raw.IsNan(x=image)),
         (None, image > lowest),
@@ -185,7 +185,7 @@ def _avg_pool2d(
     if pad != (0, 0):  # which is not counted
         first = tuple(x.shape[i] for i in TO_FIRST)
         counts = valid_counts(first, ksize, stride, pad).transpose(TO_LAST)
-        y *= tensorflow().constant(math.prod(ksize) / counts, y.dtype)
+        y *= tf.constant(math.prod(ksize) / counts, y.dtype)
     return y
 
 
@@ -244,19 +244,16 @@ def _loss_keeping_zeros(rule: Rule) -> Rule:
 
     @with_own_gradient
     def keeping(out: Result, *xs: GraphTensor) -> WithGradient:
-        tf = tensorflow()
 
         def gradient(g: GraphTensor) -> list[GraphTensor | None]:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch([x for x in xs if x.dtype.is_floating])
                 again = rule(out, *xs)
-            zero = tf.UnconnectedGradients.ZERO
-            slopes = tape.gradient(again, xs, unconnected_gradients=zero)
             return [
                 raw.MulNoNan(x=slope, y=raw.BroadcastTo(input=g, shape=ints(shape_of(x))))
                 if x.dtype.is_floating
                 else None
-                for slope, x in zip(slopes, xs, strict=True)
+                for slope, x in zip(taped(tape, again, xs), xs, strict=True)
             ]
 
         return rule(out, *xs), gradient

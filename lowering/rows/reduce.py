@@ -29,7 +29,7 @@ from tapegraph.lowering.rows import (
     with_gradient,
     with_own_gradient,
 )
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tf
 from tapegraph.ops.reduce import kept_shape, last_order
 from tapegraph.typed import Fun
 
@@ -125,7 +125,7 @@ def _sums_of_blocks(x: GraphTensor, block: int, reverse: bool) -> GraphTensor:
     """Sum blocks by a triangle of ones, four times as fast as Cumsum, and add the blocks before."""
     shape = (*x.shape[:-1], x.shape[-1] // block, block)
     ones = np.triu(np.ones((block, block), x.dtype.as_numpy_dtype))
-    triangle = tensorflow().constant(ones.T if reverse else ones)
+    triangle = tf.constant(ones.T if reverse else ones)
     within = reshaped(raw.MatMul(a=reshaped(x, (-1, block)), b=triangle), shape)
     last = [0] * (len(shape) - 1) + [0 if reverse else block - 1]
     totals = raw.Slice(input=within, begin=ints(last), size=ints((*shape[:-1], 1)))
@@ -169,7 +169,7 @@ def _place(node: str) -> Rule:
     def rule(out: Result, x: GraphTensor, *, axis: int | None, keepdims: bool) -> GraphTensor:
         along = 0 if axis is None else axis
         x = reshaped(x, (-1,)) if axis is None else x
-        if x.dtype == tensorflow().bool:
+        if x.dtype == tf.bool:
             x = raw.Cast(x=x, DstT="int32")
         found = _first(node, x, along)
         if x.dtype.is_floating and is_large(x):

@@ -18,7 +18,7 @@ from tapegraph.arrays.buffers import aligned_empty, keep_freed_memory
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import moved, to_tensorflow
 from tapegraph.lowering.rows import NotLowered, raw
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tf
 from tapegraph.lowering.steps import xla
 from tapegraph.lowering.steps.step_graph import (
     Changes,
@@ -92,7 +92,7 @@ class Step:
         return " with XLA" if self.graphs.asked else self._note
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        tf, function = tensorflow(), self.graphs.graph.call.function
+        function = self.graphs.graph.call.function
         with tf.summary.create_file_writer(os.fspath(folder)).as_default():
             tf.summary.graph(function.graph)
 
@@ -214,13 +214,13 @@ class _LoopWriter(Writer):
         self._results, self._carried = many.results, many.carried
 
     def signature(self, inputs: list[int]) -> list[GraphTensor]:
-        tf, program = tensorflow(), self.program
+        program = self.program
         lengths = {i: () if i in self._carried else (None,) for i in inputs}
         fed = [tf.TensorSpec((*lengths[i], *program.shapes[i]), program.dtypes[i]) for i in inputs]
         return [tf.TensorSpec((), tf.int32), tf.TensorSpec((None,), tf.int8), *fed]
 
     def step(self, *feeds: GraphTensor) -> list[GraphTensor]:
-        tf, program = tensorflow(), self.program
+        program = self.program
         count, places, *given = feeds
         fixed = self.read()
         state = {update.leaf: fixed.pop(update.leaf) for update in program.updates}

@@ -20,7 +20,7 @@ from tapegraph.capture.sgd_updates import SgdUpdate, sgd_updates
 from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, copied, public
 from tapegraph.lowering.rows import raw
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.runtime import GraphTensor, tensorflow, tf
 from tapegraph.lowering.translate import Whole, fed_numbers, row_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT
@@ -56,7 +56,7 @@ class StepGraph:
         careful: bool = True,
         writer: Callable[..., Writer] | None = None,
     ) -> None:
-        tf, program = tensorflow(), recording.program
+        program = recording.program
         # XLA would join constants, so it is fed them, after the inputs.
         hidden = _fed_constants(recording, variables, inputs) if with_xla else {}
         self._fed_constants = [tf.constant(value) for value, _ in hidden.values()]
@@ -160,13 +160,13 @@ class Writer(Whole):
         self.shapes: list[tuple[int, ...] | None] = []
         # Large constants stay outside the graph.
         self._constants = {
-            slot: tensorflow().constant(recording.values[slot])
+            slot: tf.constant(recording.values[slot])
             for slot in _constants(self.program, variables, self._inputs)
             if recording.values[slot].size > _SMALL
         }
 
     def signature(self, inputs: list[int]) -> list[GraphTensor]:
-        spec, program = tensorflow().TensorSpec, self.program
+        spec, program = tf.TensorSpec, self.program
         names = [node_name(self.recording.name(i) or f"input_{n}") for n, i in enumerate(inputs)]
         named = zip(inputs, names, strict=True)
         return [spec(program.shapes[i], program.dtypes[i], name=name) for i, name in named]
@@ -177,7 +177,7 @@ class Writer(Whole):
         return [right, *outputs]
 
     def read(self) -> dict[int, GraphTensor]:
-        found, graph = {}, tensorflow().compat.v1.get_default_graph()
+        found, graph = {}, tf.compat.v1.get_default_graph()
         for slot, variable in self._variables.items():
             name, handle = variable.name.partition(":")[0], variable.handle
             graph.capture(handle, name=f"{name}/variable")
@@ -189,7 +189,7 @@ class Writer(Whole):
     def run_of(
         self, feeds: Sequence[GraphTensor], state: Mapping[int, GraphTensor]
     ) -> tuple[Any, list[Any], dict[int, Any]]:
-        tf, program = tensorflow(), self.program
+        program = self.program
         leaves = {
             slot: tf.convert_to_tensor(self._constants.get(slot, self.recording.values[slot]))
             for slot in _constants(program, self._variables, self._inputs)
@@ -219,7 +219,7 @@ class Writer(Whole):
 
     def _by_rows(self, slot: int) -> Any:
         """Return the scaled rows, which `assign` subtracts from a table."""
-        tf, table = tensorflow(), self._of_tables[slot]
+        table = self._of_tables[slot]
         if slot == table.difference:
             return None
         grad, scale = self.values[table.gradient], self.values[table.scale]
@@ -232,7 +232,6 @@ class Writer(Whole):
     def assign(
         self, stands: GraphTensor, outputs: list[GraphTensor], new: dict[int, GraphTensor]
     ) -> None:
-        tf = tensorflow()
 
         def assigned() -> GraphTensor:
             for update in self.program.updates:
@@ -281,7 +280,6 @@ class StateVariable:
     __slots__ = ("_array", "_changed", "_node", "remote", "variable")
 
     def __init__(self, node: Node) -> None:
-        tf = tensorflow()
         array = node._array
         with tf.init_scope():
             name = node_name(node.name or "state")
