@@ -22,8 +22,8 @@ from tapegraph.exporting.recorded import (
     Places,
     output_names,
 )
-from tapegraph.lowering.rows import LOOPS, NotLowered, Size, ints, reshaped, scalar
-from tapegraph.lowering.runtime import GraphTensor, tensorflow
+from tapegraph.lowering.rows import LOOPS, NotLowered, Size, ints, reshaped, scalar, taped
+from tapegraph.lowering.runtime import GraphTensor, tensorflow, tf
 from tapegraph.lowering.translate import Translator, stopped
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT, OpKind
@@ -48,7 +48,6 @@ class Variables:
         if name is None:
             return None
         if name not in self.by_name:
-            tf = tensorflow()
             with tf.init_scope():  # no part of a function that is being traced
                 text = re.sub(r"[^A-Za-z0-9_.]", "_", name)
                 text = re.sub("^_", "p_", text)  # by TensorFlow's rule no name begins with it
@@ -70,7 +69,7 @@ class Function:
     def results(
         self, feeds: Sequence[GraphTensor], *, strong_zero: bool = False
     ) -> list[GraphTensor]:
-        tf, recorded = tensorflow(), self.recorded
+        recorded = self.recorded
         batch = None
         if any(recorded.batched):
             first = feeds[recorded.batched.index(True)]
@@ -119,7 +118,6 @@ class _FreeTranslator(Translator):
 
 def _constant(found: object, batch: GraphTensor | None) -> Any:
     """Return a value that all recordings share, or the formula of the batch, as a tensor."""
-    tf = tensorflow()
     if isinstance(found, np.ndarray):
         return tf.constant(found)
     if isinstance(found, EqualRows):
@@ -144,7 +142,7 @@ def _sized(value: object, batch: object) -> Any:
 
 
 def function(f: Fun, params: Pytree = None) -> Any:
-    tf = tensorflow()
+    tensorflow()  # which refuses at once where it cannot run
     variables = Variables("function", params)
     signature = inspect.signature(f)
 
@@ -196,7 +194,7 @@ def _plain(shape: list[int], dtype: Any) -> Array:
 
 
 def export(f: Fun, path: str | os.PathLike[str], arguments: Arguments, params: Pytree) -> None:
-    tf = tensorflow()
+    tensorflow()  # which refuses at once where it cannot run
     names, arrays, batched = arguments
     _check_names(names)
     variables = Variables("export", params)
@@ -214,9 +212,7 @@ def export(f: Fun, path: str | os.PathLike[str], arguments: Arguments, params: P
         with tf.GradientTape() as tape:
             (loss,) = function.results(feeds, strong_zero=strong_zero)
         sources = list(variables.by_name.values())
-        zero = tf.UnconnectedGradients.ZERO
-        found = tape.gradient(loss, sources, unconnected_gradients=zero)
-        return [loss, *map(tf.convert_to_tensor, found)]
+        return [loss, *map(tf.convert_to_tensor, taped(tape, loss, sources))]
 
     def value_and_gradients(*feeds: GraphTensor) -> dict[str, GraphTensor]:
         found = differentiated(feeds, strong_zero=False)
@@ -278,7 +274,6 @@ def _check_names(names: Sequence[str]) -> None:
 
 def _check(serve: Any, function: Function, variables: Variables) -> None:
     """Raise if a graph's numbers differ from the function's, at the last of its sizes."""
-    tf = tensorflow()
     run = function.recorded.runs[-1]
     feeds = list(map(tf.constant, function.recorded.arrays[-1]))
     kinds = {np.dtype(dtype).name for dtype in run.recording.program.dtypes}

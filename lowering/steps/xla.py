@@ -93,12 +93,7 @@ class Graphs:
     """
 
     def __init__(
-        self,
-        trace: Callable[..., StepGraph],
-        what: str,
-        pay: Callable[[float], None],
-        *,
-        asked: bool,
+        self, trace: Callable[..., StepGraph], what: str, pay: Callable[[float], None], asked: bool
     ) -> None:
         self._trace, self._what, self._pay = trace, what, pay
         self.asked, self.failure = asked, ""
