@@ -416,7 +416,7 @@ class Compiled:
         self._count_by_value((place.name for place in fed), entry)
         if recorded is not None and has_run:
             names = ", ".join(place.name for place in fed)
-            difference = f"other numbers where {names} is a float than where the program feeds it"
+            difference = f"with {names} fed, the numbers are not those of a plain float"
             raise mismatch(self.__name__, difference, unchecked)
         return plain, True
 

@@ -233,8 +233,8 @@ def _in_order(roots: Sequence[Value]) -> list[Value]:
 def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
     last = latest(step)
     if last is None:
-        fix = "Call it first, and draw it then."
-        raise RuntimeError(message("draw", "a step that was not called yet", "a trace", fix))
+        fix = "Call it first, then draw it."
+        raise RuntimeError(message("draw", "a step that has not been called", "a trace", fix))
     trace = last.trace
     program = trace.recording.program
     sketch = _of_recording(trace.recording, {}, step.__name__)

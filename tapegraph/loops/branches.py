@@ -123,7 +123,7 @@ def _chosen(
 ) -> Any:
     if index.shape:
         received = f"{argument} of shape {index.shape}"
-        fix = "Write tg.where for a choice element by element, or tg.vmap for one by example."
+        fix = "Write tg.where to choose element by element, or tg.vmap to choose by example."
         raise ValueError(message(op, received, "one number", fix))
     held = list(leaves(operands, "operands"))
     given = [loop_operand(op, x, path) for path, x in held]

@@ -177,7 +177,7 @@ def _cut(
         if sections < 1 or (even and length % sections):
             received = f"{sections} parts of axis {along} of length {length}"
             fix = "tg.array_split cuts into unequal parts." if even else ""
-            expected = "a positive number of parts, equal ones" if even else "at least one part"
+            expected = "a positive number of equal parts" if even else "at least one part"
             raise ValueError(message(name, received, expected, fix))
         short, longer = divmod(length, sections)
         starts = [short * i + min(i, longer) for i in range(1, sections)]
@@ -910,7 +910,7 @@ def select(
         raise ValueError(message("select", received, "one choice per condition, and at least one"))
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
-            fix = "Compare it with something."
+            fix = "Compare it, as in x > 0."
             received = f"{kind_of(condition)} for 'condlist[{i}]'"
             raise TypeError(message("select", received, "an array of bools", fix))
     *choices, chosen = of_one_dtype("select", [*choices, default], "choicelist")

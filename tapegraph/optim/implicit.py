@@ -129,7 +129,7 @@ class Given:
         self._x0 = x0
         self.start = [_unknown(op, x, path) for path, x in leaves(x0, "x0")]
         if not sum(x.size for x in self.start):
-            raise ValueError(message(op, f"x0={x0!r}, without a number", "what to vary"))
+            raise ValueError(message(op, f"x0={x0!r}", "one number or more to vary"))
         self._args = args
         self.numbers, having = further_arguments(op, args)
         count = len(self.start)

@@ -208,8 +208,7 @@ def named_params(op: str, params: object) -> tuple[list[str] | None, list[Leaf]]
 
 def _check_distinct(op: str, params: list[Leaf]) -> None:
     if len(set(map(id, params))) < len(params):
-        fix = "It would count twice."
-        raise ValueError(sentence(op, f"a parameter is listed more than once. {fix}"))
+        raise ValueError(sentence(op, "a parameter is listed more than once. List it once."))
 
 
 def _names(kind: str, parts: list[tuple[list[str] | None, list[Leaf]]]) -> list[str]:

@@ -189,7 +189,7 @@ def _fix(caller: str) -> str:
 def as_index() -> str:
     if not DIFFERENTIATING.value():
         return "Use .astype(int)."
-    text = "What is differentiated is of floats. Close over an index, tg.vjp(lambda x: f(x, i), x)"
+    text = "Only floats are differentiated. Close over an index, tg.vjp(lambda x: f(x, i), x)"
     return f"{text}, and write .astype(int) for one that is computed."
 
 

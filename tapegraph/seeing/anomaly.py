@@ -89,7 +89,7 @@ class _Anomaly(Watcher):
             at = _first(new)
             received = f"a gradient of {_value(grad, at, new.shape)}{_place(at)} of {name!r}"
             expected = f"finite new numbers, not {new[at]} there{_share(new)}"
-            fix = "Take a smaller learning rate, or limit gradients by tg.clip_grad_norm."
+            fix = "Take a smaller learning rate, or limit gradients with tg.clip_grad_norm."
             raise _error(f"{optimizer}.step", received, expected, fix)
 
     def passed(self, *told: object, results: Sequence[DuckArray] = (), **times: object) -> None:

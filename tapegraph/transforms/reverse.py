@@ -218,7 +218,7 @@ def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
     for x, what in ((out, "a result"), *((x, "an argument") for x in targets)):
         if x.dtype.kind != "c":
             received = f"holomorphic=True and {what} of dtype {x.dtype}"
-            raise TypeError(message(op, received, "complex numbers", "Leave holomorphic= away."))
+            raise TypeError(message(op, received, "complex numbers", "Leave out holomorphic=."))
 
 
 def or_zeros(grads: Sequence[Any], targets: Sequence[Any]) -> list[Any]:
@@ -511,7 +511,7 @@ class Gradient:
             out = of_each_example(out)
         if out.shape != () and not self._of_sum:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
-            text = f"f must return a scalar, and returned shape {out.shape}. {fix}"
+            text = f"f must return a scalar, not shape {out.shape}. {fix}"
             raise ValueError(sentence(op, text))
         if self._holomorphic:
             arrays, pullback = None, Pullback(out, targets)

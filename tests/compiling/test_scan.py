@@ -596,7 +596,7 @@ def test_a_gradient_flows_through_a_scan_that_is_differentiated(rng):
 
     want = (2.0 * (x @ w0)[:, None] * x).sum(axis=0)
     np.testing.assert_allclose(np.asarray(tg.grad(loss)(w0)), want, rtol=1e-12)
-    with pytest.raises(TypeError, match="with respect to which it is differentiated"):
+    with pytest.raises(TypeError, match="with respect to which scan is differentiated"):
         tg.grad(lambda x: tg.sum(tg.compile(lambda row: tg.sum(row)).scan(x)))(x)
 
 

@@ -376,7 +376,7 @@ def test_a_step_is_drawn_in_regions():
         optimizer.step()
         return loss
 
-    with pytest.raises(RuntimeError, match=r"draw: received a step that was not called yet"):
+    with pytest.raises(RuntimeError, match=r"draw: received a step that has not been called"):
         tg.draw(step)
     with tg.use_backend("native"):
         for _ in range(4):

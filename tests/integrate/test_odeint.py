@@ -242,7 +242,7 @@ def test_times_that_turn_back_are_no_solution(adjoint):
         return -y
 
     for turned in ([0.0, 2.0, 1.0], [0.0, -1.0, -0.5], [0.0, 1.0, -1.0]):
-        with pytest.raises(ValueError, match=r"received t=.*expected times that rise, or fall"):
+        with pytest.raises(ValueError, match=r"received t=.*expected times that all rise"):
             tg.integrate.odeint(f, 1.0, turned, adjoint=adjoint)
         found = tg.integrate.odeint(f, 1.0, turned, method="rk4", steps=50)
         np.testing.assert_allclose(found, np.exp(-np.array(turned)), rtol=1e-6)
@@ -290,7 +290,7 @@ def test_a_derivative_that_is_not_a_number_is_told():
             TypeError,
             r"odeint: unexpected keyword argument 'hmax'\. \(at",
         ),
-        (lambda: tg.integrate.odeint(lambda y, t: y, [], [0.0]), ValueError, "without a number"),
+        (lambda: tg.integrate.odeint(lambda y, t: y, [], [0.0]), ValueError, "one number or more"),
         (lambda: tg.integrate.odeint(lambda y, t: [y], 1.0, [0.0, 1.0]), ValueError, "structure"),
         (
             lambda: tg.integrate.odeint(lambda y, t: [-y[1], y[0]], START, [0.0, 1.0]),

@@ -825,7 +825,7 @@ def test_grad_of_an_array_argument():
         (lambda: tg.grad(tg.sin, 1)(1.0), ValueError, ["argnum 1", "1 positional"]),
         (lambda: tg.grad(tg.sin)(X), ValueError, ["(2, 3)", "tg.jvp"]),
         (lambda: tg.grad(lambda x: x.reshape(1))(1.0), ValueError, ["(1,)"]),
-        (lambda: tg.grad(lambda x: (x, x))(1.0), TypeError, ["returned a tuple"]),
+        (lambda: tg.grad(lambda x: (x, x))(1.0), TypeError, ["not a tuple"]),
         (lambda: tg.grad(lambda x: None)(1.0), TypeError, ["None"]),
         (lambda: tg.grad(tg.sin)(tg.Value(1.0)), TypeError, ["Value", "backward()"]),
         (lambda: tg.grad(lambda x: np.i0(x))(1.0), TypeError, ["numpy.i0", "tg.defop"]),
