@@ -493,7 +493,7 @@ def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> K
 def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
     """Return an array with numbers added at some places: the result of `numpy.add.at`.
 
-    Repeated places add up. The gradient of each of ``b`` is that of its place.
+    Repeated places add up. The gradient of each element of ``b`` is that of its place.
 
     :param a: Any shape; it is not changed.
     :param indices: An index as for ``a[indices]``: integers, slices, masks, arrays of integers, and
@@ -796,7 +796,7 @@ def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = N
 
 @implements(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(x: Kind | ArrayLike, window_shape: Shape, axis: Axes = None) -> Kind:
-    """Windows over axes, as `numpy.lib.stride_tricks.sliding_window_view`, in memory of their own.
+    """Copy all windows over axes, as `numpy.lib.stride_tricks.sliding_window_view` views them.
 
     Gradients of windows that overlap add up.
 
@@ -1105,7 +1105,7 @@ def within(
 ) -> DuckArray:
     """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
 
-    ``said`` is the text about one out of range: ``{}``, not in [``{low}``, ``{high}``).
+    ``said`` is the error of an index out of range, ``{}``, not in [``{low}``, ``{high}``).
     """
     try:
         return apply(WITHIN, (indices,), {"low": low, "high": high, "said": said})

@@ -83,7 +83,7 @@ def minimize(
     :raises ValueError: ``x0`` is empty, ``f`` returns an array, the method ignores given bounds or
         constraints, or SciPy refuses an argument.
     :raises RuntimeError: With ``implicit``: the minimiser did not converge.
-    :raises ConcretizationError: Its numbers are those of `vmap` or of a compiled step: write `root`
+    :raises ConcretizationError: The call is inside `vmap`, a loop or a compiled step: write `root`
         of the gradient.
 
     >>> def f(p):
