@@ -556,7 +556,7 @@ class Capture(Recorder):
     # The program
 
     def history(self, node: Node) -> tuple[Any, ...]:
-        """Return an entry's inputs that a gradient may flow to, in their version of its time."""
+        """Return an entry's inputs that a gradient may flow to, in the version that it read."""
         if id(node) in self._version_of or self.is_state(node) or not node._requires_grad:
             return ()
         for x in node._inputs:

@@ -731,7 +731,7 @@ def compile(
 
     :param fn: Callable of arrays, numbers, and dicts, lists and tuples of them; it may read and
         update parameters, call ``backward()`` and an optimizer's ``step()``. Arrays count by shape
-        and dtype, floats are fed, and ints, bools, strings and None count by value.
+        and dtype, floats are fed, and ints, bools, strings and None are static.
     :param max_traces: The number of traces to keep; the least recently used is dropped first.
     :param verify_every: The calls of each trace that run eagerly and are compared with the
         recording: one in so many, the 4th, 8th, 16th and so on, or none.

@@ -229,7 +229,7 @@ def _pair(
     y = tensor_like(name, target, "target")
     if x.shape != y.shape:
         received = f"a prediction of shape {x.shape} and a target of shape {y.shape}"
-        fix = f"Reshape one of them, or write {broadcast} where broadcasting is meant."
+        fix = f"Reshape one of them, or write {broadcast} for broadcasting."
         raise ValueError(message(name, received, "equal shapes", fix))
     return x, _as_constant(name, y, x.dtype)
 

@@ -202,7 +202,7 @@ def _solved(
         return pullback(u) - g
 
     def pulled_back(residuals: Any, cotangent: Any) -> tuple[Any, ...]:
-        """Return the gradient by the equation's inputs: a linear equation, and one pullback."""
+        """Return the gradients of the equation's inputs: a linear equation, and one pullback."""
         unknowns, theta = residuals
         x, g = in_one(unknowns), in_one(cotangent)
         if x.size <= DENSE:

@@ -34,9 +34,9 @@ _POLYNOMIAL = (
 # The alternative to a function that needs an array or a number, by the longest known part of its
 # name.
 _FIXES = {
-    "": "Leave np.asarray out: NumPy's functions take tensors as they are. For its generators "
-    "write m + s * draws. Join results by np.stack; write np.where for an assignment to elements "
-    "of an array (z[:2] = x); or x.numpy() for numbers without a gradient.",
+    "": "Leave np.asarray out: NumPy's functions take tensors. For NumPy's generators write "
+    "m + s * draws. Join results with np.stack; write np.where for an assignment to elements of an "
+    "array (z[:2] = x), or x.numpy() for numbers without a gradient.",
     "jax": "Give JAX plain numbers, x.numpy(); its own functions differentiate JAX's arrays alone.",
     "keras": "tg.function(f) makes a function of TensorFlow's; for plain numbers write x.numpy().",
     "matplotlib": "Plot plain numbers: x.numpy(), and in a list of losses loss.item().",
