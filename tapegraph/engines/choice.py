@@ -280,7 +280,7 @@ class Choice:
 
 
 def too_dear(way: Way) -> str:
-    return f"auto: trying {way.title} takes about {way.price:.2g} s; that does not pay yet"
+    return f"auto: trying {way.title} takes about {way.price:.2g} s, which does not pay yet"
 
 
 def median_of(seconds: Iterable[float]) -> float:

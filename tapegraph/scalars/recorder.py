@@ -243,8 +243,8 @@ class NumberRecorder:
     def origin(self, i: int) -> str:
         made = self._numbers[i]
         where = f", recorded at {line_of(*made.place)}" if made.place else ""
-        kind = "a number from outside" if made.kind == GIVEN else f"the {made.kind}"
-        return f"{kind} of Values{where}, which differs from run to run"
+        kind = "a Value from outside" if made.kind == GIVEN else f"the {made.kind} of Values"
+        return f"{kind}{where}, which differs from run to run"
 
     # Objects and their numbers
 
