@@ -490,7 +490,7 @@ def _reader(recording: Recording, slot: int) -> str:
 
 def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchError:
     """Return the error of a step that is not the same each time."""
-    since = "" if not unchecked else f" ({unchecked} calls since the last real one may be affected)"
+    since = "" if not unchecked else f" (unchecked calls since the last real one: {unchecked})"
     return TraceMismatchError(
         sentence(
             f"compile: {name}",
