@@ -176,7 +176,7 @@ def gradients(
     if not isinstance(y, Node):
         fix = ""
         if hasattr(type(y), "__tapegraph_apply__"):
-            fix = "A Value is differentiated by its own backward(), a Dual by tg.grad or tg.jvp."
+            fix = "For a Value call its backward(), for a Dual write tg.grad or tg.jvp."
         raise TypeError(message("gradients", f"{kind_of(y)} for 'y'", "a Tensor", fix))
     targets = [xs] if isinstance(xs, Node) else list(xs)
     for i, x in enumerate(targets):

@@ -59,7 +59,7 @@ class anomaly(Watched):
     ...     tg.sum(tg.sqrt(x)).backward()
     Traceback (most recent call last):
         ...
-    FloatingPointError: backward of sqrt: received a gradient by x of inf at [1] ...
+    FloatingPointError: backward of sqrt: received a gradient for x of inf at [1] ...
     """
 
     def __init__(self) -> None:
@@ -122,7 +122,7 @@ class _Anomaly(Watcher):
         array = _dense(grad)
         at = _first(array)
         shape = program.shapes[by]
-        what = f"a gradient by {names[slots.index(slot)]} of {_shown(array, at)}"
+        what = f"a gradient for {names[slots.index(slot)]} of {_shown(array, at)}"
         if is_finite(part):
             what += ", as the sum of finite ones"
         given = _operands(names, operands, at if shape == array.shape else None, shape)
