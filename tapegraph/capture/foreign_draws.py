@@ -29,7 +29,7 @@ _STATES: dict[str, Callable[[Any], Any]] = {
 _EMPTY = CellType()
 _MAKERS = frozenset(("default_rng", "RandomState", "Random"))
 _BETWEEN_NAME_AND_CALL = ("PUSH_NULL", "PRECALL", "CACHE")
-_FIX = "Draw by tg.random, or before the call and pass the numbers."
+_FIX = "Draw with tg.random, or before the call and pass the numbers."
 
 
 @contextmanager

@@ -496,6 +496,6 @@ def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchErr
             f"compile: {name}",
             f"calls differ: {difference}{since}. Every call must make the same operations on the "
             "same constants. Pass a value that changes as an argument (floats and arrays), keep it "
-            "in a tensor made outside, or draw it by tg.random.",
+            "in a tensor made outside, or draw it with tg.random.",
         )
     )

@@ -117,7 +117,7 @@ def cotangent_of(y: Node, seed: object = None, *, borrow: bool = False) -> Array
     if seed is None and data.dtype.kind == "c":
         text = (
             f"the result is complex ({data.dtype}), and only a real loss has a gradient. Take its "
-            ".real or tg.abs of it, pass a seed, or differentiate a holomorphic function by "
+            ".real or tg.abs of it, pass a seed, or differentiate a holomorphic function with "
             "tg.grad(f, holomorphic=True)."
         )
         raise TypeError(sentence("backward", text))

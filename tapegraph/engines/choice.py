@@ -116,7 +116,7 @@ class Decision(NamedTuple):
 ALONE = Failure("auto: no other engine is registered")
 ASKED = Decision(NATIVELY, Failure("the backend was native"))
 LOOKED_AT = Decision(
-    NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
+    NATIVELY, Failure("tg.anomaly looks at each result, which only the native engine shows")
 )
 
 

@@ -82,7 +82,7 @@ class OnnxGraph:
         """Add a node, and return its first result, or the one at a position."""
         given = inputs[kind == "Where"].dtype
         if kind in _FLOAT32 and given != np.float32:
-            raise NoNode(f"onnxruntime has {kind} for float32 alone, in which it can be exported")
+            raise NoNode(f"onnxruntime has {kind} only for float32: export it in float32")
         wide = _wide(kind, given)
         if wide != given:
             wires = [

@@ -162,7 +162,7 @@ def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     for group in given:
         if not isinstance(group, Mapping):
             fix = 'Write {"params": [w]} for each group.'
-            raise TypeError(message(kind, f"{kind_of(group)} among groups", "groups alone", fix))
+            raise TypeError(message(kind, f"{kind_of(group)} among groups", "only groups", fix))
         unknown = [key for key in group if key not in _KEYS]
         if unknown or "params" not in group:
             received = f"a group with {unknown}" if unknown else "a group without 'params'"

@@ -37,7 +37,7 @@ _FIXES = {
     "": "Leave np.asarray out: NumPy's functions take tensors. For NumPy's generators write "
     "m + s * draws. Join results with np.stack; write np.where for an assignment to elements of an "
     "array (z[:2] = x), or x.numpy() for numbers without a gradient.",
-    "jax": "Give JAX plain numbers, x.numpy(); its own functions differentiate JAX's arrays alone.",
+    "jax": "Give JAX plain numbers, x.numpy(); its functions differentiate only JAX's arrays.",
     "keras": "tg.function(f) makes a function of TensorFlow's; for plain numbers write x.numpy().",
     "matplotlib": "Plot plain numbers: x.numpy(), and in a list of losses loss.item().",
     "numpy": "Join tensors first, {op}(np.stack(tensors)); or give it numbers, loss.item() or "

@@ -223,7 +223,7 @@ def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
         inner = (name for _, names in named_in.values() for name in names)
         inside = any(f"{name}.".startswith(f"{part}.") for name in inner)
         fix = f"Write {unknown[0] if inside else part!r}: ... in `into` to leave that part alone."
-        raise ValueError(_other(path, _some(unknown), "those of `into` alone", fix))
+        raise ValueError(_other(path, _some(unknown), "only those of `into`", fix))
     return places
 
 

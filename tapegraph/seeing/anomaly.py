@@ -142,7 +142,7 @@ def _look(what: str, operands: list[Array], result: Array) -> None:
     for name, x in zip(names, operands, strict=True):
         if x.dtype.kind in "fc" and not np.isfinite(x).all():
             came_in = f"{name}{_origin(x)} came in with {_kinds(x)}"
-            advice = f"{came_in}: look for the code that wrote it, or choose by np.isfinite."
+            advice = f"{came_in}: look for the code that wrote it, or choose with np.isfinite."
             break
     received = _operands(names, operands, at, result.shape)
     fix = f"{advice} {_around(names, operands, at, result)}".strip()
