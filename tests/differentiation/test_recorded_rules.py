@@ -235,7 +235,7 @@ def test_a_rule_for_arrays_alone_is_refused_by_name():
         return x * x
 
     try:
-        with pytest.raises(NotImplementedError, match=r"squared_by_hand: .* for arrays alone"):
+        with pytest.raises(NotImplementedError, match=r"squared_by_hand: .* rule for arrays"):
             recorded_row(DEFINED["squared_by_hand"])
     finally:
         del DEFINED["squared_by_hand"]

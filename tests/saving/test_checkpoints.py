@@ -247,7 +247,7 @@ def test_empty_names_come_back(path):
     np.testing.assert_array_equal(into[""][""][""].data, [5.0])
     np.testing.assert_array_equal(into["a"][""], 2.0)
     tg.save(path, {"": optimizer, "w": np.ones(2)})
-    with pytest.raises(ValueError, match="received .* with 'w'; expected those of `into`"):
+    with pytest.raises(ValueError, match="received .* with 'w'; expected only those of `into`"):
         tg.load(path, into={"": ...})
 
 
@@ -412,7 +412,7 @@ def read_only(tree):
 
 DIFFERENT = {
     "a name missing": (lambda t: t.update(y=tg.param(1.0)), ValueError, "with no 'y'"),
-    "a name more": (lambda t: t.pop("more") and None, ValueError, "'more.x'; expected those"),
+    "a name more": (lambda t: t.pop("more") and None, ValueError, "'more.x'; expected only those"),
     "a shape": (
         lambda t: t.update(more={"x": tg.param([1.0, 2.0])}),
         ValueError,

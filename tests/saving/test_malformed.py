@@ -374,7 +374,7 @@ def test_a_dtype_that_numpy_has_not_is_named(tmp_path, dtype):
 def test_many_names_make_a_short_message(tmp_path):
     path = tmp_path / "run.npz"
     tg.save(path, {"w": np.full(40, 7.0), **{f"x{i}": np.ones(1) for i in range(1000)}})
-    refuses(str(path), "'x9', and 990 more; expected those of `into`")
+    refuses(str(path), "'x9', and 990 more; expected only those of `into`")
 
 
 # -- places --------------------------------------------------------------------------------------
