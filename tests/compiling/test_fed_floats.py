@@ -153,6 +153,7 @@ ASKED = {
 }
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.filterwarnings("ignore:.*8 new traces")
 @pytest.mark.parametrize("name", ASKED)
 def test_whatever_a_function_asks_of_a_float_that_changes(name, engine):

@@ -65,6 +65,7 @@ def gradient(f, loops, at, seed):
     return y.data, w.grad, tg.random.uniform()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_numbers_gradients_and_stream_are_those_of_python(name):
     for seed in range(5):

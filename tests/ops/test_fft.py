@@ -57,6 +57,7 @@ def fftconvolve_is_scipys(mode, shapes, first):
     np.testing.assert_allclose(got.data, want, rtol=accuracy, atol=accuracy)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_gradients_of_fftconvolve_are_those_of_differences_and_of_the_sum(mode, dtype):

@@ -38,6 +38,7 @@ KNOWN = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", KNOWN)
 def test_each_method_goes_where_it_goes_with_derivatives_by_hand(method):
     # Where the Hessian is positive definite, as dogleg asks.
@@ -61,6 +62,7 @@ def test_methods_without_derivatives(method):
     np.testing.assert_allclose(found.x, 3.0, atol=1e-3)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("method", BY_PRODUCTS)
 def test_the_hessian_in_place_of_products(method, monkeypatch):
     monkeypatch.setattr(minimizers, "hvp", None)

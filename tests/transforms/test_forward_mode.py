@@ -77,6 +77,7 @@ def test_every_operation_has_a_rule():
         assert fallback.recorded_row(OPS[name])
 
 
+@pytest.mark.thorough
 @in_one("op", sorted(DIFFERENTIABLE - set(SLOPES)))
 def test_a_captured_step_holds_it(op):
     case = next(case for case in CASES + COMPLEX_CASES if case.op == op)
@@ -190,6 +191,7 @@ def told_apart():
 FIRST = {case.id for case in a_few_each(CASES, most=1)}
 
 
+@pytest.mark.one_in(2, start=1)
 @each_operation(CASES)
 def test_case_keeps_every_promise(op, thorough):
     check_each(op, CASES, lambda case: keeps_every_promise(case, thorough))
@@ -612,6 +614,7 @@ def planned(f):
     return lambda *args: step(*args).numpy()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", thinned(CLOSED_FORMS, 2))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_zeros_absorb_alike_in_every_mode(case):
@@ -633,6 +636,7 @@ def test_zeros_absorb_alike_in_every_mode(case):
         np.testing.assert_allclose(reverse, want, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", ["std", "standardised", "log_softmax", "nanstd"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_zeros_absorb_in_a_graph(case):
