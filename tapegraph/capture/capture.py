@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tapegraph.arrays.buffers import as_it_lies, own
 from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.capture.streams import RANDOM_DRAW, RandomDraw
+from tapegraph.capture.draws import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes

@@ -31,8 +31,7 @@ from tapegraph.compiling.arguments import (
 )
 from tapegraph.compiling.guards import FedPlace, View, look
 from tapegraph.compiling.inputs import NotReal
-from tapegraph.compiling.parts import programs_of
-from tapegraph.compiling.programs import Programs
+from tapegraph.compiling.programs import Programs, programs_of
 from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch

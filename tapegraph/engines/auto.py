@@ -1,4 +1,4 @@
-"""Choose the engine of each backward under `auto`, and explain the choice.
+"""Run each backward in the chosen engine, choose one under `auto`, and explain the choice.
 
 All structures run natively until one can have paid for another engine, because a structure's key
 takes longer to compute than a small sweep.
@@ -11,10 +11,14 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 
+from tapegraph.arrays.buffers import own
 from tapegraph.engines import choice, registry
-from tapegraph.engines.backend import Failure, account, chosen_by, get_backend
+from tapegraph.engines.backend import LAST, Failure, account, chosen_by, get_backend
 from tapegraph.engines.choice import (
     ALONE,
+    ASKED,
+    CLOCK,
+    LOOKED_AT,
     NATIVELY,
     NEVER,
     Choice,
@@ -27,7 +31,9 @@ from tapegraph.engines.engine import Engine, EngineDeclined
 from tapegraph.interrupts import Lock
 from tapegraph.recording.linearize import History
 from tapegraph.recording.program import Key
-from tapegraph.typed import Xla
+from tapegraph.recording.scopes import recorder
+from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, is_watched
+from tapegraph.typed import Array, Xla
 
 # How many structures are remembered; the least recently used are forgotten.
 STRUCTURES = 512
@@ -118,6 +124,64 @@ def way_of(engine: Engine, entries: int, xla: Xla = "auto") -> Way:
         return 0.0 if engine.loaded() else engine.load_seconds() * pace()
 
     return Way(engine.name, "", compiling, loading, engine.costs.call)
+
+
+def differentiate(history: History, seeds: list[Array]) -> list[Array]:
+    """Return the gradients with respect to a history's targets, and report which engine ran.
+
+    Inside a capture the native engine runs, without a report: an engine is chosen for the program.
+
+    :param seeds: A cotangent per result.
+    """
+    backend, captured = get_backend(), recorder().capture is not None
+    if captured or backend == registry.NATIVE:
+        decision = ASKED
+    elif backend == registry.AUTO:
+        known = BACKWARDS
+        decision = known.decision if choice.PROCESS.spent < known.until else decide(history)
+    else:
+        decision = Decision(Way(backend))
+    if decision.way.engine != registry.NATIVE and is_watched():
+        decision = LOOKED_AT
+    way, failure, found = decision
+    while True:
+        native, preparing, start = way.engine == registry.NATIVE, 0.0, CLOCK.now()
+        try:
+            engine = registry.engine(way.engine)
+            if not native:
+                if not engine.loaded():
+                    refusal = engine.refusal(history)
+                    if refusal is not None:
+                        raise EngineDeclined(refusal)
+                    engine.load()
+                    preparing = CLOCK.now() - start
+                # An engine may keep a seed; one that is borrowed is read-only.
+                seeds = [s if s.flags.writeable else own(s) for s in seeds]
+            grads, cached, compiling = engine.differentiate(history, seeds)
+            break
+        except Exception as error:
+            if native:
+                raise
+            failure = account(way.engine, error)
+            if found is not None:
+                found.pay(CLOCK.now() - start)
+                found.failed(way, failure)
+            way = NATIVELY if found is None else found.first
+    seconds = CLOCK.now() - start - preparing - compiling
+    if found is not None:
+        found.took(way, seconds, preparing + compiling)
+    elif backend == registry.AUTO:
+        choice.PROCESS.spent += seconds
+    if captured:
+        return grads
+    reason, trace = (None, None) if failure is None else failure[:2]
+    LAST.set((way.engine, reason, history.length, cached, compiling, seconds, trace))
+    if not native:
+        for watcher in WATCHING.value():
+            what, start = f"a graph in {engine.title}", start + preparing
+            watcher.passed(COMPILING, f"compiling {what}", start=start, seconds=compiling)
+            watcher.passed(ENGINE, what, start=start + compiling, seconds=seconds)
+    return grads
 
 
 _WORK = "def f(x, y=(1, 'a'), *z, **k):\n    return [x + y[0] for x in z if x is not k]\n" * 50

@@ -21,7 +21,7 @@ from tapegraph import random
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.capture.capture import Capture, expire, leaked
-from tapegraph.capture.foreign_draws import no_foreign_draws
+from tapegraph.capture.draws import no_foreign_draws
 from tapegraph.differentiation.gradients import Region
 from tapegraph.engines import registry
 from tapegraph.errors import message

@@ -1232,7 +1232,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "climbs-on-sparse-rows",
-        "tapegraph/capture/sgd_updates.py:RowUpdate.of",
+        "tapegraph/engines/engine.py:RowUpdate.of",
         "self.rows.moved(table, -self.scale)",
         "self.rows.moved(table, self.scale)",
         "tests/optim/test_optim.py tests/arrays/test_row_sparse.py",
@@ -1418,7 +1418,7 @@ FAULTS = (
     Fault(
         "engines",
         "a-bug-leaves-no-traceback",
-        "tapegraph/engines/dispatch.py:differentiate",
+        "tapegraph/engines/auto.py:differentiate",
         "compiling, seconds, trace))",
         "compiling, seconds, None))",
         "tests/differentiation/test_engines.py",
@@ -1426,9 +1426,9 @@ FAULTS = (
     Fault(
         "engines",
         "no-run-of-another-engine-is-measured",
-        "tapegraph/engines/dispatch.py:differentiate",
-        "way.engine == NATIVE, 0.0, CLOCK.now()",
-        "way.engine == NATIVE, 1e-9, CLOCK.now()",
+        "tapegraph/engines/auto.py:differentiate",
+        "way.engine == registry.NATIVE, 0.0, CLOCK.now()",
+        "way.engine == registry.NATIVE, 1e-9, CLOCK.now()",
         "tests/engines/test_auto.py",
     ),
     Fault(
@@ -2189,7 +2189,7 @@ FAULTS = (
     Fault(
         "compile",
         "an-interrupt-takes-back-a-step-that-was-taken",
-        "tapegraph/compiling/runner.py:Runner.run",
+        "tapegraph/compiling/programs.py:Runner.run",
         "        make(together([*changes, *then]))\n",
         "        make(together([*changes, *then[:1]]))\n",
         INTERRUPTS + " -k native",
@@ -2246,7 +2246,7 @@ FAULTS = (
     Fault(
         "compile",
         "rows-of-the-callers-own",
-        "tapegraph/compiling/runner.py:Runner._found",
+        "tapegraph/compiling/programs.py:Runner._found",
         "array = array.apart([values[i] for i in self._fed])",
         "pass",
         "tests/compiling/test_tables.py",
@@ -2875,7 +2875,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-forward-of-before-an-exchange-is-a-constant-after-it",
-        "tapegraph/compiling/parts.py:cut_apart",
+        "tapegraph/compiling/programs.py:cut_apart",
         "        slots |= _differentiated(program, slots)\n",
         "        pass\n",
         f"{RANKS} -k differentiated_after",
