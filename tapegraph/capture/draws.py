@@ -65,7 +65,6 @@ class RandomDraw:
         self._key = (op, self.dtype, self.shape, tuple(by.items()))
 
     def at(self, position: Array) -> tuple[Array, Array]:
-        """Return the numbers at a position, and the next position."""
         numbers, state = drawn_from(unpacked(position), self._draw)
         return np.asarray(numbers, self.dtype), packed(state)
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.compiling.guards import Same
+from tapegraph.compiling.guards import Same, first_difference
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import fields_of, statics_of, with_fields
 from tapegraph.recording.node import HALF, Node, as_array, numeric
@@ -209,13 +209,8 @@ def leaf_names(names: list[str], structure: ArgSpec) -> list[str]:
 
 
 def how_calls_differ(names: list[str], before: ArgSpec, now: ArgSpec) -> str:
-    """Return where two calls first differ: ``state['n'] was 1, and is 2``."""
     one, two = dict(_call_parts(names, before)), dict(_call_parts(names, now))
-    for name in {**one, **two}:
-        if one.get(name) != two.get(name):
-            was, is_now = (as_written(x[name]) if name in x else "not there" for x in (one, two))
-            return f"{name} was {was}, and is {is_now if was != is_now else 'another one'}"
-    return "other arguments"
+    return first_difference(one, two, as_written) or "other arguments"
 
 
 def _call_parts(names: list[str], structure: ArgSpec) -> Iterator[tuple[str, ArgSpec]]:

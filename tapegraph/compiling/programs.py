@@ -101,7 +101,7 @@ class Runner:
         return results
 
     def computed(self, given: list[Any], read: list[Any]) -> tuple[Any, list[Change]]:
-        """Return the function's results, and a function that writes the state that changed."""
+        """Return the function's results, and the changes of state."""
         values = self._values(given, read)
         return self._found(self.program.run(values), values)
 
@@ -151,7 +151,6 @@ class Runner:
         return values
 
     def _kept(self) -> list[Any]:
-        """Return the values that stay from run to run: constants, and state as it is now."""
         values: list[Any] = [None] * len(self.program.leaves)
         keeps_state, constants = self.program.keeps_state, self._trace.constants
         for i, leaf in self._state:
@@ -163,7 +162,6 @@ class Runner:
     def _left(
         self, then: list[Change], outputs: list[Any], updates: list[RemoteArray]
     ) -> Iterator[Any]:
-        """Return what is written in one with the engine's own change of state."""
         changes = self._trace.gradients_stored(outputs[self._trace.count :])
         return together([*changes, *new_numbers_away(self._updated, updates), *then])
 
@@ -597,7 +595,7 @@ class _Last(_Part):
         self.earlier = [Programs(part, f"the gradients of {name}", xla) for part in self._parts]
 
     def read(self, given: list[Any]) -> list[Any]:
-        """Return the values that the run reads anew, and then those of its earlier parts."""
+        """Return what the run reads anew, and what its earlier parts compute."""
         whole, computed = self._whole, dict[int, Any]()
         read = [*super().read(given), computed]
         for cut, part, programs in zip(_cuts(whole), self._parts, self.earlier, strict=True):
@@ -610,10 +608,9 @@ class _Last(_Part):
 
 
 def cut_apart(program: Program) -> list[Program]:
-    """Return the programs before, between and after a program's all-reduces.
+    """Return the programs before, between and after a program's all-reduces, with its slots.
 
-    Their slots are those of the whole. A value computed earlier is an input, unless a later part
-    differentiates through it: that part computes it again.
+    A value computed earlier is an input, unless a later part differentiates through it.
     """
     cuts = _cuts(program)
     wanted = [*(program.inputs[cut] for cut in cuts), (*program.outputs, *chain(*program.updates))]

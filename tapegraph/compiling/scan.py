@@ -64,7 +64,7 @@ def each(values: ArrayLike) -> Each:
 
 
 class Calls:
-    """The arguments of many calls; ``rows`` are the arrays of which each call takes a row."""
+    """The arguments of many calls."""
 
     def __init__(
         self,

@@ -407,21 +407,21 @@ class OnWorkers(Compiled):
             return super().__call__(*args, **kwargs)
 
     def _traced(
-        self, witness: Witness, entry: Any, structure: Any, given: list[Any], undo: Undo
+        self, witness: Witness, entry: Any, given: list[Any], undo: Undo
     ) -> tuple[Trace, bool]:
         """Make a real call; before a trace's first one a rehearsal, by which workers share."""
         if entry.trace is not None:
-            return super()._traced(witness, entry, structure, given, undo)
+            return super()._traced(witness, entry, given, undo)
         plain = given[: len(given) - len(entry.view.fed)]
         met: list[Optimizer] = []
         self._shared.met = met
         try:
-            rehearsed = self._call_anew(witness, structure, plain, undo)
+            rehearsed = self._call_anew(witness, entry, plain, undo)
         finally:
             self._shared.met = None
         take_back(undo)
         self._shared.share(rehearsed, met)
-        trace, is_recorded = super()._traced(witness, entry, structure, given, undo)
+        trace, is_recorded = super()._traced(witness, entry, given, undo)
         self._shared.check(trace, averages=trace.averages)
         trace.follows(rehearsed)
         return trace, is_recorded

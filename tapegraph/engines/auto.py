@@ -40,17 +40,14 @@ STRUCTURES = 512
 
 
 class Backwards:
-    """The choices of all structures of backwards.
-
-    :ivar decision: The choice for all structures until the process has spent ``until`` seconds.
-    :ivar earned: The process has spent enough to try another engine.
-    """
+    """The choices of all structures of backwards."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.choices: OrderedDict[Key, Choice] = OrderedDict()
+        # The choice for all structures until the process has spent so many seconds.
         self.decision, self.until = Decision(NATIVELY), 0.0
-        self.earned = False
+        self.earned = False  # whether it has spent enough to try another engine
 
     def decide_for_all(self, failure: Failure, until: float) -> Decision:
         """Run all structures natively until the process has spent some seconds."""
@@ -117,21 +114,18 @@ def _natively(failure: Failure) -> Decision:
 
 
 def way_of(engine: Engine, entries: int, xla: Xla = "auto") -> Way:
-    def compiling() -> float:
-        return engine.compile_seconds(entries, xla) * pace()
-
-    def loading() -> float:
-        return 0.0 if engine.loaded() else engine.load_seconds() * pace()
-
-    return Way(engine.name, "", compiling, loading, engine.costs.call)
+    return Way(
+        engine.name,
+        compiling=lambda: engine.compile_seconds(entries, xla) * pace(),
+        loading=lambda: 0.0 if engine.loaded() else engine.load_seconds() * pace(),
+        call=engine.costs.call,
+    )
 
 
 def differentiate(history: History, seeds: list[Array]) -> list[Array]:
-    """Return the gradients with respect to a history's targets, and report which engine ran.
+    """Return the gradients, by a cotangent per result, and report which engine ran.
 
     Inside a capture the native engine runs, without a report: an engine is chosen for the program.
-
-    :param seeds: A cotangent per result.
     """
     backend, captured = get_backend(), recorder().capture is not None
     if captured or backend == registry.NATIVE:
@@ -219,10 +213,7 @@ def costs(
     entries: int,
     xla: Xla = "auto",
 ) -> list[str]:
-    """Return the measured time of each engine, or why there is none.
-
-    :param found: The choices that have measured; of two times the first one counts.
-    """
+    """Return the time of each engine as choices measured it, the first ones first, or why not."""
     ways = (way for choice in found for way in (choice.stands, *choice.others) if way.times)
     measured: dict[str, Way] = {}
     for way in ways:

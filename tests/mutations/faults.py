@@ -1948,7 +1948,7 @@ FAULTS = (
         "compile",
         "a-bad-index-is-not-the-eager-error",
         "tapegraph/compiling/compiled.py:Compiled._raise_as_really",
-        "            Trace(self._fn, structure, given, tried)\n",
+        "            Trace(self._fn, entry.arguments[0], given, tried)\n",
         "            pass\n",
         "tests/compiling/test_compile.py",
     ),
