@@ -19,7 +19,7 @@ import numpy as np
 from tapegraph import markup, random
 from tapegraph.arrays.buffers import is_shared
 from tapegraph.arrays.numpy_warnings import are_mild
-from tapegraph.capture.capture import expire
+from tapegraph.capture import expire
 from tapegraph.compiling.arguments import (
     call_text,
     how_calls_differ,
@@ -143,12 +143,7 @@ class Compiled:
     _workers: Any = None  # whose gradients are averaged
 
     def __init__(
-        self,
-        fn: Any,
-        max_traces: int = 8,
-        verify_every: VerifyEvery = "doubling",
-        on_retrace: OnRetrace = "allow",
-        xla: Xla = "auto",
+        self, fn: Any, max_traces: int, verify_every: VerifyEvery, on_retrace: OnRetrace, xla: Xla
     ) -> None:
         self._given = fn
         if isinstance(fn, (staticmethod, classmethod)):
@@ -222,7 +217,7 @@ class Compiled:
                 if getattr(method, "__func__", None) is self:
                     return self.__get__(args[0])(*args[1:], **kwargs)
             raise
-        result = self._alone(self._call, structure, [value for _, value in found])
+        result = self._alone(self._called, structure, [value for _, value in found])
         return self._as_eagerly(result, args, kwargs) if self._is_derivative else result
 
     def _alone(self, work: Fun, *arguments: object) -> Any:
@@ -247,10 +242,10 @@ class Compiled:
             finally:
                 self._runs_in = None
 
-    def _call(self, structure: object, given: list[Any], undo: Undo) -> Any:
-        return self._called(self._entry(structure), given, undo)
-
-    def _called(self, entry: _KnownCall, given: list[Any], undo: Undo) -> Any:
+    def _called(
+        self, structure: object, given: list[Any], undo: Undo, entry: _KnownCall | None = None
+    ) -> Any:
+        entry = entry or self._entry(structure)
         entry.calls += 1
         if entry.view.fed:
             given = [*given, *(place.read() for place in entry.view.fed)]
@@ -369,9 +364,7 @@ class Compiled:
             return max(4, 1 << calls.bit_length())
         return 0 if every is None else calls - calls % every + every
 
-    def _traced(
-        self, witness: Witness, entry: _KnownCall, given: list[Any], undo: Undo
-    ) -> tuple[Trace, bool]:
+    def _traced(self, witness: Witness, entry: _KnownCall, given: list[Any]) -> tuple[Trace, bool]:
         """Make a real call; return it, and whether it was recorded.
 
         With fed floats there are two calls. The first sees plain floats, the second records them as
@@ -381,10 +374,10 @@ class Compiled:
         fed = entry.view.fed
         first = len(given) - len(fed)
         if not fed:
-            return self._call_anew(witness, entry, given, undo), True
+            return self._call_anew(witness, entry, given), True
         left = None
         if not self._averages:  # another call would be a second average, here alone
-            plain = self._call_anew(witness, entry, given[:first], undo)
+            plain = self._call_anew(witness, entry, given[:first])
             self._averages = plain.averages
             # Whether the function sees the same objects as before, the fed floats too.
             same = all(p.read() is x for p, x in zip(fed, given[first:], strict=True))
@@ -397,7 +390,7 @@ class Compiled:
             left = plain.left()
         recorded, occupied = None, False
         try:
-            recorded = self._call_anew(witness, entry, given, undo, fed)
+            recorded = self._call_anew(witness, entry, given, fed)
             if left is None or (recorded.left() == left and not recorded.changed):
                 if left is not None:
                     recorded.follows(plain)
@@ -406,7 +399,7 @@ class Compiled:
             occupied = True
         except Exception as error:
             raise_interrupt(error)
-        plain = self._call_anew(witness, entry, given[:first], undo)
+        plain = self._call_anew(witness, entry, given[:first])
         if recorded is not None:
             for place, before, now in recorded.changed:  # by other threads
                 if place.read() is before:
@@ -424,16 +417,12 @@ class Compiled:
 
     @staticmethod
     def _call_anew(
-        witness: Witness,
-        entry: _KnownCall,
-        given: list[Any],
-        undo: Undo,
-        fed: Sequence[FedPlace] = (),
+        witness: Witness, entry: _KnownCall, given: list[Any], fed: Sequence[FedPlace] = ()
     ) -> Trace:
         """Make a real call from the state at the beginning of the call."""
-        take_back(undo)
-        random.come_back(undo)
-        return Trace(witness, entry.arguments[0], given, undo, fed)
+        take_back(witness.undo)
+        random.come_back(witness.undo)
+        return Trace(witness, entry.arguments[0], given, witness.undo, fed)
 
     def _real(self, entry: _KnownCall, given: list[Any], undo: Undo) -> Any:
         """Make a real call, and compare it with the recording; the second one makes the plan."""
@@ -443,7 +432,7 @@ class Compiled:
             watcher.begins(COMPILING, f"capturing {self.__name__}")
         try:
             witness = Witness(self._fn, undo)
-            trace, is_recorded = self._traced(witness, entry, given, undo)
+            trace, is_recorded = self._traced(witness, entry, given)
             kept, programs = entry.trace, entry.programs
             if kept is None:
                 entry.disturbed = int(not entry.view.holds())
@@ -547,14 +536,13 @@ class Compiled:
         if runs > 1 and programs is not None and repeats and not _is_looked_at(trace):
             self._expire(entry)
             block.and_fed([place.read() for place in entry.view.fed])
-            ahead = len(calls) - results.count
-            done = programs.run_many(block, runs, ahead, undo, results)
+            done = programs.run_many(block, runs, undo, results)
             entry.calls += done
             entry.unchecked += done
             if done == runs:
                 return
             block = calls.block(results.count)
-        results.add(self._called(entry, block.given, undo))
+        results.add(self._called(block.structure, block.given, undo, entry))
 
     def _expire(self, entry: _KnownCall) -> None:
         expire(entry.leaked, self.__name__)

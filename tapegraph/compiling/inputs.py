@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.compiling.arguments import LeafSpec
 from tapegraph.recording import stored
 from tapegraph.recording.node import Node

@@ -171,6 +171,7 @@ class Programs:
 
     def __init__(self, trace: Trace, name: str = "a step", xla: Xla = "auto") -> None:
         start = CLOCK.now()
+        self.seconds = 0.0  # of making it and other engines' programs
         self._trace = trace
         self._length = len(trace.recording)
         self._entries = entries_in(trace.recording.program)
@@ -179,8 +180,7 @@ class Programs:
         with self._announced(registry.NATIVE):
             native = registry.engine(registry.NATIVE)
             self.native: Any = native.whole(trace.recording, trace.state)
-        self.seconds = CLOCK.now() - start
-        self._tell_compiled(registry.NATIVE, start)
+        self._made(registry.NATIVE, start)
         self._natively = Runner(trace, self.native)
         self._runners = {registry.NATIVE: self._natively}
         self._failed: dict[str, Failure] = {}  # why engines do not run it
@@ -208,12 +208,13 @@ class Programs:
         way, failure, choice = self._ran
         if failure is not None:
             return f"{way.engine}: {failure.reason}"
-        text: str = f"{way.engine} with {way.variant}" if way.variant else way.engine
-        text += self._runners[way.engine].program.note
+        program = self._runners[way.engine].program
+        text = f"{way.engine} with {way.variant}" if way.variant else way.engine
+        text += program.note
         if choice is None:
             return text
         ways = {w.variant: w for w in (choice.stands, *choice.others) if w.engine == way.engine}
-        for variant in self._runners[way.engine].program.variants:
+        for variant in program.variants:
             tried = ways.get(variant)
             if tried is None and choice.failure is not None:
                 text += f"; not with {variant}: {choice.failure.reason}"
@@ -262,10 +263,14 @@ class Programs:
         reason = next(iter(self._failed.values())).reason
         raise RuntimeError(sentence("write", f"{self._name} has no TensorFlow graph: {reason}"))
 
-    def _tell_compiled(self, name: str, start: float) -> None:
+    def _made(self, name: str, start: float) -> float:
+        """Count the seconds of making a program, and return them."""
+        seconds = CLOCK.now() - start
+        self.seconds += seconds
         for watcher in WATCHING.value():
             what = f"compiling {self._name} in {registry.engine(name).title}"
-            watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
+            watcher.passed(COMPILING, what, start=start, seconds=seconds)
+        return seconds
 
     def _announced(self, name: str) -> AbstractContextManager[None]:
         """Announce the compilation if it takes long."""
@@ -326,18 +331,15 @@ class Programs:
 
     # Many runs
 
-    def run_many(
-        self, block: CallBlock, runs: int, ahead: int, undo: Undo, results: Results
-    ) -> int:
+    def run_many(self, block: CallBlock, runs: int, undo: Undo, results: Results) -> int:
         """Run the step several times; return how many runs stand. The next must run by itself."""
         done = 0
         while done < runs:
             decision = self._choose(looped=not self._one_by_one)
-            most = self._most_in_memory(decision.way)
-            wanted = min(runs - done, self._at_once(decision.way), most)
+            at_once = min(self._at_once(decision.way), self._most_in_memory(decision.way))
+            wanted = min(runs - done, at_once)
             if wanted:
-                part, later = block.part(done), min(ahead - done, most)
-                stood = self._run_in_loop(decision, part, wanted, later, undo, results)
+                stood = self._run_in_loop(decision, block.part(done), wanted, undo, results)
             else:
                 stood = self._run_next(decision, block.row(done), undo, results)
             done += stood
@@ -371,13 +373,7 @@ class Programs:
         return 1
 
     def _run_in_loop(
-        self,
-        decision: Decision,
-        block: CallBlock,
-        runs: int,
-        ahead: int,
-        undo: Undo,
-        results: Results,
+        self, decision: Decision, block: CallBlock, runs: int, undo: Undo, results: Results
     ) -> int:
         """Run an engine's loop; return how many runs stand."""
         trace, (way, _, choice) = self._trace, decision
@@ -392,6 +388,7 @@ class Programs:
         if not hasattr(program, "run_many"):
             self._one_by_one.add(way.engine)
             return 0
+        ahead = min(block.ahead, self._most_in_memory(way))
         many = Many(trace.count, trace.carried or {}, ahead)
         written: list[Any] = []
         then: list[Change] = [partial(written.append, 1), undo.clear]
@@ -419,12 +416,12 @@ class Programs:
             if way.variant:  # the engine itself may run them
                 self._account(decision, error)
                 plain = Decision(choice.plain(way), None, choice)  # type: ignore[union-attr]
-                return self._run_in_loop(plain, block, runs, ahead, undo, results)
+                return self._run_in_loop(plain, block, runs, undo, results)
             if error.runs_done is None:
                 self._one_by_one.add(way.engine)
             if not error.runs_done:
                 return 0
-            return self._run_in_loop(decision, block, error.runs_done, ahead, undo, results)
+            return self._run_in_loop(decision, block, error.runs_done, undo, results)
         self._noted(decision, start, preparing, program.compile_seconds - compiling, runs)
         results.add(stacked, runs)
         return runs
@@ -500,13 +497,11 @@ class Programs:
         except Exception as error:
             self._drop(name, account(name, error))
             return None, CLOCK.now() - start
-        took = CLOCK.now() - start
-        self.seconds += took
+        took = self._made(name, start)
         self._runners[name] = runner = Runner(self._trace, made)
         for found in self._choices.values():
             if isinstance(found, Choice):
                 self._add_variants(found, name)
-        self._tell_compiled(name, start)
         return runner, took
 
     def _account(self, decision: Decision, error: Exception) -> Failure:
@@ -519,8 +514,7 @@ class Programs:
             failure = Failure(str(error), transient=transient)
         else:
             failure = account(way.engine, error)
-        given_up = choice is not None and choice.failed(way, failure)
-        if given_up and not way.variant:
+        if choice is not None and choice.failed(way, failure) and not way.variant:
             self._drop(way.engine, failure)
         return failure
 

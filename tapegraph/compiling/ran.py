@@ -174,7 +174,7 @@ class Witness:
     """
 
     def __init__(self, function: Fun, undo: Undo) -> None:
-        self._function, self._undo = function, undo
+        self._function, self.undo = function, undo
         self._noted: dict[tuple[int, int], tuple[CodeType, Globals]] = {}
         self._profile: Any = None
 
@@ -185,7 +185,7 @@ class Witness:
         return [(code, space) for code, space in self._noted.values() if code not in beside]
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        self._undo.appendleft(self._stop)  # an interrupt may come before the other
+        self.undo.appendleft(self._stop)  # an interrupt may come before the other
         self._start()
         try:
             return self._function(*args, **kwargs)

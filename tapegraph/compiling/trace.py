@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
+from tapegraph.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
     FLOAT,
     RESULT,
@@ -127,9 +127,23 @@ class Trace:
         tensors: list[Any] = []
         numbers: list[int] = []
         found: list[tuple[str, Any]] = []
-        self.results = flattened(
-            out, "the result", found, partial(_marked, capture, tensors, numbers)
-        )
+
+        def marked(out: object) -> Any:
+            """Return a part of the result, or a mark for a tensor or number of the program."""
+            if type(out) is RunFloat:
+                if out.source is capture.numbers:
+                    numbers.append(out.place)
+                    return FLOAT
+                out = out.read("return") if out.may_be_read else out.tensor()
+            if isinstance(out, Node):
+                tensors.append(out)
+                return RESULT
+            if isinstance(out, Value):
+                numbers.append(recorder_of(capture).index(out))
+                return VALUE
+            return out
+
+        self.results = flattened(out, "the result", found, marked)
         self._names, self._plain = [name for name, _ in found], [value for _, value in found]
         self._gives_numbers = bool(numbers)
         self.numbers: ScalarState | None = None
@@ -201,14 +215,12 @@ class Trace:
     @property
     def repeats(self) -> bool:
         """Whether a run leaves behind what the program's next run expects."""
+        if self._schedules_read_state or self.averages or self.moves_stream:
+            return False  # each run asks after the one before
         left = {id(node): grad for node, grad in self.gradients}
         found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
-        # Each run is to ask after the one before.
-        if self._schedules_read_state or self.averages or self.moves_stream:
-            return False
-        return self.carried is not None and all(
-            grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found
-        )
+        agree = all(grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found)
+        return agree and self.carried is not None
 
     @cached_property
     def carried(self) -> dict[int, int | None] | None:
@@ -268,7 +280,7 @@ class Trace:
                 column.extend(read.ahead(runs))
             else:
                 drawn.append((column, read))
-        for _ in range(runs if drawn else 0):  # in the order in which the runs draw
+        for _ in range(runs):  # in the order in which the runs draw
             for column, read in drawn:
                 column.append(read())
         if self._floats is not None:
@@ -292,7 +304,7 @@ class Trace:
                     grad = np.asarray(grad)  # a sum of 0-d arrays is a number
             elif left is None:
                 grad = None
-            elif left is ZEROED or _has_gradient(node):
+            elif left is ZEROED or getattr(node, "_grad", None) is not None:
                 grad = stored.ZERO
             else:
                 continue
@@ -410,22 +422,6 @@ def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
     return (*(column[slot] for column in columns), attrs)
 
 
-def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: object) -> Any:
-    """Return a part of a result, and a mark for a tensor or number of the program."""
-    if type(out) is RunFloat:
-        if out.source is capture.numbers:
-            numbers.append(out.place)
-            return FLOAT
-        out = out.read("return") if out.may_be_read else out.tensor()
-    if isinstance(out, Node):
-        tensors.append(out)
-        return RESULT
-    if isinstance(out, Value):
-        numbers.append(recorder_of(capture).index(out))
-        return VALUE
-    return out
-
-
 @contextmanager
 def _in_place(
     places: Sequence[FedPlace], floats: Sequence[RunFloat], undo: Undo
@@ -451,10 +447,6 @@ def _in_place(
         make(together(plain))
 
 
-def _has_gradient(node: Node) -> bool:
-    return getattr(node, "_grad", None) is not None
-
-
 def _bits(value: object) -> Any:
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tobytes()
@@ -473,7 +465,7 @@ def _reader(recording: Recording, slot: int) -> str:
     return "the result" if first is None else recording.describe(first)
 
 
-def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchError:
+def mismatch(name: str, difference: str, unchecked: int) -> TraceMismatchError:
     """Return the error of a step that is not the same each time."""
     since = "" if not unchecked else f" ({unchecked} calls since the last real one may be affected)"
     return TraceMismatchError(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache, lru_cache
 
 from tapegraph.arrays.buffers import own
@@ -207,11 +207,7 @@ def backend_in_force() -> str:
 
 
 def costs(
-    found: Iterable[Choice],
-    refused: Mapping[str, str],
-    running: str,
-    entries: int,
-    xla: Xla = "auto",
+    found: Iterable[Choice], refused: dict[str, str], running: str, entries: int, xla: Xla = "auto"
 ) -> list[str]:
     """Return the time of each engine as choices measured it, the first ones first, or why not."""
     ways = (way for choice in found for way in (choice.stands, *choice.others) if way.times)
@@ -233,7 +229,7 @@ def costs(
     return told
 
 
-def advice(found: Choice | None, refused: Mapping[str, str]) -> str:
+def advice(found: Choice | None, refused: dict[str, str]) -> str:
     """Return what to change so that another engine can run."""
     backend = get_backend()
     open_to = [name for name in registry.rivals() if name not in refused]

@@ -21,7 +21,7 @@ from same_bits import same_bits
 import tapegraph as tg
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.engines.engine import LoopRows, RowUpdate
 from tapegraph.fallback.plan import Plan, records, segments
 from tapegraph.fallback.plan.tracer import placed

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from tapegraph.arrays.buffers import as_it_lies, own
 from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.capture.draws import RANDOM_DRAW, RandomDraw
+from tapegraph.draws import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
@@ -468,8 +468,9 @@ class Capture(Recorder):
             grad = None
             if self._had_gradient(leaf):
                 held = leaf._grad
-                from_before = held if isinstance(held, np.ndarray) else _dense(held, leaf)
-                grad = self.input(from_before)
+                if not isinstance(held, np.ndarray):
+                    held = held.dense() if hasattr(held, "dense") else np.zeros_like(leaf._array)
+                grad = self.input(held)
                 self.read_gradients.append((grad, leaf))
             self.gradients[id(leaf)] = (leaf, grad)
         grad = self.gradients[id(leaf)][1]
@@ -602,11 +603,6 @@ def _origin(x: Any) -> str:
     place = f", recorded at {line_of(code, x._lasti)}" if code is not None else ""
     label = f" {x.name!r}" if x.name else ""
     return f"the numbers of {x._op.name}{label} of shape {x.shape}{place}, {_ANEW}"
-
-
-def _dense(held: object, leaf: Node) -> Array:
-    dense = getattr(held, "dense", None)
-    return dense() if dense is not None else np.zeros_like(leaf._array)
 
 
 # Tensors that a recorded call left behind in an attribute or a list, as no later run makes them
