@@ -69,11 +69,10 @@ class Converted:
 class Inputs:
     """The leaves of a captured call for its arguments, and Python's arithmetic with floats.
 
-    So many trailing floats as ``may_be_read``, from a closure or an attribute, may become plain
-    numbers.
+    The last ``may_be_read`` floats, from a closure or an attribute, may become plain numbers.
     """
 
-    def __init__(self, capture: Capture, given: list[Any], may_be_read: int = 0) -> None:
+    def __init__(self, capture: Capture, given: list[Any], may_be_read: int) -> None:
         self.capture = capture
         self.sources: list[tuple[Reader, Any]] = []  # of leaves' values in a run
         self.positions: dict[int, int] = {}  # of the arguments, by the id of their leaves

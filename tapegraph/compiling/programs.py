@@ -531,7 +531,7 @@ def _at_pace(estimate: float) -> float:
 
 # A step that averages over processes, cut into programs at its all-reduces: a run computes the
 # gradients, exchanges them and continues with the average; the last program writes all state. Each
-# program chooses its own engine, and the native engine repeats a failed one without an exchange.
+# program chooses its own engine, and the native one repeats a failed run without a new exchange.
 
 
 def programs_of(trace: Trace, name: str, xla: Xla) -> Programs:

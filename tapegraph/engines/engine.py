@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from operator import setitem
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from tapegraph.arrays.buffers import is_shared, own
@@ -109,7 +108,7 @@ class RowUpdate(NamedTuple):
         """Return changes that write the rows in place; other holders keep the old numbers."""
         table = own(leaf._array) if is_shared(leaf) else leaf._array
         rows, moved = self.rows.moved(table, -self.scale)
-        return [partial(setitem, table, rows, moved), *new_numbers(leaf, table)]
+        return [partial(operator.setitem, table, rows, moved), *new_numbers(leaf, table)]
 
 
 def sgd_updates(program: Program) -> dict[int, SgdUpdate]:
