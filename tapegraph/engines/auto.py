@@ -80,15 +80,14 @@ def decide(history: History) -> Decision:
     for name in registry.rivals():
         try:
             engine = registry.engine(name)
-            unavailable = engine.unavailable()
-            reason = engine.refusal(history) if unavailable is None else None
+            why_not = engine.unavailable() or engine.refusal(history)
         except Exception as error:
             refused.append(account(name, error))
         else:
-            if unavailable is not None:
-                absent.append((name, unavailable))
-            elif reason is not None:
-                refused.append(Failure(reason))
+            if isinstance(why_not, EngineDeclined):
+                absent.append((name, why_not))
+            elif why_not is not None:
+                refused.append(Failure(why_not))
             else:
                 rivals.append(engine)
     if rivals:
