@@ -177,7 +177,7 @@ def _cut(
         if sections < 1 or (even and length % sections):
             received = f"{sections} parts of axis {along} of length {length}"
             fix = "tg.array_split cuts into unequal parts." if even else ""
-            expected = "a positive number of parts, equal ones" if even else "at least one part"
+            expected = "a positive number of equal parts" if even else "at least one part"
             raise ValueError(message(name, received, expected, fix))
         short, longer = divmod(length, sections)
         starts = [short * i + min(i, longer) for i in range(1, sections)]
@@ -493,7 +493,7 @@ def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> K
 def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
     """Return an array with numbers added at some places: the result of `numpy.add.at`.
 
-    Repeated places add up. The gradient of each of ``b`` is that of its place.
+    Repeated places add up. The gradient of each element of ``b`` is that of its place.
 
     :param a: Any shape; it is not changed.
     :param indices: An index as for ``a[indices]``: integers, slices, masks, arrays of integers, and
@@ -796,7 +796,7 @@ def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = N
 
 @implements(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(x: Kind | ArrayLike, window_shape: Shape, axis: Axes = None) -> Kind:
-    """Windows over axes, as `numpy.lib.stride_tricks.sliding_window_view`, in memory of their own.
+    """Copy all windows over axes, as `numpy.lib.stride_tricks.sliding_window_view` views them.
 
     Gradients of windows that overlap add up.
 
@@ -910,7 +910,7 @@ def select(
         raise ValueError(message("select", received, "one choice per condition, and at least one"))
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
-            fix = "Compare it with something."
+            fix = "Compare it, as in x > 0."
             received = f"{kind_of(condition)} for 'condlist[{i}]'"
             raise TypeError(message("select", received, "an array of bools", fix))
     *choices, chosen = of_one_dtype("select", [*choices, default], "choicelist")
@@ -1105,7 +1105,7 @@ def within(
 ) -> DuckArray:
     """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
 
-    ``said`` is the text about one out of range: ``{}``, not in [``{low}``, ``{high}``).
+    ``said`` is the error of an index out of range, ``{}``, not in [``{low}``, ``{high}``).
     """
     try:
         return apply(WITHIN, (indices,), {"low": low, "high": high, "said": said})
