@@ -62,7 +62,6 @@ def compare(case, dtype, fixed, engine):
     beside(make, [(i,) for i in range(CALLS)], engine, around=assigned)
 
 
-@pytest.mark.one_in(2)
 @each_operation(STEPS)
 def test_all_inputs_are_parameters(op, thorough):
     def check(case):

@@ -116,7 +116,6 @@ MANY_CASES = "fmax fmin maximum minimum getitem index".split()
 LOWERED = sorted({case.op for case in CASES} - set(GAPS))
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("op", LOWERED)
 def test_cases_agree(op, thorough):
     cases_agree(op, "float64", thorough)

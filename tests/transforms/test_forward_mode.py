@@ -191,7 +191,6 @@ def told_apart():
 FIRST = {case.id for case in a_few_each(CASES, most=1)}
 
 
-@pytest.mark.one_in(2, start=1)
 @each_operation(CASES)
 def test_case_keeps_every_promise(op, thorough):
     check_each(op, CASES, lambda case: keeps_every_promise(case, thorough))
