@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.sgd_updates import SgdUpdate, sgd_updates
+from tapegraph.engines.engine import SgdUpdate, sgd_updates
 from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, copied, public
 from tapegraph.lowering.rows import raw

@@ -13,9 +13,9 @@ import numpy as np
 from tapegraph.arrays.row_sparse import dense_copy
 from tapegraph.differentiation import reads as reads  # declares the operations' reads
 from tapegraph.engines import registry
+from tapegraph.engines.auto import differentiate
 from tapegraph.engines.backend import LAST
 from tapegraph.engines.choice import CLOCK
-from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, line_number, message, place, sentence
 from tapegraph.kinds import Tensor, Value
 from tapegraph.other_names import unexpected

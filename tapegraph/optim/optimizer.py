@@ -14,7 +14,7 @@ import numpy as np
 from tapegraph.arrays.buffers import own
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import Capture, RunDependent
+from tapegraph.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
 from tapegraph.optim.leaves import (
     AVERAGING,

@@ -18,7 +18,7 @@ import numpy as np
 from tapegraph.arrays.buffers import is_shared, own
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.sgd_updates import RowUpdate
+from tapegraph.engines.engine import RowUpdate
 from tapegraph.errors import message
 from tapegraph.optim.optimizer import Optimizer, Slots
 from tapegraph.optim.options import Group, Option, Params, Rate, flag, fraction, fractions, number

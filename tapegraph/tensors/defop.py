@@ -13,7 +13,7 @@ from tapegraph.arrays.axes import spreads
 from tapegraph.arrays.buffers import read_only
 from tapegraph.arrays.row_sparse import conjugated
 from tapegraph.batching import BatchedCall, element_by_element
-from tapegraph.capture.capture import OPERATION
+from tapegraph.capture import OPERATION
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.kinds import Kind
 from tapegraph.recording import node as nodes

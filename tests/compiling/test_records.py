@@ -21,9 +21,8 @@ from same_bits import same_bits
 import tapegraph as tg
 from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import Capture
-from tapegraph.capture.sgd_updates import RowUpdate
-from tapegraph.engines.engine import LoopRows
+from tapegraph.capture import Capture
+from tapegraph.engines.engine import LoopRows, RowUpdate
 from tapegraph.fallback.plan import Plan, records, segments
 from tapegraph.fallback.plan.ir import placed
 from tapegraph.pytree import leaves

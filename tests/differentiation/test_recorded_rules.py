@@ -15,7 +15,7 @@ from entries import difference, entries
 import tapegraph as tg
 from tapegraph import fallback
 from tapegraph.arrays.row_sparse import RowSparse
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import JointVJP, recorded_row, strong_zeros, to_ndarray
 from tapegraph.fallback.sweep import unbroadcast
