@@ -62,7 +62,6 @@ def one_integer(
 
 
 def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
-    """Return whether a shape broadcasts to another."""
     if shape == over[len(over) - len(shape) :]:  # as most do, in a tenth of the time
         return True
     try:

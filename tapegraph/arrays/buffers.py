@@ -40,10 +40,7 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
 
 
 def as_it_lies(view: Array) -> Array:
-    """Return a copy that lies in memory as a view; axes that it repeats come first.
-
-    NumPy would put them last, and products of the matrices along them would add in another order.
-    """
+    """Return a copy that lies in memory as a view; axes that it repeats come first, not last."""
     if 0 not in view.strides:
         return view.copy("K")
     axes = sorted(range(view.ndim), key=lambda i: -abs(view.strides[i] or math.inf))
@@ -55,7 +52,6 @@ _first_byte: Any = ctypes.c_char.from_buffer
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: DType) -> Array:
-    """Return an uninitialised array, aligned for every engine."""
     size = math.prod(shape) * dtype.itemsize
     raw = np.empty(size + ALIGNMENT, dtype=np.uint8)
     start = -_address(_first_byte(raw)) % ALIGNMENT  # raw.ctypes.data takes five times as long
@@ -76,9 +72,8 @@ _kept = False
 def keep_freed_memory() -> None:
     """Let the allocator keep freed memory for the next sweep, once per process.
 
-    glibc returns memory to the system above a threshold that follows the largest freed block, up to
-    32 MB. Below it, each sweep faults in all pages anew, a quarter of a transformer block's
-    backward. Allocating and freeing one untouched block of that size moves the threshold.
+    glibc returns memory above a threshold, the largest freed block up to 32 MB; without one a sweep
+    faults all pages in anew, a quarter of a transformer block's backward.
     """
     global _kept
     if not _kept:

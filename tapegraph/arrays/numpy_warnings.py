@@ -1,8 +1,6 @@
 """Repeat NumPy's warnings of a forward at the user's line, once per line.
 
-NumPy warns at a line of the library, and Python shows a line's warning once. So within the library
-these warnings are errors; the caller of a forward catches them, runs the forward again without
-them, and warns at the user's line. A forward that does not warn pays nothing.
+Within the library these warnings are errors, after which the forward runs again without them.
 """
 
 from __future__ import annotations

@@ -17,9 +17,7 @@ from tapegraph.typed import Array, Cotangent, DType, DuckArray
 class RowSparse:
     """A sum of rows: zero but for ``values[i]`` added at row ``rows[i]``, repeated rows adding up.
 
-    :param rows: Row numbers of shape (n,), in any order, repeated or not.
-    :param values: Of shape (n, ...): the number to add to each.
-    :param shape: Of the table.
+    ``rows`` are of shape (n,), in any order, ``values`` of (n, ...); ``shape`` is the table's.
     """
 
     __slots__ = ("rows", "shape", "values")
@@ -48,7 +46,6 @@ class RowSparse:
         return RowSparse(rows, values, self.shape)
 
     def added_up(self) -> RowSparse:
-        """Return the same gradient with each row once."""
         earlier, places, sums = self._sums()
         return self._once(earlier, places, sums) if len(earlier) else self
 

@@ -1,7 +1,6 @@
 """`primitive`: record any Python function as one entry of the tape.
 
-Its rules use `tapegraph.autograd.numpy`: on arrays they compute, on tensors they record, so that
-they can be differentiated again.
+Its rules use `tapegraph.autograd.numpy`, so that they can be differentiated again.
 """
 
 from __future__ import annotations
@@ -70,9 +69,7 @@ def primitive(f_raw: F) -> F:
 
     >>> from tapegraph.autograd import grad
     >>> from tapegraph.autograd.extend import defvjp, primitive
-    >>> @primitive
-    ... def cube(x):
-    ...     return x * x * x
+    >>> cube = primitive(lambda x: x * x * x)
     >>> defvjp(cube, lambda ans, x: lambda g: g * 3.0 * x**2)
     >>> print(grad(cube)(2.0), grad(grad(cube))(2.0))
     12.0 12.0
@@ -103,10 +100,8 @@ def notrace_primitive(f_raw: F) -> F:
 
 
 def register_notrace(trace_type: type, primitive_fun: Fun) -> None:
-    """Let a primitive run on plain values in one kind of derivative.
+    """Let a primitive run on plain values in reverse (``VJPNode``) or forward mode (``JVPNode``).
 
-    :param trace_type: ``VJPNode`` for reverse mode, or ``JVPNode`` for forward mode.
-    :param primitive_fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`.
     :raises TypeError: The type is neither.
     """
     by_type: dict[type, Any] = {VJPNode: primitive_vjps, JVPNode: primitive_jvps}

@@ -1,10 +1,8 @@
 """Slopes: the derivative of every element-wise operation, stated once, one slope per input.
 
-The native VJP, the JVP, all higher orders, and the TensorFlow gradient where zeros must be strong
-are derived from them. A row has one entry per input: a function ``slope(y, *inputs, **attrs)`` that
-multiplies a cotangent or tangent, a `Divisor` that divides it, a `Linear` that maps it, or None for
-an input without a gradient. Slopes are array code for arrays, Tensors, Duals and graph symbols;
-`either` supplies functions that NumPy lacks.
+``slope(y, *inputs, **attrs)`` multiplies a cotangent or tangent, a `Divisor` divides it, a
+`Linear` maps it; None has no gradient. They are array code for arrays, Tensors, Duals and graph
+symbols; `either` supplies functions that NumPy lacks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Operations by family: forward, checks and the public function of each.
-
-The same file name holds an operation's gradient in ``fallback/rules/`` and its TensorFlow node in
-``lowering/rows/``. Slopes and tangent rules stand in ``tapegraph/differentiation/``.
-"""
+"""Operations by family; gradients, in `fallback`, and nodes, in `lowering`, are in like files."""
 
 from __future__ import annotations
 

@@ -247,9 +247,7 @@ def ifftshift(x: Kind | ArrayLike, axes: Axes = None) -> Kind:
 def fftconvolve(
     in1: Kind | ArrayLike, in2: Kind | ArrayLike, mode: ConvolveMode = "full", axes: Axes = None
 ) -> Kind:
-    """Convolve along some axes, or all, by transforms, as `scipy.signal.fftconvolve`.
-
-    Along other axes, and those of one element, arrays broadcast. An empty array is refused.
+    """Convolve along axes by transforms, as `scipy.signal.fftconvolve`; empty arrays are refused.
 
     >>> tg.fft.fftconvolve([1.0, 2.0, 3.0], [1.0, 1.0]).data.round(6)
     array([1., 3., 5., 3.])
@@ -348,7 +346,6 @@ def _axes(op: str, x: DuckArray, s: DuckArray, axes: object) -> tuple[int, ...]:
 
 
 def _some_axes(op: str, x: DuckArray, s: DuckArray, axes: object) -> tuple[int, ...]:
-    """Return the axes of a real transform: at least one, each once."""
     along = _axes(op, x, s, axes)
     if not along or len(set(along)) != len(along):
         raise ValueError(message(op, f"axes {axes}", "at least one axis, each once"))

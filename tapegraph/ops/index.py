@@ -204,8 +204,6 @@ def pad(
 ) -> Kind:
     """Put a border around an array, as `numpy.pad`; gradients of repeated elements add up.
 
-    ``mode`` is "constant", of numbers without a gradient, "edge", "reflect", "symmetric" or "wrap".
-
     >>> tg.pad([1.0, 2.0], 1).data
     array([0., 1., 2., 0.])
     """
@@ -401,11 +399,7 @@ def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def basic_key(begin: Array, plan: tuple[DuckArray, ...]) -> tuple[DuckArray, ...]:
-    """Rebuild a basic index from its plan and each item's offset.
-
-    The plan has one item per item of the index: ``None`` for a new axis, ``"int"`` for a dropped
-    axis, or ``(length, step)`` for a slice.
-    """
+    """Rebuild a basic index from items' offsets and plan: None, ``"int"``, or (length, step)."""
     key: list[DuckArray] = []
     for part, start in zip(plan, begin.tolist()):  # noqa: B905 - strict= takes half a call
         if part is None:
@@ -480,7 +474,7 @@ SCATTER = Op("scatter", _scatter, kind=OpKind.INDEX, differentiable=(True,), tak
 def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> Kind:
     """Add each element to its place in an array of zeros: the transpose of taking elements.
 
-    ``places``, int64 of ``x``'s shape, count through the flattened result; repeated places add up.
+    Places, int64 of ``x``'s shape, count through the flattened result; repeated ones add up.
 
     >>> scatter([1.0, 2.0, 3.0], [0, 3, 3], (2, 2)).data.tolist()
     [[1.0, 0.0], [0.0, 5.0]]
@@ -491,18 +485,14 @@ def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> K
 
 
 def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
-    """Return an array with numbers added at some places: the result of `numpy.add.at`.
-
-    Repeated places add up. The gradient of each of ``b`` is that of its place.
+    """Return an array with numbers added at places, repeated ones too: `numpy.add.at`'s result.
 
     :param a: Any shape; it is not changed.
-    :param indices: An index as for ``a[indices]``: integers, slices, masks, arrays of integers, and
-        tuples of them.
-    :param b: Broadcasts to the shape of ``a[indices]``.
+    :param indices: An index as for ``a[indices]``.
+    :param b: Broadcasts to the shape of ``a[indices]``; a gradient flows to it too.
     :returns: Tensor of ``a``'s shape and dtype.
     :raises IndexError: A place is out of range.
-    :raises TypeError: ``a``'s dtype would drop a part of ``b``: complex for real numbers, floats
-        for integers.
+    :raises TypeError: ``a``'s dtype would drop a part of ``b``, as integers would of floats.
     :raises ValueError: ``b`` does not broadcast to the places.
 
     >>> tg.add_at([1.0, 2.0, 3.0], [0, 2, 2], [10.0, 20.0, 30.0]).data
@@ -526,8 +516,7 @@ def tensor_slice(
     """Take the block of ``size`` elements that starts at ``begin``.
 
     :param x: Any shape.
-    :param begin: The first index along each axis, not negative.
-    :param size: The length along each axis; -1 means up to the end.
+    :param begin, size: First indices, not negative, and lengths, one an axis; -1 is up to the end.
     :returns: Tensor of shape ``size``.
     :raises IndexError: The block reaches outside ``x``.
     :raises ValueError: ``begin`` or ``size`` has not one number per axis.
@@ -557,8 +546,7 @@ def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> 
     """Take elements along an axis by index, as an embedding lookup does.
 
     :param x: At least one axis.
-    :param indices: Any shape; negative ones count from the end. Repeated indices add up their
-        gradients.
+    :param indices: Any shape; negative ones count from the end, gradients of repeated ones add up.
     :param axis: The axis to take along.
     :returns: Tensor of shape ``x.shape[:axis] + indices.shape + x.shape[axis + 1:]``.
     :raises IndexError: An index is out of range; the message names it and the bound.
@@ -603,11 +591,7 @@ def _is_mask(part: DuckArray) -> bool:
 
 
 def _expanded(key: tuple[DuckArray, ...], shape: tuple[int, ...]) -> list[DuckArray]:
-    """Return an index with one item an axis, and integer arrays for lists and masks.
-
-    Beside those, new axes and masks of no axis stay, and a ``...`` of no axes between arrays: it
-    decides where NumPy puts theirs.
-    """
+    """Return an index with an item an axis, and new axes, masks of no axis, a ``...`` of none."""
     parts = list(map(_item, key))
     used = sum(
         part.ndim if _is_mask(part) else part is not None and part is not Ellipsis for part in parts
@@ -796,9 +780,7 @@ def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = N
 
 @implements(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(x: Kind | ArrayLike, window_shape: Shape, axis: Axes = None) -> Kind:
-    """Windows over axes, as `numpy.lib.stride_tricks.sliding_window_view`, in memory of their own.
-
-    Gradients of windows that overlap add up.
+    """Copy windows, as `numpy.lib.stride_tricks.sliding_window_view`; gradients of overlaps add up.
 
     >>> tg.sliding_window_view([1.0, 2.0, 3.0, 4.0], 2).data.tolist()
     [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
@@ -824,9 +806,7 @@ def sliding_window_view(x: Kind | ArrayLike, window_shape: Shape, axis: Axes = N
 def take_along_axis(
     arr: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = -1
 ) -> Kind:
-    """Take along an axis, each line by its own indices, as `numpy.take_along_axis`.
-
-    Gradients of repeated elements add up.
+    """Take along an axis, as `numpy.take_along_axis`; gradients of repeated elements add up.
 
     >>> tg.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).data.tolist()
     [[2.0], [3.0]]
@@ -976,8 +956,7 @@ def topk(
     :param k: The number of elements, at most the axis' length.
     :param axis: The axis to search along.
     :param largest: False for the smallest, in rising order.
-    :returns: Tuple of a Tensor of elements and a plain array of their indices along the axis; in
-        both the axis has length ``k``.
+    :returns: A Tensor of the elements and a plain array of their indices, ``k`` along the axis.
     :raises ValueError: ``k`` is negative or larger than the axis.
 
     >>> values, indices = tg.topk([3.0, 9.0, 1.0, 7.0], 2)
@@ -1003,7 +982,6 @@ def topk(
 
 
 def diagonal_places(shape: tuple[int, ...], offset: int) -> tuple[Array, Array]:
-    """Return the rows and the columns of a diagonal's elements."""
     down, right = max(0, -offset), max(0, offset)
     places = np.arange(max(0, min(shape[0] - down, shape[1] - right)))
     return places + down, places + right
@@ -1103,10 +1081,7 @@ SEARCHSORTED = Op("searchsorted", np.searchsorted, kind=OpKind.COMPARISON, diffe
 def within(
     indices: DuckArray, low: int, high: int, said: str, error: type[Exception] = IndexError
 ) -> DuckArray:
-    """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
-
-    ``said`` is the text about one out of range: ``{}``, not in [``{low}``, ``{high}``).
-    """
+    """Record indices in [low, high), negative ones from ``high``; ``said`` is an error's text."""
     try:
         return apply(WITHIN, (indices,), {"low": low, "high": high, "said": said})
     except Outside as outside:

@@ -101,9 +101,8 @@ def meshgrid(
 ) -> tuple[Kind, ...]:
     """Coordinates of a grid from those along its sides, as `numpy.meshgrid`; copied or not.
 
-    >>> x, y = tg.meshgrid([1.0, 2.0], [3.0, 4.0])
-    >>> y.data.tolist()
-    [[3.0, 3.0], [4.0, 4.0]]
+    >>> [x.data.tolist() for x in tg.meshgrid([1.0, 2.0], [3.0, 4.0])]
+    [[[1.0, 2.0], [1.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]]]
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(message("meshgrid", f"indexing={indexing!r}", "'xy' or 'ij'"))
@@ -150,8 +149,7 @@ def interp(
 
     The derivative is that of the line to the right, and zero outside.
 
-    >>> x = tg.param([0.5, 2.0])
-    >>> tg.interp(x, [0.0, 1.0, 3.0], [0.0, 10.0, 14.0]).data
+    >>> tg.interp([0.5, 2.0], [0.0, 1.0, 3.0], [0.0, 10.0, 14.0]).data
     array([ 5., 12.])
     """
     name = "interp"
@@ -323,9 +321,7 @@ def cov(
     *,
     dtype: npt.DTypeLike | None = None,
 ) -> Kind:
-    """Covariances of variables, one a row, as `numpy.cov`; weights carry no gradient.
-
-    Too few observations are an error where NumPy warns, and float32 stays float32.
+    """Covariances, as `numpy.cov`, of constant weights; too few observations are an error.
 
     >>> tg.cov([[1.0, 3.0], [2.0, 8.0]]).data.tolist()
     [[2.0, 6.0], [6.0, 18.0]]
@@ -374,9 +370,8 @@ def cov(
 def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: bool = True) -> Kind:
     """Correlations of variables, one a row, as `numpy.corrcoef`.
 
-    >>> tg.corrcoef([[1.0, 3.0], [2.0, 8.0]]).data.round(12)
-    array([[1., 1.],
-           [1., 1.]])
+    >>> tg.corrcoef([[1.0, 3.0], [2.0, 8.0]]).data.round(12).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
     """
     c: DuckArray = cov(x, y, rowvar)
     if c.ndim == 0:

@@ -1,7 +1,6 @@
-"""Programs: a recorded computation as a function of its leaves, in plain columns.
+"""Programs: a recorded computation as a function of its leaves, in columns without values.
 
-A program holds no value and no live object. The cache's key, the printer and the engines read
-programs; none of them walks a graph. A `Recording` adds the values of one run.
+The cache's key, the printer and the engines read them. A `Recording` adds the values of a run.
 """
 
 from __future__ import annotations
@@ -35,10 +34,9 @@ _HEADER = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad", "name", "w
 
 
 class Entry(NamedTuple):
-    """One row of a tape: an operation, its input slots, its attributes and its result's type.
+    """A row of a tape: an operation, its input slots, attributes, result's type and ``file:line``.
 
-    ``where`` is the user's ``file:line``; ``value`` is the array computed when recorded. If that
-    was freed, ``held`` is the entry that can compute it again.
+    ``held`` is the array computed when recorded, a number, or the entry that can compute it again.
     """
 
     slot: int
@@ -78,19 +76,15 @@ class Entry(NamedTuple):
 class Program:
     """Operations in the order of execution, as parallel columns indexed by slot.
 
-    :param ops: The operation; for a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT`` or
-        ``SCALAR``.
+    :param ops: The operation; for a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT``, ``SCALAR``.
     :param inputs: The slots each operation reads; every slot comes before its readers.
     :param attrs: Hashable attributes, never an array.
-    :param shapes, dtypes: The type of each result; a scalar is of shape () and weak.
+    :param shapes, dtypes: The type of each result; a scalar is of shape () and weak. An entry with
+        several outputs has a record of their dtypes, and no shape.
     :param needs: Whether a gradient flows through the slot.
-    :param leaves: The slots that read nothing.
-    :param outputs: The results, in the order of the request.
+    :param leaves, outputs: The slots that read nothing; the results, in the order of the request.
     :param wanted: The slots whose gradients are wanted: parameters and retained results.
     :param updates: The state that a run changes.
-
-    An operation may save something for its gradient, which a recording holds beside its values. An
-    An entry with several outputs has a record of their dtypes, and no shape.
     """
 
     ops: list[Op]
@@ -110,20 +104,17 @@ class Program:
 
     @property
     def fed(self) -> list[int]:
-        """The leaves that are arrays, in order."""
         return [slot for slot in self.leaves if self.ops[slot] is not SCALAR]
 
     @property
     def scalars(self) -> list[int]:
-        """The leaves that are Python numbers, in order."""
         return [slot for slot in self.leaves if self.ops[slot] is SCALAR]
 
     @property
     def key(self) -> Key:
         """The structure of the program: equal only for programs that are the same function.
 
-        It holds operations, wiring, attributes, and types of leaves. Slots are positions, and the
-        types of results follow from those of leaves.
+        Slots are positions, and the types of results follow from those of leaves.
         """
         if self._key is None:
             attrs = tuple(
@@ -266,12 +257,9 @@ class Recording:
 
 
 class Interpreter:
-    """Computes the slots of a program in order, each from its inputs.
+    """Computes the slots of a program in order; a subclass defines an entry's result.
 
-    A subclass defines an entry's result: an array, a value of a plan, a node of a graph.
-
-    :ivar values: The value of each slot; None for a number that is a constant in its reader's
-        dtype.
+    :ivar values: The value of each slot; None for a number that is constant in its reader's dtype.
     """
 
     values: Any  # a list, or an object that reads and assigns like one

@@ -1,7 +1,6 @@
-"""Recording: run an operation in NumPy now, and hand its result to the recorder.
+"""Recording: run an operation in NumPy now, and hand its result to the recorder: the hot path.
 
-This is the hot path. `unary` and `binary` make the recording functions of the element-wise
-operations; `apply` serves all others.
+`unary` and `binary` make the functions of element-wise operations; `apply` serves all others.
 """
 
 from __future__ import annotations
@@ -117,8 +116,8 @@ def as_dtype(op: str, array: Array, dtype: DType) -> Array:
 def foreign(values: tuple[object, ...]) -> Any:
     """Return the handler of the first value that brings its own arithmetic, or None.
 
-    `Value` and `Dual` define ``__tapegraph_apply__(name, inputs, attrs)``. The deepest dual level
-    handles its own nesting. In the body of a loop values of outer levels are constants.
+    It is a class's ``__tapegraph_apply__``; of dual levels the deepest one's. In the body of a loop
+    values of outer levels are constants.
     """
     cls = nodes.tensor_class
     found, level = None, -1
@@ -270,10 +269,7 @@ def binary(
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
-    """Run an operation, and record it if a gradient can flow; return several outputs as a tuple.
-
-    Its inputs are results of `operand`; its attributes are normalised and hashable.
-    """
+    """Run an operation on results of `operand`, and record it; several outputs are a tuple."""
     cls = nodes.tensor_class
     arrays = []
     for x in inputs:

@@ -33,10 +33,8 @@ _modules = sys.modules
 class Recorder:
     """Records eagerly: an operation leaves an entry on the tape if a gradient flows through it.
 
-    :ivar tape: Where it records.
     :ivar flows: Whether gradients flow here: not under `tg.no_grad`.
     :ivar keeps_all: Entries keep their arrays, whether or not gradients read them.
-    :ivar capture: The captured program, if any.
     :ivar graph: The class of the graph between results and targets.
     """
 
@@ -84,10 +82,8 @@ class Recorder:
     ) -> Any:
         """Return the tensor of a result, and put its entry on the tape, with the user's line.
 
-        :param inputs: Tensors and numbers; with ``keeps`` entries, which hold their numbers
-            already.
-        :param saved: The operation's saved value for its derivative.
-        :param keeps: Whether the entry keeps the result, as a gradient reads it (`Op.reads`).
+        :param keeps: Whether the entry keeps the result (`Op.reads`); unless None, inputs are
+            entries, which hold their numbers already.
         """
         if keeps is None and len(inputs) == 1:
             (x,) = inputs
@@ -201,7 +197,6 @@ class Recorder:
             leaf._requires_grad = False
 
     def detach(self, x: Node) -> Any:
-        """Return a tensor as a constant without history."""
         return as_leaf(np.array(x._array))
 
     def draw(

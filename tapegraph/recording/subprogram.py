@@ -1,8 +1,4 @@
-"""Programs inside programs: the body of a loop, a branch of a choice.
-
-An entry holds its inner programs as attributes. A `SubProgram` is a program with a list of inputs
-and of outputs and no array: each value that the function read from outside is an input too.
-"""
+"""Programs inside programs, which an entry holds as attributes: a loop's body, a branch."""
 
 from __future__ import annotations
 
@@ -22,11 +18,10 @@ MOST_KNOWN = 512
 
 
 class SubProgram:
-    """A program as an attribute of an entry: equal to another that computes the same.
+    """A program without arrays as an attribute, equal to another that computes the same.
 
-    :ivar recording: The program, with Python numbers, names and lines, and without arrays. Every
-        other leaf is an `INPUT`; ``program.needs`` are the slots through which a gradient flows.
-    :ivar inputs: The slot of each input, in the order in which an entry passes them.
+    :ivar inputs: The slot of each input, as an entry passes them: what the function read outside
+        is one too.
     :ivar made: Derivatives and plans made of it, by maker.
     """
 
@@ -96,10 +91,7 @@ def _remembered(known: OrderedDict[Any, Any], key: object, value: object) -> Any
 
 
 def feed_changed_floats(recording: Recording) -> None:
-    """Make every leaf an input, also each Python float that has changed since its first value.
-
-    Such a float becomes an array of its readers' dtype: new numbers find the plan of old ones.
-    """
+    """Make each leaf an input, and floats that have changed arrays: new ones find the old plan."""
     program = recording.program
     for slot in program.fed:
         program.ops[slot] = INPUT

@@ -19,9 +19,8 @@ _MANY_AGAIN = 100
 
 
 class Tape:
-    """The live entries of one thread or task, in the order of recording.
+    """The live entries of one thread or task, in the order of recording, held weakly.
 
-    Entries are held weakly: a dropped result leaves the tape with everything only it needed.
     ``len`` counts the entries, iteration gives them as `Entry` rows, and ``str`` prints a table.
     """
 
@@ -132,9 +131,9 @@ def running_task() -> Any:
 
 
 def tape() -> Tape:
-    """Return the tape of this thread or task.
+    """Return the tape of this thread or task, a `Tape`, whose ``str`` is a table of its entries.
 
-    :returns: The `Tape`, whose ``str`` is a table of its entries.
+    :returns: The `Tape`.
 
     >>> tg.tape_reset()
     >>> x = tg.param([1.0, 2.0], name="x")
@@ -146,10 +145,9 @@ def tape() -> Tape:
 
 
 def tape_reset() -> None:
-    """Clear this thread's tape.
+    """Clear this thread's tape; a later ``backward()`` through a cleared entry is a RuntimeError.
 
-    Parameters stay usable. A later ``backward()`` through a cleared entry raises ``RuntimeError``.
-    It never saves memory: dropped results leave by themselves.
+    Parameters stay usable. It never saves memory: dropped results leave by themselves.
 
     >>> y = tg.param(2.0) * 3.0
     >>> tg.tape_reset()

@@ -26,7 +26,7 @@ UPDATE, COMPILING = "update", "compiling"
 
 
 class Watcher:
-    """Base class for watchers; every hook is a no-op.
+    """Base class for watchers, without effect.
 
     A place is ``file:line``, ``""`` if there is none, or None for the user's present line.
 

@@ -17,7 +17,6 @@ from tapegraph.typed import Array, Fun
 
 
 def total(f: Callable[[float], float], x: float) -> float:
-    """Return ``f(x)``, inf on overflow and NaN outside the domain."""
     try:
         return f(x)
     except OverflowError:
@@ -76,7 +75,6 @@ def abs_slope(x: float) -> float:
 
 
 def weighed(slope: float, cotangent: float) -> float:
-    """Return slope times cotangent, in which a zero cotangent absorbs any slope."""
     return slope * cotangent if cotangent else 0.0
 
 
@@ -93,11 +91,9 @@ def python_power(x: float, y: float) -> float:
 
 
 class ScalarOp(NamedTuple):
-    """One operation on floats.
+    """One operation on floats, and on vectors: ``vector(*arrays, out)`` has the bits of ``number``.
 
-    ``vector(*arrays, out)`` has the bits of ``number``, element by element. NumPy guarantees that
-    for exactly rounded results; for others, such as ``exp``, ``quick`` calls ``math`` per number,
-    and may raise.
+    For results that are not exactly rounded, ``quick`` calls ``math`` per number, and may raise.
     """
 
     number: Callable[..., float]

@@ -1,8 +1,4 @@
-"""`Numbers`: a straight-line program on floats, in columns.
-
-`Levels` runs it: numbers of one depth and operation are one call on vectors. Sums keep the order in
-which they were written, so that a run has the bits of the recorded call.
-"""
+"""`Numbers`: a straight-line program on floats, in columns, which `Levels` runs depth by depth."""
 
 from __future__ import annotations
 
@@ -28,11 +24,9 @@ class Numbers:
     """A function of vectors, number by number.
 
     :param kinds: The operation of each number: of `SCALAR_OPS`, `TOTAL`, or a leaf.
-    :param args: Its operands, earlier numbers; for ``GIVEN`` the position in a run's vectors, laid
-        end to end.
+    :param args: Its earlier operands; of a ``GIVEN`` the position in a run's vectors, end to end.
     :param constants, exports: The numbers that are the same in every run; those that it returns.
-    :param given: The length of a run's vectors together.
-    :param places: The code object and offset that recorded each, for messages.
+    :param given, places: The length of the vectors; the code object and offset of each number.
     """
 
     kinds: list[str]

@@ -1,8 +1,4 @@
-"""Record the arithmetic of Values in a capture, number by number.
-
-Two entries connect tensors and numbers: `NUMBERS` runs the arithmetic since the last one and gives
-a vector; `CHOSEN` picks numbers of it.
-"""
+"""Record the arithmetic of Values in a capture: `NUMBERS` runs it, `CHOSEN` picks numbers of it."""
 
 from __future__ import annotations
 
@@ -249,7 +245,6 @@ class NumberRecorder:
     # Objects and their numbers
 
     def enter(self, x: object, i: int) -> None:
-        """Map an object made inside to its number."""
         self._of[id(x), DATA] = i
         self._inside.add(id(x))
         self._held.append(x)
@@ -287,7 +282,6 @@ class NumberRecorder:
             self.assign(x, DATA, self.element(tensor, position))
 
     def backward(self, root: Any, order: Sequence[Any]) -> None:
-        """Record the gradients of a Value, and add them to those of its operands."""
         for node in order:
             if node.args and id(node) not in self._inside:
                 received = f"the result of {node.op}, from outside the captured program"
@@ -318,7 +312,6 @@ class NumberRecorder:
             watcher.swept(swept)
 
     def _total(self, arrived: list[int]) -> int:
-        """Return the sum of a number's cotangents, in order, from 0.0."""
         if len(arrived) == 1 and (self._numbers[arrived[0]].kind in (NUMBER, TOTAL)):
             return arrived[0]  # 0.0 + x is x, except for -0.0, which no x is
         data = 0.0

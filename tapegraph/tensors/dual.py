@@ -1,7 +1,6 @@
 """`Dual` numbers, which carry a derivative along with a value.
 
-An operation on duals belongs to the highest tag among its inputs; other inputs are constants to
-that level, so nested derivatives never mix.
+An operation belongs to the highest tag among its inputs; others are constants to that level.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ from tapegraph.typed import Array, DType, Fun
 class Dual(ArrayMethods):
     """A value and its directional derivative: ``primal + tangent * e`` with ``e * e = 0``.
 
-    It computes as a `Tensor` does, and every operation carries the derivative along: ``f(Dual(x,
-    t))`` is ``Dual(f(x), f'(x) t)``. Comparisons and ``bool`` are by value. `jvp` and `grad` make
-    duals, one level per call; those made by hand share one level.
+    It computes as a `Tensor` does, and ``f(Dual(x, t))`` is ``Dual(f(x), f'(x) t)``. Comparisons
+    and ``bool`` are by value. `jvp` and `grad` make duals, one level per call; those made by hand
+    share one level.
 
-    :param primal: The value; numbers, integers and lists become float64.
-    :param tangent: The derivative, of the primal's shape.
+    :param primal, tangent: The value, numbers, integers and lists as float64, and its derivative.
     :param tag: Its level.
-    :ivar primal, tangent, tag: The parts, duals in nested levels, and the level.
     :raises TypeError: A part is not numeric, or is a `Value`.
     :raises ValueError: The parts' shapes differ, or one belongs to the same or a higher level.
 

@@ -55,11 +55,10 @@ def _outdated(x: Any, result: Any) -> None:
 
 
 class Tensor(ArrayMethods, Node, recorded=True):
-    """An array that remembers how it was computed.
+    """An array that remembers how it was computed: of `param`, `tensor` or an operation.
 
-    Made by `param` (a differentiable leaf), `tensor` (a constant) and every operation. Arithmetic
-    operators take tensors, arrays, lists and numbers on either side; comparisons are by value and
-    give plain arrays; hashing is by identity.
+    Arithmetic operators take tensors, arrays, lists and numbers on either side; comparisons are by
+    value and give plain arrays; hashing is by identity.
 
     >>> x = tg.param([1.0, 2.0])
     >>> y = (x**2).sum()
@@ -92,8 +91,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def grad(self) -> Array | None:
         """The accumulated gradient, of the tensor's shape and dtype; None before the first.
 
-        A result has one only after `retain_grad`; before, reading it warns, and so does an
-        assignment, which has no effect.
+        A result has one only after `retain_grad`; before, reading it or assigning to it warns.
         """
         return recorder().gradient(self)
 
@@ -152,10 +150,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return dict(self._computed._attrs)
 
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
-        """Return an element as a Python number.
+        """Return the element at an index, as for `numpy.ndarray.item`, or the only one as a number.
 
-        :param index: The index, as for `numpy.ndarray.item`; only a tensor of one element needs
-            none.
         :raises ValueError: There is not exactly one element, and no index.
         :raises IndexError: The index is out of range.
         """
@@ -183,9 +179,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return recorder().detach(self)
 
     def assign(self, value: ArrayLike) -> None:
-        """Set the value of a leaf; graphs recorded before can no longer be differentiated.
+        """Set a leaf's value, of its shape or broadcast to it; earlier recordings are then stale.
 
-        :param value: Array_like of the tensor's shape, or broadcast to it; converted to its dtype.
         :raises RuntimeError: The tensor is a result.
         :raises ValueError: The value does not broadcast to the tensor's shape.
         """
@@ -200,7 +195,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise RuntimeError(message(op, f"a result of {self.op}", expected, fix))
 
     def _fitting(self, array: Array) -> Array:
-        """Return a value as an array of the tensor's shape and dtype that nobody else holds."""
         try:
             return own(np.broadcast_to(array, self.shape), self.dtype)
         except ValueError:
@@ -232,10 +226,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         :raises TypeError: Its elements are not floating-point numbers.
         :raises ConcretizationError: It is an argument of a compiled function, passed as a tensor.
 
-        >>> x = tg.tensor([1.0, 2.0]).requires_grad_()
-        >>> tg.sum(x * x).backward()
-        >>> x.grad
-        array([2., 4.])
+        >>> tg.tensor([1.0, 2.0]).requires_grad_()
+        Tensor([1., 2.], op='param')
         """
         fix = "A result needs a gradient if an input does; tensor.detach() has none."
         self._check_is_leaf("requires_grad_", "a leaf, made by tg.tensor or tg.param", fix)
@@ -575,7 +567,6 @@ class GuardedArray(np.ndarray[Any, Any]):
         self[...] = ordered
 
     def copy(self, order: Any = "C") -> Any:
-        """Return an ordinary array with its own memory."""
         return np.array(self, order=order)
 
     def __dlpack__(self, **options: object) -> Any:

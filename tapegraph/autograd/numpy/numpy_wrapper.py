@@ -1,7 +1,6 @@
 """The names of `tapegraph.autograd.numpy`: NumPy's, thinly wrapped, and a few of autograd's.
 
-A call that holds a tensor goes to NumPy too, which dispatches it. Lists that hold tensors become
-tensors first, and functions that NumPy does not dispatch are recorded here.
+Lists that hold tensors become tensors; what NumPy does not dispatch is recorded here.
 """
 
 from __future__ import annotations

@@ -17,11 +17,9 @@ def convolve(
 ) -> DuckArray:
     """Convolve two arrays over some axes, and contract them over others.
 
-    :param A, B: The arrays.
-    :param axes: The axes of each to convolve, in order; all by default.
-    :param dot_axes: The axes of each to sum over.
-    :param mode: "full" for every overlap, "same" for the middle ones, as many as ``A`` has
-        elements, or "valid" for complete ones, where ``B`` must be smaller along every axis.
+    :param A, B, axes, dot_axes: The arrays, and the axes of each to convolve (all) and to sum over.
+    :param mode: "full" for every overlap, "same" for as many as ``A`` has, or "valid" for complete
+        ones, where ``B`` must be smaller along every axis.
     :returns: An array with the other axes of ``A``, those of ``B``, and the convolved ones.
     :raises ValueError: The mode is unknown, or ``B`` is larger than ``A`` under ``"valid"``.
     """
