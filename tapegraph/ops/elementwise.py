@@ -628,7 +628,7 @@ def clip(
     min: Kind | ArrayLike | None = None,
     max: Kind | ArrayLike | None = None,
 ) -> Kind:
-    """Limit to an interval, as `numpy.clip`; beyond a bound, not at it, the bound has the gradient.
+    """Limit to an interval, as `numpy.clip`; beyond a bound the gradient goes to the bound.
 
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
@@ -784,7 +784,7 @@ def _size(x: DuckArray) -> DuckArray:
 
 @implements(np.heaviside)
 def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
-    """Step from 0 to 1, at zero ``x2``, as `numpy.heaviside`; only that ``x2`` has a gradient.
+    """Step from 0 to 1, at zero ``x2``, as `numpy.heaviside`; only there ``x2`` has a gradient.
 
     >>> tg.heaviside([-2.0, 0.0, 2.0], 0.5).data
     array([0. , 0.5, 1. ])
@@ -1125,7 +1125,7 @@ def where(condition: Operand, x: Kind | ArrayLike, y: Kind | ArrayLike, /) -> Ki
 def where(
     condition: Operand, x: Kind | ArrayLike | None = None, y: Kind | ArrayLike | None = None, /
 ) -> Kind | tuple[npt.NDArray[np.intp], ...]:
-    """Choose by elements, as `numpy.where`; what is not taken has gradient 0, the condition none.
+    """Choose element by element, as `numpy.where`; only the chosen branch has a gradient there.
 
     >>> tg.where([1, 0], [1.0, 2.0], -1.0).data
     array([ 1., -1.])

@@ -485,10 +485,10 @@ def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> K
 
 
 def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
-    """Return an array with numbers added at places, repeated ones too: `numpy.add.at`'s result.
+    """Return an array with numbers added at some places: the result of `numpy.add.at`.
 
     :param a: Any shape; it is not changed.
-    :param indices: An index as for ``a[indices]``.
+    :param indices: An index as for ``a[indices]``; repeated places add up.
     :param b: Broadcasts to the shape of ``a[indices]``; a gradient flows to it too.
     :returns: Tensor of ``a``'s shape and dtype.
     :raises IndexError: A place is out of range.

@@ -301,7 +301,7 @@ def ptp(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
 
 @implements(np.nanmax)
 def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Maximum without NaNs, as `numpy.nanmax`; equal ones share the gradient, and none warns.
+    """Maximum of all but NaNs, as `numpy.nanmax`, without a warning; equal ones share the gradient.
 
     >>> tg.nanmax([1.0, float("nan"), 3.0]).item()
     3.0
@@ -311,7 +311,7 @@ def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 @implements(np.nanmin)
 def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Minimum without NaNs, as `numpy.nanmin`; equal ones share the gradient, and none warns.
+    """Minimum of all but NaNs, as `numpy.nanmin`, without a warning; equal ones share the gradient.
 
     >>> tg.nanmin([1.0, float("nan"), 3.0]).item()
     1.0

@@ -321,7 +321,7 @@ def cov(
     *,
     dtype: npt.DTypeLike | None = None,
 ) -> Kind:
-    """Covariances, as `numpy.cov`, of constant weights; too few observations are an error.
+    """Covariances, as `numpy.cov`; weights carry no gradient, too few observations are an error.
 
     >>> tg.cov([[1.0, 3.0], [2.0, 8.0]]).data.tolist()
     [[2.0, 6.0], [6.0, 18.0]]

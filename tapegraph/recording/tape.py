@@ -131,9 +131,9 @@ def running_task() -> Any:
 
 
 def tape() -> Tape:
-    """Return the tape of this thread or task, a `Tape`, whose ``str`` is a table of its entries.
+    """Return the tape of this thread or task.
 
-    :returns: The `Tape`.
+    :returns: The `Tape`, whose ``str`` is a table of its entries.
 
     >>> tg.tape_reset()
     >>> x = tg.param([1.0, 2.0], name="x")

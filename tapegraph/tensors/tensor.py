@@ -55,7 +55,7 @@ def _outdated(x: Any, result: Any) -> None:
 
 
 class Tensor(ArrayMethods, Node, recorded=True):
-    """An array that remembers how it was computed: of `param`, `tensor` or an operation.
+    """An array that remembers how it was computed; `param`, `tensor` and every operation make them.
 
     Arithmetic operators take tensors, arrays, lists and numbers on either side; comparisons are by
     value and give plain arrays; hashing is by identity.
@@ -150,7 +150,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return dict(self._computed._attrs)
 
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
-        """Return the element at an index, as for `numpy.ndarray.item`, or the only one as a number.
+        """Return the element at an index, as in `numpy.ndarray.item`, or the only one, as a number.
 
         :raises ValueError: There is not exactly one element, and no index.
         :raises IndexError: The index is out of range.
