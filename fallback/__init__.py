@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tapegraph.arrays.numpy_warnings import quietly
+from tapegraph.arrays import quietly
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
 from tapegraph.fallback.inner import NativeInner

@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, quietly
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import conjugated
+from tapegraph.arrays import conjugated
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message

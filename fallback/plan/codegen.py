@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.arrays import has_nan
 from tapegraph.errors import escaped
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, root_ids
 from tapegraph.fallback.plan.memory import LARGE, Buffers, last_reads, written_over

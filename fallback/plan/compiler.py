@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import RowSparse, conjugated, has_nan
+from tapegraph.arrays import RowSparse, conjugated, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.differentiation.reads import Y
 from tapegraph.fallback.plan.codegen import Source

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays import own
 from tapegraph.fallback.plan.ir import Instr, root_ids
 from tapegraph.fallback.plan.tracer import Var
 from tapegraph.typed import Array

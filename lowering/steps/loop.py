@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.buffers import aligned_empty
+from tapegraph.arrays import aligned_empty
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import to_tensorflow
 from tapegraph.lowering.rows.rules import raw

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays import keep_freed_memory
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import moved, to_tensorflow
 from tapegraph.lowering.rows.rules import NotLowered

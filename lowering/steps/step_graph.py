@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse
 from tapegraph.lowering.calls import DirectCall, public
 from tapegraph.lowering.rows.rules import raw
 from tapegraph.lowering.runtime import GraphTensor, tensorflow

@@ -7,8 +7,7 @@ from functools import partial
 from operator import setitem
 from typing import Any, NamedTuple
 
-from tapegraph.arrays.buffers import is_shared, own
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, is_shared, own
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program

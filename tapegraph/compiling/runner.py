@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.compiling.inputs import GradientBefore
 from tapegraph.compiling.scan import CallBlock

@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse
 from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
     FLOAT,

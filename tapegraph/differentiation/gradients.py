@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import dense_copy
+from tapegraph.arrays import dense_copy
 from tapegraph.differentiation import reads as reads  # declares the operations' reads
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST

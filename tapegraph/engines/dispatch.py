@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays import own
 from tapegraph.engines import auto, choice, registry
 from tapegraph.engines.backend import LAST, account, get_backend
 from tapegraph.engines.choice import ASKED, CLOCK, LOOKED_AT, NATIVELY, Decision, Way

@@ -18,8 +18,7 @@ from weakref import ref
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import conjugated
+from tapegraph.arrays import conjugated, quietly
 from tapegraph.capture.capture import Capture, expire, leaked
 from tapegraph.capture.foreign_draws import no_foreign_draws
 from tapegraph.differentiation.gradients import Region

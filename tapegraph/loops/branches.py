@@ -21,8 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.arrays import has_nan, quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry

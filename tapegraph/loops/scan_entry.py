@@ -30,8 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.arrays import has_nan, quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse

@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.numpy_warnings import quietly
+from tapegraph.arrays import quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message

@@ -13,8 +13,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import check_broadcast, check_spreads, int_tuple
-from tapegraph.arrays.numpy_warnings import watched
+from tapegraph.arrays import check_broadcast, check_spreads, int_tuple, watched
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import AnyKind, Kind, Operand, Tensor
 from tapegraph.recording.node import HALF, as_leaf, numeric

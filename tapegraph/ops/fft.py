@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes
+from tapegraph.arrays import int_tuple, one_axis, ordered_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind
 from tapegraph.ops import elementwise, index

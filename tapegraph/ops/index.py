@@ -11,8 +11,7 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
-from tapegraph.arrays.numpy_warnings import watched
+from tapegraph.arrays import int_tuple, one_axis, ordered_axes, some_axes, watched
 from tapegraph.errors import ConcretizationError, kind_of, message, user_line
 from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import add, astype, where

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.axes import one_axis, spreads
+from tapegraph.arrays import one_axis, spreads
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind
 from tapegraph.ops import reduce

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import (
+from tapegraph.arrays import (
     int_tuple,
     is_one_product,
     one_axis,
     ordered_axes,
     some_axes,
     stacked_rows,
+    watched,
 )
-from tapegraph.arrays.numpy_warnings import watched
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind
 from tapegraph.ops import elementwise, reduce, shape

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.numpy_warnings import watched
+from tapegraph.arrays import watched
 from tapegraph.errors import message, warn
 from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, where

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tapegraph.arrays.axes import int_tuple, pair, spreads
+from tapegraph.arrays import int_tuple, pair, spreads
 from tapegraph.errors import message
 from tapegraph.kinds import Kind
 from tapegraph.ops import index

@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import check_spreads, int_tuple, one_axis, ordered_axes, some_axes
+from tapegraph.arrays import check_spreads, int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import (

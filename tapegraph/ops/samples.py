@@ -10,8 +10,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import some_axes
-from tapegraph.arrays.numpy_warnings import watched
+from tapegraph.arrays import some_axes, watched
 from tapegraph.errors import message
 from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, conj, floor, from_parts, imag, real, sqrt, where

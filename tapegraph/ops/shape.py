@@ -10,8 +10,7 @@ from typing import Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
-from tapegraph.arrays.buffers import as_it_lies
+from tapegraph.arrays import as_it_lies, int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import CodePlace, kind_of, message
 from tapegraph.kinds import Kind, Operand, Tensor
 from tapegraph.recording import node as nodes

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.axes import one_integer, some_axes
+from tapegraph.arrays import one_integer, some_axes
 from tapegraph.errors import message, scipy_module
 from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import (

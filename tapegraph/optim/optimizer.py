@@ -11,9 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.buffers import own
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, own, quietly
 from tapegraph.capture.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
 from tapegraph.optim.leaves import (

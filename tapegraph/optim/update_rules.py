@@ -15,9 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegraph.arrays.buffers import is_shared, own
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, is_shared, own, quietly
 from tapegraph.capture.sgd_updates import RowUpdate
 from tapegraph.errors import message
 from tapegraph.optim.optimizer import Optimizer, Slots

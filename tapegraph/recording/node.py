@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays import own
 from tapegraph.errors import STATIC, ConcretizationError, kind_of, message, sentence
 from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Attrs, Op
 from tapegraph.recording.scopes import recorder

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegraph.arrays.axes import check_broadcast
-from tapegraph.arrays.numpy_warnings import watched
+from tapegraph.arrays import check_broadcast, watched
 from tapegraph.errors import kind_of, message, user_line
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions

@@ -11,8 +11,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.buffers import as_it_lies
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, as_it_lies
 from tapegraph.errors import ORIGINS, USER, message, sentence, user_frame, warn
 from tapegraph.recording import node as nodes
 from tapegraph.recording import stored

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, quietly
 from tapegraph.errors import message
 from tapegraph.interrupts import Lock
 from tapegraph.recording.node import Node

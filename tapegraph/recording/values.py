@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.numpy_warnings import quietly
+from tapegraph.arrays import quietly
 from tapegraph.errors import line_of, sentence
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node, new, next_seq

@@ -9,9 +9,7 @@ from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import spreads
-from tapegraph.arrays.buffers import read_only
-from tapegraph.arrays.row_sparse import conjugated
+from tapegraph.arrays import conjugated, read_only, spreads
 from tapegraph.batching import BatchedCall, element_by_element
 from tapegraph.capture.capture import OPERATION
 from tapegraph.errors import check_callable, kind_of, message

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph import markup
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays import own
 from tapegraph.differentiation.gradients import backward
 from tapegraph.errors import line_of, message, sentence, user_frame, warn
 from tapegraph.ops import elementwise, linalg

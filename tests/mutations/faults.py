@@ -485,7 +485,7 @@ FAULTS = (
     Fault(
         "sweep",
         "sparse-rows-ignore-the-learning-rate",
-        "tapegraph/arrays/row_sparse.py:RowSparse.moved",
+        "tapegraph/arrays.py:RowSparse.moved",
         "rows, added = self.rows, self.values * factor",
         "rows, added = self.rows, self.values * np.sign(factor)",
         "tests/arrays/test_row_sparse.py tests/optim/test_optim.py",
@@ -1059,7 +1059,7 @@ FAULTS = (
     Fault(
         "transfer",
         "large-arrays-not-aligned",
-        "tapegraph/arrays/buffers.py:aligned_empty",
+        "tapegraph/arrays.py:aligned_empty",
         "start = -_address(_first_byte(raw)) % ALIGNMENT",
         "start = 8 - _address(_first_byte(raw)) % 8",
         "tests/lowering/test_transfer.py tests/tensors/test_tensor.py",
@@ -1964,7 +1964,7 @@ FAULTS = (
     Fault(
         "recording",
         "numpys-warnings-name-our-line",
-        "tapegraph/arrays/numpy_warnings.py:FORWARDS",
+        "tapegraph/arrays.py:FORWARDS",
         '    "tapegraph.recording.record",\n',
         "",
         "tests/arrays/test_numpy_warnings.py",
@@ -2222,7 +2222,7 @@ FAULTS = (
     Fault(
         "compile",
         "numpys-errors-stay-ignored-after-an-interrupt",
-        "tapegraph/arrays/numpy_warnings.py:quietly",
+        "tapegraph/arrays.py:quietly",
         "        context.run(variable.set, value)\n    return context.run(fn, *args)\n",
         "        variable.set(value)\n    return fn(*args)\n",
         INTERRUPTS + " -k native",
@@ -2238,7 +2238,7 @@ FAULTS = (
     Fault(
         "compile",
         "the-last-of-repeated-rows-counts",
-        "tapegraph/arrays/row_sparse.py:RowSparse.moved",
+        "tapegraph/arrays.py:RowSparse.moved",
         "            added[places] = sums * factor\n",
         "",
         "tests/compiling/test_tables.py tests/arrays/test_row_sparse.py",
