@@ -18,8 +18,7 @@ from tapegraph.fallback.plan.ir import live
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.fallback.plan.tracer import Feed
 from tapegraph.fallback.sweep import StrongArrays
-from tapegraph.recording.program import Program, Recording, between
-from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.program import Program, Recording, SubProgram, between
 
 # The places of indices for which plans are made; a body with more of them has one plan for all.
 MOST_PLACES = 16

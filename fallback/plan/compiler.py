@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegraph.arrays import RowSparse, conjugated, has_nan
 from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
-from tapegraph.differentiation.reads import Y
+from tapegraph.differentiation.slopes import Y
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var

@@ -22,7 +22,7 @@ from tapegraph.lowering.rows.rules import (
     scalar,
 )
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
-from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.program import SubProgram
 from tapegraph.typed import Fun
 
 GraphTensors = Sequence[GraphTensor]

@@ -18,8 +18,7 @@ import numpy as np
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.recording.op import GRADIENT, Attrs, Op
-from tapegraph.recording.program import Recording
-from tapegraph.recording.subprogram import subprograms
+from tapegraph.recording.program import Recording, subprograms
 from tapegraph.typed import Fun
 
 Rule = Fun

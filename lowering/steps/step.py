@@ -21,8 +21,7 @@ from tapegraph.lowering.steps.step_graph import Output, StepGraph
 from tapegraph.lowering.steps.variables import tables, variable_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
-from tapegraph.recording.program import Recording
-from tapegraph.recording.subprogram import entries_in
+from tapegraph.recording.program import Recording, entries_in
 from tapegraph.recording.values import array_or_remote
 from tapegraph.typed import Array, Xla
 

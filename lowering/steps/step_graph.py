@@ -18,8 +18,7 @@ from tapegraph.lowering.rows.rules import raw
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.lowering.steps.variables import node_name, tables
 from tapegraph.lowering.translate import Whole, fed_numbers
-from tapegraph.recording.program import Program, Recording
-from tapegraph.recording.subprogram import subprograms
+from tapegraph.recording.program import Program, Recording, subprograms
 from tapegraph.recording.values import make
 from tapegraph.typed import Array
 

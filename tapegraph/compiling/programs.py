@@ -33,7 +33,7 @@ from tapegraph.errors import sentence
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.random import come_back
-from tapegraph.recording.subprogram import entries_in
+from tapegraph.recording.program import entries_in
 from tapegraph.recording.values import Change, Undo, make, take_back, together
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
 from tapegraph.typed import Xla

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegraph.arrays import dense_copy
-from tapegraph.differentiation import reads as reads  # declares the operations' reads
+from tapegraph.differentiation import slopes as slopes  # declares what gradients read
 from tapegraph.engines import registry
 from tapegraph.engines.backend import LAST
 from tapegraph.engines.choice import CLOCK

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Attrs, Op
-from tapegraph.recording.program import Program, Recording
-from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.program import Program, Recording, SubProgram
 from tapegraph.typed import Array, Fun, Xla
 
 

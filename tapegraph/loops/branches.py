@@ -47,8 +47,8 @@ from tapegraph.loops.body import (
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.program import SubProgram
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.recording.subprogram import SubProgram
 from tapegraph.typed import Fun, Pytree
 
 

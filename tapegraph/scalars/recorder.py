@@ -20,8 +20,15 @@ from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import Change, make, old_numbers, set_array, set_changed
 from tapegraph.recording.watchers import WATCHING
-from tapegraph.scalars.arithmetic import GIVEN, LOCAL_GRADS, NUMBER, SCALAR_OPS, TOTAL, WEIGHED
-from tapegraph.scalars.numbers import Numbers
+from tapegraph.scalars.numbers import (
+    GIVEN,
+    LOCAL_GRADS,
+    NUMBER,
+    SCALAR_OPS,
+    TOTAL,
+    WEIGHED,
+    Numbers,
+)
 from tapegraph.typed import Array
 
 # The slots of an object: the number of a Value, its gradient, or the array of a tensor.

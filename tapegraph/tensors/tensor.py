@@ -15,11 +15,12 @@ from tapegraph.differentiation.gradients import backward
 from tapegraph.errors import line_of, message, sentence, user_frame, warn
 from tapegraph.ops import elementwise, linalg
 from tapegraph.other_names import unexpected
-from tapegraph.recording import lost_gradients, numpy_functions, stored
+from tapegraph.recording import lost_gradients, numpy_functions
 from tapegraph.recording.node import Node, get_default_dtype, in_default, is_leaf, numeric
 from tapegraph.recording.op import DEFINED, OPS, PARAM, PART, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply, as_dtype
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.tape import read_gradient
 from tapegraph.recording.values import handle_of, put_array, restore
 from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods, Operator, formatted
 from tapegraph.typed import Array, ArrayLike, DType
@@ -328,7 +329,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         kind = self.op if self._requires_grad else "constant"
         facts = [self.name or "", f"{self.dtype} {self.shape}", kind]
         parts = [markup.heading("Tensor", *facts), markup.array(self._array, 12)]
-        grad = stored.read(self._entry or self)
+        grad = read_gradient(self._entry or self)
         if grad is not None:
             parts += [markup.heading("grad"), markup.array(grad, 8)]
         return "".join(parts)

@@ -21,7 +21,7 @@ from tapegraph.recording.lost_gradients import to_number
 from tapegraph.recording.node import Node
 from tapegraph.recording.scopes import RECORDING, recorder
 from tapegraph.recording.watchers import WATCHING
-from tapegraph.scalars.arithmetic import FLOATS, LOCAL_GRADS, SCALAR_OPS
+from tapegraph.scalars.numbers import FLOATS, LOCAL_GRADS, SCALAR_OPS
 from tapegraph.scalars.recorder import DATA, GRAD, NumberRecorder, recorder_of
 from tapegraph.tensors.run_float import RunFloat
 
