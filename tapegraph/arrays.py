@@ -213,14 +213,10 @@ warnings.filterwarnings(
 )
 
 
-def _setting_of_quiet() -> list[tuple[Any, Any]]:
-    """Return NumPy's context variable and its value where overflow and the like are ignored."""
-    context, here = copy_context(), copy_context()
-    context.run(np.seterr, all="ignore")
-    return [(var, value) for var, value in context.items() if here.get(var) is not value]
-
-
-_QUIET = _setting_of_quiet()
+# NumPy's context variable and its value where overflow and the like are ignored.
+_quiet, _here = copy_context(), copy_context()
+_quiet.run(np.seterr, all="ignore")
+_QUIET = [(var, value) for var, value in _quiet.items() if _here.get(var) is not value]
 # What is to happen where a number overflows and the like, as NumPy keeps it: another object each
 # time that it is set. Where it is kept otherwise, NumPy is asked each time.
 _in_force: Any = _QUIET[0][0] if len(_QUIET) == 1 else None

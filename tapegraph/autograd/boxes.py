@@ -66,7 +66,6 @@ def isbox(x: Pytree) -> bool:
 
 
 def holds_tensor(x: Pytree) -> bool:
-    """Return whether a value is, or a list, tuple or dict holds, a tensor, dual or box."""
     if isinstance(x, TRACED):
         return True
     if isinstance(x, (list, tuple)):
@@ -369,7 +368,6 @@ class Node:
 
     @classmethod
     def new_root(cls, *args: Pytree, **kwargs: object) -> Any:
-        """Return a root node for `new_box`."""
         root = cls.__new__(cls)
         root.initialize_root(*args, **kwargs)
         return root

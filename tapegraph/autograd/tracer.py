@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import compress
 from typing import Any, TypeVar, cast
 
@@ -159,7 +160,10 @@ def called(
     if holds_box(kwargs):
         if not any(map(holds_box, args)):  # the function itself is differentiated then
             return f_raw(*args, **kwargs)
-        args, kwargs = _by_position(f_raw, args, kwargs)
+        with suppress(ValueError):  # of what is written in C, without a signature
+            bound = inspect.signature(f_raw).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
         if holds_box(kwargs):
             fix = "Pass it by position, where rules can find it."
             raise TypeError(message(entry.name, "a traced keyword argument", "plain ones", fix))
@@ -171,17 +175,6 @@ def called(
     if not recorder().flows or not any(map(holds_box, args)):
         return out
     return _Call(fun, entry.name, args, kwargs, out, start).on_tape(entry)
-
-
-def _by_position(
-    f_raw: Fun, args: Pytree, kwargs: Any
-) -> tuple[tuple[Pytree, ...], dict[str, Any]]:
-    try:
-        bound = inspect.signature(f_raw).bind(*args, **kwargs)
-    except ValueError:  # written in C, without one
-        return args, kwargs
-    bound.apply_defaults()
-    return bound.args, bound.kwargs
 
 
 def _on_plain(f_raw: Fun, args: tuple[Pytree, ...], kwargs: dict[str, object]) -> Pytree:

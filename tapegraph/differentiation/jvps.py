@@ -64,7 +64,6 @@ def _rule(slope: Slope) -> Rule:
 
 
 def linear_in_first(op: Op) -> Rule:
-    """Make the row of an operation linear in its first input: apply it to the tangent."""
     return per_input(lambda t, y, x, *rest, **attrs: apply(op, (t, *rest), attrs))
 
 

@@ -741,16 +741,12 @@ def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
         error = IndexError if op == "getitem" else TypeError
         received = f"indices {kind_of(indices)}"
         raise error(message(op, received, "integer indices", as_index()))
-    if not isinstance(array, np.ndarray):  # of a program, or of many examples
-        return within(array, -length, length, _outside(op, axis))
-    wrapped = array.astype(np.int64)
-    if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
-        return as_leaf(wrapped)
-    outside = (array < -length) | (array >= length)
-    if outside.any():
-        raise _out_of_range(op, int(array[outside].flat[0]), axis, length)
-    wrapped[wrapped < 0] += length
-    return as_leaf(wrapped)
+    if isinstance(array, np.ndarray):
+        wrapped = array.astype(np.int64)
+        if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
+            return as_leaf(wrapped)
+    found = within(array, -length, length, _outside(op, axis))
+    return as_leaf(found) if isinstance(found, np.ndarray) else found
 
 
 def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
@@ -1064,7 +1060,8 @@ def _within(x: Array, *, low: int, high: int, said: str) -> DuckArray:
     outside = (x < low) | (x >= high)
     if outside.any():
         raise Outside(said.format(x[outside].flat[0], low=low, high=high))
-    return np.where(x < 0, x + high, x).astype(np.int64)
+    found = x.astype(np.int64)  # of eight bits ``x + high`` may overflow
+    return np.where(found < 0, found + high, found)
 
 
 def _argsort(x: Array, *, axis: int) -> DuckArray:
@@ -1080,9 +1077,14 @@ SEARCHSORTED = Op("searchsorted", np.searchsorted, kind=OpKind.COMPARISON, diffe
 def within(
     indices: DuckArray, low: int, high: int, said: str, error: type[Exception] = IndexError
 ) -> DuckArray:
-    """Record indices in [low, high), negative ones from ``high``; ``said`` is an error's text."""
+    """Return indices in [low, high) as int64, negative ones from ``high``; else raise ``said``."""
     try:
-        return apply(WITHIN, (indices,), {"low": low, "high": high, "said": said})
+        if not isinstance(indices, np.ndarray):  # of a program, or of many examples
+            return apply(WITHIN, (indices,), {"low": low, "high": high, "said": said})
+        found = indices.astype(np.int64)
+        if not found.size or found.view(np.uint64).max() < high:  # as for `_wrapped`
+            return found
+        return _within(indices, low=low, high=high, said=said)
     except Outside as outside:
         raise error(f"{outside} (at {user_line()})") from None
 
@@ -1092,13 +1094,7 @@ def in_range(
 ) -> DuckArray:
     """Return integers below ``count`` as int64: an array, or in a captured step an entry."""
     said = f"{name}: received {what} {{}} of {{high}}; expected a {what} in [0, {{high}})."
-    if not isinstance(indices, np.ndarray):
-        return within(indices, 0, count, said, error)
-    found = indices.astype(np.int64)
-    if found.size and found.view(np.uint64).max() >= count:  # a negative one is very large
-        i = indices[(found < 0) | (found >= count)].flat[0]
-        raise error(f"{said.format(i, high=count)} (at {user_line()})")
-    return found
+    return within(indices, 0, count, said, error)
 
 
 @without_gradient(np.argsort)

@@ -103,7 +103,6 @@ WORTH_A_PATH = 1000
 
 
 def contract(spec: str, *arrays: Array) -> DuckArray:
-    """Evaluate explicit subscripts on arrays, by matrix products where that is faster."""
     dtypes = {a.dtype for a in arrays}
     if len(dtypes) > 1:  # or two float32 operands of three would be multiplied in float32
         dtype = np.result_type(*dtypes)

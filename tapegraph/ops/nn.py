@@ -383,7 +383,6 @@ def _pool(name: str, op: Op, x: DuckArray, ksize: object, stride: object, pad: o
 
 
 def _check_reach(name: str, shape: tuple[int, ...], reach: tuple[int, ...], pad: Pair) -> None:
-    """Raise for a window that is larger than the padded image."""
     room = (shape[2] + 2 * pad[0], shape[3] + 2 * pad[1])
     if reach[0] > room[0] or reach[1] > room[1] or min(reach) < 1:
         received = f"a window of {reach} on an image of shape {shape} padded to {room}"

@@ -202,7 +202,6 @@ def is_known(called: object) -> bool:
 
 
 def is_float(value: object) -> bool:
-    """Return whether a value is a float argument of a step (`tapegraph.compiling.inputs`)."""
     return hasattr(type(value), "__tapegraph_float__")
 
 
@@ -282,7 +281,6 @@ def _needs_gradient(value: object) -> bool:
 
 
 def _copied(value: object) -> Any:
-    """Return a copy of what `detached` returns, so that nobody writes into a tensor."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_copied, value))
     return np.array(value._array) if isinstance(value, Node) else value

@@ -129,9 +129,6 @@ class Program:
             self._key = (*columns, self.outputs, self.updates)
         return self._key
 
-    def forget_key(self) -> None:
-        self._key = None
-
     def readers(self) -> list[set[int]]:
         found: list[set[int]] = [set() for _ in self.ops]
         for slot, inputs in enumerate(self.inputs):
@@ -460,7 +457,7 @@ def feed_changed_floats(recording: Recording) -> None:
         first, changed = _remembered(_floats, key, (numbers, set()))
         changed.update(slot for slot in numbers if numbers[slot] != first[slot])
         fed = sorted(changed)
-    program.forget_key()
+    program._key = None
     for slot in fed:
         program.ops[slot] = INPUT
         program.dtypes[slot] = found[slot]

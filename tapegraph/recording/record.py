@@ -86,7 +86,6 @@ def beside(op: str, value: Any, argument: str, other: Any) -> Any:
 
 
 def is_complex(*values: object) -> bool:
-    """Return whether a tensor, array or number among them is complex."""
     return any(
         getattr(getattr(value, "dtype", None), "kind", None) == "c" or type(value) is complex
         for value in values
@@ -94,7 +93,6 @@ def is_complex(*values: object) -> bool:
 
 
 def real_only(op: str) -> TypeError:
-    """Return the error of an operation without a meaning for complex numbers."""
     fix = "Take x.real, x.imag or tg.abs(x) first."
     return TypeError(message(op, "complex numbers", "real numbers", fix))
 
@@ -107,7 +105,6 @@ def keep_parts(op: str, what: str, given: DType, wanted: DType) -> None:
 
 
 def as_dtype(op: str, array: Array, dtype: DType) -> Array:
-    """Return an array in another dtype, without dropping an imaginary part."""
     keep_parts(op, "data", array.dtype, dtype)
     return array.astype(dtype, copy=False)
 
@@ -309,7 +306,6 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
 
 
 def outputs_of(node: Any) -> tuple[Any, ...]:
-    """Return the outputs of an entry that has several, as tensors."""
     here, parts = _recorder(), []
     for i, array in enumerate(node._array):
         flows = node._requires_grad and array.dtype.kind in "fc" and here.flows

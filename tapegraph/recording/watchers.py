@@ -76,7 +76,6 @@ WATCHING: Setting[tuple[Watcher, ...]] = Setting("tapegraph_watching", default=(
 
 
 def is_watched() -> bool:
-    """Return whether a watcher needs each result."""
     watching = WATCHING.value()
     return bool(watching) and any(watcher.looks for watcher in watching)
 

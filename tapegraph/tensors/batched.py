@@ -48,7 +48,6 @@ class Batched(ArrayMethods):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
-        """Run the operation ``name`` on all examples at once."""
         op = OPS.get(name) or DEFINED[name]
         operands = [x if type(x) is Batched else operand(name, x, "operand") for x in inputs]
         tag = max([x.tag for x in operands if type(x) is Batched])
@@ -126,7 +125,6 @@ class Batched(ArrayMethods):
     data = property(_one_number)
 
     def backward(self, seed: object = None) -> NoReturn:
-        """Raise: the gradient of one example is not a parameter's."""
         text = (
             "vmap does not support backward() of one example. Write tg.grad(f) inside vmap, or "
             "call backward() on the result of vmap."

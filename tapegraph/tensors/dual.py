@@ -62,7 +62,6 @@ class Dual(ArrayMethods):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
-        """Run the operation ``name`` on the values, and its tangent rule on the tangents."""
         operands = [_operand(name, x) for x in inputs]
         tag = max(x.tag for x in operands if type(x) is Dual)
         op, rule = _rule(name, tag)
@@ -155,7 +154,6 @@ class Dual(ArrayMethods):
             raise TypeError(message("index", "a Dual", "an integer", lost_gradients.as_index()))
 
         def tolist(self) -> NoReturn:
-            """Raise: plain numbers carry no derivative."""
             raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: object, value: object) -> NoReturn:

@@ -117,7 +117,6 @@ def listed(params: object) -> Any:
 
 
 def direct(params: object) -> list[Any] | None:
-    """Return the tensors in a list or dict, or None for a model."""
     if isinstance(params, Mapping):
         members = list(params.values())
         return members if all(isinstance(p, (Node, Value, np.ndarray)) for p in members) else None

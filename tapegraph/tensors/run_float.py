@@ -53,7 +53,6 @@ class RunFloat(ArrayMethods):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
-        """Run an operation with the number as an array of the others' dtype."""
         given = tuple(map(_as_met, inputs))
         operands = tuple(numpy_functions.promote_runtime_floats(x, given) for x in given)
         call = ELEMENTWISE.get(name)
