@@ -2393,7 +2393,7 @@ FAULTS = (
         "autograd",
         "keyword-argument-without-its-position",
         "tapegraph/autograd/tracer.py:called",
-        "        args, kwargs = _by_position(f_raw, args, kwargs)\n",
+        "            args, kwargs = bound.args, bound.kwargs\n",
         "",
         "tests/hips/test_drop_in.py -k keyword",
     ),
