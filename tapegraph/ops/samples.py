@@ -262,10 +262,10 @@ def _rise(values: DuckArray, spacing: DuckArray, axis: int, edge_order: int) -> 
         h = diff(floating(name, h))
         # By the places themselves the even formula has another derivative.
         even = not h.requires_grad and np.all(numbers(h) == numbers(h)[0])
-        if not isinstance(even, np.ndarray):  # of a program, or of many examples
-            slopes = where(even, _even_slopes(f, h[0], edge_order), _slopes(f, h, edge_order))
-        else:
+        if isinstance(even, (bool, np.bool_)):
             slopes = _even_slopes(f, h[0], edge_order) if even else _slopes(f, h, edge_order)
+        else:  # of a program, or of many examples
+            slopes = where(even, _even_slopes(f, h[0], edge_order), _slopes(f, h, edge_order))
     return moveaxis(astype(slopes, f.dtype, copy=False), -1, axis)
 
 
