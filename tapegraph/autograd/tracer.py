@@ -43,11 +43,11 @@ from tapegraph.autograd.boxes import trace_stack as trace_stack
 from tapegraph.autograd.util import subvals as subvals
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import HOLE, cut, filled, leaves, mapped, matched, replaced
-from tapegraph.recording.node import as_leaf, next_seq
+from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import Scope, recorder
-from tapegraph.tensors.dual import Dual, dual_of, parts
+from tapegraph.tensors.dual import Dual, parts, with_tangent
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.typed import Cotangent, Fun, Pytree
 
@@ -226,12 +226,11 @@ def _dual(name: str, primal: Pytree, tangent: Pytree, tag: int) -> Pytree:
     x, t = (tensor_like(name, _at_most_double(p), "a result") for p in (primal, tangent))
     if x.dtype.kind not in "fc":
         x = x * 1.0
-    if t.shape != x.shape or t.dtype != x.dtype:
-        t = t + as_leaf(np.zeros(x.shape, x.dtype))
-    if t.shape != x.shape:
-        received = f"a tangent of shape {t.shape}"
+    made = with_tangent(x, t, tag)
+    if made.tangent.shape != x.shape:
+        received = f"a tangent of shape {made.tangent.shape}"
         raise ValueError(message(name, received, f"the result's shape {x.shape}"))
-    return dual_of(x, t, tag)
+    return made
 
 
 def _at_most_double(x: Pytree) -> Pytree:

@@ -74,8 +74,8 @@ class Dual(ArrayMethods):
         with np.errstate(all="ignore"):
             tangent = _tangent(op, rule, tuple(t for _, t in split), out, primals, attrs)
             if op.several and tangent is not None:
-                return tuple(_dual(*pair, tag) for pair in zip(out, tangent, strict=True))
-            return _dual(out, tangent, tag)
+                return tuple(with_tangent(*pair, tag) for pair in zip(out, tangent, strict=True))
+            return with_tangent(out, tangent, tag)
 
     # Value and kind
 
@@ -161,7 +161,7 @@ class Dual(ArrayMethods):
             raise TypeError(sentence("setitem", text))
 
 
-def _dual(out: Any, tangent: Any, tag: int) -> Any:
+def with_tangent(out: Any, tangent: Any, tag: int) -> Any:
     """Return a result with its tangent, in its shape and dtype; None is zero."""
     if tangent is None:
         return out
