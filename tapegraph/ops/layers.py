@@ -31,7 +31,7 @@ __all__ = [
 def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:
     """``x`` above 0 and ``negative_slope * x`` elsewhere; the derivative at 0 is the slope.
 
-    :param x, negative_slope: Any shape, float32 or float64; a factor.
+    :param x, negative_slope: Floats of any shape, and the factor of those that are not above 0.
     :returns: Tensor of ``x``'s shape and dtype.
 
     >>> tg.leaky_relu([-2.0, 3.0], 0.5).numpy()
@@ -44,7 +44,7 @@ def leaky_relu(x: Kind | ArrayLike, negative_slope: float = 0.01) -> Kind:
 def elu(x: Kind | ArrayLike, alpha: float = 1.0) -> Kind:
     """``x`` above 0 and ``alpha * (exp(x) - 1)`` elsewhere; the derivative at 0 is ``alpha``.
 
-    :param x, alpha: Any shape, float32 or float64; the negated limit far below 0.
+    :param x, alpha: Floats of any shape, and the negated limit far below 0.
     :returns: Tensor of ``x``'s shape and dtype.
 
     >>> tg.elu([-1000.0, 3.0]).numpy()
@@ -96,7 +96,7 @@ def group_norm(
 
     :param x: Of shape (n, c, ...), float32 or float64.
     :param num_groups: A divisor of the number of channels; neighbours are a group.
-    :param weight, bias, eps: Scale and shift of each channel, of shape (c,), by default 1 and 0.
+    :param weight, bias, eps: Of shape (c,), by default 1 and 0; a number.
     :returns: Tensor of ``x``'s shape.
     :raises ValueError: The groups do not divide the channels, or an argument has another shape.
 
@@ -134,7 +134,7 @@ def batch_norm(
     :param x: Float32 or float64.
     :param mean, var: Of shape (c,), both or none: by default the batch's own, the variance biased,
         through which gradients flow too.
-    :param weight, bias, eps: Scale and shift of each channel, of shape (c,), by default 1 and 0.
+    :param weight, bias, eps: Of shape (c,), by default 1 and 0; a number.
     :param axis: The axis of the channels; 1 as in PyTorch, -1 for channels that are last.
     :returns: Tensor of ``x``'s shape.
     :raises ValueError: One of ``mean`` and ``var`` is missing, or a shape is not (c,).

@@ -112,7 +112,7 @@ def _as_constant(name: str, targets: DuckArray, dtype: DType) -> DuckArray:
 def mse_loss(prediction: Kind | ArrayLike, target: Kind | ArrayLike) -> Kind:
     """Mean of the squared differences of all elements, ``mean((prediction - target)**2)``.
 
-    :param prediction, target: Of one shape, float32 or float64; a constant takes the other's dtype.
+    :param prediction, target: Floats of one shape; a constant target takes the other dtype.
     :returns: 0-d, of the prediction's dtype.
     :raises ValueError: The shapes differ.
 
@@ -130,7 +130,7 @@ def binary_crossentropy(
 
     It is ``targets * softplus(-logits) + (1 - targets) * softplus(logits)``.
 
-    :param logits, targets: Of one shape, float32 or float64; targets but probabilities warn.
+    :param logits, targets: Floats of one shape; targets that are no probabilities warn.
     :param reduction: {"mean", "sum", "none"}, over the elements' losses.
     :returns: Tensor. 0-d, or of the logits' shape for "none".
     :raises ValueError: The shapes differ, or the reduction is unknown.
@@ -162,7 +162,7 @@ def smooth_l1(
 
     Beyond ``beta`` it is ``abs(r) - beta / 2``, with ``r = prediction - target``.
 
-    :param prediction, target, beta: Of one shape, float32 or float64; the start of the linear part.
+    :param prediction, target, beta: Floats of one shape, and the start of the linear part.
     :param reduction: {"mean", "sum", "none"}, over the elements' losses.
     :returns: Tensor. 0-d, or of the prediction's shape for "none".
     :raises ValueError: The shapes differ, ``beta`` is not above 0, or the reduction is unknown.

@@ -188,7 +188,7 @@ def layer_norm(
     ``gamma * (x - mean) / sqrt(var + eps) + beta``, the biased variance (Ba et al., 2016).
 
     :param x: Of shape (..., d), float32 or float64.
-    :param gamma, beta, eps: Scale and shift broadcast to ``x``'s shape, usually (d,).
+    :param gamma, beta, eps: Broadcast to ``x``'s shape, usually of shape (d,); a number.
     :returns: Tensor of ``x``'s shape.
     :raises ValueError: ``x`` is 0-d, or ``gamma`` or ``beta`` does not broadcast to ``x``'s shape.
 
