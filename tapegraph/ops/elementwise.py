@@ -13,7 +13,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import check_broadcast, check_spreads, int_tuple, watched
+from tapegraph.arrays import check_broadcast, check_spreads, int_tuple, one_integer, watched
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import AnyKind, Kind, Operand, Tensor
 from tapegraph.recording.node import HALF, as_leaf, numeric
@@ -1077,10 +1077,7 @@ def round(a: Operand, decimals: int = 0) -> Tensor:
     array([0., 2., 3.])
     """
     x = tensor_like("round", a, "a")
-    digits = int_tuple("round", "decimals", decimals)
-    if len(digits) != 1:
-        raise TypeError(message("round", f"{kind_of(decimals)} for 'decimals'", "an integer"))
-    return apply(ROUND, (x,), {"decimals": digits[0]})
+    return apply(ROUND, (x,), {"decimals": one_integer("round", "decimals", decimals)})
 
 
 # Masks by bits: exact, and many times as fast as the branches of `np.where`.

@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays import int_tuple, one_axis, ordered_axes, some_axes, watched
+from tapegraph.arrays import int_tuple, one_axis, one_integer, ordered_axes, some_axes, watched
 from tapegraph.errors import ConcretizationError, kind_of, message, user_line
 from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import add, astype, where
@@ -327,8 +327,7 @@ def rot90(m: Kind | ArrayLike, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1
     plane = ordered_axes("rot90", "axes", axes, x.ndim)
     if len(plane) != 2 or plane[0] == plane[1]:
         raise ValueError(message("rot90", f"axes {axes}", "two different axes"))
-    (quarters,) = int_tuple("rot90", "k", k)
-    quarters %= 4
+    quarters = one_integer("rot90", "k", k) % 4
     if quarters == 0:
         return x
     if quarters == 2:
@@ -958,7 +957,8 @@ def topk(
     >>> values.data, indices
     (array([9., 7.]), array([1, 3]))
     """
-    name, count = "topk", operator.index(k)
+    name = "topk"
+    count = one_integer(name, "k", k)
     array: DuckArray = tensor_like(name, x)
     along = one_axis(name, axis, array.ndim)
     length = array.shape[along]
@@ -990,7 +990,7 @@ def diag(v: Kind | ArrayLike, k: int = 0) -> Kind:
     [[1.0, 0.0], [0.0, 2.0]]
     """
     x = tensor_like("diag", v, "v")
-    (offset,) = int_tuple("diag", "k", k)
+    offset = one_integer("diag", "k", k)
     if x.ndim == 2:
         return getitem(x, diagonal_places(x.shape, offset))
     if x.ndim != 1:
@@ -1037,7 +1037,7 @@ def _triangle(name: str, m: DuckArray, k: int, *, lower: bool) -> DuckArray:
     m = tensor_like(name, m, "m")
     if m.ndim == 0:
         raise ValueError(message(name, "a 0-d array", "at least one axis"))
-    (offset,) = int_tuple(name, "k", k)
+    offset = one_integer(name, "k", k)
     if m.ndim == 1:
         m = broadcast_to(m, (m.size, m.size))
     rows, columns = m.shape[-2:]

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import math
-import operator
 import string
 from collections import Counter, namedtuple
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from tapegraph.arrays import (
     int_tuple,
     is_one_product,
     one_axis,
+    one_integer,
     ordered_axes,
     some_axes,
     stacked_rows,
@@ -230,7 +230,7 @@ def tensordot(
     name = "tensordot"
     x, y = tensor_like(name, a, "a"), tensor_like(name, b, "b")
     if hasattr(axes, "__index__"):
-        count = int_tuple(name, "axes", axes)[0]
+        count = one_integer(name, "axes", axes)
         if not 0 <= count <= min(x.ndim, y.ndim):
             received = f"axes={count} for shapes {x.shape} and {y.shape}"
             raise ValueError(message(name, received, f"at most {min(x.ndim, y.ndim)} axes"))
@@ -544,7 +544,7 @@ def _diagonal(
     if x.ndim < 2:
         raise ValueError(message(op, f"shape {x.shape}", "at least two axes"))
     x = axes_last(op, x, axis1, axis2)
-    (shift,) = int_tuple(op, "offset", offset)
+    shift = one_integer(op, "offset", offset)
     return getitem(x, (..., *diagonal_places(x.shape[-2:], shift)))
 
 
@@ -803,10 +803,7 @@ def matrix_power(a: Kind | ArrayLike, n: int) -> Kind:
     [[1.0, 3.0], [0.0, 1.0]]
     """
     x = _square("matrix_power", a)
-    try:
-        power = operator.index(n)
-    except TypeError:
-        raise TypeError(message("matrix_power", f"n={n!r}", "an integer")) from None
+    power = one_integer("matrix_power", "n", n)
     if power == 0:
         return as_leaf(np.broadcast_to(np.eye(x.shape[-1], dtype=x.dtype), x.shape).copy())
     square, power = (inv(x), -power) if power < 0 else (x, power)

@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import watched
+from tapegraph.arrays import one_integer, watched
 from tapegraph.errors import message, warn
 from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, where
@@ -83,7 +82,7 @@ def softmax_crossentropy(
         return total(-sum(_weighed(wanted, log_softmax(scores, -1)), -1))
     if ignore_index is not None:
         array = numbers(wanted)
-        kept = array != operator.index(ignore_index)
+        kept = array != one_integer(name, "ignore_index", ignore_index)
         wanted = tensor_like(name, np.where(kept, array, 0))
     classes = in_range(name, "class", integers_of(name, "targets", wanted), scores.shape[-1])
     classes = as_leaf(classes) if isinstance(classes, np.ndarray) else classes
@@ -196,7 +195,8 @@ def one_hot(labels: Kind | ArrayLike, num_classes: int, dtype: npt.DTypeLike | N
     >>> tg.one_hot([2, 0], 3).data.tolist()
     [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
     """
-    name, count = "one_hot", operator.index(num_classes)
+    name = "one_hot"
+    count = one_integer(name, "num_classes", num_classes)
     if count < 0:
         raise ValueError(message(name, f"num_classes={count}", "0 or more"))
     places = in_range(name, "label", integers_of(name, "labels", labels), count)

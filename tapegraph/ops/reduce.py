@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import check_spreads, int_tuple, one_axis, ordered_axes, some_axes
+from tapegraph.arrays import check_spreads, one_axis, one_integer, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import (
@@ -846,7 +846,7 @@ def diff(
     if x.ndim == 0:
         raise ValueError(message("diff", "a 0-d array", "at least one axis"))
     along = one_axis("diff", axis, x.ndim)
-    (times,) = int_tuple("diff", "n", n)[:1]
+    times = one_integer("diff", "n", n)
     if times < 0:
         raise ValueError(message("diff", f"n={times}", "a number that is not negative"))
     parts = [_edge(prepend, "prepend", x, along), x, _edge(append, "append", x, along)]

@@ -4,13 +4,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import some_axes, watched
+from tapegraph.arrays import one_integer, some_axes, watched
 from tapegraph.errors import message
 from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, conj, floor, from_parts, imag, real, sqrt, where
@@ -53,7 +52,7 @@ def linspace(
     >>> tg.linspace(0.0, tg.param(2.0), 3).data
     array([0., 1., 2.])
     """
-    count = operator.index(num)
+    count = one_integer("linspace", "num", num)
     if count < 0:
         raise ValueError(message("linspace", f"num={num}", "an integer, at least 0"))
     if device not in (None, "cpu"):
