@@ -73,6 +73,12 @@ def one_integer(
         raise TypeError(message(op, received, expected, fix)) from None
 
 
+def check_one_of(op: str, argument: str, value: object, *known: object) -> None:
+    if value not in known:
+        expected = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+        raise ValueError(message(op, f"{argument}={value!r}", expected))
+
+
 def spreads(shape: tuple[int, ...], over: tuple[int, ...]) -> bool:
     if shape == over[len(over) - len(shape) :]:  # as most do, in a tenth of the time
         return True

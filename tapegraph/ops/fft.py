@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays import int_tuple, one_axis, ordered_axes
+from tapegraph.arrays import check_one_of, int_tuple, one_axis, ordered_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind
 from tapegraph.ops import elementwise, index
@@ -257,8 +257,7 @@ def fftconvolve(
     along = _convolved(op, a, b, axes)
     pairs = list(zip(a.shape, b.shape, strict=True))
     longer = [pairs[axis][0] - pairs[axis][1] for axis in along]
-    if mode not in ("full", "same", "valid"):
-        raise ValueError(message(op, f"mode={mode!r}", '"full", "same" or "valid"'))
+    check_one_of(op, "mode", mode, "full", "same", "valid")
     if mode == "valid" and min(longer, default=0) < 0 < max(longer, default=0):
         received = f"shapes {a.shape} and {b.shape}"
         raise ValueError(message(op, received, "one that fits into the other", 'Or mode="same".'))

@@ -11,7 +11,15 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays import int_tuple, one_axis, one_integer, ordered_axes, some_axes, watched
+from tapegraph.arrays import (
+    check_one_of,
+    int_tuple,
+    one_axis,
+    one_integer,
+    ordered_axes,
+    some_axes,
+    watched,
+)
 from tapegraph.errors import ConcretizationError, kind_of, message, user_line
 from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import add, astype, where
@@ -853,8 +861,7 @@ def choose(
     """
     options = of_one_dtype("choose", sequence_of("choose", choices), "choices")
     chosen = integers_of("choose", "a", a)
-    if mode not in ("raise", "wrap", "clip"):
-        raise ValueError(message("choose", f"mode={mode!r}", '"raise", "wrap" or "clip"'))
+    check_one_of("choose", "mode", mode, "raise", "wrap", "clip")
     if mode == "wrap":
         chosen = np.mod(chosen, len(options))
     elif mode == "clip":

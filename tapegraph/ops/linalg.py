@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import (
+    check_one_of,
     int_tuple,
     is_one_product,
     one_axis,
@@ -194,8 +195,7 @@ def convolve(
         raise ValueError(message("convolve", received, "sequences of one element or more"))
     if type(mode) is int and mode in (0, 1, 2):  # NumPy's numbers for them
         mode = ("valid", "same", "full")[mode]
-    if mode not in ("full", "same", "valid"):
-        raise ValueError(message("convolve", f"mode={mode!r}", '"full", "same" or "valid"'))
+    check_one_of("convolve", "mode", mode, "full", "same", "valid")
     x, y = _reshaped(x, (x.size,)), _reshaped(y, (y.size,))
     longer, shorter = max(x.size, y.size), min(x.size, y.size)
     whole = apply(CONVOLVE, (x, y))
@@ -924,8 +924,7 @@ def qr(a: Kind | ArrayLike, mode: Literal["reduced", "r"] = "reduced") -> QRResu
     ([[0.6, 0.8], [0.8, 0.6]], [[5.0, 4.0], [0.0, 3.0]])
     """
     x = _matrices("qr", a)
-    if mode not in ("reduced", "r"):
-        raise ValueError(message("qr", f"mode={mode!r}", '"reduced" or "r"'))
+    check_one_of("qr", "mode", mode, "reduced", "r")
     m, n = x.shape[-2:]
     q, r = apply(QR, (x if m >= n else x[..., :m],))
     if m < n:  # the further columns are what they are along those of Q
@@ -1091,8 +1090,7 @@ def _square(op: str, x: DuckArray) -> DuckArray:
 
 def _one_triangle(op: str, x: DuckArray, UPLO: str) -> DuckArray:
     """Mirror one triangle of a square matrix, as LAPACK's routines read it."""
-    if UPLO not in ("L", "U", "l", "u"):
-        raise ValueError(message(op, f"UPLO={UPLO!r}", "'L' or 'U'"))
+    check_one_of(op, "UPLO", UPLO, "L", "U", "l", "u")
     x = _square(op, x)
     below = np.tri(x.shape[-1], dtype=bool)
     return where(below if UPLO in "Ll" else below.T, x, conj(matrix_transpose(x)))

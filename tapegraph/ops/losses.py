@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import one_integer, watched
+from tapegraph.arrays import check_one_of, one_integer, watched
 from tapegraph.errors import message, warn
 from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, where
@@ -224,9 +224,7 @@ def _pair(
 
 
 def _reduction(name: str, reduction: str) -> Fun:
-    if reduction not in REDUCTIONS:
-        expected = '"mean", "sum" or "none"'
-        raise ValueError(message(name, f"reduction={reduction!r}", expected, "Pass one of them."))
+    check_one_of(name, "reduction", reduction, *REDUCTIONS)
     return REDUCTIONS[reduction]
 
 

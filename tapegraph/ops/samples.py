@@ -9,7 +9,7 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import one_integer, some_axes, watched
+from tapegraph.arrays import check_one_of, one_integer, some_axes, watched
 from tapegraph.errors import message
 from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, conj, floor, from_parts, imag, real, sqrt, where
@@ -102,8 +102,7 @@ def meshgrid(
     >>> [x.data.tolist() for x in tg.meshgrid([1.0, 2.0], [3.0, 4.0])]
     [[[1.0, 2.0], [1.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]]]
     """
-    if indexing not in ("xy", "ij"):
-        raise ValueError(message("meshgrid", f"indexing={indexing!r}", "'xy' or 'ij'"))
+    check_one_of("meshgrid", "indexing", indexing, "xy", "ij")
     sides: list[DuckArray] = [ravel(tensor_like("meshgrid", x, "xi")) for x in xi]
     places = list(range(len(sides)))
     if indexing == "xy" and len(sides) > 1:
@@ -227,8 +226,7 @@ def gradient(
     """
     name = "gradient"
     values: DuckArray = floating(name, f, "f")
-    if edge_order not in (1, 2):
-        raise ValueError(message(name, f"edge_order={edge_order!r}", "1 or 2"))
+    check_one_of(name, "edge_order", edge_order, 1, 2)
     axes = some_axes(name, axis, values.ndim)
     if isinstance(axis, (tuple, list)):  # NumPy gives them in the order asked for
         axes = tuple(a % values.ndim for a in axis)

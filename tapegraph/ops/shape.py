@@ -10,7 +10,7 @@ from typing import Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays import as_it_lies, int_tuple, one_axis, ordered_axes, some_axes
+from tapegraph.arrays import as_it_lies, check_one_of, int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import CodePlace, kind_of, message
 from tapegraph.kinds import Kind, Operand, Tensor
 from tapegraph.recording import node as nodes
@@ -119,8 +119,7 @@ def reshape(a: Kind | ArrayLike, shape: Shape, order: Literal["C", "F"] = "C") -
 
 
 def _by_columns(op: str, order: str) -> bool:
-    if order not in ("C", "F"):
-        raise ValueError(message(op, f"order {order!r}", "'C' or 'F'"))
+    check_one_of(op, "order", order, "C", "F")
     return order == "F"
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays import check_one_of
 from tapegraph.autograd.scipy import formula_of, passed_on
 from tapegraph.errors import message
 from tapegraph.ops import fft
@@ -23,8 +24,7 @@ def convolve(
     :returns: An array with the other axes of ``A``, those of ``B``, and the convolved ones.
     :raises ValueError: The mode is unknown, or ``B`` is larger than ``A`` under ``"valid"``.
     """
-    if mode not in ("full", "same", "valid"):
-        raise ValueError(message("convolve", f"mode {mode!r}", "'full', 'same' or 'valid'"))
+    check_one_of("convolve", "mode", mode, "full", "same", "valid")
     if axes is None:
         axes = (range(np.ndim(A)), range(np.ndim(B)))
     (along_a, along_b), (dot_a, dot_b) = (
