@@ -566,7 +566,7 @@ FAULTS = (
     Fault(
         "jvp",
         "tangent-not-spread",
-        "tapegraph/tensors/dual.py:_dual",
+        "tapegraph/tensors/dual.py:with_tangent",
         "tangent = tangent + as_leaf(np.zeros(out.shape, out.dtype))",
         "pass",
         f"{FORWARD} -k add]",
