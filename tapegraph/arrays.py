@@ -223,6 +223,7 @@ warnings.filterwarnings(
 _quiet, _here = copy_context(), copy_context()
 _quiet.run(np.seterr, all="ignore")
 _QUIET = [(var, value) for var, value in _quiet.items() if _here.get(var) is not value]
+del _quiet, _here
 # What is to happen where a number overflows and the like, as NumPy keeps it: another object each
 # time that it is set. Where it is kept otherwise, NumPy is asked each time.
 _in_force: Any = _QUIET[0][0] if len(_QUIET) == 1 else None
@@ -306,13 +307,13 @@ class RowSparse:
         values[np.cumsum(once)[places] - 1] = sums
         return RowSparse(self.rows[once], values, self.shape)
 
-    def add_to(self, table: Array, factor: float = 1.0) -> None:
-        """Add ``factor`` times the rows to an array in place; the bits are the dense gradient's."""
-        rows, moved = self.moved(table, factor)
+    def add_to(self, table: Array) -> None:
+        """Add the rows to an array in place; the bits are the dense gradient's."""
+        rows, moved = self.moved(table)
         table[rows] = moved  # NumPy keeps the last assignment to a repeated row
 
     def moved(self, table: Array, factor: float = 1.0) -> tuple[Array, Array]:
-        """Return the assignments of `add_to`: rows, and the new numbers at their last places."""
+        """Return rows, and the new numbers, ``factor`` times theirs added, at their last places."""
         earlier, places, sums = self._sums()
         if 2 * len(earlier) > len(self.rows):
             once = self._once(earlier, places, sums)

@@ -574,8 +574,7 @@ class GuardedArray(np.ndarray[Any, Any]):
         """Export a copy: the consumer could write to the memory itself unnoticed."""
         return self.copy().__dlpack__(**options)
 
-    def __copy__(self) -> Any:
-        return self.copy()
+    __copy__ = copy
 
     def __deepcopy__(self, memo: object) -> Any:
         return self.copy()
