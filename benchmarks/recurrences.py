@@ -339,7 +339,7 @@ def contest(name: str, rounds: int) -> list[list[str]]:
         for one in every.values():
             one.end()
     seconds = {how: [turn.cpu for turn in turns[how]] for how in every}
-    rows = [[name, "first calls, s", "ms a call", *(f"{how} / it" for how in ours)]]
+    rows = [[name, "first calls, s", "ms a call", *(f"{how} ÷ this" for how in ours)]]
     for how in every:
         ratios = [quoted(ratio(seconds[one], seconds[how])) for one in ours]
         compared = ratios if how in theirs else [""] * len(ours)

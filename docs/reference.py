@@ -122,7 +122,7 @@ These carry no gradient: on tensors they give plain arrays, indices and truth va
 ## Nothing is lost in silence
 
 Any other NumPy function of a tensor that needs a gradient raises a `TypeError` that names it; of
-constants it gives plain arrays. Compute without a gradient by `tensor.detach().numpy()`, or
+constants it gives plain arrays. Compute without a gradient with `tensor.detach().numpy()`, or
 register a rule for it with `tg.defop`. Arrays made of tensors, `out=` and assignments to elements
 are errors that say what to write instead: see
 [what is recorded, and what is refused](recording.md)."""

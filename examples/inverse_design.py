@@ -4,7 +4,7 @@ You learn to differentiate through a solver of waves: Helmholtz's equation by fi
 in complex numbers, because the edges of the grid swallow what arrives there (a perfectly matched
 layer stretches the coordinate into the complex plane). The design is a permittivity for each cell,
 between air and glass; the loss is the logarithm of the transmitted power, and one `backward()`
-through `np.linalg.solve` has its derivative by all of them. The yardsticks are closed forms: the
+through `np.linalg.solve` differentiates it for all cells. The yardsticks are closed forms: the
 plane wave in empty space, and the stack of quarter waves, which is how mirrors are made.
 """
 

@@ -1,8 +1,8 @@
-"""Solve the heat equation with a network that is told the equation, and no solution.
+"""Solve the heat equation with a network that knows the equation, and no solution.
 
-You learn that derivatives of a network by its inputs are results like any other: `tg.jvp` twice
+You learn that derivatives of a network in its inputs are results like any other: `tg.jvp` twice
 gives the curvature in space, the loss is how far the network is from ``u_t = k u_xx``, and
-`backward()` differentiates that once more, by the weights. A bar, hot in two waves, cools with its
+`backward()` differentiates that once more, for the weights. A bar, hot in two waves, cools with its
 ends held at zero. The yardstick is the closed form.
 """
 

@@ -1,7 +1,7 @@
 """Find the ground state of a ring of quantum spins with a small circuit whose angles are trained.
 
 You learn that complex numbers need nothing special: the state is a vector of complex128, gates are
-`np.exp` and products, the energy is real, and its gradient by the real angles is real. The ring
+`np.exp` and products, the energy is real, and its gradient for the real angles is real. The ring
 is Ising's with a transverse field at its critical point; circuits of half as many layers as spins
 are known to hold its ground state exactly. The yardstick is NumPy's diagonalisation; and each
 derivative is checked against the parameter-shift rule, which measures it on a quantum computer.

@@ -1,8 +1,8 @@
 """Find where drops fell into a pond from what gauges at its rim saw of the waves.
 
 You learn `tg.scan`: a thousand steps of a wave equation are one entry of the compiled step, with a
-gradient by what the loop begins with. The unknown is the water's height everywhere as the drops
-fall; the gradient of the misfit by it is the same loop run backwards, and so sends the waves back
+gradient for the loop's start. The unknown is the water's height everywhere as the drops fall; the
+gradient of the misfit for that height is the same loop run backwards, which sends the waves back
 to where they came from. ``checkpoint="sqrt"`` keeps every 32nd state and computes the others again.
 The yardstick is how far from a drop the highest points of the picture are.
 """

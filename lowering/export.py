@@ -48,9 +48,9 @@ class Variables:
             return None
         if name not in self.by_name:
             tf = tensorflow()
-            with tf.init_scope():  # no part of a function that is being traced
+            with tf.init_scope():  # outside any function that TensorFlow traces
                 text = re.sub(r"[^A-Za-z0-9_.]", "_", name)
-                text = re.sub("^_", "p_", text)  # by TensorFlow's rule no name begins with it
+                text = re.sub("^_", "p_", text)  # no name in TensorFlow begins with _
                 self.by_name[name] = tf.Variable(
                     param.detach().numpy(), name=text, experimental_enable_variable_lifting=False
                 )
@@ -181,7 +181,7 @@ def _stand_ins(feeds: Sequence[GraphTensor]) -> tuple[list[Array], list[bool]]:
 
 
 def _plain(shape: list[int], dtype: Any) -> Array:
-    """Return numbers in the domain of most functions: places are 0, matrices regular."""
+    """Return numbers in the domain of most functions: indices are 0, matrices invertible."""
     array = np.zeros(shape, dtype)
     if array.dtype.kind == "f":
         array += 0.5

@@ -156,7 +156,7 @@ def batches(
     lengths = [len(array) for _, array in pytree.leaves(trees)]
     if len(set(lengths)) != 1:
         received = f"arrays of {lengths} rows" if lengths else "no arrays"
-        raise ValueError(message("batches", received, "arrays with as many rows"))
+        raise ValueError(message("batches", received, "arrays with the same number of rows"))
     if lengths[0] < (size if drop_last else 1):
         received = f"{lengths[0]} rows for batches of {size}"
         raise ValueError(message("batches", received, "enough rows for one batch"))

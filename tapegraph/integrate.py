@@ -119,7 +119,7 @@ def odeint(
     start = mapped(lambda x: x if x.dtype.kind == "f" else x.astype(np.float64), start)
     vector, unravel = ravel_pytree(start)
     if not vector.shape[0]:
-        raise ValueError(message("odeint", f"y0={y0!r}, without a number", "a state"))
+        raise ValueError(message("odeint", f"y0={y0!r}", "a state of one number or more"))
     times = tensor_like("odeint", t, "t").astype(vector.dtype)
     if times.ndim != 1 or not times.shape[0]:
         raise ValueError(message("odeint", f"t of shape {times.shape}", "one or more times"))
@@ -129,8 +129,8 @@ def odeint(
         if not np.isfinite(known).all():
             raise ValueError(message("odeint", received, "finite times"))
         if method == "dopri5" and apart.min(initial=0.0) < 0.0 < apart.max(initial=0.0):
-            fix = 'Solve the two directions apart, or write method="rk4".'
-            raise ValueError(message("odeint", received, "times that rise, or fall", fix))
+            fix = 'Solve each direction by itself, or write method="rk4".'
+            raise ValueError(message("odeint", received, "times that all rise or all fall", fix))
     numbers, having = further_arguments("odeint", args)
     numbers_in_a_row = type(y0) in (list, tuple) and all(
         not is_tree(x) and x.shape == () and x.dtype == vector.dtype for x in start
@@ -157,7 +157,7 @@ def odeint(
         for x, (path, y) in zip(found, leaves(form, "y0"), strict=True):
             if x.shape != y.shape:
                 received = f"a derivative of shape {x.shape} for {path}"
-                raise ValueError(message("odeint", received, f"its shape, {y.shape}"))
+                raise ValueError(message("odeint", received, f"the shape of y0 there, {y.shape}"))
         return concat([reshape(x.astype(vector.dtype), (-1,)) for x in found])
 
     traced = traced_without_draws("odeint", derivative, list, [vector, times[0], *numbers])

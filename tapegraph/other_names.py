@@ -37,7 +37,7 @@ ON_TENSORS = {
     **dict.fromkeys(
         ("index_add", "index_add_", "scatter_add", "scatter_add_"), "tg.add_at(x, indices, y)"
     ),
-    "_id": "tg.grad(f), or result.backward(): a tf.GradientTape knows TensorFlow's tensors alone",
+    "_id": "tg.grad(f), or result.backward(): a tf.GradientTape knows only TensorFlow's tensors",
     "at": _AT,
     "clone": "x.copy()",
     "detach_": "x.detach()",

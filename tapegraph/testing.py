@@ -35,8 +35,8 @@ PARITY_TOLERANCE = {
 class GradientReport:
     """The report of `check_gradients`.
 
-    :ivar gradients, numeric: List of ndarray of the sum of ``f``'s result, by autograd and by
-        finite differences, one per input; of a structure one per leaf.
+    :ivar gradients, numeric: Gradients of the sum of ``f``'s result, by autograd and by finite
+        differences: one array per input, or per leaf of a structure.
     :ivar max_abs_error, max_rel_error: The worst over all elements and both cotangents.
     :ivar checked: The number of elements.
     """
@@ -59,13 +59,13 @@ def check_gradients(
 ) -> GradientReport:
     """Compare autograd with two-sided finite differences, element by element.
 
-    Each input element ``x`` is moved, ``(f(x + h) - f(x - h)) / 2h``, and the result contracted
-    with two cotangents: ones, which the report shows, and random ones of both signs, so that every
+    The differences ``(f(x + h) - f(x - h)) / 2h`` of each input element ``x`` are contracted with
+    two cotangents: ones, which the report shows, and random numbers of both signs, so that every
     output element counts and a rule must be linear in its cotangent.
 
     :param f: Takes one tensor per input, returns a tensor of any shape.
-    :param *inputs: The points, in float64, or complex128: then both parts move. Dicts, dataclasses
-        and lists of parameters are taken as structures, of which each array moves.
+    :param *inputs: The points, in float64, or complex128, of which both parts move. Of dicts,
+        dataclasses and lists of parameters each array moves.
     :param eps: ``h`` relative to ``max(1, |x|)``; by default the cube root of float64's precision.
     :param rtol, atol: Agreement is ``|a - n| <= atol + rtol * |n|``, or equality if not finite.
     :param backend: The engine to check; by default the one in force.
@@ -175,7 +175,7 @@ def _differences(
                     sides.append(value(moved))
                 change = (sides[0] - sides[1]) / (2.0 * h)
                 for found, g in zip(slopes, cotangents, strict=True):
-                    # By g a complex result counts as the real part of conj(g) times it.
+                    # With g a complex result counts as the real part of conj(g) * result.
                     found[i][where] += unit * np.sum(change * np.conj(g)).real
     return slopes
 
@@ -185,7 +185,7 @@ class ParityReport:
     """The report of `check_parity`.
 
     :ivar backend: ``"tensorflow"`` if both engines ran, ``"native"`` if the tape has no lowering.
-    :ivar reason: Why it has none.
+    :ivar reason: Why the tape has no lowering.
     :ivar max_abs_difference, max_rel_difference: The worst; 0 if nothing was compared.
     :ivar gradients: The native ones, one per input.
     """

@@ -180,7 +180,7 @@ def ravel_pytree(tree: Pytree) -> tuple[Any, Callable[[Any], Pytree]]:
     def unravel(vector: Any) -> Any:
         if np.shape(vector) != (size,):
             received = f"a vector of shape {np.shape(vector)}"
-            raise ValueError(message("ravel_pytree", received, f"shape {(size,)}, as it gave"))
+            raise ValueError(message("ravel_pytree", received, f"shape {(size,)}"))
         return unflatten(form, builtins.map(_as_before, pytree.cut(vector, shapes), parts, kinds))
 
     size = vector.shape[0]

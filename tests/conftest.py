@@ -52,6 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             (later if is_later else now).append(item)
         config.hook.pytest_deselected(items=later)
         items[:] = now
+    gc.freeze()  # what is imported and collected lives to the end
 
 
 def is_sampled(item: pytest.Item, met: Counter) -> bool:

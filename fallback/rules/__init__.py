@@ -57,8 +57,8 @@ def recorded_row(op: Op) -> Row:
         reason = "no gradient rule, so there is nothing to differentiate"
         if op.rules is not None:
             reason = (
-                "a gradient rule for arrays alone, which cannot be differentiated again; "
-                "give jvp= to tg.defop, from which one is made that can"
+                "only a gradient rule for arrays, which cannot be differentiated again; pass "
+                "jvp= to tg.defop, which then makes a rule that can"
             )
         raise NotImplementedError(f"{op.name}: it has {reason}")
     return row

@@ -131,7 +131,7 @@ def _while_loop(
     tf, first = tensorflow(), len(cond.inputs) - carries
     test = translator.body(cond)
     if test.checks:
-        raise NotLowered("while_loop has a condition that takes gradients or places")
+        raise NotLowered("while_loop has a condition that takes gradients or checks indices")
 
     def run(
         inputs: GraphTensors, stacks: Stacks = ()
@@ -164,7 +164,7 @@ def _while_loop(
 
         def gradient(*gs: GraphTensor) -> list[GraphTensor | None]:
             if translator.with_xla and max_steps is None:
-                raise NotLowered("XLA compiles the backward of while_loop with max_steps alone")
+                raise NotLowered("XLA compiles the backward of while_loop only with max_steps")
             rows = count if max_steps is None or not translator.with_xla else max_steps
             _, stacks, _, _ = run(inputs, [_stack(rows, x) for x in inputs[-carries:]])
             kept = [x.stack() for x in stacks]

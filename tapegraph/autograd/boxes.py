@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tapegraph.errors import kind_of, message, warn
+from tapegraph.errors import kind_of, message, sentence, warn
 from tapegraph.ops.elementwise import conj
 from tapegraph.ops.shape import RESHAPE
 from tapegraph.pytree import leaves, mapped, matched, replaced
@@ -250,7 +250,7 @@ class Box(ValueBox, metaclass=OfTraced):
     def __init__(self, value: Pytree, trace: int, node: Any) -> None:
         if type(node) is not VJPNode:
             received = f"a {type(node).__name__} for a value of class {type(value).__name__}"
-            fix = "Derivatives by it are taken in reverse mode, by grad or make_vjp."
+            fix = "Differentiate with respect to it in reverse mode: grad or make_vjp."
             raise TypeError(message("new_box", received, "a root VJPNode", fix))
         self._value = value
         self._entry = _entered(BOX, tensor_of(value), node) if node._is_root else node._held
@@ -363,8 +363,8 @@ class Node:
 
     def __init__(self, *args: Pytree, **kwargs: object) -> None:
         name = type(self).__name__
-        fix = f"Write {name}.new_root() to begin a graph; a box has its node as box._node."
-        raise TypeError(message(name, "a call", "nodes from the tape", fix))
+        fix = f"Write {name}.new_root() to begin a graph, and box._node for the node of a box."
+        raise TypeError(sentence(name, f"only the tape makes nodes. {fix}"))
 
     @classmethod
     def new_root(cls, *args: Pytree, **kwargs: object) -> Any:
@@ -473,7 +473,7 @@ def backward_pass(g: Cotangent, end_node: VJPNode) -> Pytree:
     root = _root(end_node)
     if root is None:
         fix = "Trace it from new_box(x, 0, VJPNode.new_root()), or use make_vjp."
-        received = "the node of a result that no box was made for"
+        received = "the node of a result that depends on no box"
         raise TypeError(message("backward_pass", received, "one that depends on a box", fix))
     if end_node == root:
         return g

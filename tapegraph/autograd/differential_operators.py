@@ -1,4 +1,4 @@
-"""Differential operators by autograd's names and arguments."""
+"""Differential operators with autograd's names and arguments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
     "vector_jacobian_product",
 ]
 
-# Of functions of one argument, by the names that they have in autograd's module.
+# For functions of one argument, under the names that autograd's module has.
 _make_vjp, _make_jvp = core.make_vjp, core.make_jvp
 make_vjp = unary_to_nary(core.make_vjp)
 make_jvp = unary_to_nary(core.make_jvp)
@@ -189,7 +189,7 @@ def make_ggnvp(
     g: Fun = lambda x: 0.5 * np.sum(x**2, axis=-1),
     f_argnum: int = 0,
 ) -> Callable[..., Fun]:
-    """Return the products with the Gauss-Newton matrix ``J^T H J`` of ``g(f(x))``, by the point."""
+    """Return the maker, by point, of products with the Gauss-Newton ``J^T H J`` of ``g(f(x))``."""
 
     @unary_to_nary
     def ggnvp_maker(f: Fun, x: Pytree) -> Fun:

@@ -41,7 +41,7 @@ from tapegraph.autograd.boxes import new_box as new_box
 from tapegraph.autograd.boxes import trace as trace
 from tapegraph.autograd.boxes import trace_stack as trace_stack
 from tapegraph.autograd.util import subvals as subvals
-from tapegraph.errors import kind_of, message
+from tapegraph.errors import kind_of, message, sentence
 from tapegraph.pytree import HOLE, cut, filled, leaves, mapped, matched, replaced
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
@@ -131,8 +131,8 @@ class SparseObject:
 def undefined(kind: str, fun: Fun, where: str) -> NotImplementedError:
     name = name_of(fun)
     fix = f"Define it: def{kind.lower()}({name}, ...)."
-    expected = f"a {kind} that is defined for it"
-    return NotImplementedError(message(name, f"a derivative by {where}", expected, fix))
+    text = f"the function has no {kind} rule for {where}. {fix}"
+    return NotImplementedError(sentence(name, text))
 
 
 def name_of(fun: Fun) -> str:
@@ -166,7 +166,7 @@ def called(
             args, kwargs = bound.args, bound.kwargs
         if holds_box(kwargs):
             fix = "Pass it by position, where rules can find it."
-            raise TypeError(message(entry.name, "a traced keyword argument", "plain ones", fix))
+            raise TypeError(message(entry.name, "a traced keyword argument", "a plain one", fix))
     tags = [x.tag for _, x in leaves(args) if type(x) is Dual]
     if tags and recorder().flows:
         return _with_tangent(fun, max(tags), args, kwargs)
@@ -324,7 +324,7 @@ class _Call:
                 return array.astype(np.float64)
         if self._several:
             return None  # whole numbers beside floats are indices, and stay whole
-        raise TypeError(message(self._name, f"a result, {kind_of(x)}", "numbers"))
+        raise TypeError(message(self._name, f"the result {kind_of(x)}", "numbers"))
 
     def _check_reads_arguments(self, x: Pytree) -> None:
         """Raise if a result is traced but comes from no argument: no rule would reach it."""
@@ -336,8 +336,8 @@ class _Call:
 
         for node in ancestors(tensor_of(x), lambda node: node._inputs if is_beside(node) else ()):
             if is_beside(node) and (type(node) is Dual or node._seq <= self._start):
-                fix = "Pass the value that it is computed from as an argument."
-                raise TypeError(message(self._name, "a traced result", "a plain one", fix))
+                text = "the result depends on a traced value that is no argument. Pass it as one."
+                raise TypeError(sentence(self._name, text))
 
     def _unpacked(self, packed: Cotangent, zeros: bool = False) -> Pytree:
         """Return the tensors that `on_tape` joined, or their cotangents, in the result's form.
@@ -369,17 +369,18 @@ class _Call:
         """Return a gradient as an array or tensor that broadcasts from the input's shape."""
         if box_class(grad) is not None:
             if recorded:
-                received = f"a second derivative by a {type(getval(grad)).__name__}"
-                raise NotImplementedError(message(self._name, received, "a first one"))
+                kind = type(getval(grad)).__name__
+                text = f"a {kind} has no second derivative. Compute with arrays."
+                raise NotImplementedError(sentence(self._name, text))
             return element_array(grad)
         grad = grad if recorded and isinstance(grad, Tensor) else np.asarray(getval(grad))
         if grad.dtype.kind not in "fcbiu":
-            received = f"{kind_of(grad)} as the gradient by argument {argnum}"
+            received = f"{kind_of(grad)} as the gradient for argument {argnum}"
             raise TypeError(message(self._name, received, "numbers"))
         try:
             common = np.broadcast_shapes(grad.shape, shape)
         except ValueError:
-            received = f"a gradient of shape {grad.shape} by argument {argnum}"
+            received = f"a gradient of shape {grad.shape} for argument {argnum}"
             expected = f"the argument's shape {shape}"
             raise ValueError(message(self._name, received, expected)) from None
         return grad if common == grad.shape else np.broadcast_to(grad, common)

@@ -47,8 +47,8 @@ from tapegraph.recording.values import (
 )
 from tapegraph.typed import Array
 
-BY_VALUE = "Pass an int, a bool or a string, which count by value."
-_ANEW = "in a program that is recorded to be run again with others"
+BY_VALUE = "Pass an int, a bool or a string: each new value is compiled separately."
+_ANEW = "which differ from run to run"
 # The user's operation whose function is running.
 OPERATION: ContextVar[str | None] = ContextVar("tapegraph_operation", default=None)
 
@@ -555,7 +555,7 @@ class Capture(Recorder):
     # The program
 
     def history(self, node: Node) -> tuple[Any, ...]:
-        """Return an entry's inputs that a gradient may flow to, in their version of its time."""
+        """Return an entry's inputs that a gradient may flow to, in the version that it read."""
         if id(node) in self._version_of or self.is_state(node) or not node._requires_grad:
             return ()
         for x in node._inputs:

@@ -29,7 +29,7 @@ _STATES: dict[str, Callable[[Any], Any]] = {
 _EMPTY = CellType()
 _MAKERS = frozenset(("default_rng", "RandomState", "Random"))
 _BETWEEN_NAME_AND_CALL = ("PUSH_NULL", "PRECALL", "CACHE")
-_FIX = "Draw by tg.random, or before the call and pass the numbers."
+_FIX = "Draw with tg.random, or before the call and pass the numbers."
 
 
 @contextmanager
@@ -45,10 +45,7 @@ def no_foreign_draws(op: str, f: object) -> Iterator[None]:
         if pickle.dumps(read(x)) != state:
             kind = type(x)
             name = f"{kind.__module__.partition('.')[0]}'s {kind.__name__}"
-            text = (
-                f"the function runs once, so that what {name} draws in it would be the same each "
-                f"time. {_FIX}"
-            )
+            text = f"the function runs once, so {name} would draw the same in every run. {_FIX}"
             raise RuntimeError(sentence(op, text))
 
 
@@ -105,7 +102,7 @@ def _generators(op: str, f: object) -> list[tuple[Any, Callable[[Any], Any]]]:
             if names and (maker := _unseeded(x.__code__)):
                 text = (
                     f"the function runs once, and {x.__name__} calls {maker}() without a seed: "
-                    f"its numbers would be the same each time. {_FIX}"
+                    f"its numbers would be the same in every run. {_FIX}"
                 )
                 warn(sentence(op, text), UserWarning)
             cells = (cell.cell_contents for cell in x.__closure__ or () if cell != _EMPTY)

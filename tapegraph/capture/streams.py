@@ -86,8 +86,8 @@ def _jvp(moving: object, y: object, *inputs: object, **attrs: object) -> tuple[N
 def refuse_examples(*_: object) -> NoReturn:
     """Refuse to draw as often as each of many examples says: no one position comes after that."""
     text = (
-        "the examples may draw unlike often in a branch or a loop. Draw before it, and pass it "
-        "what was drawn."
+        "in a branch or a loop some examples may draw more often than others. Draw before it, and "
+        "pass the numbers in."
     )
     raise RuntimeError(sentence("vmap", text))
 

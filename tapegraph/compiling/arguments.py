@@ -114,8 +114,8 @@ def flattened(
     if kind in (dict, OrderedDict):
         for key in value:
             if not isinstance(key, (str, int)):
-                fix = "Use strings."
-                raise TypeError(message("compile", f"the key {key!r} in {path}", "names", fix))
+                received = f"the key {key!r} in {path}"
+                raise TypeError(message("compile", received, "keys that are strings or integers"))
         items = (
             (Static(type(k), k), flattened(v, f"{path}[{k!r}]", found, marked))
             for k, v in value.items()
@@ -147,7 +147,7 @@ def _static(value: Any, path: str) -> Static:
         hash(value)
     except TypeError:
         expected = "a static field that can be hashed"
-        fix = "Write a tuple for a list; let settings be a @dataclass(frozen=True)."
+        fix = "Write a tuple for a list; make settings a @dataclass(frozen=True)."
         raise TypeError(message("compile", f"{kind_of(value)} for {path}", expected, fix)) from None
     if isinstance(value, (Node, float, complex, tuple, frozenset)):
         return Static((type(value), repr(value)), value)

@@ -415,7 +415,7 @@ class Compiled:
         self._count_by_value((place.name for place in fed), entry)
         if recorded is not None and has_run:
             names = ", ".join(place.name for place in fed)
-            difference = f"other numbers where {names} is a float than where the program feeds it"
+            difference = f"with {names} fed, the numbers are not those of a plain float"
             raise mismatch(self.__name__, difference, unchecked)
         return plain, True
 
@@ -730,7 +730,7 @@ def compile(
 
     :param fn: Callable of arrays, numbers, and dicts, lists and tuples of them; it may read and
         update parameters, call ``backward()`` and an optimizer's ``step()``. Arrays count by shape
-        and dtype, floats are fed, and ints, bools, strings and None count by value.
+        and dtype, floats are fed, and ints, bools, strings and None are static.
     :param max_traces: The number of traces to keep; the least recently used is dropped first.
     :param verify_every: The calls of each trace that run eagerly and are compared with the
         recording: one in so many, the 4th, 8th, 16th and so on, or none.

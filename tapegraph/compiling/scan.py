@@ -89,7 +89,7 @@ class Calls:
             raise _no_rows(self._leaves)
         if len(set(lengths.values())) > 1:
             received = ", ".join(f"{n} for {path}" for path, n in lengths.items())
-            raise ValueError(message("scan", f"rows: {received}", "as many of each"))
+            raise ValueError(message("scan", f"rows: {received}", "the same number for each"))
         self._count = next(iter(lengths.values()))
         if self._count < 1:
             raise ValueError(message("scan", f"{self._count} calls", "1 or more"))
@@ -159,7 +159,7 @@ def _leaf(path: str, value: object, recorded: bool) -> Any:
         return value
     if isinstance(value, Node):
         if value._requires_grad and DIFFERENTIATING.value():
-            received = f"{kind_of(value)} for {path}, with respect to which it is differentiated"
+            received = f"{kind_of(value)} for {path}, with respect to which scan is differentiated"
             fix = "Loop over the calls, or let the function reach the tensor through its closure."
             raise TypeError(message("scan", received, "arrays", fix))
         if value._requires_grad:

@@ -490,12 +490,12 @@ def _reader(recording: Recording, slot: int) -> str:
 
 def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchError:
     """Return the error of a step that is not the same each time."""
-    since = "" if not unchecked else f" ({unchecked} calls since the last real one may be affected)"
+    since = "" if not unchecked else f" (unchecked calls since the last real one: {unchecked})"
     return TraceMismatchError(
         sentence(
             f"compile: {name}",
             f"calls differ: {difference}{since}. Every call must make the same operations on the "
             "same constants. Pass a value that changes as an argument (floats and arrays), keep it "
-            "in a tensor made outside, or draw it by tg.random.",
+            "in a tensor made outside, or draw it with tg.random.",
         )
     )

@@ -114,7 +114,7 @@ def cotangent_of(y: Node, seed: object = None, *, borrow: bool = False) -> Array
     if seed is None and data.dtype.kind == "c":
         text = (
             f"the result is complex ({data.dtype}), and only a real loss has a gradient. Take its "
-            ".real or tg.abs of it, pass a seed, or differentiate a holomorphic function by "
+            ".real or tg.abs of it, pass a seed, or differentiate a holomorphic function with "
             "tg.grad(f, holomorphic=True)."
         )
         raise TypeError(sentence("backward", text))
@@ -169,7 +169,7 @@ def gradients(
     if not isinstance(y, Node):
         fix = ""
         if hasattr(type(y), "__tapegraph_apply__"):
-            fix = "A Value is differentiated by its own backward(), a Dual by tg.grad or tg.jvp."
+            fix = "For a Value call its backward(), for a Dual write tg.grad or tg.jvp."
         raise TypeError(message("gradients", f"{kind_of(y)} for 'y'", "a Tensor", fix))
     targets = [xs] if isinstance(xs, Node) else list(xs)
     for i, x in enumerate(targets):

@@ -97,7 +97,7 @@ class DataParallel:
         op = type(self).__name__
         recorder().outside(op, "Make it before the first.")
         if not isinstance(optimizer, Optimizer) or not optimizer.params:
-            expected = "an optimizer with parameters, as tg.SGD"
+            expected = "an optimizer with parameters, such as tg.SGD"
             raise TypeError(message(op, kind_of(optimizer), expected))
         if check_every is not None and (type(check_every) is not int or check_every < 1):
             expected = "a number of steps from 1, or None"
@@ -328,11 +328,11 @@ class _Shared:
         if capture is None or not capture.is_state(optimizer._steps):
             place = "in a call that is not compiled" if capture is None else "it was made in"
             received = f"the first step of {type(optimizer).__name__} {place}"
-            fix = "Make optimizers outside, and the first call of each with compiling on."
+            fix = "Make optimizers outside the step, and compile the first call of each."
             raise RuntimeError(message(_OP, received, "optimizers that all workers share", fix))
         if self.met is None:
             received = f"the first step of {type(optimizer).__name__} in a later call"
-            raise RuntimeError(message(_OP, received, "the same steps in each"))
+            raise RuntimeError(message(_OP, received, "the same steps in each call"))
         self.met.append(optimizer)
         optimizer._step()
 
@@ -365,7 +365,7 @@ class _Shared:
                 name = getattr(p, "name", None)
                 which = f"the parameter {name!r}" if name else "a parameter"
                 received = f"a step that changes {which} without an optimizer"
-                fix = "Let an optimizer: its gradients are averaged over the workers."
+                fix = "Update it with an optimizer, whose gradients are averaged over the workers."
                 raise RuntimeError(message(_OP, received, "the same change on every worker", fix))
 
     def _optimized(self) -> set[int]:
@@ -401,8 +401,8 @@ class OnWorkers(Compiled):
         inside = recorder().capture is not None or DIFFERENTIATING.value()
         if inside and AVERAGING.value() is not self._shared:
             received = f"a call of {self.__name__} inside another program"
-            fix = "Give the outermost function the strategy."
-            raise RuntimeError(message(_OP, received, "a call by itself", fix))
+            fix = "Pass the strategy to the outermost function."
+            raise RuntimeError(message(_OP, received, "a call of its own", fix))
         with Scope(AVERAGING, self._shared):
             return super().__call__(*args, **kwargs)
 

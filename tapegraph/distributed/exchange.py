@@ -168,7 +168,7 @@ class Exchange:
             check_equal(self._op, self._comm, shared)
         if not weights:
             fix = "Give a rank without data the weight 0, and one with data a positive weight."
-            raise RuntimeError(message(self._op, "the weight 0 on every rank", "one above", fix))
+            raise RuntimeError(message(self._op, "the weight 0 on every rank", "one above 0", fix))
         mean = self._total[: flat.size] / self._total.dtype.type(weights)
         return mean, tuple((self._total[flat.size : -_MORE] > 0).tolist())
 

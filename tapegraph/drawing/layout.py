@@ -22,7 +22,7 @@ from tapegraph.drawing.sketch import Sketch
 # lead back to the next round.
 _GAP, _RANK_GAP, _LANE, _BESIDE = 18.0, 18.0, 10.0, 8.0
 _SWEEPS = 8
-# All sweeps together look at so many cells at most, but there are two sweeps. What would have more
+# All sweeps together look at so many cells at most, but there are two sweeps. A picture of more
 # lanes is folded further: nobody could follow its edges.
 _LOOKS, _MOST_LANES = 200_000, 40_000
 _FEWEST = 24  # boxes, which any picture may have
@@ -52,7 +52,7 @@ def lay_out(sketch: Sketch, most: int) -> tuple[Folding, Scene]:
         lanes = layout.lanes
         if lanes <= _MOST_LANES or most <= _FEWEST:
             return folding, layout.scene()
-        boxes = min(most, len(folding.root.boxes()))  # lanes grow as their square
+        boxes = min(most, len(folding.root.boxes()))  # lanes grow as the square of boxes
         most = max(_FEWEST, int(0.9 * boxes * (_MOST_LANES / lanes) ** 0.5))
 
 

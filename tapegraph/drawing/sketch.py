@@ -24,7 +24,7 @@ from tapegraph.tensors.value import Value
 # The kinds of vertices: an operation, a result of several backwards, or a kind of leaf.
 Kind: TypeAlias = Literal["operation", "gradient", "param", "constant", "input", "state", "number"]
 _KINDS: dict[ops.Op, Kind] = {ops.INPUT: "input", ops.PARAM: "param", ops.SCALAR: "number"}
-# A value or gradient of so many numbers is small: it is shown.
+# A value or gradient of at most so many numbers is shown.
 _SMALL = 4
 _EXPECTED = "a tensor, a Value, a list of them, a tape, a program or a compiled step"
 
@@ -35,7 +35,7 @@ class Vertex:
 
     kind: Kind
     op: str
-    inputs: tuple[int, ...] = ()  # their places in the sketch: all stand before it
+    inputs: tuple[int, ...] = ()  # their places in the sketch, before this one
     name: str = ""
     shape: tuple[int, ...] | None = None  # of a `Value` None
     dtype: str = ""
@@ -45,7 +45,7 @@ class Vertex:
     attrs: dict[str, Any] = field(default_factory=dict)
     where: str = ""
     function: str = ""  # the user's, that recorded it
-    source: int | None = None  # of a gradient: the vertex with respect to which it is
+    source: int | None = None  # of a gradient: the vertex that it belongs to
     writes: str = ""  # the state that takes the result when the step ends
     is_result: bool = False
 
@@ -132,7 +132,7 @@ def _small(value: object) -> Any:
 
 
 def _value(recording: Recording, slot: int) -> Any:
-    """Return the same of a slot; None if the leaf has changed since."""
+    """Return the `_small` value of a slot; None if the leaf has changed since."""
     value = recording.values[slot]
     if isinstance(value, Node) and value.ndim <= 1 and value.size <= _SMALL:
         try:
@@ -232,8 +232,8 @@ def _in_order(roots: Sequence[Value]) -> list[Value]:
 def _of_compiled(step: Compiled, known: dict[int, str]) -> Sketch:
     last = latest(step)
     if last is None:
-        fix = "Call it first, and draw it then."
-        raise RuntimeError(message("draw", "a step that was not called yet", "a trace", fix))
+        fix = "Call it first, then draw it."
+        raise RuntimeError(message("draw", "a step that has not been called", "a trace", fix))
     trace = last.trace
     program = trace.recording.program
     sketch = _of_recording(trace.recording, {}, step.__name__)

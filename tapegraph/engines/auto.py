@@ -179,18 +179,18 @@ def costs(
 
 
 def advice(found: Choice | None, refused: Mapping[str, str]) -> str:
-    """Return what to change so that another engine can run."""
+    """Say what to change so that another engine can run."""
     backend = get_backend()
     open_to = [name for name in registry.rivals() if name not in refused]
     if not open_to:
-        return "To have another engine, see to that first."
+        return "Another engine can run once you mend that."
     if backend == registry.NATIVE:
-        return 'To have them measured, choose tg.set_backend("auto").'
+        return 'To measure other engines, choose tg.set_backend("auto").'
     if backend != registry.AUTO:
-        return 'To have the faster one found by measuring, choose tg.set_backend("auto").'
+        return 'To find the faster engine by measuring, choose tg.set_backend("auto").'
     if found is not None and all(way.times for way in [found.stands, *found.others]):
-        return "There is nothing to change: the faster one has been found by measuring."
-    return f'To have it tried at once, choose tg.set_backend("{open_to[0]}").'
+        return "Nothing to change: this is the faster engine by measurement."
+    return f'To try it at once, choose tg.set_backend("{open_to[0]}").'
 
 
 def capital(title: str) -> str:

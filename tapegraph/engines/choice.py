@@ -116,7 +116,7 @@ class Decision(NamedTuple):
 ALONE = Failure("auto: no other engine is registered")
 ASKED = Decision(NATIVELY, Failure("the backend was native"))
 LOOKED_AT = Decision(
-    NATIVELY, Failure("tg.anomaly looks at each result, which the native engine alone shows")
+    NATIVELY, Failure("tg.anomaly looks at each result, which only the native engine shows")
 )
 
 
@@ -280,7 +280,7 @@ class Choice:
 
 
 def too_dear(way: Way) -> str:
-    return f"auto: trying {way.title} takes about {way.price:.2g} s; that does not pay yet"
+    return f"auto: trying {way.title} takes about {way.price:.2g} s, which does not pay yet"
 
 
 def median_of(seconds: Iterable[float]) -> float:

@@ -74,7 +74,7 @@ class OnnxGraph:
         if self._nbytes > LARGEST:
             received = f"parameters and constants of more than {LARGEST:,} bytes"
             fix = "Name a folder, for a SavedModel."
-            raise ValueError(message("export", received, "the limit of one ONNX file", fix))
+            raise ValueError(message("export", received, "less, for one ONNX file", fix))
         self.initializers.append(self._onnx.numpy_helper.from_array(array, name))
         return Wire(self, name, array.dtype, array.shape)
 
@@ -82,7 +82,7 @@ class OnnxGraph:
         """Add a node, and return its first result, or the one at a position."""
         given = inputs[kind == "Where"].dtype
         if kind in _FLOAT32 and given != np.float32:
-            raise NoNode(f"onnxruntime has {kind} for float32 alone, in which it can be exported")
+            raise NoNode(f"onnxruntime has {kind} only for float32: export it in float32")
         wide = _wide(kind, given)
         if wide != given:
             wires = [
@@ -469,7 +469,7 @@ def export(f: Fun, path: str, arguments: Arguments, params: Pytree) -> None:
     taken = [*arguments.names, *filter(None, parameters.values()), *outputs]
     if "" in outputs:
         received, fix = "an output named ''", "Rename the key."
-        raise ValueError(message("export", received, "a name, as ONNX asks for", fix))
+        raise ValueError(message("export", received, "a name, as ONNX requires", fix))
     for name in taken:
         if taken.count(name) > 1:
             received = f"{name!r} as the name of two inputs, parameters or outputs"
@@ -524,7 +524,7 @@ class _Emission(Interpreter):
         out = Wire(graph, "", program.dtypes[slot], program.shapes[slot])
         try:
             if row is None or touches_complex(program, slot):
-                raise NoNode("no nodes stand for it, or none for its dtype")
+                raise NoNode("no nodes in ONNX for it, or none for its dtype")
             if 0 in out.shape and not any(isinstance(n, Length) for n in out.shape):
                 return graph.constant(np.zeros(out.shape), out.dtype)  # nodes fail for none
             found = row(out, *self.converted(slot, self.values), **program.attrs[slot])

@@ -61,9 +61,9 @@ def cond(
 ) -> Pytree:
     """Run one of two functions: ``true_fn(*operands)`` if ``pred`` is true, else ``false_fn``.
 
-    It is one entry, in which both are recorded and one runs. Each runs once to be recorded, has no
-    effects, and may read outside values; gradients flow through the one that runs. If `vmap` has a
-    ``pred`` for each example both run, and `where` chooses.
+    It is one entry, which holds both functions and runs one, through which gradients flow. Each
+    function runs once to be recorded, has no effects, and may read outside values. If `vmap` has
+    a ``pred`` for each example, both run, and `where` chooses.
 
     :param pred: A bool or a number without axes; a number is true where it is not zero.
     :param true_fn, false_fn: Functions of the operands that return tensors of the same types, and
@@ -122,7 +122,7 @@ def _chosen(
 ) -> Any:
     if index.shape:
         received = f"{argument} of shape {index.shape}"
-        fix = "Write tg.where for a choice element by element, or tg.vmap for one by example."
+        fix = "Write tg.where to choose element by element, or tg.vmap to choose by example."
         raise ValueError(message(op, received, "one number", fix))
     held = list(leaves(operands, "operands"))
     given = [loop_operand(op, x, path) for path, x in held]
@@ -176,7 +176,7 @@ def _run_derived(index: object, founds: Sequence[Traced], inputs: Sequence[list[
 def _taken(
     index: object, *operands: object, branches: Sequence[SubProgram], reads: Sequence[Sequence[int]]
 ) -> tuple[SubProgram, Sequence[int], list[Any]]:
-    """Return the branch that runs, the places of its inputs, and these."""
+    """Return the branch that runs, the places of its inputs, and the inputs."""
     chosen = min(max(int(np.asarray(index)), 0), len(branches) - 1)
     places = reads[chosen]
     return branches[chosen], places, [np.asarray(operands[i]) for i in places]
@@ -234,7 +234,7 @@ def _recorded(
     seeds = [g[i] for i in seeded]
     founds, lists = [], []
     for body, places in zip(of["branches"], of["reads"], strict=True):
-        # Those that it does not read are passed too, for the type of their zero gradients.
+        # Operands that it does not read are passed too, for the type of their zero gradients.
         inputs = [*(operands[i] for i in places), *seeds, *(operands[i] for i in wanted)]
         key = ("transposed", tuple(places), tuple(wanted), seeded)
         founds.append(body.make(key, _transposed, body, places, wanted, seeded, inputs))

@@ -116,7 +116,7 @@ def while_loop(
     condition = traced("while_loop", test, list, carry)
     if condition.draws or condition.draws_on:
         received = "a condition that draws random numbers"
-        fix = "Draw in the body, and carry what was drawn."
+        fix = "Draw in the body, and carry the numbers."
         raise RuntimeError(message("while_loop", received, "one without draws", fix))
     lists = (condition.consts, iteration.consts, carry)
     outs = _run(condition.body, iteration.body, lists, max_steps)

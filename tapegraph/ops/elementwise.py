@@ -635,7 +635,7 @@ def clip(
     for name, bound, other, same in (("a_min", a_min, "min", min), ("a_max", a_max, "max", max)):
         if bound is not None and same is not None:
             received = f"both {name}= and {other}="
-            raise TypeError(message("clip", received, "one of them", f"Leave {other}= away."))
+            raise TypeError(message("clip", received, "one of them", f"Leave out {other}=."))
     x = operand("clip", a, "a")
     low = min if a_min is None else a_min
     high = max if a_max is None else a_max
@@ -1175,7 +1175,7 @@ def _of_masks(bitwise: Fun, logical: Fun) -> None:
     def record(*masks: DuckArray) -> DuckArray:
         for mask in masks:
             if np.result_type(mask) != np.bool_:
-                fix = "Compare it with something."
+                fix = "Compare it, as in x > 0."
                 raise TypeError(message(bitwise.__name__, kind_of(mask), "a mask of bools", fix))
         return logical(*masks)
 

@@ -192,7 +192,7 @@ def irfftn(
     if n == -1:
         n = x.shape[last]
     if n < 1:
-        raise ValueError(message("irfftn", f"n={n} numbers to give", "at least 1"))
+        raise ValueError(message("irfftn", f"n={n}", "1 or more"))
     along = (last,) if s is None else (*rest, last)
     x = _fitted("irfftn", x, (*lengths, n // 2 + 1), along)
     if rest:
@@ -260,7 +260,7 @@ def fftconvolve(
     check_one_of(op, "mode", mode, "full", "same", "valid")
     if mode == "valid" and min(longer, default=0) < 0 < max(longer, default=0):
         received = f"shapes {a.shape} and {b.shape}"
-        raise ValueError(message(op, received, "one that fits into the other", 'Or mode="same".'))
+        raise ValueError(message(op, received, "one that fits into the other", 'Use mode="same".'))
     whole = [n + m - 1 if axis in along else max(n, m) for axis, (n, m) in enumerate(pairs)]
     there, back = (fftn, ifftn) if is_complex(a, b) else (rfftn, irfftn)
     if along:
@@ -281,7 +281,7 @@ def _convolved(op: str, a: DuckArray, b: DuckArray, axes: object) -> list[int]:
     """Return the axes along which neither array is a single element; others must broadcast."""
     received = f"shapes {a.shape} and {b.shape}"
     if a.ndim != b.ndim or not (a.size and b.size):
-        raise ValueError(message(op, received, "as many axes, and none that is empty"))
+        raise ValueError(message(op, received, "the same number of axes, none of them empty"))
     named = set(ordered_axes(op, "axes", range(a.ndim) if axes is None else axes, a.ndim))
     pairs = list(zip(a.shape, b.shape, strict=True))
     for axis, (n, m) in enumerate(pairs):

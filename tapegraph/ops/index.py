@@ -184,7 +184,7 @@ def _cut(
         if sections < 1 or (even and length % sections):
             received = f"{sections} parts of axis {along} of length {length}"
             fix = "tg.array_split cuts into unequal parts." if even else ""
-            expected = "a positive number of parts, equal ones" if even else "at least one part"
+            expected = "a positive number of equal parts" if even else "at least one part"
             raise ValueError(message(name, received, expected, fix))
         short, longer = divmod(length, sections)
         starts = [short * i + min(i, longer) for i in range(1, sections)]
@@ -782,7 +782,9 @@ def take(a: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = N
 
 @implements(np.lib.stride_tricks.sliding_window_view)
 def sliding_window_view(x: Kind | ArrayLike, window_shape: Shape, axis: Axes = None) -> Kind:
-    """Copy windows, as `numpy.lib.stride_tricks.sliding_window_view`; gradients of overlaps add up.
+    """Copy all windows over axes, as `numpy.lib.stride_tricks.sliding_window_view` views them.
+
+    Gradients of windows that overlap add up.
 
     >>> tg.sliding_window_view([1.0, 2.0, 3.0, 4.0], 2).data.tolist()
     [[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]
@@ -891,7 +893,7 @@ def select(
         raise ValueError(message("select", received, "one choice per condition, and at least one"))
     for i, condition in enumerate(conditions):
         if condition.dtype != np.bool_:
-            fix = "Compare it with something."
+            fix = "Compare it, as in x > 0."
             received = f"{kind_of(condition)} for 'condlist[{i}]'"
             raise TypeError(message("select", received, "an array of bools", fix))
     *choices, chosen = of_one_dtype("select", [*choices, default], "choicelist")

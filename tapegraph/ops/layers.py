@@ -147,7 +147,7 @@ def batch_norm(
     along = one_axis(name, axis, array.ndim)
     if (mean is None) != (var is None):
         missing = "mean" if mean is None else "var"
-        raise ValueError(message(name, f"no {missing}", "mean and var, or none of them"))
+        raise ValueError(message(name, f"no {missing}", "both mean and var, or neither"))
     others = tuple(i for i in range(array.ndim) if i != along)
     if mean is None:
         centred = array - reduce.mean(array, others, keepdims=True)

@@ -174,7 +174,7 @@ def vdot(a: Kind | ArrayLike, b: Kind | ArrayLike) -> Kind:
     x, y = tensor_like("vdot", a, "a"), tensor_like("vdot", b, "b")
     if x.size != y.size:
         received = f"shapes {x.shape} and {y.shape}"
-        raise ValueError(message("vdot", received, "as many elements in both"))
+        raise ValueError(message("vdot", received, "the same number of elements in both"))
     return matmul(conj(_reshaped(x, (x.size,))), _reshaped(y, (y.size,)))
 
 
@@ -280,7 +280,7 @@ def cross(
     y = axes_last("cross", tensor_like("cross", b, "b"), axisb)
     if x.shape[-1] != 3 or y.shape[-1] != 3:
         received = f"vectors of {x.shape[-1]} and {y.shape[-1]} elements"
-        fix = "Give vectors of the plane a third element of 0."
+        fix = "Give plane vectors a third element, 0."
         raise ValueError(message("cross", received, "vectors of three elements", fix))
     (x1, y1), (x2, y2) = [(gather(x, i, -1), gather(y, i, -1)) for i in ((1, 2, 0), (2, 0, 1))]
     out = x1 * y2 - x2 * y1

@@ -70,7 +70,7 @@ def softmax_crossentropy(
     if wanted.shape == scores.shape:
         if ignore_index is not None:
             received = f"ignore_index={ignore_index} and targets of the logits' shape"
-            fix = "Leave it away, and set the rows to ignore to zero."
+            fix = "Leave it out, and set the rows to ignore to zero."
             raise ValueError(message(name, received, "class indices with it", fix))
         wanted = _as_constant(name, wanted, scores.dtype)
         common = np.result_type(scores.dtype, wanted.dtype)
@@ -218,7 +218,7 @@ def _pair(
     y = tensor_like(name, target, "target")
     if x.shape != y.shape:
         received = f"a prediction of shape {x.shape} and a target of shape {y.shape}"
-        fix = f"Reshape one of them, or write {broadcast} where broadcasting is meant."
+        fix = f"Reshape one of them, or write {broadcast} for broadcasting."
         raise ValueError(message(name, received, "equal shapes", fix))
     return x, _as_constant(name, y, x.dtype)
 

@@ -293,7 +293,7 @@ def conv_transpose2d(
     apart, more = pair(name, "dilation", dilation, 1), pair(name, "output_pad", output_pad, 0)
     if any(m >= max(s, d) for m, s, d in zip(more, step, apart, strict=True)):
         received = f"output_pad={more} with stride {step} and dilation {apart}"
-        raise ValueError(message(name, received, "less than the stride or the dilation"))
+        raise ValueError(message(name, received, "output_pad below the stride or the dilation"))
     reach = [d * (s - 1) for d, s in zip(apart, kernels.shape[2:], strict=True)]
     ends = zip(reach, border, more, strict=True)
     frame = [(r - p, r - p + m) for r, p, m in ends]

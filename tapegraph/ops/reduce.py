@@ -158,7 +158,7 @@ def softmax(x: Kind | ArrayLike, axis: SupportsIndex = -1) -> Kind:
     array = tensor_like("softmax", x)
     if array.ndim == 0:
         expected = "at least one axis"
-        raise ValueError(message("softmax", "a 0-d array", expected, "Use x.reshape(1) for one."))
+        raise ValueError(message("softmax", "a 0-d array", expected, "Write x.reshape(1)."))
     return apply(SOFTMAX, (array,), {"axis": one_axis("softmax", axis, array.ndim)})
 
 
@@ -176,7 +176,7 @@ def _mask(op: str, x: DuckArray, where: DuckArray) -> DuckArray:
     mask = array_of(where)
     check_spreads(op, "where", mask.shape, x.shape)
     if mask.dtype != np.bool_:
-        fix = "Compare it with something."
+        fix = "Compare it, as in x > 0."
         raise TypeError(message(op, f"{kind_of(mask)} for 'where'", "an array of bools", fix))
     return mask
 

@@ -121,7 +121,7 @@ def polyval(p: Kind | ArrayLike, x: Kind | ArrayLike) -> Kind:
     8.0
     """
     if isinstance(x, np.poly1d):
-        fix = "Compose them by NumPy alone, or multiply by np.convolve."
+        fix = "Compose polynomials with NumPy alone, or multiply them with np.convolve."
         raise TypeError(message("polyval", "a poly1d for 'x'", "numbers", fix))
     coefficients: DuckArray = tensor_like("polyval", p, "p")
     at: DuckArray = tensor_like("polyval", x)
@@ -157,7 +157,7 @@ def interp(
         raise real_only(name)
     if knots.ndim != 1 or knots.shape != values.shape or not knots.shape[0]:
         received = f"xp of shape {knots.shape} and fp of shape {values.shape}"
-        raise ValueError(message(name, received, "one axis of one length, at least 1"))
+        raise ValueError(message(name, received, "vectors of the same length, at least 1"))
     if period is not None:
         length = abs(as_float(period, name, "period"))
         if not length:
@@ -341,7 +341,7 @@ def cov(
             w = np.asarray(detached(given))
             if w.shape != (n,) or (w < 0).any():
                 received = f"{argument} of shape {w.shape}"
-                expected = f"one weight an observation, {n}, none below 0"
+                expected = f"{n} weights, one per observation, none negative"
                 raise ValueError(message(name, received, expected))
             if argument == "fweights" and (w != np.rint(w)).any():
                 raise TypeError(message(name, "fweights with fractions", "whole numbers"))

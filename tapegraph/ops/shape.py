@@ -178,7 +178,7 @@ def squeeze(a: Kind | ArrayLike, axis: Axes = None) -> Kind:
     dropped = some_axes("squeeze", axis, x.ndim)
     if any(x.shape[a] != 1 for a in dropped):
         received = f"axis {axis} of shape {x.shape}"
-        raise ValueError(message("squeeze", received, "axes of length 1 alone"))
+        raise ValueError(message("squeeze", received, "only axes of length 1"))
     return reshape(x, tuple(n for a, n in enumerate(x.shape) if a not in dropped))
 
 
@@ -460,7 +460,7 @@ def block(arrays: Operand | Nested[Operand]) -> Tensor:
     depths, ndim = _nesting(arrays)
     if len(depths) != 1:
         received = f"lists nested {sorted(depths)} deep"
-        raise ValueError(message("block", received, "lists of equal depth, filled"))
+        raise ValueError(message("block", received, "lists of equal depth, none empty"))
     (depth,) = depths
     return _joined_blocks(arrays, depth, max(depth, ndim))
 

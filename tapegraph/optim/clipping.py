@@ -139,7 +139,7 @@ def _warn_of(found: list[tuple[Leaf, Any]], norm: object) -> None:
     for place, (p, g) in enumerate(found):
         if not np.isfinite(_elements(g)).all():
             name = getattr(p, "name", None) or getattr(p, "label", "") or str(place)
-            where = f"; the first is that of parameter {name!r}"
+            where = f"; the first that is not finite is of parameter {name!r}"
             break
     else:
         where = ""

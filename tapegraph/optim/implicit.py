@@ -129,7 +129,7 @@ class Given:
         self._x0 = x0
         self.start = [_unknown(op, x, path) for path, x in leaves(x0, "x0")]
         if not sum(x.size for x in self.start):
-            raise ValueError(message(op, f"x0={x0!r}, without a number", "what to vary"))
+            raise ValueError(message(op, f"x0={x0!r}", "one number or more to vary"))
         self._args = args
         self.numbers, having = further_arguments(op, args)
         count = len(self.start)
@@ -202,7 +202,7 @@ def _solved(
         return pullback(u) - g
 
     def pulled_back(residuals: Any, cotangent: Any) -> tuple[Any, ...]:
-        """Return the gradient by the equation's inputs: a linear equation, and one pullback."""
+        """Return the gradients of the equation's inputs: a linear equation, and one pullback."""
         unknowns, theta = residuals
         x, g = in_one(unknowns), in_one(cotangent)
         if x.size <= DENSE:

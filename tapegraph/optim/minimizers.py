@@ -83,7 +83,7 @@ def minimize(
     :raises ValueError: ``x0`` is empty, ``f`` returns an array, the method ignores given bounds or
         constraints, or SciPy refuses an argument.
     :raises RuntimeError: With ``implicit``: the minimiser did not converge.
-    :raises ConcretizationError: Its numbers are those of `vmap` or of a compiled step: write `root`
+    :raises ConcretizationError: The call is inside `vmap`, a loop or a compiled step: write `root`
         of the gradient.
 
     >>> def f(p):
@@ -94,7 +94,7 @@ def minimize(
     """
     check_callable("minimize", f)
     if not (method is None or isinstance(method, str) or callable(method)):
-        fix = f"Write args=({method!r},) for what f takes after x."
+        fix = f"Write args=({method!r},) for the arguments of f after x."
         raise TypeError(message("minimize", f"{kind_of(method)} for 'method'", "a name", fix))
     options = {**(options or {}), **more_options}
     if implicit:
@@ -109,7 +109,7 @@ def minimize(
     layout = Layout(start)
     vector = layout.vector(start)
     if not vector.size:
-        raise ValueError(message("minimize", f"x0={x0!r}, without a number", "what to vary"))
+        raise ValueError(message("minimize", f"x0={x0!r}", "one number or more to vary"))
     given = (args if isinstance(args, tuple) else (args,),)
     objective = _Objective(f, layout, *given)
     derivatives: dict[str, Any] = {}
@@ -183,8 +183,8 @@ def _check_used(method: str, **restrictions: object) -> None:
         empty = isinstance(given, (tuple, list)) and not given
         if given is not None and not empty and method in _UNRESTRICTED[argument]:
             fix = 'Write method="SLSQP" or "trust-constr".'
-            received = f"{argument} for {method.upper()}, which has no use for them"
-            raise ValueError(message("minimize", received, "a method that keeps to them", fix))
+            received = f"{argument} for {method.upper()}, which ignores them"
+            raise ValueError(message("minimize", received, "a method that obeys them", fix))
 
 
 @contextmanager
@@ -193,8 +193,8 @@ def _by_numbers() -> Iterator[None]:
         yield
     except ConcretizationError as error:
         text = (
-            "it decides by numbers, which inside vmap differ between examples, and in a compiled "
-            "step or a loop from run to run. For a stationary point write "
+            "the minimiser decides by numbers, which differ between the examples of vmap, and "
+            "between the runs of a compiled step or a loop. For a stationary point write "
             "tg.optim.root(tg.grad(f), x0)."
         )
         raise ConcretizationError(sentence("minimize", text)) from error
@@ -211,7 +211,7 @@ class _Objective:
         with _ending():
             value = np.asarray(_without_derivative(self._f(self._layout.structure(x))))
         if value.shape != ():
-            text = f"f must return a scalar, and returned shape {value.shape}. Sum it."
+            text = f"f must return a scalar, not shape {value.shape}. Sum it."
             raise ValueError(sentence("minimize", text))
         return float(value)
 
@@ -241,7 +241,7 @@ def _ending() -> AbstractContextManager[Any]:
 def _without_derivative(value: object) -> Any:
     """Return a value that SciPy takes; raise if it depends on what is differentiated outside."""
     if DIFFERENTIATING.value() and getattr(value, "requires_grad", False):
-        text = "the result would lose the derivative of what f reads. Write implicit=True."
+        text = "the result would lose its derivative for tensors that f reads. Write implicit=True."
         raise LostGradientError(sentence("minimize", text))
     return value
 

@@ -162,7 +162,7 @@ def grouped(kind: str, params: Params, weight_decay: float) -> list[Group]:
     for group in given:
         if not isinstance(group, Mapping):
             fix = 'Write {"params": [w]} for each group.'
-            raise TypeError(message(kind, f"{kind_of(group)} among groups", "groups alone", fix))
+            raise TypeError(message(kind, f"{kind_of(group)} among groups", "only groups", fix))
         unknown = [key for key in group if key not in _KEYS]
         if unknown or "params" not in group:
             received = f"a group with {unknown}" if unknown else "a group without 'params'"
@@ -208,8 +208,7 @@ def named_params(op: str, params: object) -> tuple[list[str] | None, list[Leaf]]
 
 def _check_distinct(op: str, params: list[Leaf]) -> None:
     if len(set(map(id, params))) < len(params):
-        fix = "It would count twice."
-        raise ValueError(sentence(op, f"a parameter is listed more than once. {fix}"))
+        raise ValueError(sentence(op, "a parameter is listed more than once. List it once."))
 
 
 def _names(kind: str, parts: list[tuple[list[str] | None, list[Leaf]]]) -> list[str]:

@@ -34,10 +34,10 @@ _POLYNOMIAL = (
 # The alternative to a function that needs an array or a number, by the longest known part of its
 # name.
 _FIXES = {
-    "": "Leave np.asarray out: NumPy's functions take tensors as they are. For its generators "
-    "write m + s * draws. Join results by np.stack; write np.where for an assignment to elements "
-    "of an array (z[:2] = x); or x.numpy() for numbers without a gradient.",
-    "jax": "Give JAX plain numbers, x.numpy(); its own functions differentiate JAX's arrays alone.",
+    "": "Leave np.asarray out: NumPy's functions take tensors. For NumPy's generators write "
+    "m + s * draws. Join results with np.stack; write np.where for an assignment to elements of an "
+    "array (z[:2] = x), or x.numpy() for numbers without a gradient.",
+    "jax": "Give JAX plain numbers, x.numpy(); its functions differentiate only JAX's arrays.",
     "keras": "tg.function(f) makes a function of TensorFlow's; for plain numbers write x.numpy().",
     "matplotlib": "Plot plain numbers: x.numpy(), and in a list of losses loss.item().",
     "numpy": "Join tensors first, {op}(np.stack(tensors)); or give it numbers, loss.item() or "
@@ -189,7 +189,7 @@ def _fix(caller: str) -> str:
 def as_index() -> str:
     if not DIFFERENTIATING.value():
         return "Use .astype(int)."
-    text = "What is differentiated is of floats. Close over an index, tg.vjp(lambda x: f(x, i), x)"
+    text = "Only floats are differentiated. Close over an index, tg.vjp(lambda x: f(x, i), x)"
     return f"{text}, and write .astype(int) for one that is computed."
 
 

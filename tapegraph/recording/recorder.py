@@ -231,8 +231,8 @@ class Recorder:
         if self.flows:
             label = f"{x.name!r}" if x.name else f"of shape {x.shape}"
             text = (
-                f"param {label} stays as it is outside tg.no_grad(): w -= step makes a new tensor. "
-                "Write with tg.no_grad(): w -= step to change the parameter."
+                f"param {label} does not change: outside tg.no_grad() w -= step makes a new tensor."
+                " Write with tg.no_grad(): w -= step to change the parameter."
             )
             warn(sentence("an update in place", text), UserWarning)
             return result

@@ -91,7 +91,7 @@ def save(
         if error.errno is None:
             raise
         received = f"{name!r}, which cannot be written ({error})"
-        refusal = message("save", received, "a place for the file")
+        refusal = message("save", received, "a path that can be written")
         raise type(error)(error.errno, refusal) from error
 
 
@@ -223,7 +223,7 @@ def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
         inner = (name for _, names in named_in.values() for name in names)
         inside = any(f"{name}.".startswith(f"{part}.") for name in inner)
         fix = f"Write {unknown[0] if inside else part!r}: ... in `into` to leave that part alone."
-        raise ValueError(_other(path, _some(unknown), "those of `into` alone", fix))
+        raise ValueError(_other(path, _some(unknown), "only those of `into`", fix))
     return places
 
 
@@ -242,7 +242,7 @@ def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
     if not (is_same or is_half):
         raise TypeError(_other(path, f"dtype {array.dtype} for {name!r}", f"dtype {held.dtype}"))
     if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
-        raise ValueError(message("load", f"a read-only array at {name!r}", "one to be filled"))
+        raise ValueError(message("load", f"a read-only array at {name!r}", "a writable array"))
 
 
 def _changes(path: str, tree: Pytree, places: list[_Place]) -> Iterator[Change]:
@@ -364,7 +364,7 @@ class _Flattened:
             return self._names[id(value)][0]
         if name in self.arrays or name == files.TEXT or "\0" in name or not _is_text(name):
             received = f"a second {name!r}" if name in self.arrays else f"an array named {name!r}"
-            raise ValueError(message("save", received, "a path of its own", "Rename its key."))
+            raise ValueError(message("save", received, "each name once", "Rename its key."))
         if isinstance(value, np.ma.MaskedArray):
             received = f"a masked array at {name!r}, whose mask would be dropped"
             raise TypeError(message("save", received, "an array without a mask"))
@@ -406,17 +406,17 @@ def _built(structure: Pytree, stored: dict[str, files.Stored]) -> Pytree:
         if kind == "integer":
             return int(held, 16)
         if kind not in ("array", "scalar"):
-            raise ValueError(f"{kind!r} is no kind of structure")
+            raise ValueError(f"{kind!r} is not a kind of structure")
         missing.discard(held)
         if kind == "array":
             return stored[held]
         if stored[held].shape:
-            raise ValueError(f"{held!r} is no scalar")
+            raise ValueError(f"{held!r} is not a scalar")
         return stored[held].read()[()]
 
     tree = part(structure)
     if missing:
-        raise ValueError(f"it has no place for {_some(sorted(missing))}")
+        raise ValueError(f"its structure has no place for {_some(sorted(missing))}")
     return tree
 
 

@@ -72,7 +72,7 @@ def check_is_file(op: str, path: str) -> os.stat_result | None:
         found = os.stat(path)
         if stat.S_ISREG(found.st_mode):
             return found
-        received = f"{path!r}, a directory or no regular file"
+        received = f"{path!r}, a directory or a special file"
         raise OSError(message(op, received, "the path of a file"))
     return None
 
@@ -122,16 +122,16 @@ def check_array(suffix: str, name: str, dtype: DType) -> None:
         expected = "numbers (bool, integer, float or complex)"
         raise TypeError(message("save", f"dtype {dtype} for {name!r}", expected))
     if suffix == SAFETENSORS and dtype.name not in _WORDS:
-        received = f"dtype {dtype} for {name!r}, which safetensors has not"
+        received = f"dtype {dtype} for {name!r}, which safetensors files cannot hold"
         fix = "Save as .npz, or convert it."
         raise TypeError(message("save", received, "a dtype of up to 64 bits a number", fix))
     if suffix == NPZ and dtype.name == "bfloat16":
-        received = f"dtype bfloat16 for {name!r}, which NumPy itself has not"
+        received = f"dtype bfloat16 for {name!r}, which NumPy itself lacks"
         raise TypeError(message("save", received, "a dtype of NumPy's", "Save as .safetensors."))
     length = len(f"{name}.npy".encode())
     if suffix == NPZ and length > _LONGEST_NAME:
         received = f"a name of {length - 4} bytes, {name[:40]!r}..."
-        expected = f"one of at most {_LONGEST_NAME - 4} bytes, as zip files hold"
+        expected = f"at most {_LONGEST_NAME - 4}, the limit of zip files"
         raise ValueError(message("save", received, expected, "Rename its key."))
 
 
@@ -155,7 +155,7 @@ def write_safetensors(path: str, arrays: NamedArrays, text: Metadata) -> None:
     encoded += b" " * (-len(encoded) % 8)
     if len(encoded) > _LARGEST_HEADER:
         received = f"names and structure of {len(encoded)} bytes"
-        expected = f"at most {_LARGEST_HEADER}, as safetensors hold"
+        expected = f"at most {_LARGEST_HEADER}, the limit of safetensors files"
         raise ValueError(message("save", received, expected, "Save as .npz."))
     with open(path, "wb") as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
@@ -175,7 +175,7 @@ def read_safetensors(file: io.BufferedReader) -> tuple[dict[str, Stored], Metada
     entries = json.loads(header, object_pairs_hook=_once)
     text = entries.pop(TEXT, {})
     if not all(isinstance(x, str) for x in text.values()):
-        raise ValueError("its metadata is no text")
+        raise ValueError("its metadata is not text")
     stored, end = {}, 0
     for name, entry in sorted(entries.items(), key=lambda pair: pair[1]["data_offsets"]):
         word, shape = entry["dtype"], entry["shape"]
@@ -310,7 +310,7 @@ def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Store
         else:
             raise ValueError(f"{_shown(name)} is of version {version} of the .npy format")
     except MemoryError:  # Python's parser raises it for a few kB with too many brackets
-        raise ValueError(f"the header of {_shown(name)} is no literal") from None
+        raise ValueError(f"the header of {_shown(name)} is not a literal") from None
     if dtype.hasobject:
         raise ValueError(f"{_shown(name)} holds pickled objects, which could run any code")
     size = math.prod(shape) * dtype.itemsize

@@ -207,7 +207,7 @@ class Numbers:
 
     :param kinds: The operation of each number: of `SCALAR_OPS`, `TOTAL`, or a leaf.
     :param args: Its earlier operands; of a ``GIVEN`` the position in a run's vectors, end to end.
-    :param constants, exports: The numbers that are the same in every run; those that it returns.
+    :param constants, exports: The numbers that are equal in every run; those that a run returns.
     :param given, places: The length of the vectors; the code object and offset of each number.
     """
 
@@ -367,7 +367,7 @@ def _folded(
     """Return each number's operation and operands; a chain of additions is one sum."""
     uses = [0] * len(kinds)
     for i in exports:
-        uses[i] += 2  # it has to be there
+        uses[i] += 2  # a result is never folded
     for kind, given in zip(kinds, args, strict=True):
         if kind != GIVEN:
             for x in given:

@@ -246,8 +246,8 @@ class NumberRecorder:
     def origin(self, i: int) -> str:
         made = self._numbers[i]
         where = f", recorded at {line_of(*made.place)}" if made.place else ""
-        kind = "a number from outside" if made.kind == GIVEN else f"the {made.kind}"
-        return f"{kind} of Values{where}, in a program that is recorded to be run again with others"
+        kind = "a Value from outside" if made.kind == GIVEN else f"the {made.kind} of Values"
+        return f"{kind}{where}, which differs from run to run"
 
     # Objects and their numbers
 
@@ -352,7 +352,7 @@ class NumberRecorder:
         for x in nodes:
             if (id(x), DATA) in self._written:
                 received = "a slot of an optimizer of Values, read in the step that changes it"
-                raise ConcretizationError(message("compile", received, "a look from outside"))
+                raise ConcretizationError(message("compile", received, "a read outside the step"))
 
     def written(self) -> Any:
         self.state.written_to = list(self._written.values())

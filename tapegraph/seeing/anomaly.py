@@ -59,7 +59,7 @@ class anomaly(Watched):
     ...     tg.sum(tg.sqrt(x)).backward()
     Traceback (most recent call last):
         ...
-    FloatingPointError: backward of sqrt: received a gradient by x of inf at [1] ...
+    FloatingPointError: backward of sqrt: received a gradient for x of inf at [1] ...
     """
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class _Anomaly(Watcher):
             at = _first(new)
             received = f"a gradient of {_value(grad, at, new.shape)}{_place(at)} of {name!r}"
             expected = f"finite new numbers, not {new[at]} there{_share(new)}"
-            fix = "Take a smaller learning rate, or limit gradients by tg.clip_grad_norm."
+            fix = "Take a smaller learning rate, or limit gradients with tg.clip_grad_norm."
             raise _error(f"{optimizer}.step", received, expected, fix)
 
     def passed(self, *told: object, results: Sequence[DuckArray] = (), **times: object) -> None:
@@ -122,7 +122,7 @@ class _Anomaly(Watcher):
         array = _dense(grad)
         at = _first(array)
         shape = program.shapes[by]
-        what = f"a gradient by {names[slots.index(slot)]} of {_shown(array, at)}"
+        what = f"a gradient for {names[slots.index(slot)]} of {_shown(array, at)}"
         if is_finite(part):
             what += ", as the sum of finite ones"
         given = _operands(names, operands, at if shape == array.shape else None, shape)
@@ -142,7 +142,7 @@ def _look(what: str, operands: list[Array], result: Array) -> None:
     for name, x in zip(names, operands, strict=True):
         if x.dtype.kind in "fc" and not np.isfinite(x).all():
             came_in = f"{name}{_origin(x)} came in with {_kinds(x)}"
-            advice = f"{came_in}: look for the code that wrote it, or choose by np.isfinite."
+            advice = f"{came_in}: look for the code that wrote it, or choose with np.isfinite."
             break
     received = _operands(names, operands, at, result.shape)
     fix = f"{advice} {_around(names, operands, at, result)}".strip()

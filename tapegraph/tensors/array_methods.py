@@ -99,7 +99,7 @@ def _comparison(name: str, ufunc: np.ufunc) -> Callable[[Any, object], npt.NDArr
 
 
 def formatted(x: Any, array: Any, spec: str) -> str:
-    """Format the only element of an array, or its text if the spec is one of texts."""
+    """Format the only element of an array, or its text if the spec is for text."""
     if spec and array.size == 1:
         return format(array.item(), spec)
     try:
@@ -250,13 +250,13 @@ class ArrayMethods(OtherArrays):
 
     @property
     def device(self) -> str:
-        """Where NumPy's arrays lie, ``"cpu"``."""
+        """The device of NumPy's arrays, ``"cpu"``."""
         return "cpu"
 
     def to_device(self, device: str, /, *, stream: None = None) -> Self:
         """Return the tensor itself, for the device ``"cpu"``.
 
-        :raises ValueError: It is another device.
+        :raises ValueError: ``device`` is another one, or ``stream`` is not None.
         """
         if device != "cpu" or stream is not None:
             received = f"device {device!r}, stream {stream!r}"

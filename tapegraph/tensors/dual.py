@@ -215,7 +215,7 @@ def _rule(name: str, tag: int) -> tuple[Op, Fun]:
 
 def _operand(op: str, x: object) -> Any:
     if isinstance(x, Value):
-        fix = "A Value is differentiated by its own backward()."
+        fix = "For the gradient of a Value call its backward()."
         raise TypeError(message(op, "a Value next to a Dual", "numbers or arrays", fix))
     return operand(op, x, "operand")
 
@@ -228,7 +228,7 @@ def parts(x: object, tag: int) -> tuple[Any, Any]:
 def lifted(op: str, x: Any, argument: str) -> Any:
     """Return a user's argument as a Tensor or Dual of floats."""
     if isinstance(x, Value):
-        fix = "A Value is differentiated by its own backward()."
+        fix = "For the gradient of a Value call its backward()."
         raise TypeError(message(op, f"a Value for {argument!r}", "a number or an array", fix))
     x = tensor_like(op, x, argument)
     if hasattr(type(x), "__tapegraph_float__"):  # a float argument of a compiled function

@@ -419,8 +419,8 @@ class UpdatedTensor(Tensor, updated=True):
         place = line_of(entry._code, entry._lasti)
         text = (
             f"the operation reads a tensor of shape {x.shape} as it was before the update in "
-            f"place at {place}, which in NumPy changes that tensor too. If the old numbers "
-            "are meant, write v = v * 2 there for v *= 2; if not, compute with the result."
+            f"place at {place}, which in NumPy changes that tensor too. If you want the "
+            "old numbers, write v = v * 2 there for v *= 2; if not, compute with the result."
         )
         warn(sentence(name, text), UserWarning)
         return x

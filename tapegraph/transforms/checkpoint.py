@@ -107,7 +107,7 @@ class _Segment:
         outs = _flowing([x for _, x in along])
         if not outs or not np.array_equal(_packed(outs), y, equal_nan=True):
             text = (
-                "the function gives other numbers when it runs again. Draw by tg.random, and "
+                "the function gives other numbers when it runs again. Draw with tg.random, and "
                 "change nothing that the function reads before the backward."
             )
             raise RuntimeError(sentence("checkpoint", text))

@@ -307,7 +307,7 @@ def hvp(f: Fun, primals: Sequence[Pytree], tangents: Sequence[Pytree]) -> Pytree
     with recording():
         value, tangent = value_and_tangent("hvp", f(*inputs), tag)
     if value.shape != ():
-        text = f"f must return a scalar, and returned shape {value.shape}. Sum it."
+        text = f"f must return a scalar, not shape {value.shape}. Sum it."
         raise ValueError(sentence("hvp", text))
     tangent = of_each_example(tangent)
     products = iter(Pullback(tangent, [x for argument in lifted for x in argument.targets])())

@@ -135,7 +135,7 @@ def result(op: str, out: object, level: int) -> Any:
     if type(out) is Tensor:
         return out
     if isinstance(out, (Value, tuple, list)):
-        text = f"f must return a number or a tensor, and returned a {type(out).__name__}."
+        text = f"f must return a number or a tensor, not a {type(out).__name__}."
         raise TypeError(sentence(op, text))
     if isinstance(out, (np.ndarray, *NUMBER_TYPES)):
         to_constant(op, level)

@@ -218,7 +218,7 @@ def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
     for x, what in ((out, "a result"), *((x, "an argument") for x in targets)):
         if x.dtype.kind != "c":
             received = f"holomorphic=True and {what} of dtype {x.dtype}"
-            raise TypeError(message(op, received, "complex numbers", "Leave holomorphic= away."))
+            raise TypeError(message(op, received, "complex numbers", "Leave out holomorphic=."))
 
 
 def or_zeros(grads: Sequence[Any], targets: Sequence[Any]) -> list[Any]:
@@ -402,7 +402,7 @@ def grad(
         (_, aux), gradient = found(args, kwargs)
         return (gradient, aux) if has_aux else gradient
 
-    return derivative_of(f, derivative, "Return the derivative of {name} by {by}.", found.by)
+    return derivative_of(f, derivative, "Return the derivative of {name} {by}.", found.by)
 
 
 def value_and_grad(
@@ -434,7 +434,7 @@ def value_and_grad(
         (value, aux), gradient = found(args, kwargs)
         return ((value, aux) if has_aux else value), gradient
 
-    return derivative_of(f, derivative, "Return {name} and its derivative by {by}.", found.by)
+    return derivative_of(f, derivative, "Return {name} and its derivative {by}.", found.by)
 
 
 def elementwise_grad(
@@ -459,7 +459,7 @@ def elementwise_grad(
     chosen = argnums if argnum is None else argnum
     found = Gradient("elementwise_grad", f, chosen, of_sum=True, holomorphic=holomorphic)
 
-    doc = "Return the derivative of the sum of {name} by {by}."
+    doc = "Return the derivative of the sum of {name} {by}."
     return derivative_of(f, lambda *args, **kwargs: found(args, kwargs)[1], doc, found.by)
 
 
@@ -485,7 +485,7 @@ class Gradient:
         # A list or tuple of gradients for a list or tuple of positions.
         self._several = type(argnums) if isinstance(argnums, (tuple, list)) else None
         places = ", ".join(map(str, self._wanted))
-        self.by = f"its argument{'s' if len(self._wanted) > 1 else ''} {places}"
+        self.by = f"with respect to argument{'s' if len(self._wanted) > 1 else ''} {places}"
 
     def __call__(self, args: Any, kwargs: Any) -> tuple[tuple[Any, Any], Any]:
         op, inputs = self._op, list(args)
@@ -511,7 +511,7 @@ class Gradient:
             out = of_each_example(out)
         if out.shape != () and not self._of_sum:
             fix = "Sum it, or use tg.jacobian, tg.elementwise_grad or tg.jvp."
-            text = f"f must return a scalar, and returned shape {out.shape}. {fix}"
+            text = f"f must return a scalar, not shape {out.shape}. {fix}"
             raise ValueError(sentence(op, text))
         if self._holomorphic:
             arrays, pullback = None, Pullback(out, targets)

@@ -107,7 +107,7 @@ class _Arguments:
             if size != self.size:
                 received = f"{self.size} examples in {first} and {size} in {path}"
                 fix = "Write None in in_axes for an argument that is the same for all."
-                raise ValueError(message("vmap", received, "equally many", fix))
+                raise ValueError(message("vmap", received, "the same number in each", fix))
 
     def inside(self, start: int, step: int, level: Level) -> tuple[Any, Any]:
         whole = start == 0 and step >= self.size
@@ -142,7 +142,7 @@ def _axes(
 def _place(axis: int, ndim: int, path: str, lengths: tuple[int, ...]) -> int:
     if not -ndim <= axis < ndim:
         received = f"axis {axis} for {path} of shape {lengths}"
-        raise ValueError(message("vmap", received, "an axis that is there", "None is for no axis."))
+        raise ValueError(message("vmap", received, "one of its axes", "Write None for no axis."))
     return axis % ndim
 
 

@@ -20,7 +20,7 @@ class Environment:
     """The clients in a cache folder, fetched from the package index where they are missing.
 
     :param folder: The cache. What it holds already is used again.
-    :param say: Is told what is being done.
+    :param say: Called with a line for each step of the work.
     """
 
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:

@@ -52,7 +52,7 @@ def _misaligned(x):
     [(layout, np.float64) for layout in LAYOUTS]
     + [pytest.param(*row.values, np.float32, marks=row.marks) for row in thinned(LAYOUTS, 4)],
 )
-@pytest.mark.one_in(3, of="tensorflow")
+@pytest.mark.one_in(6, of="tensorflow", start=1)
 def test_a_step_takes_every_layout(layout, dtype, engine):
     """Bit for bit: the layout decides in which order sums add."""
 
@@ -73,6 +73,7 @@ def test_a_step_takes_every_layout(layout, dtype, engine):
     assert beside(make, calls, engine).traces == 1
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_what_is_returned_of_every_layout_is_its_own_array_of_native_numbers(layout, engine):
     step = tg.compile(lambda x: (x, x.T, x[:0], x * 2.0))
@@ -88,6 +89,7 @@ def test_what_is_returned_of_every_layout_is_its_own_array_of_native_numbers(lay
         np.testing.assert_array_equal(np.asarray(taken(given)), numbers)
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("change", ["strided", "empty", "0-d", "read-only", "large"])
 def test_parameters_of_every_kind(change, engine):
     start = {

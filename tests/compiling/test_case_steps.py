@@ -74,18 +74,19 @@ SEVERAL = [c for c in STEPS if len(c.inputs) > 1 and not (c.expected and c.expec
 
 
 @each_operation(SEVERAL)
-@pytest.mark.one_in(2, start=1)
+@pytest.mark.one_in(4)
 def test_the_first_input_is_a_parameter(op, thorough):
     cases = SEVERAL if thorough else a_few_each(SEVERAL, most=1)
     check_each(op, cases, lambda case: compare(case, np.float64, 1, "native"))
 
 
 @pytest.mark.parametrize("case", thinned(STEPS, 40), ids=ID)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_in_float32(case):
     compare(case, np.float32, len(case.inputs), "native")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine.*(no node|up to their sign)")
 @pytest.mark.parametrize("case", thinned(STEPS, 200), ids=ID)
 def test_in_tensorflow(case):
@@ -100,6 +101,7 @@ def test_without_a_gradient_it_is_computed_anew(op, thorough):
     check_each(op, cases, lambda case: without_a_gradient(case, "native"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", thinned(WITHOUT_GRADIENT, 8), ids=ID)
 def test_without_a_gradient_in_tensorflow(case):
     pytest.importorskip("tensorflow")

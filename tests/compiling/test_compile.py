@@ -290,7 +290,7 @@ def test_an_argument_of_no_kind_is_named(wrong):
     }.items(),
     ids=lambda item: item[0],
 )
-@pytest.mark.one_in(2, of="tensorflow")
+@pytest.mark.one_in(4, of="tensorflow")
 def test_layouts(change):
     eager, params, compiled, others = pair(training)
     for x, classes in zip(X, CLASSES, strict=True):

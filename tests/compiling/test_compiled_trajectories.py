@@ -27,6 +27,7 @@ def test_steps_in_tensorflow_are_those_that_pytorch_took(name):
     compared("tensorflow", name)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", thinned(CONFIGS, 8))  # eager ones are, and to the bit the same
 def test_native_steps_are_those_that_pytorch_took(name):
     compared("native", name)

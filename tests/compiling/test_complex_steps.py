@@ -38,7 +38,7 @@ STEPS = [case for case in COMPLEX_CASES if case.op != "lstsq"]
 
 
 @each_operation(STEPS, every=3)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_compiled_case_is_the_eager_one_to_the_bit(op, thorough):
     cases = STEPS if thorough else a_few_each(STEPS, most=2)
     check_each(op, cases, compiled_is_the_eager_one)
@@ -81,7 +81,7 @@ def trained(make, compiles):
 
 
 @pytest.mark.parametrize("name", thinned(OPTIMIZERS, 2))
-@pytest.mark.one_in(3, of="tensorflow")
+@pytest.mark.one_in(6, of="tensorflow")
 def test_optimizers_move_both_parts_as_numbers_of_their_own(name, backend):
     """A rule gives what it gives of the parts, two real parameters, and compiled the same."""
     make = OPTIMIZERS[name]

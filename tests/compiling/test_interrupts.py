@@ -222,6 +222,7 @@ def engine(request):
 QUICK = {"native": ["ctrl-c", "reads and raises"], "tensorflow": ["reads and raises"], "auto": []}
 
 
+@pytest.mark.one_in(2, of="native")
 @pytest.mark.filterwarnings("ignore:backward ran in the native engine")
 @pytest.mark.parametrize(
     ("engine", "kind"),
@@ -267,6 +268,7 @@ def taken_or_not(kind, engine, thorough):
     beside.clean()
 
 
+@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["ctrl-c", pytest.param("reads", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
     ("engine", "held"), [("native", 1), ("native", 1 << 18), ("tensorflow", 1)], indirect=["engine"]
@@ -295,6 +297,7 @@ def test_a_scan_stops_between_two_calls_wherever_a_signal_falls(
     beside.clean()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "kind",
     ["reads and raises", *(pytest.param(k, marks=pytest.mark.thorough) for k in KINDS[1:3])],
@@ -336,6 +339,7 @@ def test_a_recorded_call_is_taken_or_not_wherever_a_signal_falls(call, kind, eng
     assert signals >= wanted - 2
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_eager_optimizers_step_is_taken_or_not(kind, thorough):
     w, u, v = tg.param([1.0, 2.0]), tg.param([3.0, 4.0]), tg.Value(1.0)
@@ -557,9 +561,8 @@ STORM = """
 """
 
 
-@pytest.mark.parametrize(
-    "engine", ["native", pytest.param("tensorflow", marks=pytest.mark.thorough)]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("engine", ["native", "tensorflow"])
 def test_signals_at_random_times(engine, run_python, thorough):
     if engine == "tensorflow":
         pytest.importorskip("tensorflow")

@@ -53,7 +53,7 @@ def trained(make, dtype, clip):
     ],
 )
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(7)
 def test_a_compiled_step_gives_the_numbers_of_an_eager_one(name, dtype, clip):
     with tg.use_backend("native"):
         eager, params, one = trained(OPTIMIZERS[name], dtype, clip)

@@ -461,6 +461,7 @@ def images():
     return make, [(np.random.default_rng(i).normal(size=(8, 3, 18, 18)),) for i in range(5)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("steps", [lambda: attention(np.float32, tg.Adam), images])
 def test_a_compiled_step_takes_no_more_memory_than_the_eager_one(steps):
     make, calls = steps()

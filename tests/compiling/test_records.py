@@ -108,7 +108,7 @@ UFUNCS = sorted(
 
 @pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda f: f.__name__)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_element_wise_records_have_numpys_bits(ufunc, rng, thorough):
     tried = 0
     for turn, dtype in enumerate(DTYPES):
@@ -155,6 +155,7 @@ def test_reductions_have_numpys_bits(dtype, layout, rng):
     assert done == 0 if layout == "backwards" else done >= 12
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", [*FLOATS, np.complex64, np.complex128])
 def test_products_have_numpys_bits(dtype, rng):
     shapes = [(4, 4), (3, 4), (1, 4), (4, 1), (4,), (1, 1), (2, 3, 4), (5, 1, 3, 4), (1, 3, 4)]
@@ -380,6 +381,7 @@ def dense(x):
     return x.dense() if isinstance(x, RowSparse) else np.asarray(x)
 
 
+@pytest.mark.one_in(2)
 @each_operation(STEPS, every=4)  # test_case_steps runs all as records, beside the eager ones
 @pytest.mark.usefixtures("ran")
 def test_operation_cases(op, thorough):
@@ -390,6 +392,7 @@ def test_operation_cases(op, thorough):
     check_each(op, STEPS if thorough else a_few_each(STEPS, most=1), check_case)
 
 
+@pytest.mark.thorough
 def test_random_programs_as_records(ran, inside, thorough):
     count = PROGRAMS[thorough]
     check_programs(count, 11, "native")
@@ -452,6 +455,7 @@ def test_a_step_is_segments_and_its_source_shows_their_lines(calls):
     )
 
 
+@pytest.mark.one_in(2, start=1)
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_500_steps(dtype):
     rng = np.random.default_rng(2)
@@ -1026,6 +1030,7 @@ SCANS = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", SCANS)
 @pytest.mark.parametrize("most", [1 << 24, 3000])

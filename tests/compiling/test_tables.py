@@ -53,7 +53,7 @@ OPTIONS = {
 @pytest.mark.parametrize("count", [1, 8, 38])
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("read", READS)
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_steps_are_eager_ones_to_the_bit(read, options, count):
     options = dict(OPTIONS[options])
     rate = options.pop("lr", 0.1)

@@ -55,7 +55,7 @@ DERIVATIVES = (by_gradients, by_grad, by_value_and_grad, by_checkpoint)
 
 @pytest.mark.parametrize("derivative", DERIVATIVES)
 @pytest.mark.parametrize("update", UPDATES.values())
-@pytest.mark.one_in(5, of="tensorflow")
+@pytest.mark.one_in(10, of="tensorflow")
 def test_derivatives_of_derivatives_after_an_update(update, derivative, engine):
     w = tg.param([5.0, 6.0, 7.0])
 
@@ -202,6 +202,7 @@ def test_writing_into_a_constant_that_was_left_behind_reaches_no_later_call(engi
 # ------------------------------------------------------------------ schedules
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_each_of_several_steps_in_one_call_has_a_rate_of_its_own(count, engine):
     rates = [schedules.cosine(0.5, 7), schedules.exponential(0.3, 0.8)]

@@ -272,7 +272,7 @@ def test_beside_a_backward_of_the_same_result_in_a_compiled_step(backend):
 
 
 @pytest.mark.parametrize("name", ["grad", "value_and_grad", "hvp", "checkpoint", "hessian"])
-@pytest.mark.one_in(2, of="tensorflow")
+@pytest.mark.one_in(4, of="tensorflow")
 def test_transforms_in_a_compiled_step(name, backend):
     def write(w, optimizer):
         rows = np.ones(4)

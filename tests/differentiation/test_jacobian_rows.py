@@ -33,7 +33,7 @@ def one_after_another(y, recording):
 
 
 @pytest.mark.parametrize("op", OPS)
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_every_operation(op, thorough):
     compared = 0
     for case in (*CASES, *COMPLEX_CASES):

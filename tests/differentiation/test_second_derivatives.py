@@ -106,7 +106,7 @@ def test_first_derivatives_at_kinks_ties_and_singular_points(op, thorough):
 
 
 @each_operation(SMOOTH)
-@pytest.mark.one_in(2, start=1)
+@pytest.mark.one_in(4)
 def test_second_derivatives(op, thorough):
     """By finite differences of the first, and by reverse over forward mode."""
     check_each(op, SMOOTH if thorough else a_few_each(SMOOTH), second_derivatives_agree)

@@ -68,6 +68,7 @@ def test_every_operation_of_the_elementwise_families_is_in_the_table():
     assert set(SLOPES) == set(elementwise.VJPS) == set(elementwise.VJPS) & set(OPS)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("op", elementwise.FAST)
 def test_fast_forms_are_the_rules_from_the_slopes(op, dtype):

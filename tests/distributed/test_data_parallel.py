@@ -442,7 +442,7 @@ def test_a_weight_may_be_a_tensor_or_an_argument():
     [
         (-1, ValueError, r"the weight -1.0 on rank 0; expected a finite number, not negative"),
         (np.nan, ValueError, r"the weight nan on rank 0"),
-        (0, RuntimeError, r"the weight 0 on every rank; expected one above"),
+        (0, RuntimeError, r"the weight 0 on every rank; expected one above 0"),
         ("2", TypeError, r"all_reduce: received str '2' for 'weight'; expected a number"),
         (tg.tensor([1.0, 2.0]), ValueError, r"a weight of shape \(2,\); expected one number"),
     ],

@@ -251,7 +251,7 @@ def test_what_would_differ_between_workers_is_refused(update, message):
 def test_a_step_is_no_part_of_another_program():
     def work(comm):
         w, step = simplest(comm)
-        with pytest.raises(RuntimeError, match="Give the outermost function the strategy"):
+        with pytest.raises(RuntimeError, match="Pass the strategy to the outermost function"):
             tg.compile(lambda x: step(x))(1.0)
         again = tg.compile(step, max_traces=2)  # it stays one of all workers
         for _ in range(3):

@@ -239,6 +239,7 @@ def load_gpt(monkeypatch, name):
     return __import__(name)
 
 
+@pytest.mark.thorough
 def test_a_gpt_of_four_layers_fits_a_screen(monkeypatch):
     gpt = load_gpt(monkeypatch, "gpt")
     monkeypatch.setattr(gpt, "LAYERS", 4)
@@ -376,7 +377,7 @@ def test_a_step_is_drawn_in_regions():
         optimizer.step()
         return loss
 
-    with pytest.raises(RuntimeError, match=r"draw: received a step that was not called yet"):
+    with pytest.raises(RuntimeError, match=r"draw: received a step that has not been called"):
         tg.draw(step)
     with tg.use_backend("native"):
         for _ in range(4):
@@ -567,6 +568,7 @@ def test_png_of_names_that_no_font_has(tmp_path):
     assert with_one.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.thorough
 def test_png_is_as_large_as_is_asked_for(tmp_path):
     image = pytest.importorskip("matplotlib.image")
     drawing = tg.draw(looped(4) * tg.param(1.0, name="$a_b$"), boxes=8)

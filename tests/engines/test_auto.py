@@ -106,7 +106,7 @@ def test_importing_tensorflow_must_pay_before_structures_are_told_apart(graph):
     auto.BACKWARDS = auto.Backwards()
     choice.PROCESS.paid = 1e3
     reason = auto.decide(other).failure.reason
-    assert reason == "auto: trying TensorFlow takes about 3 s; that does not pay yet"
+    assert reason == "auto: trying TensorFlow takes about 3 s, which does not pay yet"
     assert other.recording.program._key is None
 
 

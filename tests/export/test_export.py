@@ -221,6 +221,7 @@ def test_parameters_given_are_variables_and_others_constants(tmp_path):
     np.testing.assert_allclose(model(X)["output"], np.full(5, 3.0))
 
 
+@pytest.mark.thorough
 def test_names_with_dots_and_slashes_are_kept(tmp_path):
     w, b = tg.param([1.0, 2.0], name="dense/kernel:0"), tg.param(3.0)
     model = loaded(lambda x: tg.sum(x @ w + b), tmp_path, X, params={"a": {"w": w}, "dense/b": b})
@@ -307,6 +308,7 @@ def test_only_arguments_as_long_as_the_first_are_batches(tmp_path):
     assert [tuple(specs[k].shape) for k in ("x", "m")] == [(None, 2), (2, 2)]
 
 
+@pytest.mark.thorough
 def test_a_gradient_that_does_not_flow_here_does_not_flow_there(tmp_path):
     w = tg.param([1.0, 2.0], name="w")
 
@@ -320,6 +322,7 @@ def test_a_gradient_that_does_not_flow_here_does_not_flow_there(tmp_path):
     np.testing.assert_allclose(found["gradient_w"], slope.numpy(), rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_zeros_absorb_infinities_in_value_and_gradients(tmp_path):
     w = tg.param([0.0, 2.0], name="w")
 
@@ -399,6 +402,7 @@ def named(*names):
     return eval(f"lambda {', '.join(names)}: {' + '.join(names)}")
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("names", [["θ"], ["_x"], ["self"], ["x", "X"]])
 def test_names_of_arguments_that_no_signature_takes_are_refused(names, tmp_path):
     message = r"^export: received .*named .*; expected .*tg\.export\(lambda x: f\(x\), path, x\)"

@@ -69,7 +69,7 @@ def test_rows_that_may_be_others_for_another_batch_are_refused(f, shape, tmp_pat
 
 
 @pytest.mark.parametrize("name", thinned(PROGRAMS, 4))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_program_of_any_batch_gives_the_eager_numbers(name):
     f = PROGRAMS[name]
     function = tg.function(f)

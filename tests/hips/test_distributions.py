@@ -63,6 +63,7 @@ def wanted(name, function, args):
     return range(len(args))
 
 
+@pytest.mark.one_in(2, start=1)
 @pytest.mark.parametrize(
     ("name", "function", "axes"), CASES, ids=[f"{name}-{function}" for name, function, _ in CASES]
 )
@@ -106,6 +107,7 @@ def check_slopes(found, f, args, argnum, value):
     numpy.testing.assert_allclose(found[smooth], slope[smooth], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [name for name, *_ in CONTINUOUS])
 def test_numbers_outside_of_the_support(name):
     shapes = [2.0] * (2 if name == "beta" else 0 if name == "norm" else 1)

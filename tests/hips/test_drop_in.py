@@ -431,7 +431,7 @@ def test_a_rule_that_looks_at_the_arguments_of_its_call():
     numpy.testing.assert_allclose(jacobian(grad(f))(X), second, rtol=1e-14)
     numpy.testing.assert_allclose(hessian(f)(X), second, rtol=1e-14)
     # What the call was not given is refused, for there is no rule by it.
-    with pytest.raises(TypeError, match="traced result"):
+    with pytest.raises(TypeError, match="traced value that is no argument"):
         grad(lambda x: executed([x[0]], Circuit(x[0], x[1])))(X)
 
 
@@ -537,9 +537,9 @@ def test_what_a_primitive_refuses():
     scaled = primitive(lambda x, *, by: x * by)
     with pytest.raises(TypeError, match="traced keyword"):
         grad(lambda x: scaled(x, by=x))(2.0)
-    with pytest.raises(TypeError, match="a result, str"):
+    with pytest.raises(TypeError, match="the result str"):
         grad(primitive(lambda x: "text"))(2.0)
-    with pytest.raises(TypeError, match="traced result"):
+    with pytest.raises(TypeError, match="traced value that is no argument"):
         grad(lambda x: primitive(lambda y: x * y)(2.0 * x))(2.0)
     with pytest.raises(TypeError, match="expected a function"):
         defvjp(cube, "same")

@@ -110,9 +110,11 @@ def test_what_cannot_be_made_by_hand():
     new_box(1.0, 0, root)
     with pytest.raises(ValueError, match="new_box: received a node that has a box"):
         new_box(1.0, 0, root)
-    with pytest.raises(TypeError, match=r"VJPNode: received a call.*VJPNode\.new_root\(\)"):
+    with pytest.raises(
+        TypeError, match=r"VJPNode: only the tape makes nodes.*VJPNode\.new_root\(\)"
+    ):
         VJPNode(1.0, None, (), {}, (), ())
-    with pytest.raises(TypeError, match=r"backward_pass: .*no box was made for"):
+    with pytest.raises(TypeError, match=r"backward_pass: .*that depends on no box"):
         backward_pass(1.0, (tg.param(1.0) * 2.0)._node)
     with pytest.raises(TypeError, match=r"backward_pass: received float 1\.0"):
         backward_pass(1.0, 1.0)

@@ -34,6 +34,7 @@ def loss(solver, **options):
     return lambda y, t, k: tg.sum(solver(rate, y, t, k, **options) ** 2)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("options", WAYS)
 def test_states_are_scipys(options):
     found = tg.integrate.odeint(rate, START, TIMES, K, **options)
@@ -67,12 +68,13 @@ def decay(k, **options):
 
 @pytest.mark.parametrize("options", [{"max_steps": 20}, {"method": "rk4", "steps": 40}])
 @pytest.mark.parametrize("outer", [tg.grad, lambda f: lambda k: tg.jvp(f, (k,), (1.0,))[1]])
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(4, start=1)
 def test_second_derivatives(options, outer):
     found = outer(tg.grad(lambda k: decay(k, **options)))(2.0)
     np.testing.assert_allclose(found, np.exp(-2.0), rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_tangents_and_examples():
     value, tangent = tg.jvp(decay, (2.0,), (1.0,))
     np.testing.assert_allclose([value, tangent], [np.exp(-2.0), -np.exp(-2.0)], rtol=1e-6)
@@ -174,7 +176,7 @@ TURNS = {
 
 @pytest.mark.parametrize("f", TURNS.values(), ids=TURNS)
 @pytest.mark.parametrize("kind", [list, tuple])
-@pytest.mark.one_in(5)
+@pytest.mark.one_in(10)
 def test_a_list_of_numbers_is_a_vector_where_the_derivative_is_one(f, kind):
     times = [0.0, 0.5, 2.0]
     expected = np.stack([np.cos(times), -np.sin(times)], 1)
@@ -242,7 +244,7 @@ def test_times_that_turn_back_are_no_solution(adjoint):
         return -y
 
     for turned in ([0.0, 2.0, 1.0], [0.0, -1.0, -0.5], [0.0, 1.0, -1.0]):
-        with pytest.raises(ValueError, match=r"received t=.*expected times that rise, or fall"):
+        with pytest.raises(ValueError, match=r"received t=.*expected times that all rise"):
             tg.integrate.odeint(f, 1.0, turned, adjoint=adjoint)
         found = tg.integrate.odeint(f, 1.0, turned, method="rk4", steps=50)
         np.testing.assert_allclose(found, np.exp(-np.array(turned)), rtol=1e-6)
@@ -290,7 +292,7 @@ def test_a_derivative_that_is_not_a_number_is_told():
             TypeError,
             r"odeint: unexpected keyword argument 'hmax'\. \(at",
         ),
-        (lambda: tg.integrate.odeint(lambda y, t: y, [], [0.0]), ValueError, "without a number"),
+        (lambda: tg.integrate.odeint(lambda y, t: y, [], [0.0]), ValueError, "one number or more"),
         (lambda: tg.integrate.odeint(lambda y, t: [y], 1.0, [0.0, 1.0]), ValueError, "structure"),
         (
             lambda: tg.integrate.odeint(lambda y, t: [-y[1], y[0]], START, [0.0, 1.0]),

@@ -65,6 +65,7 @@ def gradient(f, loops, at, seed):
     return y.data, w.grad, tg.random.uniform()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_numbers_gradients_and_stream_are_those_of_python(name):
     for seed in range(5):
@@ -179,11 +180,11 @@ def test_what_it_refuses():
         tg.vmap(noisy)(w)
     before = tg.random.get_state()
     for randomness in ("same", "different"):
-        with pytest.raises(RuntimeError, match="unlike often"):
+        with pytest.raises(RuntimeError, match="more often than others"):
             tg.vmap(noisy, randomness=randomness)(w)
     grown = lambda c: c * 2.0 + tg.random.uniform()  # noqa: E731
     go_on = lambda c: tg.while_loop(lambda c: tg.sum(c) < 9.0, grown, c)  # noqa: E731
-    with pytest.raises(RuntimeError, match="unlike often"):
+    with pytest.raises(RuntimeError, match="more often than others"):
         tg.vmap(go_on, randomness="same")(np.abs(w))
     with pytest.raises(RuntimeError, match="Draw in the body"):
         tg.while_loop(lambda c: c < tg.random.uniform(), lambda c: c + 1.0, 0.0)

@@ -141,11 +141,13 @@ def check_second(seed):
         )
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(50))
 def test_bits_are_those_of_the_loop(seed):
     check(seed)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_second_derivatives_are_those_of_the_loop(seed):
     check_second(seed)

@@ -145,7 +145,7 @@ def compiled(f):
 
 @pytest.mark.parametrize("name", DERIVATIVES)
 @pytest.mark.parametrize("options", [{}, {"reverse": True}, {"checkpoint": 2}], ids=str)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_derivatives_are_those_of_the_loop(name, options):
     derivative = DERIVATIVES[name]
     found = derivative(lambda w: loss(tg.scan, w, C, X, **options))
@@ -441,6 +441,7 @@ def trajectory(scan, w, start):
     return tg.sum(q * p) + tg.sum(qs)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "derivative",
     [

@@ -40,6 +40,7 @@ DERIVATIVES = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_derivatives_are_those_of_the_rounds_that_ran(name):
     derivative = DERIVATIVES[name]
@@ -78,7 +79,7 @@ SECOND = {
 
 @pytest.mark.parametrize("name", SECOND)
 @pytest.mark.parametrize("options", [{}, {"max_steps": 30}], ids=str)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_second_order_in_a_compiled_step_and_in_a_loop(name, options):
     step = tg.compile(SECOND[name](lambda w: loss(tg.while_loop, w, **options)))
     with pytest.MonkeyPatch.context() as patch:

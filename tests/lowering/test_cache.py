@@ -205,6 +205,7 @@ DIFFERENT: dict[str, tuple[Build, Build]] = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_another_structure_is_another_graph(name):
     one, other = DIFFERENT[name]
@@ -253,6 +254,7 @@ def test_the_key_holds_no_value():
     assert kinds(keys[0]) <= {Op, str, int, bool, type(None), type}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "take",
     [

@@ -218,6 +218,7 @@ def embedding(read, rate=0.5, **options):
 LOOKUPS = [(RNG.integers(-3, 6, size=7), RNG.normal(size=(7, 3))) for _ in range(6)]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("read", "by_rows"),
     {
@@ -332,6 +333,7 @@ def test_an_operation_without_a_node_runs_natively_and_says_so():
     assert tg.last_backward().reason == "erfcx has no node in TensorFlow"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("op", ["layer_norm", "conv2d", "max_pool2d", "avg_pool2d"])
 def test_what_has_a_node_in_steps_alone(op):
     def make():

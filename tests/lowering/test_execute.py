@@ -37,6 +37,7 @@ def concrete(f, *specs, **options):
     return traced.get_concrete_function()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("xla", [False, True])
 def test_every_way_gives_a_functions_outputs_and_assigns_its_variables(way, xla):
     v = tf.Variable(np.zeros(2))

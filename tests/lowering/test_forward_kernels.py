@@ -57,6 +57,7 @@ def evaluated(case, dtype):
     return y, [t.grad for t in tensors]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(
     "op",

@@ -144,6 +144,7 @@ DERIVATIVES = {
 QUICK_FUNCTIONS = {"while", "true branch", "switch below", "nested"}
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -192,7 +193,7 @@ def test_xla_says_that_it_needs_max_steps(monkeypatch):
     monkeypatch.delenv("TAPEGRAPH_STRICT")
     same(in_a_step(while_loop, W, C, xla=True), natively(while_loop, W, C))
     step = tg.compile(tg.grad(loss_of(while_loop)), xla=True)
-    with pytest.warns(RuntimeWarning, match="while_loop with max_steps alone"):
+    with pytest.warns(RuntimeWarning, match="while_loop only with max_steps"):
         found = [step(W, C) for _ in range(3)][-1]
     same(found, natively(tg.grad(loss_of(while_loop)), W, C))
 
@@ -273,6 +274,7 @@ def test_draws_are_those_of_the_native_engine():
     same(trained("tensorflow"), trained("native"))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", draws.FUNCTIONS)
 def test_draws_in_branches_are_those_of_the_native_engine(name):
     f = draws.FUNCTIONS[name]
@@ -283,6 +285,7 @@ def test_draws_in_branches_are_those_of_the_native_engine(name):
     assert tg.last_backward().backend == "tensorflow"
 
 
+@pytest.mark.thorough
 def test_a_step_draws_in_branches_and_leaves_the_stream_where_the_native_one_does():
     calls = lambda step, at: step(at)  # noqa: E731
     step, *found = draws.trained(calls)
@@ -304,6 +307,7 @@ def test_xla_draws_no_numbers_in_a_branch(monkeypatch):
         same(got, natively(draws.branch, tg, draws.W, 0.0))
 
 
+@pytest.mark.thorough
 def test_many_runs_of_a_step_with_a_scan():
     w = tg.param(W)
     optimizer = tg.SGD([w], 0.01)
@@ -407,11 +411,12 @@ def check_second(seed):
 
 
 @pytest.mark.parametrize("seed", thinned(range(20), 3))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_random_bodies(seed):
     check(seed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.one_in(2)
 def test_second_derivatives_of_random_bodies(seed):
@@ -476,6 +481,7 @@ def replaced(f, old, new):
     return types.FunctionType(f.__code__, f.__globals__, f.__name__, f.__defaults__, cells)
 
 
+@pytest.mark.thorough
 def test_a_saved_model_scans_over_the_batch(tmp_path):
     w = tg.param(W)
 

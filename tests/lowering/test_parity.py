@@ -121,6 +121,7 @@ def test_cases_agree(op, thorough):
     cases_agree(op, "float64", thorough)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("op", thinned(LOWERED, 6))
 def test_cases_agree_in_float32(op, thorough):
     cases_agree(op, "float32", thorough)
@@ -185,6 +186,7 @@ def agrees_with_xla(f: Callable[..., Any], *inputs: Any) -> None:
     same_where_numbers(compiled([recording.values[i] for i in program.fed], seeds)[1], native)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("op", thinned(sorted(LOWERINGS), 10))
 def test_graphs_of_cases_that_are_fed_results_agree(op, thorough):
     for cases in batches(op, thorough):
@@ -193,6 +195,7 @@ def test_graphs_of_cases_that_are_fed_results_agree(op, thorough):
             agree(fed_agrees, cases, "float32", singly=thorough)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("op", thinned(sorted(n for n, row in LOWERINGS.items() if row.xla), 10))
 def test_graphs_of_cases_with_xla_agree(op, thorough):
     for cases in batches(op, thorough):  # not squared too: XLA takes its time to compile them
@@ -231,7 +234,7 @@ DTYPE = pytest.mark.parametrize("dtype", thinned(DTYPES, 2))
 
 @DTYPE
 @pytest.mark.parametrize("name", UNARY)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_special_values_agree(name, dtype, thorough):
     known = [r.inputs[0][0] for r in DISCREPANCIES if r.run is getattr(tg, name)]
     points = [np.array([x], dtype) for x in SPECIAL if x not in known]
@@ -243,6 +246,7 @@ def every(thorough: bool) -> int:
     return 1 if thorough else 5
 
 
+@pytest.mark.one_in(2)
 @DTYPE
 @pytest.mark.parametrize("name", BINARY)
 def test_pairs_of_special_values_agree(name, dtype, thorough):
@@ -252,7 +256,7 @@ def test_pairs_of_special_values_agree(name, dtype, thorough):
 
 @DTYPE
 @pytest.mark.parametrize("name", ROWS)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_rows_of_special_values_and_ties_agree(name, dtype, thorough):
     values = (*NONFINITE, 0.0, 1.0, -1000.0)
     for row in [*itertools.product(values, repeat=3)][:: every(thorough)]:
@@ -293,7 +297,7 @@ def agrees(program: Program, inputs: Any) -> None:
     assert check_parity(program.run, *inputs).backend == "tensorflow"
 
 
-SHARD, QUICK = 125, 16  # programs a test
+SHARD, QUICK = 125, 8  # programs a test
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

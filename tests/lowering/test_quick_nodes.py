@@ -75,7 +75,7 @@ FUNCTIONS = {
 @BOTH
 @pytest.mark.parametrize("name", FUNCTIONS)
 @np.errstate(all="ignore")
-@pytest.mark.one_in(3)
+@pytest.mark.one_in(6)
 def test_functions_at_their_edges(name, dtype):
     ours, true, slope, edges = FUNCTIONS[name]
     between = np.random.default_rng(0).uniform(-0.99, 0.99, 200)
@@ -101,6 +101,7 @@ def test_exp2_of_integers_is_exact(dtype):
     np.testing.assert_array_equal(in_graph(tg.exp2, x), np.ldexp(dtype(1), np.arange(least, most)))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("shape", [(), (2, 0)], ids=str)
 @pytest.mark.parametrize("name", thinned(FUNCTIONS, 2))
 def test_functions_of_no_axes_and_of_nothing(name, shape):
@@ -156,6 +157,7 @@ def legs(dtype: Any) -> dict[str, Any]:
     return {name: tuple(x.astype(dtype) for x in pair) for name, pair in pairs.items()}
 
 
+@pytest.mark.one_in(2)
 @DTYPES
 @pytest.mark.parametrize("name", ["plain", "huge", "tiny", "one tiny", "special", "a row"])
 @np.errstate(all="ignore")
@@ -220,6 +222,7 @@ def test_gradient_of_many_powers(kind):
     np.testing.assert_allclose(gb, (exact**b * rates).astype(np.float64), rtol=1e-12, atol=1e-300)
 
 
+@pytest.mark.one_in(2)
 @DTYPES
 @pytest.mark.parametrize("axis", [None, 0, 1])
 @pytest.mark.parametrize("f", [np.argmax, np.argmin], ids=lambda f: f.__name__)
@@ -232,6 +235,7 @@ def test_places_among_many(f, axis, dtype):
     np.testing.assert_array_equal(in_graph(lambda x: f(x, axis=axis), x), f(x, axis=axis))
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["regular", "singular", "nearly singular", "huge"])
 def test_gradient_of_large_determinants(kind):
     rng = np.random.default_rng(3)
@@ -331,6 +335,7 @@ def test_gradient_of_products(kind, shape):
     np.testing.assert_allclose(grad, want.astype(np.float64), rtol=1e-12, atol=1e-300)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("shape", [(130, 130), (3, 20)], ids=str)
 @pytest.mark.parametrize("kind", ["near one", "zeros", "far"])
 def test_gradient_of_running_products(kind, shape):
@@ -347,6 +352,7 @@ def test_gradient_of_running_products(kind, shape):
             np.testing.assert_allclose(grad[i, k], want, rtol=1e-12, atol=room)
 
 
+@pytest.mark.one_in(2)
 @DTYPES
 @pytest.mark.parametrize("axis", [0, 1])
 @pytest.mark.parametrize("shape", [(100, 200), (128, 131), (2, 5)], ids=str)

@@ -113,7 +113,7 @@ def test_numpy_gives_what_is_expected(formula):
 
 
 @np.errstate(all="ignore")
-@pytest.mark.one_in(3, of="with XLA")
+@pytest.mark.one_in(6, of="with XLA")
 def test_a_compiled_step_computes_what_was_written(formula, variant, monkeypatch):
     f, x, expected = formula
     monkeypatch.setenv("TAPEGRAPH_STRICT", "1")
@@ -130,6 +130,7 @@ def test_a_compiled_step_computes_what_was_written(formula, variant, monkeypatch
 GRADIENTS = [name for name, (_, _, expected) in FORMULAS.items() if np.isfinite(expected).all()]
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", thinned(GRADIENTS, 2))
 def test_a_gradient_inside_a_compiled_step(name, variant):
     f, x, _ = FORMULAS[name]
@@ -149,6 +150,7 @@ def test_a_gradient_inside_a_compiled_step(name, variant):
     np.testing.assert_allclose(got, eager, rtol=1e-5 if x.dtype == np.float32 else 1e-9)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_a_gradient_of_a_plain_backward(name):
     f, x, _ = FORMULAS[name]

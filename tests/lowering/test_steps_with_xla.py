@@ -159,6 +159,7 @@ def test_a_table_is_updated_by_its_rows(clock):
 # ------------------------------------------------------------------ the choice
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("with_xla", [1.0, 3.0])
 def test_the_faster_one_stays(clock, with_xla):
     clock.with_xla = with_xla
@@ -304,6 +305,7 @@ def test_a_bad_label_raises_and_changes_nothing(clock):
     np.testing.assert_equal(after, before)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     ("f", "name"),
     [
@@ -541,6 +543,7 @@ def test_a_loop_whose_numbers_may_not_be_the_graphs_runs_without_xla(clock):
     assert ran(step) == "tensorflow; not with XLA: its numbers may not have been the graph's"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("kind", ["ResourceExhaustedError", "InternalError"])
 def test_a_loop_with_xla_that_fails_changes_nothing_and_the_other_runs(clock, monkeypatch, kind):
     import tensorflow as tf
@@ -593,6 +596,7 @@ def test_auto_has_xla_tried_before_a_step_stays_native(clock, monkeypatch, with_
     np.testing.assert_allclose(w.data, (1.0 - 0.2 * X**2) ** 160 * [1.0, 2.0], rtol=1e-9)
 
 
+@pytest.mark.thorough
 def test_moving_a_large_table_is_no_engines_run_time(monkeypatch, clock):
     """25 MB go to TensorFlow's variables and back, 16 ms each, on a clock that counts bytes."""
     monkeypatch.setattr(xla, "STEP", 1e9)

@@ -97,6 +97,7 @@ def test_gelu_between(dtype, backend):
     np.testing.assert_allclose(gradients(tg.gelu, x.astype(dtype))[0], slopes, **close)
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("f", [tg.gelu, tg.silu, tg.sigmoid], ids=lambda f: f.__name__)
 def test_a_nan_beside_large_numbers_stays_alone(f, dtype, backend):
     x = np.array([nan, np.finfo(dtype).max, -np.finfo(dtype).max], dtype)
@@ -151,6 +152,7 @@ EXPONENTS = (
 BASES = np.array([1.001, -2.0, 0.0, 3.0, 1.0])
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("exponents", EXPONENTS, ids=lambda e: e.dtype.name)
 def test_slopes_of_powers_with_integer_exponents(exponents, dtype, backend):
     bases = BASES.astype(dtype)

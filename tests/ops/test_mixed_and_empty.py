@@ -41,7 +41,7 @@ def either_first():
 
 @needs_tensorflow
 @pytest.mark.parametrize(("case", "first"), [*either_first()])
-@pytest.mark.one_in(4)
+@pytest.mark.one_in(8)
 def test_operands_of_both_float_dtypes_agree(case, first, graph_engine):
     graph_engine.set_cache_limit(1)
     rest = np.float64 if first is np.float32 else np.float32

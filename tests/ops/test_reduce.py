@@ -83,6 +83,7 @@ def test_more_degrees_than_elements():
     assert np.isnan(np.nanvar(tg.param(one), axis=0, ddof=1).data).all()
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("function", [np.var, np.std, np.nanvar, np.nanstd])
 def test_one_element_has_no_spread_and_no_derivative(function, backend):
     x = np.array([[2.0, nan], [1.0, 4.0]]) if "nan" in function.__name__ else np.array([[2.0]])
@@ -280,6 +281,7 @@ MASKED = {
 }
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("case", MASKED)
 def test_zero_stays_zero(case, dtype, backend):
@@ -292,6 +294,7 @@ def test_zero_stays_zero(case, dtype, backend):
     np.testing.assert_allclose(x.grad[1], second, rtol=1e-6)
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("length", [1, 2, 3, 31, 32, 33])
 def test_running_products_with_zeros_of_any_length(length, backend):
     data = rng.normal(size=(length, 2))

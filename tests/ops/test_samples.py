@@ -62,6 +62,7 @@ CASES = {
 }
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CASES)
 def test_as_numpy_with_both_derivatives(name):
     f, arrays = CASES[name]

@@ -256,6 +256,7 @@ def test_nothing_times_its_logarithm(name, backend):
     np.testing.assert_allclose(q.grad, [0.0, -0.5, -1.5])
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize(
     ("f", "point", "slope"),
     [

@@ -259,6 +259,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("dtype", [pytest.param("f", marks=pytest.mark.thorough), *"dD"])
 def test_values_are_numpys(dtype):
     check(dtype, 1)

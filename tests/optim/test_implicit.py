@@ -209,7 +209,7 @@ def test_what_is_refused():
     for solver in (tg.optim.root, tg.optim.fixed_point):
         with pytest.raises(TypeError, match=r"'args'\. Did you mean \w+\(f, x0, \*args\)\?"):
             solver(lambda x, a: x * x - a, 1.0, args=(4.0,))
-    with pytest.raises(ValueError, match="without a number"):
+    with pytest.raises(ValueError, match="one number or more to vary"):
         tg.optim.root(lambda x: x, [])
     with pytest.raises(RuntimeError, match="draws random numbers"):
         tg.optim.root(lambda x: x - tg.random.normal(), 1.0)

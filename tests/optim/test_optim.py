@@ -204,6 +204,7 @@ def test_a_parameter_that_is_frozen_later_stays_and_goes_on_when_it_is_not(make,
         assert not np.array_equal(b.data, before[1])
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("compiles", [False, True])
 @pytest.mark.parametrize(
     "make", [tg.SGD, tg.Adagrad, tg.RMSprop, tg.Lion, partial(tg.SGD, momentum=0.5)]

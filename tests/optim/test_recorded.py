@@ -218,7 +218,7 @@ def test_the_gradient_is_read_in_one_place():
 
 @pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_every_rule_is_a_graph_that_gives_the_same(name, dtype):
     pytest.importorskip("tensorflow")
     from tests.lowering.forward import forward

@@ -204,7 +204,7 @@ def test_an_option_read_before_it_is_set_says_how_to():
     + [pytest.param("compiled", *row.values, marks=row.marks) for row in thinned(EVERY, 4)],
     indirect=["made"],
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4, start=1)
 def test_a_run_goes_on_where_another_was_saved(name, made):
     kind, options = EVERY[name]
 

@@ -28,6 +28,7 @@ def made(request):
     return tg.compile if request.param == "compiled" else lambda step: step
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_steps_are_those_that_pytorch_took(name, made):
     every = [flat(params) for params in ours(*CONFIGS[name], made=made)]
@@ -51,7 +52,7 @@ def test_steps_are_those_that_pytorch_takes(name, made):
     [pytest.param(*row.values, np.float64, marks=row.marks) for row in thinned(EVERY, 3)]
     + [pytest.param(*row.values, np.float32, marks=row.marks) for row in thinned(EVERY, 6)],
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_compiled_steps_are_eager_ones_to_the_bit(name, dtype):
     kind, options = CONFIGS[name]
     with tg.use_backend("native"):
@@ -66,6 +67,7 @@ def test_compiled_steps_are_eager_ones_to_the_bit(name, dtype):
                 np.testing.assert_array_equal(two, one)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", thinned(CONFIGS, 3))
 def test_float32_stays_float32_and_near(name, made):
     every = [*ours(*CONFIGS[name], dtype=np.float32, made=made)]

@@ -84,7 +84,7 @@ def is_an_entry_inside_and_plain_outside(case):
 
 
 @pytest.mark.parametrize("op", sorted({case.op for case in WITHOUT_GRADIENT}))
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_its_node_gives_what_numpy_gives(op, thorough):
     pytest.importorskip("tensorflow")
     from tests.lowering.forward import forward

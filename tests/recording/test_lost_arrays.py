@@ -38,7 +38,7 @@ def test_functions_of_numpys_testing_compare_tensors():
 
 
 CALLERS = {
-    "asarray": (lambda: np.asarray(W), ["numpy.asarray: ", "take tensors as they are"]),
+    "asarray": (lambda: np.asarray(W), ["numpy.asarray: ", "functions take tensors"]),
     "row": (lambda: np.r_[W, 1.0], ["numpy.lib: ", "np.concatenate((x, [1.0])) for np.r_"]),
     "columns": (lambda: np.c_[W, W], ["numpy.lib: ", "np.column_stack((x, y)) for np.c_"]),
     "diagonal": (

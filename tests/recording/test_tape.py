@@ -182,6 +182,7 @@ def the_same(w, count):
     yield from [np.sum(np.tanh(w) ** 2)] * count
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "of", [detached, made_before, longer_ones_of_a_trunk, one_round_ahead, the_same]
 )

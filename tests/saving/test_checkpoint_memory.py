@@ -49,6 +49,7 @@ def test_saving_and_loading_take_the_memory_of_the_arrays(path):
         np.testing.assert_array_equal(p.data, 1.0 + i)
 
 
+@pytest.mark.one_in(2)
 def test_an_optimizers_state_is_not_copied(path):
     model = {"w": tg.param(np.zeros(3 * SIZE))}
     optimizer, other = tg.Adam(model, lr=0.1), tg.Adam(model, lr=0.1)
@@ -63,6 +64,7 @@ def test_an_optimizers_state_is_not_copied(path):
         np.testing.assert_array_equal(other.state["w"][name].data, slot.data)
 
 
+@pytest.mark.one_in(2)
 def test_arrays_in_another_order_are_copied_in_parts(path):
     table = np.arange(3.0 * SIZE).reshape(3, SIZE)
     arrays = {"rows": table[:, ::-1], "columns": table.T, "swapped": table.astype(">f8")}

@@ -247,7 +247,7 @@ def test_empty_names_come_back(path):
     np.testing.assert_array_equal(into[""][""][""].data, [5.0])
     np.testing.assert_array_equal(into["a"][""], 2.0)
     tg.save(path, {"": optimizer, "w": np.ones(2)})
-    with pytest.raises(ValueError, match="received .* with 'w'; expected those of `into`"):
+    with pytest.raises(ValueError, match="received .* with 'w'; expected only those of `into`"):
         tg.load(path, into={"": ...})
 
 
@@ -412,7 +412,7 @@ def read_only(tree):
 
 DIFFERENT = {
     "a name missing": (lambda t: t.update(y=tg.param(1.0)), ValueError, "with no 'y'"),
-    "a name more": (lambda t: t.pop("more") and None, ValueError, "'more.x'; expected those"),
+    "a name more": (lambda t: t.pop("more") and None, ValueError, "'more.x'; expected only those"),
     "a shape": (
         lambda t: t.update(more={"x": tg.param([1.0, 2.0])}),
         ValueError,
@@ -488,7 +488,7 @@ def test_what_no_file_can_hold_is_refused_and_the_old_one_stays(path, name):
 
 def test_names_of_any_length_go_to_safetensors(tmp_path):
     tree = {"x" * 70_000: np.ones(2)}
-    with pytest.raises(ValueError, match="a name of 70000 bytes, 'xxx.*at most 65531 bytes"):
+    with pytest.raises(ValueError, match="a name of 70000 bytes, 'xxx.*at most 65531"):
         tg.save(tmp_path / "run.npz", tree)
     assert not os.listdir(tmp_path)
     tg.save(tmp_path / "run.safetensors", tree)
@@ -508,7 +508,7 @@ def test_trees_are_as_deep_as_is_said(path):
 @pytest.mark.parametrize("dtype", ["complex128", "longdouble"])
 def test_dtypes_that_safetensors_has_not_go_to_npz(tmp_path, dtype):
     array = np.arange(3).astype(dtype)
-    with pytest.raises(TypeError, match="which safetensors has not.*Save as .npz"):
+    with pytest.raises(TypeError, match="which safetensors files cannot hold.*Save as .npz"):
         tg.save(tmp_path / "x.safetensors", {"x": array})
     tg.save(tmp_path / "x.npz", {"x": array})
     np.testing.assert_array_equal(tg.load(tmp_path / "x.npz")["x"], array)

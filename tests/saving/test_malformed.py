@@ -269,7 +269,7 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("name", COSTLY)
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_a_refusal_takes_little_memory_and_time(tmp_path, name):
     suffix, make = COSTLY[name]
     path = tmp_path / f"run.{suffix}"
@@ -374,7 +374,7 @@ def test_a_dtype_that_numpy_has_not_is_named(tmp_path, dtype):
 def test_many_names_make_a_short_message(tmp_path):
     path = tmp_path / "run.npz"
     tg.save(path, {"w": np.full(40, 7.0), **{f"x{i}": np.ones(1) for i in range(1000)}})
-    refuses(str(path), "'x9', and 990 more; expected those of `into`")
+    refuses(str(path), "'x9', and 990 more; expected only those of `into`")
 
 
 # -- places --------------------------------------------------------------------------------------
@@ -399,8 +399,8 @@ def test_no_file_a_directory_a_link_to_itself(path):
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes with a name")
 def test_a_pipe_is_not_waited_for(path):
     os.mkfifo(path)
-    refuses(path, "no regular file", OSError)
-    with pytest.raises(OSError, match="no regular file"):
+    refuses(path, "or a special file", OSError)
+    with pytest.raises(OSError, match="or a special file"):
         tg.save(path, {})
     assert os.path.exists(path)
 

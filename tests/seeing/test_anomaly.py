@@ -42,7 +42,7 @@ def test_a_backward_names_the_line_that_recorded_it(engine):
     y = tg.sqrt(x)
     before = len(tg.tape())
     text = raised(lambda: tg.sum(y).backward())
-    assert "backward of sqrt: received a gradient by x of inf at [1] (1 of 2)" in text
+    assert "backward of sqrt: received a gradient for x of inf at [1] (1 of 2)" in text
     assert f"was recorded at {line}." in text and "(param 'x') = 0.0" in text
     gc.collect()  # the error's frames have held what was recorded
     assert x.grad.tolist() == [1.0, 2.0] and len(tg.tape()) == before

@@ -92,6 +92,7 @@ def test_a_loop_in_python_is_told_once():
     assert len(re.findall(said, tg.explain(step))) == 1
 
 
+@pytest.mark.thorough
 def test_many_parameters_are_no_loop():
     weights = [tg.param(np.ones(2)) for _ in range(301)]
     optimizer = tg.Adam(weights)

@@ -215,7 +215,7 @@ def test_functions_without_a_gradient_give_plain_results(name, x):
 
 def test_augmented_assignment_binds_a_new_tensor(x):
     y = x
-    with pytest.warns(UserWarning, match="stays as it is"):
+    with pytest.warns(UserWarning, match="does not change"):
         y += 1.0
     y *= W
     assert y is not x

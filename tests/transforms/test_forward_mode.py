@@ -77,6 +77,7 @@ def test_every_operation_has_a_rule():
         assert fallback.recorded_row(OPS[name])
 
 
+@pytest.mark.thorough
 @in_one("op", sorted(DIFFERENTIABLE - set(SLOPES)))
 def test_a_captured_step_holds_it(op):
     case = next(case for case in CASES + COMPLEX_CASES if case.op == op)
@@ -612,6 +613,7 @@ def planned(f):
     return lambda *args: step(*args).numpy()
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", thinned(CLOSED_FORMS, 2))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_zeros_absorb_alike_in_every_mode(case):
@@ -633,6 +635,7 @@ def test_zeros_absorb_alike_in_every_mode(case):
         np.testing.assert_allclose(reverse, want, rtol=1e-12, atol=1e-15)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("case", ["std", "standardised", "log_softmax", "nanstd"])
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_zeros_absorb_in_a_graph(case):
@@ -825,7 +828,7 @@ def test_grad_of_an_array_argument():
         (lambda: tg.grad(tg.sin, 1)(1.0), ValueError, ["argnum 1", "1 positional"]),
         (lambda: tg.grad(tg.sin)(X), ValueError, ["(2, 3)", "tg.jvp"]),
         (lambda: tg.grad(lambda x: x.reshape(1))(1.0), ValueError, ["(1,)"]),
-        (lambda: tg.grad(lambda x: (x, x))(1.0), TypeError, ["returned a tuple"]),
+        (lambda: tg.grad(lambda x: (x, x))(1.0), TypeError, ["not a tuple"]),
         (lambda: tg.grad(lambda x: None)(1.0), TypeError, ["None"]),
         (lambda: tg.grad(tg.sin)(tg.Value(1.0)), TypeError, ["Value", "backward()"]),
         (lambda: tg.grad(lambda x: np.i0(x))(1.0), TypeError, ["numpy.i0", "tg.defop"]),

@@ -29,6 +29,7 @@ TRIPLES = list(itertools.product(MODES, repeat=3))
 # ------------------------------------------------------------------ levels
 
 
+@pytest.mark.one_in(3, of="tensorflow")
 @pytest.mark.parametrize(("outer", "inner"), PAIRS)
 def test_no_perturbation_confusion(outer, inner, backend):
     D, d = MODES[outer], MODES[inner]
@@ -41,6 +42,7 @@ def test_no_perturbation_confusion(outer, inner, backend):
     assert D(lambda x: d(lambda y: x * x * y * y)(x * x))(2.0) == 64.0
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("modes", TRIPLES)
 def test_three_levels(modes, backend):
     D, d, e = (MODES[mode] for mode in modes)

@@ -162,6 +162,7 @@ def assert_picture(path: Path) -> None:
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -241,6 +242,7 @@ def assert_explains(out: str) -> None:
     assert "You learn" in out
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", [*HERE, SERVES, SCRIPT])
 def test_script_explains_itself(name, run_here):
     assert_explains(run_here(name, "--help"))
@@ -445,6 +447,7 @@ def test_the_script_trains_alike_eagerly_and_in_parts(run_here):
     assert Path("compile/last.npz").read_bytes() == Path("no-compile/last.npz").read_bytes()
 
 
+@pytest.mark.thorough
 def test_gradients_of_parts_are_those_of_the_whole_batch(monkeypatch):
     names = runpy.run_path(str(SCRIPTS / f"{SCRIPT}.py"))
     names["new_steps"].__globals__["DROPOUT"] = 0.0  # which draws otherwise for parts
@@ -495,6 +498,7 @@ def printed(out: str, name: str) -> float:
     return float(figure)
 
 
+@pytest.mark.thorough
 def test_a_designed_mirror_starts_from_waves_in_closed_form(run_here):
     out = run_here("inverse_design", "--quick", "--backend", "native")
     assert printed(out, "empty") < 1e-3
@@ -515,6 +519,7 @@ def test_a_designed_mirror_is_as_good_as_the_stack_of_quarter_waves(run_here):
     assert printed(out, "alike") >= 90
 
 
+@pytest.mark.thorough
 def test_a_circuits_gradient_is_the_parameter_shift_rules(run_here):
     out = run_here("quantum_circuit", "--quick", "--backend", "native")
     assert printed(out, "shifts") < 1e-12
@@ -530,6 +535,7 @@ def test_a_circuit_finds_the_ground_state(run_here):
     assert printed(out, "overlap") >= 0.999999
 
 
+@pytest.mark.thorough
 def test_a_picture_is_recovered_from_magnitudes(run_here):
     out = run_here("phase_retrieval", "--quick", "--seed", 1, "--backend", "native")
     assert printed(out, "error") < 1e-4
@@ -537,6 +543,7 @@ def test_a_picture_is_recovered_from_magnitudes(run_here):
     assert_picture(Path("phase_retrieval.png"))
 
 
+@pytest.mark.thorough
 def test_drops_are_found_by_their_waves(run_here):
     out = run_here("wave", "--quick", "--seed", 1, "--backend", "native")
     assert printed(out, "error") < 1.5

@@ -300,6 +300,7 @@ def test_arrays(example, backend):
     assert_ran_on(backend)
 
 
+@pytest.mark.one_in(2, of="tensorflow")
 @pytest.mark.parametrize("example", SCALAR)
 def test_0d_tensors(example, backend):
     assert_golden(example, tg.param)

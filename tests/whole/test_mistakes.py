@@ -1,4 +1,4 @@
-"""What people get wrong, and what they are told: docs/sharp-bits.md shows the rest."""
+"""Common mistakes and their messages; docs/sharp-bits.md shows the rest."""
 
 import inspect
 import warnings
@@ -298,7 +298,7 @@ def test_a_loop_that_updates_parameters_outside_no_grad_is_warned_of_once():
             tg.sum(w * w).backward()
             for p in [w]:
                 p -= 0.1 * p.grad
-    assert [str(x.message).partition(" stays")[0] for x in seen] == [
+    assert [str(x.message).partition(" does not")[0] for x in seen] == [
         "an update in place: param 'w'"
     ]
     assert w.data.tolist() == [1.0, 2.0]

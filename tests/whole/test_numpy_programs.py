@@ -53,6 +53,7 @@ def test_same_values_on_tensors(module):
     np.testing.assert_allclose(got.data, expected, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "backend",
     ["native", pytest.param("tensorflow", marks=pytest.mark.thorough)],  # they agree, see below
@@ -68,7 +69,7 @@ def test_gradients_pass_finite_differences(module, backend):
     [pytest.param(name, marks=[pytest.mark.thorough] * (name in LONG)) for name in PROGRAMS],
     indirect=True,
 )
-@pytest.mark.one_in(2)
+@pytest.mark.one_in(4)
 def test_the_engines_agree(module):
     pytest.importorskip("tensorflow")
     report = tg.testing.check_parity(module.program, *sample(module))

@@ -44,7 +44,7 @@ def convolve(
         A = np.pad(A, [(0, 0)] * (np.ndim(A) - n) + list(zip(before, after, strict=True)))
     if any(a < b for a, b in zip(np.shape(A)[np.ndim(A) - n :], sizes, strict=True)):
         received = f"shapes {np.shape(A)} and {np.shape(B)}"
-        raise ValueError(message("convolve", received, "a second that fits into the first"))
+        raise ValueError(message("convolve", received, "a second array that fits into the first"))
     for k, size in enumerate(sizes):
         # Each convolved axis becomes windows, and an axis in the window, at the end.
         axis = len(other_a) + len(dot_a) + k

@@ -256,7 +256,7 @@ multivariate_normal = distribution("multivariate_normal", {"logpdf": _normal, "e
 def _on_the_support(z: DuckArray, cov: DuckArray) -> tuple[Any, int, Any]:
     """Return squares, rank and log-determinant on the support, with SciPy's thresholds."""
     if isbox(cov):
-        fix = "Leave allow_singular= away, or differentiate by x and mean."
+        fix = "Leave out allow_singular=, or differentiate with respect to x and mean."
         received = "a traced cov with allow_singular=True"
         raise NotImplementedError(message("multivariate_normal", received, "a plain one", fix))
     values, vectors = np.linalg.eigh(getval(cov))
@@ -297,5 +297,5 @@ def _vectors(x: DuckArray, mean: DuckArray, cov: DuckArray) -> tuple[Any, Any, A
 def __getattr__(name: str) -> NoReturn:
     if name.startswith("__"):
         raise AttributeError(name)
-    fix = "Write its density by tapegraph.autograd.numpy."
+    fix = "Write its density with tapegraph.autograd.numpy."
     raise AttributeError(message("scipy.stats", repr(name), f"one of {', '.join(__all__)}", fix))
