@@ -133,7 +133,7 @@ class Graph(Library):
             import tensorflow as tf
         import tapegraph as tg
         from tapegraph.arrays import keep_freed_memory
-        from tapegraph.capture.capture import Capture
+        from tapegraph.capture import Capture
         from tapegraph.lowering.calls import DirectCall
         from tapegraph.lowering.translate import Translator
 

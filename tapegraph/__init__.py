@@ -157,7 +157,7 @@ def _under_strategy(step: _compiled.Compiled, strategy: object) -> _compiled.Com
     return under_strategy(step, strategy)
 
 
-_compiled.hook_strategies(_under_strategy)
+_compiled.on_workers = _under_strategy
 
 
 def __dir__() -> list[str]:

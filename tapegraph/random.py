@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import int_tuple, one_integer
-from tapegraph.capture.streams import GENERATOR, drawn_from, packed, unpacked
+from tapegraph.draws import GENERATOR, drawn_from, packed, unpacked
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
 from tapegraph.other_names import missing_in, unexpected

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from tapegraph.arrays import RowSparse, conjugated, has_nan
-from tapegraph.capture.sgd_updates import RowUpdate, sgd_updates
 from tapegraph.differentiation.slopes import Y
+from tapegraph.engines.engine import RowUpdate, sgd_updates
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Instr, NanCheck, live
 from tapegraph.fallback.plan.tracer import Constant, Feed, Var

@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 
-from tapegraph.capture.sgd_updates import SgdUpdate, sgd_updates
+from tapegraph.engines.engine import SgdUpdate, sgd_updates
 from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import copied
 from tapegraph.lowering.runtime import tensorflow

@@ -10,23 +10,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.compiling.guards import Same
+from tapegraph.compiling.guards import Same, first_difference
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import fields_of, statics_of, with_fields
 from tapegraph.recording.node import HALF, Node, as_array, numeric
 from tapegraph.typed import Fun
 
 ArgSpec = Any
+# The arrays and floats of a structure, with their paths.
+Found = list[tuple[str, Any]]
 _STATIC = (bool, int, str, bytes, type(None), np.bool_)
 # The classes of dtypes.
 _DTYPES = (bool, int, float)
 # Arrays and columns of other libraries have one of these beside `__array__`.
 _ARRAYS = ("__dlpack__", "numpy", "__pandas_priority__", "__arrow_c_stream__")
-
-
-# Stand for a tensor, a `Value` and a float of the program among the results of a call.
-RESULT, VALUE, FLOAT = object(), object(), object()
-_RESULTS = {id(RESULT): "tensor", id(VALUE): "Value", id(FLOAT): "float"}
 
 
 class LeafSpec(NamedTuple):
@@ -43,6 +40,8 @@ class LeafSpec(NamedTuple):
         return f"tensor {text}" if kind == "tensor" else text
 
 
+# Stand for a tensor, a `Value` and a float of the program among the results of a call.
+RESULT, VALUE, FLOAT = LeafSpec(("tensor",)), LeafSpec(("Value",)), LeafSpec(("float",))
 _NOTHING: ArgSpec = (dict, ())
 _new: Any = tuple.__new__  # a named tuple's own is written in Python
 
@@ -58,20 +57,13 @@ class Static(NamedTuple):
         return np.dtype(self.value).name if is_dtype else repr(self.value)
 
 
-def of_call(
-    args: Sequence[object], kwargs: dict[str, object], found: list[tuple[str, Any]]
-) -> ArgSpec:
+def of_call(args: Sequence[object], kwargs: dict[str, object], found: Found) -> ArgSpec:
     positional = tuple([flattened(v, f"args[{i}]", found) for i, v in enumerate(args)])
     named = flattened(kwargs, "kwargs", found) if kwargs else _NOTHING
     return (tuple, ((list, positional), named))
 
 
-def flattened(
-    value: Any,
-    path: str,
-    found: list[tuple[str, Any]],
-    marked: Callable[[Any], Any] | None = None,
-) -> ArgSpec:
+def flattened(value: Any, path: str, found: Found, marked: Fun | None = None) -> ArgSpec:
     """Return a value's hashable structure; its arrays and floats go to ``found``, with paths.
 
     The result of ``marked`` for a part replaces the part. Arrays count by shape and dtype, floats
@@ -90,9 +82,9 @@ def flattened(
         return Static(kind, value)
     if kind is complex:  # by its text, in which a zero has a sign
         return Static((kind, repr(value)), value)
-    if id(value) in _RESULTS:
+    if kind is LeafSpec:
         found.append((path, value))
-        return LeafSpec((_RESULTS[id(value)],))
+        return value
     if isinstance(value, Node):
         if value._requires_grad:
             return (Node, _Parameter(value))
@@ -110,7 +102,7 @@ def flattened(
         return LeafSpec(("number", (), value.dtype))
     if kind is float:
         found.append((path, value))
-        return LeafSpec(("float",))
+        return FLOAT
     if kind in (dict, OrderedDict):
         for key in value:
             if not isinstance(key, (str, int)):
@@ -209,13 +201,8 @@ def leaf_names(names: list[str], structure: ArgSpec) -> list[str]:
 
 
 def how_calls_differ(names: list[str], before: ArgSpec, now: ArgSpec) -> str:
-    """Return where two calls first differ: ``state['n'] was 1, and is 2``."""
     one, two = dict(_call_parts(names, before)), dict(_call_parts(names, now))
-    for name in {**one, **two}:
-        if one.get(name) != two.get(name):
-            was, is_now = (as_written(x[name]) if name in x else "not there" for x in (one, two))
-            return f"{name} was {was}, and is {is_now if was != is_now else 'another one'}"
-    return "other arguments"
+    return first_difference(one, two, as_written) or "other arguments"
 
 
 def _call_parts(names: list[str], structure: ArgSpec) -> Iterator[tuple[str, ArgSpec]]:

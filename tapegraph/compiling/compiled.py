@@ -8,9 +8,7 @@ import os
 import sys
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
 from types import FunctionType, MethodType
@@ -20,7 +18,7 @@ import numpy as np
 
 from tapegraph import markup, random
 from tapegraph.arrays import are_mild, is_shared
-from tapegraph.capture.capture import expire
+from tapegraph.capture import expire
 from tapegraph.compiling.arguments import (
     call_text,
     how_calls_differ,
@@ -30,8 +28,7 @@ from tapegraph.compiling.arguments import (
 )
 from tapegraph.compiling.guards import FedPlace, View, look
 from tapegraph.compiling.inputs import NotReal
-from tapegraph.compiling.parts import programs_of
-from tapegraph.compiling.programs import Programs
+from tapegraph.compiling.programs import Programs, programs_of
 from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
@@ -43,7 +40,7 @@ from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node, get_default_dtype
-from tapegraph.recording.scopes import recorder
+from tapegraph.recording.scopes import Scope, Setting, recorder
 from tapegraph.recording.values import Undo, make, restore, take_back, together
 from tapegraph.recording.watchers import COMPILING, WATCHING, AskReal, is_watched
 from tapegraph.typed import Fun, Xla
@@ -71,11 +68,11 @@ _NOT_ONE_CALL = {
 _PLAIN = frozenset((np.ndarray, float, int, bool, complex, str, type(None)))
 # The functions that `tapegraph.grad` and the like return, which give plain numbers for such.
 DERIVATIVES: weakref.WeakSet[Fun] = weakref.WeakSet()
-_disabled: ContextVar[bool] = ContextVar("tapegraph_compile_disabled", default=False)
+_DISABLED = Setting("tapegraph_compile_disabled", default=False)
+_disabled_by = _DISABLED.entered.get
 
 
-@contextmanager
-def compile_disabled() -> Iterator[None]:
+def compile_disabled() -> Scope[bool]:
     """Run compiled functions eagerly inside the block, as ``TAPEGRAPH_COMPILE=0`` does for good.
 
     :returns: Context manager.
@@ -84,17 +81,13 @@ def compile_disabled() -> Iterator[None]:
     ...     tg.compile(lambda x: x * 2.0)(3.0)
     6.0
     """
-    token = _disabled.set(True)
-    try:
-        yield
-    finally:
-        _disabled.reset(token)
+    return Scope(_DISABLED, True)
 
 
 def _runs_plainly() -> bool:
     # Inside another recording it is a part of that; a transform differentiates or batches it.
     here = recorder()
-    if here.capture is not None or here.levels or DIFFERENTIATING.value() or _disabled.get():
+    if here.capture is not None or here.levels or DIFFERENTIATING.value() or _disabled_by():
         return True
     return not (compiles() and are_mild())  # a plan, too, can ignore an overflow, or warn
 
@@ -111,24 +104,36 @@ _default_xla = _xla_of_environment()
 
 @dataclass(slots=True, eq=False)
 class _KnownCall:
-    """The trace of one combination of arguments and of other values that the function reads.
-
-    ``real`` is the number of its next real call, ``unchecked`` counts program runs since the last,
-    ``foreseen`` says that the call that made the trace ran no code with names outside the view, and
-    ``disturbed`` counts real calls that prove nothing, as a value changed while they read it.
-    """
+    """The trace of one combination of arguments and of other values that the function reads."""
 
     arguments: Any
     view: View
     reason: str
-    real: int
+    real: int  # the number of its next real call
     calls: int = 0
-    unchecked: int = 0
+    unchecked: int = 0  # runs of the program since the last real call
     trace: Trace | None = None
-    foreseen: bool = True
-    disturbed: int = 0
+    foreseen: bool = True  # the call that made the trace ran no code with names outside the view
+    disturbed: int = 0  # real calls that prove nothing, as a value changed while they read it
     programs: Programs | None = None
     leaked: list[weakref.ref[Node]] = field(default_factory=list)  # tensors leaked from real calls
+
+    def agrees(self, kept: Trace, trace: Trace, name: str) -> bool:
+        """Return whether a real call made the recorded trace again; raise if no thread may be why.
+
+        Another thread may have changed a value that one of the two calls has read.
+        """
+        difference = kept.differs_from(trace)
+        if difference is None:
+            self.disturbed = 0
+        elif self.foreseen:
+            sound = self.view.holds() and (self.programs is not None or not self.disturbed)
+            if sound or self.disturbed == _MOST_DISTURBED:
+                self.trace = self.programs = None
+                raise mismatch(name, difference, self.unchecked)
+            self.disturbed += 1
+            self.real = self.calls + 1
+        return difference is None
 
 
 class Compiled:
@@ -137,12 +142,7 @@ class Compiled:
     _workers: Any = None  # whose gradients are averaged
 
     def __init__(
-        self,
-        fn: Any,
-        max_traces: int = 8,
-        verify_every: VerifyEvery = "doubling",
-        on_retrace: OnRetrace = "allow",
-        xla: Xla = "auto",
+        self, fn: Any, max_traces: int, verify_every: VerifyEvery, on_retrace: OnRetrace, xla: Xla
     ) -> None:
         self._given = fn
         if isinstance(fn, (staticmethod, classmethod)):
@@ -216,7 +216,7 @@ class Compiled:
                 if getattr(method, "__func__", None) is self:
                     return self.__get__(args[0])(*args[1:], **kwargs)
             raise
-        result = self._alone(self._call, structure, [value for _, value in found])
+        result = self._alone(self._called, structure, [value for _, value in found])
         return self._as_eagerly(result, args, kwargs) if self._is_derivative else result
 
     def _alone(self, work: Fun, *arguments: object) -> Any:
@@ -241,10 +241,10 @@ class Compiled:
             finally:
                 self._runs_in = None
 
-    def _call(self, structure: object, given: list[Any], undo: Undo) -> Any:
-        return self._called(self._entry(structure), structure, given, undo)
-
-    def _called(self, entry: _KnownCall, structure: object, given: list[Any], undo: Undo) -> Any:
+    def _called(
+        self, structure: object, given: list[Any], undo: Undo, entry: _KnownCall | None = None
+    ) -> Any:
+        entry = entry or self._entry(structure)
         entry.calls += 1
         if entry.view.fed:
             given = [*given, *(place.read() for place in entry.view.fed)]
@@ -253,7 +253,7 @@ class Compiled:
             entry.programs, entry.unchecked = None, 0
         real = entry.calls == entry.real or _is_looked_at(trace)
         if trace is None or entry.programs is None or real:
-            return self._real(entry, structure, given, undo)
+            return self._real(entry, given, undo)
         entry.unchecked += 1
         if entry.leaked:
             self._expire(entry)
@@ -265,19 +265,19 @@ class Compiled:
             take_back(undo)
             if isinstance(asked, NotReal):  # the recording has only floats
                 entry.trace = entry.programs = None
-            return self._real(entry, structure, given, undo)
+            return self._real(entry, given, undo)
         except (ArithmeticError, LookupError, ValueError):  # the arguments are at fault
             if not trace.averages:  # a real call would be a second average, here alone
-                self._raise_as_really(structure, given[: len(given) - len(entry.view.fed)])
+                self._raise_as_really(entry, given[: len(given) - len(entry.view.fed)])
             raise
 
-    def _raise_as_really(self, structure: Any, given: list[Any]) -> None:
+    def _raise_as_really(self, entry: _KnownCall, given: list[Any]) -> None:
         """Make a real call to raise the error of invalid arguments; it changes nothing."""
         tried: Undo = deque()
         taken_back = together(tried)
         try:
             random.come_back(tried)
-            Trace(self._fn, structure, given, tried)
+            Trace(self._fn, entry.arguments[0], given, tried)
         finally:
             make(taken_back)
 
@@ -290,10 +290,8 @@ class Compiled:
                 break
         else:
             alike = [entry for entry in self._entries if entry.arguments == arguments]
-            known = self._seen_before(alike)
-            if known is None:
-                return self._new_entry(arguments, alike)
-            entry = known
+            entry = self._seen_before(alike) or self._new_entry(arguments, alike)
+        entry.arguments = arguments
         if entry is not self._entries[-1]:
             self._entries.remove(entry)
             self._entries.append(entry)
@@ -327,12 +325,11 @@ class Compiled:
 
     def _new_entry(self, arguments: Any, alike: list[_KnownCall]) -> _KnownCall:
         if alike:
-            before = alike[-1].view
-            reason = before.difference(self._look(before.known))
+            view = alike[-1].view
+            reason = view.difference(self._look(view.known))
         elif self._entries:
-            reason = how_calls_differ(
-                self._parameters, self._entries[-1].arguments[0], arguments[0]
-            )
+            before = self._entries[-1].arguments[0]
+            reason = how_calls_differ(self._parameters, before, arguments[0])
         else:
             reason = "other arguments" if self._made else "the first call"
         if self._made and self._on_retrace == "raise":
@@ -366,9 +363,7 @@ class Compiled:
             return max(4, 1 << calls.bit_length())
         return 0 if every is None else calls - calls % every + every
 
-    def _traced(
-        self, witness: Witness, entry: _KnownCall, structure: object, given: list[Any], undo: Undo
-    ) -> tuple[Trace, bool]:
+    def _traced(self, witness: Witness, entry: _KnownCall, given: list[Any]) -> tuple[Trace, bool]:
         """Make a real call; return it, and whether it was recorded.
 
         With fed floats there are two calls. The first sees plain floats, the second records them as
@@ -378,10 +373,10 @@ class Compiled:
         fed = entry.view.fed
         first = len(given) - len(fed)
         if not fed:
-            return self._call_anew(witness, structure, given, undo), True
+            return self._call_anew(witness, entry, given), True
         left = None
         if not self._averages:  # another call would be a second average, here alone
-            plain = self._call_anew(witness, structure, given[:first], undo)
+            plain = self._call_anew(witness, entry, given[:first])
             self._averages = plain.averages
             # Whether the function sees the same objects as before, the fed floats too.
             same = all(p.read() is x for p, x in zip(fed, given[first:], strict=True))
@@ -394,7 +389,7 @@ class Compiled:
             left = plain.left()
         recorded, occupied = None, False
         try:
-            recorded = self._call_anew(witness, structure, given, undo, fed)
+            recorded = self._call_anew(witness, entry, given, fed)
             if left is None or (recorded.left() == left and not recorded.changed):
                 if left is not None:
                     recorded.follows(plain)
@@ -403,7 +398,7 @@ class Compiled:
             occupied = True
         except Exception as error:
             raise_interrupt(error)
-        plain = self._call_anew(witness, structure, given[:first], undo)
+        plain = self._call_anew(witness, entry, given[:first])
         if recorded is not None:
             for place, before, now in recorded.changed:  # by other threads
                 if place.read() is before:
@@ -421,18 +416,14 @@ class Compiled:
 
     @staticmethod
     def _call_anew(
-        witness: Witness,
-        structure: object,
-        given: list[Any],
-        undo: Undo,
-        fed: Sequence[FedPlace] = (),
+        witness: Witness, entry: _KnownCall, given: list[Any], fed: Sequence[FedPlace] = ()
     ) -> Trace:
         """Make a real call from the state at the beginning of the call."""
-        take_back(undo)
-        random.come_back(undo)
-        return Trace(witness, structure, given, undo, fed)
+        take_back(witness.undo)
+        random.come_back(witness.undo)
+        return Trace(witness, entry.arguments[0], given, witness.undo, fed)
 
-    def _real(self, entry: _KnownCall, structure: Any, given: list[Any], undo: Undo) -> Any:
+    def _real(self, entry: _KnownCall, given: list[Any], undo: Undo) -> Any:
         """Make a real call, and compare it with the recording; the second one makes the plan."""
         entry.real = self._next_real(entry.calls)
         watchers = WATCHING.value()
@@ -440,30 +431,17 @@ class Compiled:
             watcher.begins(COMPILING, f"capturing {self.__name__}")
         try:
             witness = Witness(self._fn, undo)
-            trace, is_recorded = self._traced(witness, entry, structure, given, undo)
+            trace, is_recorded = self._traced(witness, entry, given)
             kept, programs = entry.trace, entry.programs
-            comparable = kept is not None and (programs is not None or kept.is_comparable_to(trace))
-            if kept is not None and comparable and is_recorded:
-                difference = kept.differs_from(trace)
-                if difference is None:
-                    entry.disturbed = 0
-                    if programs is None:
-                        if trace.unrolled:
-                            warn(
-                                sentence(f"compile: {self.__name__}", trace.unrolled),
-                                RuntimeWarning,
-                            )
-                        programs = programs_of(trace, self.__name__, self._xla)
-                elif entry.foreseen:
-                    # Another thread may have changed a value that one of the two calls has read.
-                    sound = entry.view.holds() and (programs is not None or not entry.disturbed)
-                    if sound or entry.disturbed == _MOST_DISTURBED:
-                        entry.trace = entry.programs = None
-                        raise mismatch(self.__name__, difference, entry.unchecked)
-                    entry.disturbed += 1
-                    entry.real, is_recorded = entry.calls + 1, programs is None
-            elif kept is None:
+            if kept is None:
                 entry.disturbed = int(not entry.view.holds())
+            elif is_recorded and (programs is not None or kept.is_comparable_to(trace)):
+                if not entry.agrees(kept, trace, self.__name__):
+                    is_recorded = programs is None
+                elif programs is None:
+                    if trace.unrolled:
+                        warn(sentence(f"compile: {self.__name__}", trace.unrolled), RuntimeWarning)
+                    programs = programs_of(trace, self.__name__, self._xla)
             result = trace.first()
             entry.leaked = trace.leaked(entry.leaked)
             if is_recorded:
@@ -479,10 +457,9 @@ class Compiled:
                 watcher.ends()
 
     def _foresee(self, entry: _KnownCall, witness: Witness) -> None:
-        """Look at the values that a call's code has read, if its view did not cover the code.
+        """Look at what a call's code has read, if its view did not cover the code.
 
-        Nobody knows the values of further names at the beginning of the call. So the next call is a
-        real one, under the new view: if it makes another trace, this one is dropped.
+        Nobody knows those values at the beginning of the call, so the next call is a real one.
         """
         before = entry.view
         package = top(getattr(self._fn, "__module__", None))
@@ -500,8 +477,7 @@ class Compiled:
     def scan(self, *args: object, length: int | None = None, **kwargs: object) -> Any:
         """Call the function once for each row of its array arguments, in one go.
 
-        The results are those of many calls, with state carried from call to call: the program runs
-        in a loop, natively without checks between calls, in TensorFlow as one graph. Inside another
+        The results are those of many calls, with state carried from call to call. Inside another
         compiled function, or a differentiated one, the calls become part of that. (A loop inside a
         function, with a gradient, is `tapegraph.scan`.)
 
@@ -559,14 +535,13 @@ class Compiled:
         if runs > 1 and programs is not None and repeats and not _is_looked_at(trace):
             self._expire(entry)
             block.and_fed([place.read() for place in entry.view.fed])
-            ahead = len(calls) - results.count
-            done = programs.run_many(block, runs, ahead, undo, results)
+            done = programs.run_many(block, runs, undo, results)
             entry.calls += done
             entry.unchecked += done
             if done == runs:
                 return
             block = calls.block(results.count)
-        results.add(self._called(entry, block.structure, block.given, undo))
+        results.add(self._called(block.structure, block.given, undo, entry))
 
     def _expire(self, entry: _KnownCall) -> None:
         expire(entry.leaked, self.__name__)
@@ -586,10 +561,9 @@ class Compiled:
         return "\n".join(part.native.source for part in self._latest_programs("source", "plan"))
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write the graph of the last call's trace for TensorBoard.
+        """Write TensorFlow's graph of the last call's trace for TensorBoard, whatever engine runs.
 
-        Parameters have their names in it; a slash in a name is a scope. It is TensorFlow's graph,
-        whatever engine runs the step: ``tensorboard --logdir folder`` shows it.
+        Parameters have their names in it; a slash in a name is a scope.
 
         :raises RuntimeError: It has not been called three times yet, or TensorFlow cannot run it.
         """
@@ -642,10 +616,10 @@ class Compiled:
 
 
 class Latest(NamedTuple):
-    """The last call of a compiled function: text, trace, runner, and a name per array and float."""
+    """The last call of a compiled function."""
 
     text: str
-    names: list[str]
+    names: list[str]  # of its arrays and floats
     trace: Trace
     programs: Programs | None
 
@@ -685,12 +659,8 @@ def _is_looked_at(trace: Trace | None) -> bool:
     return trace is not None and trace.averages and is_watched()
 
 
-def hook_strategies(under_strategy: Callable[[Compiled, Any], Compiled]) -> None:
-    global _under_strategy
-    _under_strategy = under_strategy
-
-
-_under_strategy: Callable[[Compiled, Any], Compiled]
+# Runs a step under a strategy. The package sets it, as `tapegraph.distributed` stands above.
+on_workers: Any = None
 
 
 @overload
@@ -798,7 +768,5 @@ def compile(
         xla = _default_xla
     elif type(xla) is not bool and not (isinstance(xla, str) and xla == "auto"):
         raise ValueError(message("compile", f"xla={xla!r}", "True, False, 'auto' or None"))
-    compiled = Compiled(fn, max_traces, verify_every, on_retrace, xla)
-    if strategy is None:
-        return compiled
-    return _under_strategy(compiled, strategy)
+    step = Compiled(fn, max_traces, verify_every, on_retrace, xla)
+    return step if strategy is None else on_workers(step, strategy)

@@ -43,6 +43,7 @@ from tapegraph.compiling.ran import (
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import identity
 from tapegraph.tensors.value import Value
+from tapegraph.typed import Fun
 
 # Of a container with more entries so many are seen, evenly spread; of an array with more bytes, so
 # many elements.
@@ -89,36 +90,23 @@ class Same:
 
 
 class FedPlace(NamedTuple):
-    """A place where a function finds a fed float: every call reads it anew.
+    """A place where a function finds a fed float: every call reads it anew."""
 
-    ``name`` is the user's name of it, ``read`` returns its value, ``put`` stores another object
-    there.
-    """
-
-    name: str
+    name: str  # the user's
     read: Callable[[], Any]
-    put: Callable[[Any], Any]
+    put: Callable[[Any], Any]  # stores another object there
 
 
 class View(NamedTuple):
-    """The values that a function reads at one time.
+    """The values that a function reads at one time; views with equal keys are equal."""
 
-    :ivar key: Each value's name (``self.training``) and value; views with equal keys are equal.
-    :ivar known: The code that was known.
-    :ivar fed: The floats whose numbers do not count.
-    :ivar checks: Functions that return objects, and the objects expected.
-    :ivar arrays: The arrays and their contents.
-    :ivar floats: Ids of floats compared by value: a function can tell that one is the same object.
-    :ivar packages: Those whose objects, functions or modules the walk has met.
-    """
-
-    key: tuple[tuple[str, Any], ...]
+    key: tuple[tuple[str, Any], ...]  # each value's name (``self.training``) and value
     known: Known
-    fed: list[FedPlace]
+    fed: list[FedPlace]  # the floats whose numbers do not count
     checks: list[Check]
-    arrays: list[tuple[Any, Any]]
-    floats: frozenset[int] = frozenset()
-    packages: frozenset[str] = frozenset()
+    arrays: list[tuple[Any, Any]]  # with their contents
+    floats: frozenset[int]  # the ids of those compared by value: a function may compare identities
+    packages: frozenset[str]  # whose objects, functions or modules the walk has met
 
     def holds(self) -> bool:
         """Return whether the function reads the very same objects and unchanged arrays."""
@@ -152,22 +140,25 @@ class View(NamedTuple):
         return names
 
     def difference(self, later: View) -> str:
-        before, now = dict(self.key), dict(later.key)
-        for name in {**before, **now}:
-            one, two = before.get(name, _NOTHING), now.get(name, _NOTHING)
-            if one != two:
-                kinds = _text(one), _text(two)
-                was, is_now = kinds if kinds[0] != kinds[1] else (kinds[0], "another one")
-                return f"{name} was {was}, and is {is_now}"
-        return "the values that it reads are in another order"
+        found = first_difference(dict(self.key), dict(later.key), _text)
+        return found or "the values that it reads are in another order"
+
+
+def first_difference(before: dict[str, Any], now: dict[str, Any], text: Fun) -> str:
+    """Return which value differs first: ``k was 1, and is 2``; ``""`` if none does."""
+    for name in {**before, **now}:
+        one, two = before.get(name, _NOTHING), now.get(name, _NOTHING)
+        if one != two:
+            was, is_now = ("not there" if x is _NOTHING else text(x) for x in (one, two))
+            return f"{name} was {was}, and is {is_now if was != is_now else 'another one'}"
+    return ""
 
 
 def look(function: object, known: Known = NOTHING_KNOWN, fed: frozenset[str] = frozenset()) -> View:
     """Walk over the values that a function reads.
 
-    :param function: A function, a bound method, a partial, or an object with ``__call__``.
-    :param known: The known code. The walk adds code that it finds, and the view has all of it.
-    :param fed: The names of floats whose numbers do not count, if they can be replaced.
+    The walk adds the code that it finds to the known code. The numbers of floats whose names are
+    ``fed`` do not count, where they can be replaced.
 
     >>> sizes = [2, 3]
     >>> f = lambda x: x * sizes[0]
@@ -361,7 +352,7 @@ class _Walk:
             self._elements(value, value, _some(range(len(value))), name, depth)
 
     def _members(self, members: Iterable[object], name: str, depth: int) -> None:
-        """Look at objects that are keys, or in a set; others count by being there."""
+        """Look at objects that are keys, or in a set; atoms count by being there."""
         for member in members:
             if type(member) not in _ATOMS:
                 self.value(member, name, depth)
@@ -567,8 +558,6 @@ def _as_key(value: object) -> Any:
 
 
 def _text(mark: object) -> str:
-    if mark is _NOTHING:
-        return "not there"
     if mark is FED:
         return "a float"
     if isinstance(mark, Same):

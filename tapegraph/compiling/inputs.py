@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.compiling.arguments import LeafSpec
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import identity
@@ -67,21 +67,21 @@ class Converted:
 
 
 class Inputs:
-    """The leaves of a captured call that stand for its arguments.
+    """The leaves of a captured call for its arguments, and Python's arithmetic with floats.
 
-    :param given: The arguments' arrays and floats.
-    :param may_be_read: The number of trailing floats, those from a closure or an attribute, that
-        may become plain numbers.
-    :ivar sources: The source of each leaf's value in a run.
-    :ivar positions: The argument that a leaf stands for, by the leaf's id.
-    :ivar numbers: The floats, and the numbers that Python computes from them.
+    The last ``may_be_read`` floats, from a closure or an attribute, may become plain numbers.
     """
 
-    def __init__(self, capture: Capture, given: list[Any], may_be_read: int = 0) -> None:
+    def __init__(self, capture: Capture, given: list[Any], may_be_read: int) -> None:
         self.capture = capture
-        self.sources: list[tuple[Reader, Any]] = []
-        self.positions: dict[int, int] = {}
-        self.numbers = FloatArithmetic()
+        self.sources: list[tuple[Reader, Any]] = []  # of leaves' values in a run
+        self.positions: dict[int, int] = {}  # of the arguments, by the id of their leaves
+        # The floats, and the numbers that Python computes from them, by place: this call's value,
+        # the arguments that it depends on, as bits, and its origin.
+        self._values: list[Any] = []
+        self._arguments: list[int] = []
+        self._made_by: list[Instruction] = []
+        self._places: dict[Instruction, int] = {}
         self._readable = (1 << len(given)) - (1 << (len(given) - may_be_read))  # of arguments, bits
         self._was_read = 0
         self._floats: dict[tuple[Any, int], Any] = {}  # leaves, by dtype and place
@@ -103,35 +103,47 @@ class Inputs:
 
     def float(self, position: int) -> RunFloat:
         value = float(self._given[position])  # in an attribute, it may be another capture's
-        return RunFloat(self, self.numbers.argument(position, value))
+        return RunFloat(self, self._enter((_GIVEN, position), value, 1 << position))
 
     # Requests of the floats
 
     def python(self, name: str, operands: tuple[object, ...]) -> int | None:
-        """Compute with numbers as Python does, or raise NotReal; None if one is not from here."""
+        """Compute as Python does, or raise NotReal; None if a number is not from here."""
         places = []
         for x in operands:
             if type(x) is RunFloat and x.source is self:
                 places.append(x.place)
             elif type(x) in (float, int, bool):
-                places.append(self.numbers.constant(x))
+                places.append(self._enter((_CONSTANT, identity(x)), x, 0))
             else:
                 return None
-        return self.numbers.computed(name, places[0], places[-1])
+        one, other = places[0], places[-1]
+        place = self._places.get((name, one, other))
+        if place is None:
+            value = _ARITHMETIC[name](self._values[one], self._values[other])
+            bits = self._arguments[one] | self._arguments[other]
+            place = self._enter((name, one, other), value, bits)
+        return place
+
+    def _enter(self, instruction: Instruction, value: object, arguments: int) -> int:
+        place = self._places.setdefault(instruction, len(self._values))
+        if place == len(self._values):
+            self._values.append(value)
+            self._arguments.append(arguments)
+            self._made_by.append(instruction)
+        return place
 
     def number(self, place: int) -> Any:
-        return self.numbers.values[place]
+        return self._values[place]
 
     def may_be_read(self, place: int) -> bool:
         """Return whether a number may become a plain one after all."""
-        return not self.numbers.arguments[place] & ~self._readable
+        return not self._arguments[place] & ~self._readable
 
     def read(self, place: int) -> None:
-        """Record that the function has read a number as a plain one."""
-        self._was_read |= self.numbers.arguments[place]
+        self._was_read |= self._arguments[place]
 
     def origin(self, place: int) -> str:
-        """Return where a number comes from, for a message."""
         return f"a float argument ({self.number(place)!r}), whose number may differ in every call"
 
     def was_read(self, position: int) -> bool:
@@ -142,23 +154,36 @@ class Inputs:
         """Return a number as a leaf of the program, one for each dtype."""
         key = (dtype, place)
         if key not in self._floats:
-            leaf = self._floats[key] = self.capture.input(
-                np.asarray(self.numbers.values[place], dtype)
-            )
+            leaf = self._floats[key] = self.capture.input(np.asarray(self._values[place], dtype))
             leaf._attrs = {"number": place}  # two recordings must agree on it
-            made_by, position = self.numbers.made_by[place][:2]
-            if made_by == "argument":
+            made_by, position = self._made_by[place][:2]
+            if made_by == _GIVEN:
                 self.positions[id(leaf)] = position
         return self._floats[key]
 
     def float_program(self, leaves: Container[int], readings: int) -> FloatProgram | None:
         """Return the program of leaves' numbers in a run, or None; enter where they read them."""
         kept = [(key, leaf) for key, leaf in self._floats.items() if id(leaf) in leaves]
+        if not kept:
+            return None
         for i, (_, leaf) in enumerate(kept):
             leaf._attrs["number"] = i
             self.sources.append((Reading(readings + i), leaf))
-        results = [(place, dtype) for (dtype, place), _ in kept]
-        return self.numbers.program(results) if results else None
+        made_by = self._made_by
+        needed = {place for (_, place), _ in kept}
+        for place in range(len(made_by) - 1, -1, -1):
+            if place in needed and made_by[place][0] not in (_GIVEN, _CONSTANT):
+                needed.update(made_by[place][1:])
+        # Inputs come first, as a run begins with them.
+        read = [p for p in sorted(needed) if made_by[p][0] in (_GIVEN, _CONSTANT)]
+        computed = sorted(needed.difference(read))
+        new = {place: i for i, place in enumerate([*read, *computed])}
+        steps = [(name, new[a], new[b]) for name, a, b in (made_by[p] for p in computed)]
+        return FloatProgram(
+            [*(made_by[p] for p in read), *steps],
+            [self._values[p] for p in read],
+            [(new[place], dtype) for (dtype, place), _ in kept],
+        )
 
 
 # Python's arithmetic with floats
@@ -189,68 +214,10 @@ Instruction = tuple[Any, ...]
 _GIVEN, _CONSTANT = "argument", "constant"
 
 
-class FloatArithmetic:
-    """The floats of a captured call, and the numbers that Python computes from them.
-
-    :ivar values: This call's numbers, by place.
-    :ivar arguments: The arguments that each number depends on, as bits.
-    """
-
-    def __init__(self) -> None:
-        self.values: list[Any] = []
-        self.arguments: list[int] = []
-        self.made_by: list[Instruction] = []
-        self._places: dict[Instruction, int] = {}
-
-    def argument(self, position: int, value: float) -> int:
-        return self._enter((_GIVEN, position), value, 1 << position)
-
-    def constant(self, value: object) -> int:
-        return self._enter((_CONSTANT, identity(value)), value, 0)
-
-    def computed(self, name: str, one: int, other: int) -> int:
-        """Compute a number from those of two places, and return its place, or raise NotReal."""
-        instruction = (name, one, other)
-        place = self._places.get(instruction)
-        if place is None:
-            value = _ARITHMETIC[name](self.values[one], self.values[other])
-            bits = self.arguments[one] | self.arguments[other]
-            place = self._enter(instruction, value, bits)
-        return place
-
-    def _enter(self, instruction: Instruction, value: object, arguments: int) -> int:
-        place = self._places.setdefault(instruction, len(self.values))
-        if place == len(self.values):
-            self.values.append(value)
-            self.arguments.append(arguments)
-            self.made_by.append(instruction)
-        return place
-
-    def program(self, results: Sequence[tuple[int, Any]]) -> FloatProgram:
-        """Return a program that computes some places, each as an array of a dtype."""
-        needed = {place for place, _ in results}
-        for place in range(len(self.values) - 1, -1, -1):
-            if place in needed and self.made_by[place][0] not in (_GIVEN, _CONSTANT):
-                needed.update(self.made_by[place][1:])
-        # Inputs come first, as a run begins with them.
-        read = [p for p in sorted(needed) if self.made_by[p][0] in (_GIVEN, _CONSTANT)]
-        computed = [p for p in sorted(needed) if self.made_by[p][0] not in (_GIVEN, _CONSTANT)]
-        new = {place: i for i, place in enumerate([*read, *computed])}
-        made_by = [self.made_by[p] for p in read]
-        made_by += [(name, new[a], new[b]) for name, a, b in (self.made_by[p] for p in computed)]
-        return FloatProgram(
-            made_by,
-            [self.values[p] for p in read],
-            [(new[place], dtype) for place, dtype in results],
-        )
-
-
 class FloatProgram:
     """Computes numbers from the floats of a run, as the recorded call did.
 
-    :param made_by: The instruction of each number; arguments and constants come first.
-    :param read: The recorded call's arguments and constants.
-    :param results: The places to return, and the dtype of each.
+    Arguments and constants, which the recorded call ``read``, come first among the instructions.
     """
 
     def __init__(

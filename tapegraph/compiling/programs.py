@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import os
+from collections import deque
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
-from tapegraph.compiling.runner import Runner
+from tapegraph.arrays import RowSparse
+from tapegraph.compiling.inputs import GradientBefore
 from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
 from tapegraph.engines import registry
@@ -28,15 +33,25 @@ from tapegraph.engines.choice import (
     milliseconds,
     too_dear,
 )
-from tapegraph.engines.engine import EngineDeclined, Many
+from tapegraph.engines.engine import EngineDeclined, Many, RowUpdate, WholeProgram
 from tapegraph.errors import sentence
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.random import come_back
-from tapegraph.recording.program import entries_in
-from tapegraph.recording.values import Change, Undo, make, take_back, together
+from tapegraph.recording.op import ALL_REDUCE, GRADIENT, INPUT, NO_ATTRS, SCALAR
+from tapegraph.recording.program import Program, Recording, between, entries_in
+from tapegraph.recording.values import (
+    Change,
+    RemoteArray,
+    Undo,
+    all_new_numbers,
+    make,
+    new_numbers_away,
+    take_back,
+    together,
+)
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
-from tapegraph.typed import Xla
+from tapegraph.typed import Array, Xla
 
 # How many runs the first loop of an engine makes; how many seconds a later one may take; and how
 # many bytes of arguments and results it holds. Natively an interrupt takes all of it back, and more
@@ -47,11 +62,115 @@ _OF_VALUES = Failure("Values are computed by the native engine, level by level")
 _NUMBERS = Decision(NATIVELY, _OF_VALUES)
 
 
+class Runner:
+    """Runs a program in place of the function that was traced."""
+
+    def __init__(self, trace: Trace, program: WholeProgram) -> None:
+        self.program: Any = program
+        self._trace = trace
+        places = list(enumerate(program.leaves))
+        self._sources = [(i, trace.sources[slot]) for i, slot in places if slot in trace.sources]
+        self._state = [(i, trace.state[slot]) for i, slot in places if slot in trace.state]
+        self._constants = [(i, slot) for i, slot in places if slot in trace.constants]
+        self._fed = [i for i, _ in (*self._sources, *self._constants)]
+        self._updated = [trace.state[u.leaf] for u in trace.recording.program.updates]
+
+    def run(self, given: list[Any], read: list[Any], variant: str, then: list[Change]) -> Any:
+        """Run it, write state and make the changes of ``then`` in one; return the results."""
+        if self.program.keeps_state:
+            left = partial(self._left, then)
+            outputs = self.program.run(self._values(given, read), left, variant)
+            return self._trace.result([out() for out in outputs[: self._trace.count]])
+        values = self._values(given, read)
+        result, changes = self._found(self.program.run(values), values)
+        make(together([*changes, *then]))
+        return result
+
+    def run_many(
+        self, block: CallBlock, runs: int, many: Many, variant: str, then: list[Change]
+    ) -> Any:
+        """Run it several times, with `run`'s writes after the last; return results in rows."""
+        values = self._rows(block, runs)
+        if self.program.keeps_state:
+            left = partial(self._left, then)
+            outputs = self.program.run_many(values, runs, many, left, variant)
+            return self._trace.result([out()[:runs] for out in outputs[: self._trace.count]])
+        results, changes = self._found(self.program.run_many(values, runs, many), values)
+        make(together([*changes, *then]))
+        return results
+
+    def computed(self, given: list[Any], read: list[Any]) -> tuple[Any, list[Change]]:
+        """Return the function's results, and the changes of state."""
+        values = self._values(given, read)
+        return self._found(self.program.run(values), values)
+
+    def _found(
+        self, found: tuple[list[Any], list[Any]], values: list[Any]
+    ) -> tuple[Any, list[Change]]:
+        trace, (outputs, updates) = self._trace, found
+        results = [o.dense() if isinstance(o, RowSparse) else o for o in outputs[: trace.count]]
+        gradients = outputs[trace.count :]
+        # Nobody else may hold the arrays: not their givers, and none is returned twice.
+        seen, owned = set(map(id, values)), []
+        for array in (*results, *gradients, *updates):
+            if isinstance(array, RowSparse):
+                array = array.apart([values[i] for i in self._fed])
+            elif not isinstance(array, RowUpdate):
+                if id(array) in seen or array.base is not None:
+                    array = array.copy()
+                seen.add(id(array))
+            owned.append(array)
+        arrays = iter(owned)
+        values.clear()  # who else holds a parameter's array decides where it is written
+        results = [next(arrays) for _ in results]
+        changes = trace.gradients_stored([next(arrays) for _ in gradients])
+        leaves = []
+        numbers = []
+        for leaf, new in zip(self._updated, arrays, strict=True):
+            if isinstance(new, RowUpdate):
+                changes += new.of(leaf)
+            else:
+                leaves.append(leaf)
+                numbers.append(new)
+        if leaves:
+            changes += all_new_numbers(leaves, numbers)
+        return trace.result(results), changes
+
+    def _values(self, given: list[Any], read: list[Any]) -> list[Any]:
+        values = self._kept()
+        for i, source in self._sources:
+            values[i] = source(given, read)
+        return values
+
+    def _rows(self, block: CallBlock, runs: int) -> list[Any]:
+        read, values = self._trace.read_ahead(runs, block.row), self._kept()
+        for i, source in self._sources:
+            first = isinstance(source, GradientBefore)
+            values[i] = source([], []) if first else block.column(source, read, runs)
+        return values
+
+    def _kept(self) -> list[Any]:
+        values: list[Any] = [None] * len(self.program.leaves)
+        keeps_state, constants = self.program.keeps_state, self._trace.constants
+        for i, leaf in self._state:
+            values[i] = leaf if keeps_state else leaf._array
+        for i, slot in self._constants:
+            values[i] = constants[slot]
+        return values
+
+    def _left(
+        self, then: list[Change], outputs: list[Any], updates: list[RemoteArray]
+    ) -> Iterator[Any]:
+        changes = self._trace.gradients_stored(outputs[self._trace.count :])
+        return together([*changes, *new_numbers_away(self._updated, updates), *then])
+
+
 class Programs:
     """One recorded step, ready to run."""
 
     def __init__(self, trace: Trace, name: str = "a step", xla: Xla = "auto") -> None:
         start = CLOCK.now()
+        self.seconds = 0.0  # of making it and other engines' programs
         self._trace = trace
         self._length = len(trace.recording)
         self._entries = entries_in(trace.recording.program)
@@ -60,8 +179,7 @@ class Programs:
         with self._announced(registry.NATIVE):
             native = registry.engine(registry.NATIVE)
             self.native: Any = native.whole(trace.recording, trace.state)
-        self.seconds = CLOCK.now() - start
-        self._tell_compiled(registry.NATIVE, start)
+        self._made(registry.NATIVE, start)
         self._natively = Runner(trace, self.native)
         self._runners = {registry.NATIVE: self._natively}
         self._failed: dict[str, Failure] = {}  # why engines do not run it
@@ -89,12 +207,13 @@ class Programs:
         way, failure, choice = self._ran
         if failure is not None:
             return f"{way.engine}: {failure.reason}"
-        text: str = f"{way.engine} with {way.variant}" if way.variant else way.engine
-        text += self._runners[way.engine].program.note
+        program = self._runners[way.engine].program
+        text = f"{way.engine} with {way.variant}" if way.variant else way.engine
+        text += program.note
         if choice is None:
             return text
         ways = {w.variant: w for w in (choice.stands, *choice.others) if w.engine == way.engine}
-        for variant in self._runners[way.engine].program.variants:
+        for variant in program.variants:
             tried = ways.get(variant)
             if tried is None and choice.failure is not None:
                 text += f"; not with {variant}: {choice.failure.reason}"
@@ -143,10 +262,14 @@ class Programs:
         reason = next(iter(self._failed.values())).reason
         raise RuntimeError(sentence("write", f"{self._name} has no TensorFlow graph: {reason}"))
 
-    def _tell_compiled(self, name: str, start: float) -> None:
+    def _made(self, name: str, start: float) -> float:
+        """Count the seconds of making a program, and return them."""
+        seconds = CLOCK.now() - start
+        self.seconds += seconds
         for watcher in WATCHING.value():
             what = f"compiling {self._name} in {registry.engine(name).title}"
-            watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
+            watcher.passed(COMPILING, what, start=start, seconds=seconds)
+        return seconds
 
     def _announced(self, name: str) -> AbstractContextManager[None]:
         """Announce the compilation if it takes long."""
@@ -207,18 +330,15 @@ class Programs:
 
     # Many runs
 
-    def run_many(
-        self, block: CallBlock, runs: int, ahead: int, undo: Undo, results: Results
-    ) -> int:
+    def run_many(self, block: CallBlock, runs: int, undo: Undo, results: Results) -> int:
         """Run the step several times; return how many runs stand. The next must run by itself."""
         done = 0
         while done < runs:
             decision = self._choose(looped=not self._one_by_one)
-            most = self._most_in_memory(decision.way)
-            wanted = min(runs - done, self._at_once(decision.way), most)
+            at_once = min(self._at_once(decision.way), self._most_in_memory(decision.way))
+            wanted = min(runs - done, at_once)
             if wanted:
-                part, later = block.part(done), min(ahead - done, most)
-                stood = self._run_in_loop(decision, part, wanted, later, undo, results)
+                stood = self._run_in_loop(decision, block.part(done), wanted, undo, results)
             else:
                 stood = self._run_next(decision, block.row(done), undo, results)
             done += stood
@@ -252,13 +372,7 @@ class Programs:
         return 1
 
     def _run_in_loop(
-        self,
-        decision: Decision,
-        block: CallBlock,
-        runs: int,
-        ahead: int,
-        undo: Undo,
-        results: Results,
+        self, decision: Decision, block: CallBlock, runs: int, undo: Undo, results: Results
     ) -> int:
         """Run an engine's loop; return how many runs stand."""
         trace, (way, _, choice) = self._trace, decision
@@ -273,6 +387,7 @@ class Programs:
         if not hasattr(program, "run_many"):
             self._one_by_one.add(way.engine)
             return 0
+        ahead = min(block.ahead, self._most_in_memory(way))
         many = Many(trace.count, trace.carried or {}, ahead)
         written: list[Any] = []
         then: list[Change] = [partial(written.append, 1), undo.clear]
@@ -300,12 +415,12 @@ class Programs:
             if way.variant:  # the engine itself may run them
                 self._account(decision, error)
                 plain = Decision(choice.plain(way), None, choice)  # type: ignore[union-attr]
-                return self._run_in_loop(plain, block, runs, ahead, undo, results)
+                return self._run_in_loop(plain, block, runs, undo, results)
             if error.runs_done is None:
                 self._one_by_one.add(way.engine)
             if not error.runs_done:
                 return 0
-            return self._run_in_loop(decision, block, error.runs_done, ahead, undo, results)
+            return self._run_in_loop(decision, block, error.runs_done, undo, results)
         self._noted(decision, start, preparing, program.compile_seconds - compiling, runs)
         results.add(stacked, runs)
         return runs
@@ -381,13 +496,11 @@ class Programs:
         except Exception as error:
             self._drop(name, account(name, error))
             return None, CLOCK.now() - start
-        took = CLOCK.now() - start
-        self.seconds += took
+        took = self._made(name, start)
         self._runners[name] = runner = Runner(self._trace, made)
         for found in self._choices.values():
             if isinstance(found, Choice):
                 self._add_variants(found, name)
-        self._tell_compiled(name, start)
         return runner, took
 
     def _account(self, decision: Decision, error: Exception) -> Failure:
@@ -400,8 +513,7 @@ class Programs:
             failure = Failure(str(error), transient=transient)
         else:
             failure = account(way.engine, error)
-        given_up = choice is not None and choice.failed(way, failure)
-        if given_up and not way.variant:
+        if choice is not None and choice.failed(way, failure) and not way.variant:
             self._drop(way.engine, failure)
         return failure
 
@@ -414,3 +526,127 @@ class Programs:
 
 def _at_pace(estimate: float) -> float:
     return estimate * pace()
+
+
+# A step that averages over processes, cut into programs at its all-reduces: a run computes the
+# gradients, exchanges them and continues with the average; the last program writes all state. Each
+# program chooses its own engine, and the native one repeats a failed run without a new exchange.
+
+
+def programs_of(trace: Trace, name: str, xla: Xla) -> Programs:
+    return Programs(_Last(trace, name, xla) if trace.averages else trace, name, xla)
+
+
+@dataclass(slots=True)
+class Computed:
+    """A value that an earlier program of the run has computed."""
+
+    slot: int
+
+    def __call__(self, given: list[Any], read: list[Any]) -> Any:
+        return read[-1][self.slot]
+
+
+class _Part(Trace):
+    """One program of a recorded step, with the values, state and sources of the whole."""
+
+    def __init__(self, whole: Trace, program: Program) -> None:
+        vars(self).update(vars(whole))
+        recording = whole.recording
+        self.recording = Recording(program, recording.values, recording.nodes)
+        self.state = {slot: whole.state[slot] for slot in program.fed if slot in whole.state}
+        computed = [slot for slot in program.fed if recording.program.inputs[slot]]
+        self.sources = whole.sources | {slot: Computed(slot) for slot in computed}
+
+
+class _Earlier(_Part):
+    """A program that ends in an all-reduce: its results are the arrays that are read later."""
+
+    def __init__(self, whole: Trace, program: Program) -> None:
+        super().__init__(whole, program)
+        self.count = len(program.outputs)
+        self.found: list[Any] = []  # the values that this run has read and computed
+
+    def read(self, given: list[Any]) -> list[Any]:
+        return self.found
+
+    def result(self, arrays: list[Array]) -> Any:
+        return arrays
+
+    def gradients_stored(self, arrays: list[Any]) -> list[Any]:
+        return []
+
+
+class _Last(_Part):
+    """The last program, which gives the results and the new state."""
+
+    def __init__(self, whole: Trace, name: str, xla: Xla) -> None:
+        self._whole = whole.recording.program
+        *earlier, last = cut_apart(self._whole)
+        super().__init__(whole, last)
+        self._parts = [_Earlier(whole, program) for program in earlier]
+        self.earlier = [Programs(part, f"the gradients of {name}", xla) for part in self._parts]
+
+    def read(self, given: list[Any]) -> list[Any]:
+        """Return what the run reads anew, and what its earlier parts compute."""
+        whole, computed = self._whole, dict[int, Any]()
+        read = [*super().read(given), computed]
+        for cut, part, programs in zip(_cuts(whole), self._parts, self.earlier, strict=True):
+            part.found = read
+            arrays = programs.run(given, deque())
+            computed.update(zip(part.recording.program.outputs, arrays, strict=True))
+            sent = [computed[slot] for slot in whole.inputs[cut]]
+            computed[cut] = whole.ops[cut].forward(*sent, **whole.attrs[cut])
+        return read
+
+
+def cut_apart(program: Program) -> list[Program]:
+    """Return the programs before, between and after a program's all-reduces, with its slots.
+
+    A value computed earlier is an input, unless a later part differentiates through it.
+    """
+    cuts = _cuts(program)
+    wanted = [*(program.inputs[cut] for cut in cuts), (*program.outputs, *chain(*program.updates))]
+    parts = []
+    for start, stop, also in zip([-1, *cuts], [*cuts, len(program)], wanted, strict=True):
+        slots = {slot for slot in range(start + 1, stop) if program.inputs[slot]}
+        slots |= _differentiated(program, slots)
+        read = {*also, *chain(*(program.inputs[slot] for slot in slots))}
+        parts.append(_part(program, slots, sorted(read - slots)))
+    for place, (part, cut) in enumerate(zip(parts, cuts, strict=False)):
+        later = {i for after in parts[place + 1 :] for i in after.leaves if part.inputs[i]}
+        part.outputs = (*program.inputs[cut], *sorted(later - {*program.inputs[cut]}))
+    parts[-1].outputs, parts[-1].updates = program.outputs, program.updates
+    return parts
+
+
+def _cuts(program: Program) -> list[int]:
+    return [slot for slot, op in enumerate(program.ops) if op is ALL_REDUCE]
+
+
+def _differentiated(program: Program, slots: set[int]) -> set[int]:
+    """Return the values computed at these slots that gradients flow through."""
+    found: set[int] = set()
+    for key in {program.backward_of(slot) for slot in slots if program.ops[slot] is GRADIENT}:
+        targets = {program.inputs[slot][1] for slot in program.gradients_of(key)}
+        inputs = [() if slot in targets else read for slot, read in enumerate(program.inputs)]
+        flows = between(program, key[:1], targets, inputs)
+        found.update(slot for slot, flow in enumerate(flows) if flow and inputs[slot])
+    return found
+
+
+def _part(program: Program, slots: set[int], leaves: list[int]) -> Program:
+    computed = {slot for slot in leaves if program.inputs[slot]}
+    known = {*slots, *leaves} - computed
+    ops = [op if slot in known else SCALAR for slot, op in enumerate(program.ops)]
+    return replace(
+        program,
+        ops=[INPUT if slot in computed else op for slot, op in enumerate(ops)],
+        inputs=[read if slot in slots else () for slot, read in enumerate(program.inputs)],
+        attrs=[attrs if slot in known else NO_ATTRS for slot, attrs in enumerate(program.attrs)],
+        needs=[flows and slot in {*slots, *leaves} for slot, flows in enumerate(program.needs)],
+        leaves=leaves,
+        outputs=(),
+        wanted=[],
+        updates=(),
+    )

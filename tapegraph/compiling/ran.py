@@ -35,20 +35,13 @@ Globals = dict[str, Any]
 
 
 class CodeNames(NamedTuple):
-    """The names in some code.
+    """The names in some code."""
 
-    :ivar globals: Globals and built-in functions.
-    :ivar reads: Attributes whose value is used.
-    :ivar calls: Attributes that are called at once, such as methods.
-    :ivar strings: Strings that may name an attribute.
-    :ivar modules: Imports: the number of dots, and the name after them.
-    """
-
-    globals: frozenset[str] = frozenset()
-    reads: frozenset[str] = frozenset()
-    calls: frozenset[str] = frozenset()
-    strings: frozenset[str] = frozenset()
-    modules: frozenset[tuple[int, str]] = frozenset()
+    globals: frozenset[str] = frozenset()  # and built-in functions
+    reads: frozenset[str] = frozenset()  # attributes whose value is used
+    calls: frozenset[str] = frozenset()  # attributes that are called at once, such as methods
+    strings: frozenset[str] = frozenset()  # that may name an attribute
+    modules: frozenset[tuple[int, str]] = frozenset()  # imports: the number of dots, and the name
 
     def __or__(self, other: CodeNames) -> CodeNames:
         fields: Any = map(frozenset.union, self, other)
@@ -95,11 +88,10 @@ def _in_constants(constants: Iterable[object]) -> CodeNames:
 
 
 class Known:
-    """The known code of a step.
+    """The known code of a step: the names in the code that has run, or that a look has found.
 
-    :ivar names: The names in the code that has run, or that a look has found.
-    :ivar ran: The names in the definitions of the functions that have run.
-    :ivar roots: The globals of modules that have run, and the names in the code that did.
+    ``ran`` are the names by which the functions that have run are defined, ``roots`` the globals
+    of their modules, with the names in the code that has run.
     """
 
     def __init__(
@@ -178,12 +170,11 @@ class Witness:
     """Calls a function, and notes the code that runs in this thread, except this library's.
 
     It uses `sys.monitoring` from Python 3.12 on; before, and if all its places are taken, a trace
-    function; beside a debugger or coverage tool a profile function that calls the one there. If
-    neither is free it notes nothing.
+    function; beside a debugger or coverage tool a profile function that calls the one there.
     """
 
     def __init__(self, function: Fun, undo: Undo) -> None:
-        self._function, self._undo = function, undo
+        self._function, self.undo = function, undo
         self._noted: dict[tuple[int, int], tuple[CodeType, Globals]] = {}
         self._profile: Any = None
 
@@ -194,7 +185,7 @@ class Witness:
         return [(code, space) for code, space in self._noted.values() if code not in beside]
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        self._undo.appendleft(self._stop)  # an interrupt may come before the other
+        self.undo.appendleft(self._stop)  # an interrupt may come before the other
         self._start()
         try:
             return self._function(*args, **kwargs)

@@ -64,11 +64,11 @@ def each(values: ArrayLike) -> Each:
 
 
 class Calls:
-    """The arguments of many calls; ``rows`` are the arrays of which each call takes a row."""
+    """The arguments of many calls."""
 
     def __init__(
         self,
-        args: tuple[object, ...],
+        args: Sequence[object],
         kwargs: dict[str, object],
         length: int | None,
         *,
@@ -113,6 +113,7 @@ class CallBlock:
     def __init__(self, calls: Calls, start: int, count: int) -> None:
         self._start = start
         self.count = count
+        self.ahead = len(calls) - start  # the calls from here on, others included
         args, kwargs = calls.arguments(start)
         found: list[tuple[str, Any]] = []
         self.structure: ArgSpec = of_call(args, kwargs, found)
@@ -128,6 +129,7 @@ class CallBlock:
         rest = copy.copy(self)
         rest._start += start
         rest.count -= start
+        rest.ahead -= start
         return rest
 
     def row(self, run: int) -> list[Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.arrays import RowSparse
-from tapegraph.capture.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
+from tapegraph.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
     FLOAT,
     RESULT,
@@ -49,11 +49,8 @@ from tapegraph.typed import Array, Fun
 
 # Of a gradient: a run computes it.
 COMPUTED = object()
-
-
 # So many equal operations of one line are a loop.
 _UNROLLED = 300
-
 # Is held while floats are replaced, which two threads may see.
 _PUTTING = Lock()
 
@@ -73,19 +70,12 @@ class Trace:
     :ivar results: The structure of the function's result.
     :ivar gradients: The state whose gradient changes, each with `COMPUTED`, or with the entry of
         `Capture.gradients` for none and for zero.
-    :ivar draws: Whether runs draw random numbers.
-    :ivar moves_stream: Whether the numbers decide how much runs draw.
-    :ivar averages: Whether they average over processes.
-    :ivar earlier: The programs that run first, if this one is the last part of a step.
-    :ivar sources: By slot, a function of arguments and `read` that gives a changing leaf's value.
-    :ivar arguments: By slot, the argument that a leaf stands for.
-    :ivar constants: By slot, the arrays that are the same in every run.
     :ivar numbers: The Values that the call reads and writes, if any.
     :ivar changed: Places of fed floats where another float came to stand during the call.
     :ivar read_floats: Names of fed floats that were read as plain numbers and cannot be fed.
     """
 
-    earlier: Sequence[Any] = ()
+    earlier: Sequence[Any] = ()  # the programs before, if this is the last part of a step
 
     def __init__(
         self,
@@ -110,7 +100,7 @@ class Trace:
             # Leaves that were made inside may stay with the user, who sees their gradients.
             self._inside = [(p, grad) for p, grad in pairs if not capture.is_state(p)]
             kept: list[Any] = [grad for _, grad in touched if isinstance(grad, Node)]
-            self.moves_stream = capture.stream is not None
+            self.moves_stream = capture.stream is not None  # the numbers decide how much runs draw
             if self.moves_stream:
                 kept.append(capture.stream)
             if self.numbers is not None and (written := capture.numbers.written()) is not None:
@@ -137,9 +127,23 @@ class Trace:
         tensors: list[Any] = []
         numbers: list[int] = []
         found: list[tuple[str, Any]] = []
-        self.results = flattened(
-            out, "the result", found, partial(_marked, capture, tensors, numbers)
-        )
+
+        def marked(out: object) -> Any:
+            """Return a part of the result, or a mark for a tensor or number of the program."""
+            if type(out) is RunFloat:
+                if out.source is capture.numbers:
+                    numbers.append(out.place)
+                    return FLOAT
+                out = out.read("return") if out.may_be_read else out.tensor()
+            if isinstance(out, Node):
+                tensors.append(out)
+                return RESULT
+            if isinstance(out, Value):
+                numbers.append(recorder_of(capture).index(out))
+                return VALUE
+            return out
+
+        self.results = flattened(out, "the result", found, marked)
         self._names, self._plain = [name for name, _ in found], [value for _, value in found]
         self._gives_numbers = bool(numbers)
         self.numbers: ScalarState | None = None
@@ -163,6 +167,8 @@ class Trace:
         for copy, given_by in capture.copies:
             if id(copy) in found:
                 by_id[id(copy)] = Converted(by_id[id(given_by)], copy._array.dtype)
+        # By slot: how a run finds a changing leaf's value, and the argument that it stands for;
+        # the arrays that are the same in every run; state.
         self.sources: dict[int, Reader] = {}
         self.arguments: dict[int, int] = {}
         self.constants: dict[int, Array] = {}
@@ -209,14 +215,12 @@ class Trace:
     @property
     def repeats(self) -> bool:
         """Whether a run leaves behind what the program's next run expects."""
+        if self._schedules_read_state or self.averages or self.moves_stream:
+            return False  # each run asks after the one before
         left = {id(node): grad for node, grad in self.gradients}
         found = [(left.get(id(node), MAYBE_ZEROED), had) for node, had in self._guarded]
-        # Each run is to ask after the one before.
-        if self._schedules_read_state or self.averages or self.moves_stream:
-            return False
-        return self.carried is not None and all(
-            grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found
-        )
+        agree = all(grad is MAYBE_ZEROED or (grad is not None) == had for grad, had in found)
+        return agree and self.carried is not None
 
     @cached_property
     def carried(self) -> dict[int, int | None] | None:
@@ -276,7 +280,7 @@ class Trace:
                 column.extend(read.ahead(runs))
             else:
                 drawn.append((column, read))
-        for _ in range(runs if drawn else 0):  # in the order in which the runs draw
+        for _ in range(runs):  # in the order in which the runs draw
             for column, read in drawn:
                 column.append(read())
         if self._floats is not None:
@@ -300,7 +304,7 @@ class Trace:
                     grad = np.asarray(grad)  # a sum of 0-d arrays is a number
             elif left is None:
                 grad = None
-            elif left is ZEROED or _has_gradient(node):
+            elif left is ZEROED or getattr(node, "_grad", None) is not None:
                 grad = ZERO
             else:
                 continue
@@ -373,7 +377,7 @@ class Trace:
             returned = as_written(self.results), as_written(other.results)
             return f"it returned {returned[0]}, and then {returned[1]}"
         for name, before, after in zip(self._names, self._plain, other._plain, strict=True):
-            if not _same([before], [after]):
+            if _bits(before) != _bits(after):
                 return f"it returned {before!r} as {name}, and then {after!r}"
         difference = self._differs_in_numbers(other)
         if difference is None and self._floats is not None and other._floats is not None:
@@ -388,7 +392,7 @@ class Trace:
                 if identity(before) != identity(after):
                     reader = _reader(mine, slot)
                     return f"the number {before!r}, and then {after!r}, in {reader}"
-            elif slot in self.constants and not _same([before], [after]):
+            elif slot in self.constants and _bits(before) != _bits(after):
                 reader = _reader(mine, slot)
                 return f"an array of shape {before.shape} with other numbers, in {reader}"
             elif self.state.get(slot) is not other.state.get(slot):
@@ -418,30 +422,11 @@ def _entry_of(program: Program, slot: int) -> tuple[Any, ...]:
     return (*(column[slot] for column in columns), attrs)
 
 
-def _marked(capture: Capture, tensors: list[Any], numbers: list[int], out: object) -> Any:
-    """Return a part of a result, and a mark for a tensor or number of the program."""
-    if type(out) is RunFloat:
-        if out.source is capture.numbers:
-            numbers.append(out.place)
-            return FLOAT
-        out = out.read("return") if out.may_be_read else out.tensor()
-    if isinstance(out, Node):
-        tensors.append(out)
-        return RESULT
-    if isinstance(out, Value):
-        numbers.append(recorder_of(capture).index(out))
-        return VALUE
-    return out
-
-
 @contextmanager
 def _in_place(
     places: Sequence[FedPlace], floats: Sequence[RunFloat], undo: Undo
 ) -> Iterator[list[tuple[FedPlace, Any, Any]]]:
-    """Put numbers of the program in place of fed floats.
-
-    At the end the list holds each place where another object came to stand, with the one before.
-    """
+    """Put numbers of the program in place of fed floats; list places that got another object."""
     changed: list[tuple[FedPlace, Any, Any]] = []
     with _PUTTING.held:
         before = [place.read() for place in places]
@@ -462,14 +447,6 @@ def _in_place(
         make(together(plain))
 
 
-def _has_gradient(node: Node) -> bool:
-    return getattr(node, "_grad", None) is not None
-
-
-def _same(before: Sequence[object], after: Sequence[object]) -> bool:
-    return list(map(_bits, before)) == list(map(_bits, after))
-
-
 def _bits(value: object) -> Any:
     if isinstance(value, np.ndarray):
         return value.shape, value.dtype.str, value.tobytes()
@@ -488,7 +465,7 @@ def _reader(recording: Recording, slot: int) -> str:
     return "the result" if first is None else recording.describe(first)
 
 
-def mismatch(name: str, difference: str, unchecked: int = 0) -> TraceMismatchError:
+def mismatch(name: str, difference: str, unchecked: int) -> TraceMismatchError:
     """Return the error of a step that is not the same each time."""
     since = "" if not unchecked else f" (unchecked calls since the last real one: {unchecked})"
     return TraceMismatchError(

@@ -13,9 +13,9 @@ import numpy as np
 from tapegraph.arrays import dense_copy
 from tapegraph.differentiation import slopes as slopes  # declares what gradients read
 from tapegraph.engines import registry
+from tapegraph.engines.auto import differentiate
 from tapegraph.engines.backend import LAST
 from tapegraph.engines.choice import CLOCK
-from tapegraph.engines.dispatch import differentiate
 from tapegraph.errors import kind_of, line_number, message, place, sentence
 from tapegraph.kinds import Tensor, Value
 from tapegraph.other_names import unexpected

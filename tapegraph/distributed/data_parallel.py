@@ -14,7 +14,7 @@ from weakref import ref
 
 import numpy as np
 
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.compiling.compiled import Compiled
 from tapegraph.compiling.ran import Witness
 from tapegraph.compiling.trace import Trace
@@ -41,7 +41,7 @@ from tapegraph.recording.node import as_float, as_leaf, real_dtype
 from tapegraph.recording.op import ALL_REDUCE
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import Scope, no_grad, recorder
-from tapegraph.recording.values import Change, Undo, all_new_numbers, make, take_back, together
+from tapegraph.recording.values import Change, all_new_numbers, make, take_back, together
 from tapegraph.recording.values import set_gradient as put_gradient
 from tapegraph.scalars.recorder import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
@@ -406,22 +406,20 @@ class OnWorkers(Compiled):
         with Scope(AVERAGING, self._shared):
             return super().__call__(*args, **kwargs)
 
-    def _traced(
-        self, witness: Witness, entry: Any, structure: Any, given: list[Any], undo: Undo
-    ) -> tuple[Trace, bool]:
+    def _traced(self, witness: Witness, entry: Any, given: list[Any]) -> tuple[Trace, bool]:
         """Make a real call; before a trace's first one a rehearsal, by which workers share."""
         if entry.trace is not None:
-            return super()._traced(witness, entry, structure, given, undo)
+            return super()._traced(witness, entry, given)
         plain = given[: len(given) - len(entry.view.fed)]
         met: list[Optimizer] = []
         self._shared.met = met
         try:
-            rehearsed = self._call_anew(witness, structure, plain, undo)
+            rehearsed = self._call_anew(witness, entry, plain)
         finally:
             self._shared.met = None
-        take_back(undo)
+        take_back(witness.undo)
         self._shared.share(rehearsed, met)
-        trace, is_recorded = super()._traced(witness, entry, structure, given, undo)
+        trace, is_recorded = super()._traced(witness, entry, given)
         self._shared.check(trace, averages=trace.averages)
         trace.follows(rehearsed)
         return trace, is_recorded

@@ -1,4 +1,4 @@
-"""Choose the engine of each backward under `auto`, and explain the choice.
+"""Run each backward in the chosen engine, choose one under `auto`, and explain the choice.
 
 All structures run natively until one can have paid for another engine, because a structure's key
 takes longer to compute than a small sweep.
@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache, lru_cache
 
+from tapegraph.arrays import own
 from tapegraph.engines import choice, registry
-from tapegraph.engines.backend import Failure, account, chosen_by, get_backend
+from tapegraph.engines.backend import LAST, Failure, account, chosen_by, get_backend
 from tapegraph.engines.choice import (
     ALONE,
+    ASKED,
+    CLOCK,
+    LOOKED_AT,
     NATIVELY,
     NEVER,
     Choice,
@@ -27,24 +31,23 @@ from tapegraph.engines.engine import Engine, EngineDeclined
 from tapegraph.interrupts import Lock
 from tapegraph.recording.linearize import History
 from tapegraph.recording.program import Key
-from tapegraph.typed import Xla
+from tapegraph.recording.scopes import recorder
+from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, is_watched
+from tapegraph.typed import Array, Xla
 
 # How many structures are remembered; the least recently used are forgotten.
 STRUCTURES = 512
 
 
 class Backwards:
-    """The choices of all structures of backwards.
-
-    :ivar decision: The choice for all structures until the process has spent ``until`` seconds.
-    :ivar earned: The process has spent enough to try another engine.
-    """
+    """The choices of all structures of backwards."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.choices: OrderedDict[Key, Choice] = OrderedDict()
+        # The choice for all structures until the process has spent so many seconds.
         self.decision, self.until = Decision(NATIVELY), 0.0
-        self.earned = False
+        self.earned = False  # whether it has spent enough to try another engine
 
     def decide_for_all(self, failure: Failure, until: float) -> Decision:
         """Run all structures natively until the process has spent some seconds."""
@@ -77,15 +80,14 @@ def decide(history: History) -> Decision:
     for name in registry.rivals():
         try:
             engine = registry.engine(name)
-            unavailable = engine.unavailable()
-            reason = engine.refusal(history) if unavailable is None else None
+            why_not = engine.unavailable() or engine.refusal(history)
         except Exception as error:
             refused.append(account(name, error))
         else:
-            if unavailable is not None:
-                absent.append((name, unavailable))
-            elif reason is not None:
-                refused.append(Failure(reason))
+            if isinstance(why_not, EngineDeclined):
+                absent.append((name, why_not))
+            elif why_not is not None:
+                refused.append(Failure(why_not))
             else:
                 rivals.append(engine)
     if rivals:
@@ -111,13 +113,68 @@ def _natively(failure: Failure) -> Decision:
 
 
 def way_of(engine: Engine, entries: int, xla: Xla = "auto") -> Way:
-    def compiling() -> float:
-        return engine.compile_seconds(entries, xla) * pace()
+    return Way(
+        engine.name,
+        compiling=lambda: engine.compile_seconds(entries, xla) * pace(),
+        loading=lambda: 0.0 if engine.loaded() else engine.load_seconds() * pace(),
+        call=engine.costs.call,
+    )
 
-    def loading() -> float:
-        return 0.0 if engine.loaded() else engine.load_seconds() * pace()
 
-    return Way(engine.name, "", compiling, loading, engine.costs.call)
+def differentiate(history: History, seeds: list[Array]) -> list[Array]:
+    """Return the gradients, by a cotangent per result, and report which engine ran.
+
+    Inside a capture the native engine runs, without a report: an engine is chosen for the program.
+    """
+    backend, captured = get_backend(), recorder().capture is not None
+    if captured or backend == registry.NATIVE:
+        decision = ASKED
+    elif backend == registry.AUTO:
+        known = BACKWARDS
+        decision = known.decision if choice.PROCESS.spent < known.until else decide(history)
+    else:
+        decision = Decision(Way(backend))
+    if decision.way.engine != registry.NATIVE and is_watched():
+        decision = LOOKED_AT
+    way, failure, found = decision
+    while True:
+        native, preparing, start = way.engine == registry.NATIVE, 0.0, CLOCK.now()
+        try:
+            engine = registry.engine(way.engine)
+            if not native:
+                if not engine.loaded():
+                    refusal = engine.refusal(history)
+                    if refusal is not None:
+                        raise EngineDeclined(refusal)
+                    engine.load()
+                    preparing = CLOCK.now() - start
+                # An engine may keep a seed; one that is borrowed is read-only.
+                seeds = [s if s.flags.writeable else own(s) for s in seeds]
+            grads, cached, compiling = engine.differentiate(history, seeds)
+            break
+        except Exception as error:
+            if native:
+                raise
+            failure = account(way.engine, error)
+            if found is not None:
+                found.pay(CLOCK.now() - start)
+                found.failed(way, failure)
+            way = NATIVELY if found is None else found.first
+    seconds = CLOCK.now() - start - preparing - compiling
+    if found is not None:
+        found.took(way, seconds, preparing + compiling)
+    elif backend == registry.AUTO:
+        choice.PROCESS.spent += seconds
+    if captured:
+        return grads
+    reason, trace = (None, None) if failure is None else failure[:2]
+    LAST.set((way.engine, reason, history.length, cached, compiling, seconds, trace))
+    if not native:
+        for watcher in WATCHING.value():
+            what, start = f"a graph in {engine.title}", start + preparing
+            watcher.passed(COMPILING, f"compiling {what}", start=start, seconds=compiling)
+            watcher.passed(ENGINE, what, start=start + compiling, seconds=seconds)
+    return grads
 
 
 _WORK = "def f(x, y=(1, 'a'), *z, **k):\n    return [x + y[0] for x in z if x is not k]\n" * 50
@@ -149,16 +206,9 @@ def backend_in_force() -> str:
 
 
 def costs(
-    found: Iterable[Choice],
-    refused: Mapping[str, str],
-    running: str,
-    entries: int,
-    xla: Xla = "auto",
+    found: Iterable[Choice], refused: dict[str, str], running: str, entries: int, xla: Xla = "auto"
 ) -> list[str]:
-    """Return the measured time of each engine, or why there is none.
-
-    :param found: The choices that have measured; of two times the first one counts.
-    """
+    """Return the time of each engine as choices measured it, the first ones first, or why not."""
     ways = (way for choice in found for way in (choice.stands, *choice.others) if way.times)
     measured: dict[str, Way] = {}
     for way in ways:
@@ -178,7 +228,7 @@ def costs(
     return told
 
 
-def advice(found: Choice | None, refused: Mapping[str, str]) -> str:
+def advice(found: Choice | None, refused: dict[str, str]) -> str:
     """Say what to change so that another engine can run."""
     backend = get_backend()
     open_to = [name for name in registry.rivals() if name not in refused]

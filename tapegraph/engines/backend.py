@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -110,8 +110,7 @@ class use_backend(scopes.Scope[Any]):
 class Report:
     """The report of one backward.
 
-    :ivar backend: The engine that ran: ``"tensorflow"`` or ``"native"``.
-    :ivar reason: Why the native engine ran, or None.
+    :ivar backend, reason: The engine that ran, and why the native one, or None.
     :ivar entries: The length of the differentiated program.
     :ivar cached: Whether the compiled graph was in the cache.
     :ivar compile_seconds, run_seconds: Seconds spent compiling and running.
@@ -138,9 +137,8 @@ class Report:
         return markup.heading("backward") + markup.html_table(rows)
 
 
-# The attributes of a report, in order: it is made for who asks.
-Ran: TypeAlias = tuple[Any, ...]
-LAST: ContextVar[Report | Ran | None] = ContextVar("tapegraph_report", default=None)
+# A tuple holds the attributes of a report, in order: it is made for who asks.
+LAST: ContextVar[Report | tuple[Any, ...] | None] = ContextVar("tapegraph_report", default=None)
 
 
 def last_backward() -> Report | None:

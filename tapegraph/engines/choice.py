@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -55,37 +56,21 @@ def overrun() -> float:
     return median_of(OVERRUNS) if OVERRUNS else 1.0
 
 
+@dataclass(eq=False)
 class Way:
-    """One way to run a structure.
+    """One way to run a structure."""
 
-    :param compiling: Returns the estimated cost of compiling, which the structure itself pays.
-    :param loading: Returns the cost of importing, which all structures share.
-    :param call: The minimum time of a run.
-    :ivar times: Seconds of the latest runs that count as measurements.
-    :ivar arrival: Seconds of the first run after another way's, which also moved the state.
-    :ivar tried: The structure's total when the way was last tried, or None.
-    :ivar foreseen: The price when its first trial began, until that has been paid.
-    :ivar setbacks: Failures since the last run.
-    """
-
-    def __init__(
-        self,
-        engine: str,
-        variant: str = "",
-        compiling: Callable[[], float] = float,
-        loading: Callable[[], float] = float,
-        call: float = 0.0,
-    ) -> None:
-        self.engine = engine
-        self.variant = variant
-        self.compiling = compiling
-        self.loading = loading
-        self.call = call
-        self.times: deque[float] = deque(maxlen=TRIALS)
-        self.arrival = 0.0
-        self.tried: float | None = None
-        self.foreseen = 0.0
-        self.setbacks = 0
+    engine: str
+    variant: str = ""
+    compiling: Callable[[], float] = float  # the estimated cost, which the structure itself pays
+    loading: Callable[[], float] = float  # the cost of importing, which all structures share
+    call: float = 0.0  # the minimum time of a run
+    # Seconds of the latest runs that count as measurements.
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=TRIALS))
+    arrival: float = 0.0  # seconds of the first run after another way's, which also moved the state
+    tried: float | None = None  # the structure's total when it was last tried
+    foreseen: float = 0.0  # the price when its first trial began, until that has been paid
+    setbacks: int = 0  # failures since the last run
 
     @property
     def run(self) -> float:
@@ -121,23 +106,17 @@ LOOKED_AT = Decision(
 
 
 class Choice:
-    """Chooses among the ways to run one structure.
-
-    :param others: The ways after the first, in the order of trying.
-    :param process: The total of all structures, without the import of an engine that the user
-        chose.
-    :ivar stands: The way that runs unless another one is on trial.
-    :ivar failure: Why the latest way that did not run was dropped.
-    """
+    """Chooses among the ways to run one structure, the first one and others in order of trying."""
 
     def __init__(
         self, first: Way, others: Iterable[Way] = (), process: Ledger | None = None
     ) -> None:
-        self.first = self.stands = first
+        self.first = self.stands = first  # the way that runs unless another one is on trial
         self.others = list(others)  # besides the one that stands
         self.ledger = Ledger()
+        # The total of all structures, without the import of an engine that the user chose.
         self._process = PROCESS if process is None else process
-        self.failure: Failure | None = None
+        self.failure: Failure | None = None  # why the latest way that did not run was dropped
         self._trial: Way | None = None
         self._until = EARLIEST if self.others else NEVER
         early = Failure("auto: a new structure runs natively at first")
@@ -175,7 +154,7 @@ class Choice:
     def took(self, way: Way, seconds: float, preparing: float = 0.0, runs: int = 1) -> None:
         """Record the time of a run, or of many at once, and of preparing it.
 
-        The first run after another way's does not count as a measurement, nor does a prepared run.
+        Neither the first run after another way's nor a prepared one is a measurement.
         """
         if preparing and way.foreseen:
             OVERRUNS.append(overrun() * preparing / way.foreseen)

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
+from tapegraph.arrays import RowSparse, is_shared, own
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import Attrs, Op
+from tapegraph.recording.op import GRADIENT, Attrs, Op
 from tapegraph.recording.program import Program, Recording, SubProgram
+from tapegraph.recording.values import Change, new_numbers
 from tapegraph.typed import Array, Fun, Xla
 
 
 class EngineDeclined(Exception):
-    """Raised when an engine does not support a program.
+    """Raised when an engine does not support a program; ``expected``: `auto` gives no warning."""
 
-    :param reason: The message.
-    :param expected: ``auto`` uses another engine without a warning.
-    :ivar runs_done: In a loop, the number of valid runs before the one that fails.
-    """
-
-    runs_done: int | None = None
+    runs_done: int | None = None  # in a loop, the number of valid runs before the one that fails
 
     def __init__(self, reason: str, *, expected: bool = True) -> None:
         super().__init__(reason)
@@ -36,31 +35,20 @@ Outcome: TypeAlias = tuple[list[Array], bool, float]
 
 @dataclass(frozen=True)
 class Costs:
-    """Estimates in seconds, used until `auto` has measured an engine.
+    """Estimates in seconds, used until `auto` has measured an engine."""
 
-    :ivar load: Importing the engine.
-    :ivar compile, compile_entry: Compiling any program, and in addition each of its entries.
-    :ivar call: The minimum time of a run.
-    """
-
-    load: float = 0.0
-    compile: float = 0.0
+    load: float = 0.0  # importing the engine
+    compile: float = 0.0  # compiling any program, and in addition each of its entries
     compile_entry: float = 0.0
-    call: float = 0.0
+    call: float = 0.0  # the minimum time of a run
 
 
 class Many(NamedTuple):
-    """Describes many runs of a program in one call.
+    """Describes many runs of a program in one call."""
 
-    :ivar results: The number of outputs wanted from every run, the first ones; the others are
-        wanted from the last run.
-    :ivar carried: By an input's slot, the output that the next run reads there; None if it stays.
-    :ivar ahead: The number of runs still to come, including these: an upper bound for a call.
-    """
-
-    results: int
-    carried: Mapping[int, int | None]
-    ahead: int
+    results: int  # so many outputs, the first ones, are wanted from every run, others from the last
+    carried: Mapping[int, int | None]  # by an input's slot, the output read there next, if it moves
+    ahead: int  # the number of runs still to come, including these
 
 
 class WholeProgram(Protocol):
@@ -71,13 +59,10 @@ class WholeProgram(Protocol):
     value of a carried input. It returns what `run` does, or raises `EngineDeclined`, whose
     ``runs_done`` says how many runs are valid. A program that keeps state takes ``changes`` too, as
     `run` does, and may have variants, named by the ``variant`` of both methods.
-
-    :ivar leaves: The slots whose values it takes, in order.
-    :ivar keeps_state: State is passed as tensors, not as arrays.
     """
 
-    leaves: list[int]
-    keeps_state: bool
+    leaves: list[int]  # the slots whose values it takes, in order
+    keeps_state: bool  # state is passed as tensors, not as arrays
 
     @property
     def variants(self) -> dict[str, float]:
@@ -92,28 +77,75 @@ class WholeProgram(Protocol):
         """A note on its variants, appended to the engine's name."""
 
     def run(self, values: list[Any], changes: object = None) -> Any:
-        """Return the outputs and the new values of changed state: two lists.
+        """Return the outputs and the new values of changed state: two lists; or decline.
 
         Nobody overwrites these arrays later. A program that keeps state takes a function
         ``changes``, which it calls before any change with functions that return the outputs, and
         with the `RemoteArray` of each changed leaf. Once state has changed, it passes the result to
         `tapegraph.recording.values.make`, without a Python instruction in between at which a
         signal could be handled. It then returns only the functions.
-
-        :raises EngineDeclined: The program does not run with these numbers. Nothing has changed.
         """
 
 
-class LoopRows(NamedTuple):
-    """The rows of an array that many iterations read or write.
+class SgdUpdate(NamedTuple):
+    """An update ``p - scale * gradient``, by slots."""
 
-    :ivar first: The row of the first iteration.
-    :ivar by: The step from one iteration's row to the next; 0 for the whole array each time.
-    """
+    gradient: int
+    scale: int
+    product: int
+    difference: int
+
+
+class RowUpdate(NamedTuple):
+    """The change of a parameter: ``scale`` times the rows of a gradient."""
+
+    rows: RowSparse
+    scale: Any
+
+    def of(self, leaf: Node) -> list[Change]:
+        """Return changes that write the rows in place; other holders keep the old numbers."""
+        table = own(leaf._array) if is_shared(leaf) else leaf._array
+        rows, moved = self.rows.moved(table, -self.scale)
+        return [partial(operator.setitem, table, rows, moved), *new_numbers(leaf, table)]
+
+
+def sgd_updates(program: Program) -> dict[int, SgdUpdate]:
+    """Return the updates whose parts nothing else reads, by the parameter's slot: rows suffice."""
+    readers, outputs = program.readers(), set(program.outputs)
+    changes = [update.slot for update in program.updates]
+    found = {}
+    for leaf, difference in program.updates:
+        if not _is(program, difference, operator.sub) or readers[difference]:
+            continue
+        minuend, product = program.inputs[difference]
+        if minuend != leaf or not _is(program, product, operator.mul):
+            continue
+        inputs = program.inputs[product]
+        gradients = [
+            i for i in inputs if program.ops[i] is GRADIENT and program.inputs[i][1] == leaf
+        ]
+        scales = [i for i in inputs if program.shapes[i] == () and i not in gradients]
+        if (
+            len(gradients) == len(scales) == changes.count(difference) == 1
+            and not {product, difference} & outputs
+            and readers[product] == {difference}
+            and readers[gradients[0]] == {product}
+            and program.dtypes[product] == program.dtypes[leaf]
+        ):
+            found[leaf] = SgdUpdate(gradients[0], scales[0], product, difference)
+    return found
+
+
+def _is(program: Program, slot: int, forward: Fun) -> bool:
+    return bool(program.inputs[slot]) and program.ops[slot].forward is forward
+
+
+class LoopRows(NamedTuple):
+    """The rows of an array that many iterations read or write."""
 
     array: Array
-    first: int = 0
-    by: int = 0
+    first: int = 0  # the row of the first iteration
+    by: int = 0  # from one iteration's row to the next; 0 for the whole array each time
 
 
 class Iteration(ABC):
@@ -126,23 +158,17 @@ class Iteration(ABC):
     def many(self, count: int, reads: Sequence[LoopRows], writes: Sequence[LoopRows]) -> bool:
         """Run ``count`` iterations and return True, or return False: then none of them counts.
 
-        An iteration may read rows that an earlier iteration, in C order, has written, and write
-        where it has read itself.
+        An iteration may read rows that an earlier one, in C order, has written.
         """
         return False
 
 
 class Reverse(NamedTuple):
-    """A backward of an inner program.
+    """A backward of an inner program, by slots."""
 
-    :ivar wanted: The slots of the inputs whose gradients it gives.
-    :ivar seeded: The slots that have a cotangent; an input that has one adds to it.
-    :ivar kept: The slots of results that it is given, and does not compute again.
-    """
-
-    wanted: tuple[int, ...]
-    seeded: tuple[int, ...]
-    kept: tuple[int, ...] = ()
+    wanted: tuple[int, ...]  # the inputs whose gradients it gives
+    seeded: tuple[int, ...]  # who has a cotangent; an input that has one adds to it
+    kept: tuple[int, ...] = ()  # results that it takes, and does not compute again
 
 
 class Inner(ABC):
@@ -168,15 +194,10 @@ class Inner(ABC):
 
 
 class Engine(ABC):
-    """One way from a recording to gradients; `registry.register` adds it to the choices.
+    """One way from a recording to gradients; `registry.register` adds it to the choices."""
 
-    :ivar name: The name by which users choose it.
-    :ivar title: The name in messages.
-    :ivar costs: Estimates until it has been measured.
-    """
-
-    name: str
-    title: str
+    name: str  # by which users choose it
+    title: str  # in messages
     costs = Costs()
 
     @abstractmethod

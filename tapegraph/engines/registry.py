@@ -18,12 +18,7 @@ _lock = Lock()
 
 
 def register(name: str, load: Callable[[], Engine]) -> None:
-    """Add an engine.
-
-    :param name: The name by which users choose it; also its own ``name``.
-    :param load: Imports and returns the engine; called once, on first use.
-    :raises ValueError: The name is taken.
-    """
+    """Add an engine under a new name, its own; ``load`` returns it on first use."""
     if name in choices():
         raise ValueError(f"register: the engine name {name!r} is taken; expected a new one")
     _loaders[name] = load

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.compiling.arguments import positional_names
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import described, is_no_array, leaves

@@ -19,9 +19,9 @@ import numpy as np
 
 from tapegraph import random
 from tapegraph.arrays import conjugated, quietly
-from tapegraph.capture.capture import Capture, expire, leaked
-from tapegraph.capture.foreign_draws import no_foreign_draws
+from tapegraph.capture import Capture, expire, leaked
 from tapegraph.differentiation.gradients import Region
+from tapegraph.draws import no_foreign_draws
 from tapegraph.engines import registry
 from tapegraph.errors import message
 from tapegraph.ops.elementwise import where

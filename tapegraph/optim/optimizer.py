@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from tapegraph.arrays import RowSparse, own, quietly
-from tapegraph.capture.capture import Capture, RunDependent
+from tapegraph.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
 from tapegraph.optim.leaves import (
     AVERAGING,

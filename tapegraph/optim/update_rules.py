@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegraph.arrays import RowSparse, is_shared, own, quietly
-from tapegraph.capture.sgd_updates import RowUpdate
+from tapegraph.engines.engine import RowUpdate
 from tapegraph.errors import message
 from tapegraph.optim.optimizer import Optimizer, Slots
 from tapegraph.optim.options import Group, Option, Params, Rate, flag, fraction, fractions, number

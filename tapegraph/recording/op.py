@@ -156,6 +156,6 @@ PART.forward = lambda outputs, *, output: outputs[output]
 # for the cotangent that is the third, or ones. Engines differentiate; it has no forward of its own.
 GRADIENT = Op("gradient")
 # An average over the ranks of a job, by an exchange that is an attribute. No engine runs it: a step
-# is cut there (`tapegraph.compiling.parts`).
+# is cut there (`tapegraph.compiling.programs`).
 ALL_REDUCE = Op("all_reduce", differentiable=())
 ALL_REDUCE.forward = lambda *arrays, exchange, **attrs: exchange(*arrays, **attrs)

@@ -49,7 +49,7 @@ class Recorder:
     capture: Any = None
     graph: type[History] = History
     body: Any = None  # of a loop or branch (`tapegraph.loops.body`): none
-    stream: Any = None  # a position that draws begin at (`tapegraph.capture.streams`): none
+    stream: Any = None  # a position that draws begin at (`tapegraph.draws`): none
     levels: tuple[Any, ...] = ()  # of `vmap` (`tapegraph.tensors.batched`): none
 
     def __init__(self, tape: Tape | None = None, flows: bool = True) -> None:

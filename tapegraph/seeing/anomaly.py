@@ -22,7 +22,6 @@ _LOG = (
     "Keep x above 0, as in tg.log(tg.maximum(x, 1e-12)); of a softmax or a sum of exponentials, "
     "take tg.log_softmax or tg.logsumexp."
 )
-_ROOT = "Keep x above 0, as in tg.sqrt(x + 1e-12)."
 _ADVICE = {
     "cumprod": "Add up logarithms instead.",
     "div": "Keep the divisor from 0: x / tg.where(d == 0, 1.0, d).",
@@ -33,7 +32,7 @@ _ADVICE = {
     "log2": _LOG,
     "pow": "Keep the base above 0 for powers that are no whole numbers or are negative.",
     "prod": "Add up logarithms instead.",
-    "sqrt": _ROOT,
+    "sqrt": "Keep x above 0, as in tg.sqrt(x + 1e-12).",
 }
 
 

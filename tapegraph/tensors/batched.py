@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.batching import BatchedCall, batching_rule
-from tapegraph.capture.streams import refuse_examples
+from tapegraph.draws import refuse_examples
 from tapegraph.errors import ConcretizationError, message, sentence, warn
 from tapegraph.ops.shape import alias, broadcast_to, moveaxis
 from tapegraph.recording.lost_gradients import FILLED, raise_cause

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegraph.arrays import conjugated, read_only, spreads
 from tapegraph.batching import BatchedCall, element_by_element
-from tapegraph.capture.capture import OPERATION
+from tapegraph.capture import OPERATION
 from tapegraph.errors import check_callable, kind_of, message
 from tapegraph.kinds import Kind
 from tapegraph.recording import node as nodes

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.capture.capture import BY_VALUE
+from tapegraph.capture import BY_VALUE
 from tapegraph.errors import ConcretizationError, message
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import numpy_functions

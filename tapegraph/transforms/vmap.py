@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 
-from tapegraph.capture.foreign_draws import no_foreign_draws
+from tapegraph.draws import no_foreign_draws
 from tapegraph.errors import check_callable, message, sentence
 from tapegraph.ops import shape
 from tapegraph.other_names import unexpected

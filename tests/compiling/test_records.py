@@ -20,9 +20,8 @@ from same_bits import same_bits
 
 import tapegraph as tg
 from tapegraph.arrays import RowSparse, quietly
-from tapegraph.capture.capture import Capture
-from tapegraph.capture.sgd_updates import RowUpdate
-from tapegraph.engines.engine import LoopRows
+from tapegraph.capture import Capture
+from tapegraph.engines.engine import LoopRows, RowUpdate
 from tapegraph.fallback.plan import Plan, records, segments
 from tapegraph.fallback.plan.tracer import placed
 from tapegraph.pytree import leaves

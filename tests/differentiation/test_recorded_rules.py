@@ -15,7 +15,7 @@ from entries import difference, entries
 import tapegraph as tg
 from tapegraph import fallback
 from tapegraph.arrays import RowSparse
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import JointVJP, recorded_row
 from tapegraph.fallback.strong_zero import strong_zeros, to_ndarray

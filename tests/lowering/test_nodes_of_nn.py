@@ -12,7 +12,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph import fallback
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.lowering import GAPS, LOWERINGS
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.recording.linearize import linearize

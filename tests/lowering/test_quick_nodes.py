@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.ops.index import scatter
 from tests.quick import thinned
 

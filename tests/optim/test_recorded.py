@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.optim import clipping, leaves, optimizer, schedules
 from tests.optim.trajectories import CONFIGS
 from tests.quick import thinned

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.errors import ConcretizationError
 from tests.quick import in_one
 from tests.replay import replay

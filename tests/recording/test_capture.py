@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.errors import ConcretizationError
 from tapegraph.lowering import GAPS
 from tapegraph.recording.op import OPS

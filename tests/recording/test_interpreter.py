@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import tapegraph as tg
-from tapegraph.capture.capture import Capture
+from tapegraph.capture import Capture
 from tapegraph.recording.op import SCALAR
 from tapegraph.recording.program import Interpreter
 

@@ -56,7 +56,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
         None,
         "slopes, and reads, of every family",
     ),
-    "tapegraph/capture/capture.py": ({"detach", "reshape"}, "what new values are recorded as"),
+    "tapegraph/capture.py": ({"detach", "reshape"}, "what new values are recorded as"),
     "tapegraph/recording/program.py": (
         {"where", "pow"},
         "the heading of a column; which NumPy computes by its exponent's value",

@@ -197,6 +197,7 @@ ROOMS = (
     "pytree",
     "arrays",
     "recording",
+    "draws",
     "capture",
     "scalars",
     "random",

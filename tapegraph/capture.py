@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph.arrays import as_it_lies, dense_copy, own
-from tapegraph.capture.streams import RANDOM_DRAW, RandomDraw
+from tapegraph.draws import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler
 from tapegraph.recording import node as nodes
@@ -134,17 +134,6 @@ class Capture(Recorder):
     State is every tensor from before the scope, and its gradient. Operations inside also run
     eagerly; an exception that leaves the scope undoes their effects.
 
-    :ivar start: The time of the scope's beginning, on the clock of entries.
-    :ivar readings: Leaves that every run reads anew, such as a learning rate.
-    :ivar steps: The number of steps that each optimizer has taken inside, by id.
-    :ivar gradients: The leaves whose gradient was changed, by id, with the gradient: a tensor,
-        None, `ZEROED` or `MAYBE_ZEROED`.
-    :ivar asked: State that was tested for a gradient, and the answer.
-    :ivar outer: The program that captures this one as a part, if any.
-    :ivar conditions: Further conditions on a run of the program.
-    :ivar frame: The frame that entered the scope, by which signal handlers inside are recognised.
-    :param undo: Undoes changes of state inside, and leaves the scope.
-
     >>> with Capture() as capture:
     ...     x = capture.input(np.array([1.0, -2.0]))
     ...     y = np.where(x > 0, x, 0.1 * x)
@@ -154,16 +143,19 @@ class Capture(Recorder):
 
     def __init__(self, undo: Undo | None = None) -> None:
         self.tape = current()
-        self.undo: Undo = deque() if undo is None else undo
-        self.start = next_seq()
-        self.frame: FrameType | None = None
+        self.undo: Undo = deque() if undo is None else undo  # of changes inside, and of the scope
+        self.start = next_seq()  # the time of the beginning, on the clock of entries
+        self.frame: FrameType | None = None  # which entered, by which signal handlers are known
+        # Leaves that every run reads anew, such as a learning rate.
         self.readings: list[tuple[Node, Callable[[], object]]] = []
-        self.steps: Counter[int] = Counter()
+        self.steps: Counter[int] = Counter()  # that each optimizer has taken inside, by id
+        # By id the leaves whose gradient was changed, with it: a tensor, None, `ZEROED` or
+        # `MAYBE_ZEROED`.
         self.gradients: dict[int, tuple[Node, Any]] = {}
         # Gradients from before the scope that something inside has read: the leaf, and whose.
         self.read_gradients: list[tuple[Node, Node]] = []
-        self.asked: list[tuple[Node, bool]] = []
-        self.conditions: list[Callable[[], bool]] = []
+        self.asked: list[tuple[Node, bool]] = []  # state that was tested for a gradient: the answer
+        self.conditions: list[Callable[[], bool]] = []  # further ones on a run of the program
         self._handed_out: dict[int, Node] = {}  # gradients that were read, by id: whose
         self._versions: dict[int, list[Version]] = {}  # of each leaf, by its id, in time order
         self._version_of: dict[int, Version] = {}  # by the id of the node
@@ -220,7 +212,7 @@ class Capture(Recorder):
 
     graph = CapturedHistory
     keeps_all = True
-    outer: Capture | None = None
+    outer: Capture | None = None  # the program that captures this one as a part
 
     @property
     def flows(self) -> bool:  # type: ignore[override]
@@ -321,7 +313,6 @@ class Capture(Recorder):
         return self.stream
 
     def move_to(self, position: object, write: Callable[[Array], None]) -> None:
-        """Let later draws, and the stream after a run, go on from another position."""
         self.stream = position
 
     def input(self, value: object, name: str | None = None) -> Any:
@@ -372,7 +363,6 @@ class Capture(Recorder):
     # State
 
     def assign(self, leaf: Any, value: Any) -> None:
-        """Give state a new value, here and in the program."""
         leaf._check_assignable()
         given = self.number(value, leaf.dtype)
         plain = isinstance(given, Node) and self.depends(given) and not given._requires_grad
@@ -396,12 +386,10 @@ class Capture(Recorder):
         self._stands_for(leaf, given)
 
     def before_write(self, leaf: Node) -> None:
-        """Save a leaf's numbers before a write into its array."""
         self.read(leaf, "data", "Write tensor.assign(value).")
         self.started.setdefault(id(leaf), leaf._array.copy())
 
     def written(self, leaf: Node) -> None:
-        """Make a leaf stand for the numbers written into its array."""
         super().written(leaf)
         self._stands_for(leaf, as_leaf(leaf._array.copy()))
 
@@ -479,8 +467,9 @@ class Capture(Recorder):
             grad = None
             if self._had_gradient(leaf):
                 held = leaf._grad
-                from_before = held if isinstance(held, np.ndarray) else _dense(held, leaf)
-                grad = self.input(from_before)
+                if not isinstance(held, np.ndarray):
+                    held = held.dense() if hasattr(held, "dense") else np.zeros_like(leaf._array)
+                grad = self.input(held)
                 self.read_gradients.append((grad, leaf))
             self.gradients[id(leaf)] = (leaf, grad)
         grad = self.gradients[id(leaf)][1]
@@ -511,7 +500,6 @@ class Capture(Recorder):
         self.set_gradient(x, grad)
 
     def retain_gradient(self, x: Any) -> None:
-        """Raise: runs compute no gradients of intermediate results."""
         if x._requires_grad and not is_leaf(x):
             text = (
                 "a compiled step keeps no gradients of results. Compute from a tg.param in place "
@@ -531,7 +519,6 @@ class Capture(Recorder):
         self.gradients[id(leaf)] = (leaf, grad)
 
     def in_place(self, x: Any, result: Any) -> Any:
-        """Apply an in-place update of a gradient to its leaf."""
         if (x._entry or x)._op is PARAM:
             return super().in_place(x, result)
         if id(x) in self.caller_arrays:
@@ -615,11 +602,6 @@ def _origin(x: Any) -> str:
     place = f", recorded at {line_of(code, x._lasti)}" if code is not None else ""
     label = f" {x.name!r}" if x.name else ""
     return f"the numbers of {x._op.name}{label} of shape {x.shape}{place}, {_ANEW}"
-
-
-def _dense(held: object, leaf: Node) -> Array:
-    dense = getattr(held, "dense", None)
-    return dense() if dense is not None else np.zeros_like(leaf._array)
 
 
 # Tensors that a recorded call left behind in an attribute or a list, as no later run makes them

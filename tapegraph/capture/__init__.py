@@ -1,1 +1,0 @@
-"""Capture a program while it runs: every operation that depends on an input or on state."""
