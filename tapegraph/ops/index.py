@@ -211,6 +211,8 @@ def pad(
 ) -> Kind:
     """Put a border around an array, as `numpy.pad`; gradients of repeated elements add up.
 
+    ``mode`` is "constant", of numbers without a gradient, "edge", "reflect", "symmetric" or "wrap".
+
     >>> tg.pad([1.0, 2.0], 1).data
     array([0., 1., 2., 0.])
     """
