@@ -137,9 +137,8 @@ def gelu() -> Ways:
 
 def rows() -> Ways:
     """Add 1,024 rows of 128 float32, few of them repeated, to a table of 50,000."""
-    from tapegraph.arrays import row_sparse as sparse_module
-    from tapegraph.arrays.buffers import keep_freed_memory
-    from tapegraph.arrays.row_sparse import RowSparse
+    from tapegraph import arrays
+    from tapegraph.arrays import RowSparse, keep_freed_memory
 
     keep_freed_memory()  # as any backward does
     rng = np.random.default_rng(0)
@@ -157,12 +156,12 @@ def rows() -> Ways:
         np.add(table, sparse.dense(), out=table)
 
     def sorting():
-        kept, sparse_module.MAX_KEPT_BYTES = (
-            sparse_module.MAX_KEPT_BYTES,
+        kept, arrays.MAX_KEPT_BYTES = (
+            arrays.MAX_KEPT_BYTES,
             0,
         )  # as if the table were too large
         sparse.add_to(table)
-        sparse_module.MAX_KEPT_BYTES = kept
+        arrays.MAX_KEPT_BYTES = kept
 
     return {
         "assigned, repeated rows in rounds": lambda: sparse.add_to(table),
@@ -605,10 +604,9 @@ def pages() -> None:
 
 def fault_count(kept: bool) -> None:
     """Print page faults and milliseconds a native backward of the transformer block."""
-    from tapegraph import fallback
-    from tapegraph.arrays import buffers
+    from tapegraph import arrays, fallback
 
-    buffers._kept = not kept  # already done: it is then not done again
+    arrays._kept = not kept  # already done: it is then not done again
     recording, seeds = block_program()
     fallback.gradients(recording, seeds)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -95,7 +95,7 @@ class Native(Library):
 
     def made(self, row: Row, arrays: list[Array], fixed: list[Array]) -> Calls:
         import tapegraph as tg
-        from tapegraph.arrays.buffers import keep_freed_memory
+        from tapegraph.arrays import keep_freed_memory
 
         keep_freed_memory()
         tg.set_backend("native")
@@ -132,7 +132,7 @@ class Graph(Library):
         with peers.silence():
             import tensorflow as tf
         import tapegraph as tg
-        from tapegraph.arrays.buffers import keep_freed_memory
+        from tapegraph.arrays import keep_freed_memory
         from tapegraph.capture import Capture
         from tapegraph.lowering.calls import DirectCall
         from tapegraph.lowering.translate import Translator

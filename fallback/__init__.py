@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tapegraph.arrays.numpy_warnings import quietly
+from tapegraph.arrays import quietly
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
 from tapegraph.fallback.inner import NativeInner
@@ -17,8 +17,7 @@ from tapegraph.fallback.sweep import gradients, swept
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Op
-from tapegraph.recording.program import Recording
-from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.program import Recording, SubProgram
 from tapegraph.recording.watchers import WATCHING
 from tapegraph.typed import Array, Fun, Xla
 

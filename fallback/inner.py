@@ -9,8 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, quietly
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
@@ -18,8 +17,7 @@ from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run, 
 from tapegraph.fallback.plan.ir import Feed, live
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.fallback.sweep import StrongArrays
-from tapegraph.recording.program import Program, Recording, between
-from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.program import Program, Recording, SubProgram, between
 
 # The places of indices for which plans are made; a body with more of them has one plan for all.
 MOST_PLACES = 16

@@ -16,9 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse, conjugated, has_nan
+from tapegraph.arrays import RowSparse, conjugated, has_nan, keep_freed_memory, quietly
 from tapegraph.fallback.rules import VJPS, JointVJP, Row, strong_zeros, to_ndarray
 from tapegraph.recording.linearize import DTYPES, History, entry_name
 from tapegraph.recording.node import Node

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.arrays.row_sparse import RowSparse, has_nan
+from tapegraph.arrays import RowSparse, has_nan, keep_freed_memory
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import kind_of, message

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tapegraph.arrays.buffers import ALIGNMENT, LARGE_BYTES, own
+from tapegraph.arrays import ALIGNMENT, LARGE_BYTES, own
 from tapegraph.interrupts import raise_interrupt
 from tapegraph.lowering.runtime import GraphTensor, tensorflow
 from tapegraph.typed import Array, Fun

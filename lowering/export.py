@@ -27,8 +27,7 @@ from tapegraph.lowering.runtime import GraphTensor, tensorflow, tf
 from tapegraph.lowering.translate import Translator, stopped
 from tapegraph.pytree import replaced
 from tapegraph.recording.op import INPUT, OpKind
-from tapegraph.recording.program import Program, Recording
-from tapegraph.recording.subprogram import SubProgram, subprograms
+from tapegraph.recording.program import Program, Recording, SubProgram, subprograms
 from tapegraph.testing import PARITY_TOLERANCE
 from tapegraph.typed import Array, Fun, Pytree
 

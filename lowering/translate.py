@@ -42,8 +42,14 @@ from tapegraph.lowering.rows.nn import LAST_LOWERINGS, WHOLE_LOWERINGS
 from tapegraph.lowering.runtime import GraphTensor, tf
 from tapegraph.ops import rules_of_families
 from tapegraph.recording.op import GRADIENT, PART, Attrs, Op, OpKind
-from tapegraph.recording.program import Interpreter, Program, Recording, touches_complex
-from tapegraph.recording.subprogram import SubProgram, subprograms
+from tapegraph.recording.program import (
+    Interpreter,
+    Program,
+    Recording,
+    SubProgram,
+    subprograms,
+    touches_complex,
+)
 from tapegraph.typed import Array, DType
 
 # Every node takes these.

@@ -20,8 +20,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.buffers import as_it_lies, own
-from tapegraph.arrays.row_sparse import dense_copy
+from tapegraph.arrays import as_it_lies, dense_copy, own
 from tapegraph.draws import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import conjugated
+from tapegraph.arrays import conjugated
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
@@ -25,9 +25,9 @@ from tapegraph.pytree import HOLE, filled, leaves, mapped, matched, with_holes
 from tapegraph.random import Repeated
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.program import SubProgram
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.scopes import no_grad, recorder
-from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.batched import Batched, entered_again, of_all_examples, of_one_example, up_to
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from tapegraph import pytree, random
-from tapegraph.arrays.axes import one_integer
+from tapegraph.arrays import one_integer
 from tapegraph.errors import kind_of, message
 from tapegraph.other_names import missing_in, unexpected
 from tapegraph.recording.node import Node, as_array

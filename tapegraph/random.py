@@ -27,7 +27,7 @@ from typing import Any, NoReturn, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import axes
+from tapegraph.arrays import int_tuple, one_integer
 from tapegraph.draws import GENERATOR, drawn_from, packed, unpacked
 from tapegraph.errors import kind_of, message
 from tapegraph.interrupts import Lock
@@ -111,7 +111,7 @@ def seed(n: SupportsIndex) -> None:
     """
     name = "random.seed"
     recorder().outside(name, "Its runs go on with the stream: seed it before the first.")
-    number = axes.one_integer(name, "n", n)
+    number = one_integer(name, "n", n)
     if number < 0:
         raise ValueError(message(name, f"n={number}", "a seed that is not negative"))
     _move_to(np.random.PCG64(number).state)
@@ -368,7 +368,7 @@ def integers(
         raise unexpected(name, others)
     shape = _shape(name, "size", size)
     first, end = (0, low) if high is None else (low, high)
-    least, most = axes.one_integer(name, "low", first), axes.one_integer(name, "high", end)
+    least, most = one_integer(name, "low", first), one_integer(name, "high", end)
     if not -(2**63) <= least < most <= 2**63:
         received = f"low={least} and high={most}"
         raise ValueError(message(name, received, "low < high, within 64 bits"))
@@ -388,7 +388,7 @@ def permutation(x: SupportsIndex) -> Array:
     """
     name = "random.permutation"
     fix = "To shuffle an array write x[tg.random.permutation(len(x))]."
-    (count,) = _shape(name, "x", axes.one_integer(name, "x", x, fix))
+    (count,) = _shape(name, "x", one_integer(name, "x", x, fix))
     return drawn(name, lambda: _shared().permutation(count), np.int64)
 
 
@@ -660,7 +660,7 @@ def _stretched(z: DuckArray, start: float, width: float) -> DuckArray:
 
 
 def _shape(op: str, argument: str, size: Shape | None) -> tuple[int, ...]:
-    shape = () if size is None else axes.int_tuple(op, argument, size)
+    shape = () if size is None else int_tuple(op, argument, size)
     if min(shape, default=0) < 0:
         raise ValueError(message(op, f"{argument}={size!r}", "lengths that are not negative"))
     return shape

@@ -13,8 +13,7 @@ from weakref import finalize
 
 import numpy as np
 
-from tapegraph.arrays.buffers import keep_freed_memory
-from tapegraph.arrays.numpy_warnings import quietly
+from tapegraph.arrays import keep_freed_memory, quietly
 from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.engine import EngineDeclined, LoopRows, Many
 from tapegraph.fallback.plan.codegen import TELL

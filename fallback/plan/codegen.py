@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tapegraph.arrays.buffers import own
-from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.arrays import has_nan, own
 from tapegraph.errors import escaped
 from tapegraph.fallback.plan.ir import (
     Builder,

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import RowSparse, conjugated, has_nan
-from tapegraph.differentiation.reads import Y
+from tapegraph.arrays import RowSparse, conjugated, has_nan
+from tapegraph.differentiation.slopes import Y
 from tapegraph.engines.engine import RowUpdate, sgd_updates
 from tapegraph.fallback.plan.codegen import Source
 from tapegraph.fallback.plan.ir import Builder, Constant, Feed, Instr, NanCheck, Var, live

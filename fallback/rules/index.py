@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse
 from tapegraph.fallback.rules import Gradients, JointVJP, Row, Rule, to_ndarray
 from tapegraph.kinds import Tensor
 from tapegraph.ops.index import (

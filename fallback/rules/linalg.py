@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.axes import is_one_product, stacked_rows
-from tapegraph.arrays.row_sparse import conjugated
+from tapegraph.arrays import conjugated, is_one_product, stacked_rows
 from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
 from tapegraph.fallback.rules import (

@@ -20,8 +20,7 @@ from tapegraph.engines.engine import EngineDeclined
 from tapegraph.lowering.runtime import GraphTensor, tensorflow, tf
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import GRADIENT, Attrs, Op
-from tapegraph.recording.program import Recording
-from tapegraph.recording.subprogram import subprograms
+from tapegraph.recording.program import Recording, subprograms
 from tapegraph.typed import Fun
 
 Rule = Fun

@@ -23,7 +23,7 @@ from tapegraph.lowering.rows import (
     taped,
 )
 from tapegraph.lowering.runtime import GraphTensor, tf
-from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.program import SubProgram
 from tapegraph.typed import Fun
 
 GraphTensors = Sequence[GraphTensor]

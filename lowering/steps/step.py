@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.buffers import aligned_empty, keep_freed_memory
+from tapegraph.arrays import aligned_empty, keep_freed_memory
 from tapegraph.engines.engine import Many
 from tapegraph.lowering.calls import moved, to_tensorflow
 from tapegraph.lowering.rows import NotLowered, raw
@@ -30,8 +30,7 @@ from tapegraph.lowering.steps.step_graph import (
 )
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import INPUT
-from tapegraph.recording.program import Recording
-from tapegraph.recording.subprogram import entries_in
+from tapegraph.recording.program import Recording, entries_in
 from tapegraph.recording.values import array_or_remote
 from tapegraph.typed import Array, Xla
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse
 from tapegraph.engines.engine import SgdUpdate, sgd_updates
 from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, copied, public
@@ -24,8 +24,7 @@ from tapegraph.lowering.runtime import GraphTensor, tensorflow, tf
 from tapegraph.lowering.translate import Whole, fed_numbers, row_of
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT
-from tapegraph.recording.program import Program, Recording
-from tapegraph.recording.subprogram import subprograms
+from tapegraph.recording.program import Program, Recording, subprograms
 from tapegraph.recording.values import RemoteArray, is_remote, make
 from tapegraph.typed import Array
 

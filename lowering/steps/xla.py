@@ -22,8 +22,7 @@ from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph
 from tapegraph.progress import announce
 from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.op import GRADIENT
-from tapegraph.recording.program import Recording
-from tapegraph.recording.subprogram import entries_in, subprograms
+from tapegraph.recording.program import Recording, entries_in, subprograms
 from tapegraph.typed import Xla
 
 # XLA never frees its programs, so a process compiles no more than this under "auto".

@@ -1,8 +1,7 @@
 """Boxes and nodes: traced values and the graph behind them, in autograd's terms.
 
-A box is a tensor that a gradient flows through, or a dual; its node is a view of it. A value of a
-user class, registered with a subclass of `Box`, is an entry too: an array of one object, added by
-the value's vector space.
+A box is a tensor that a gradient flows through, a dual, or a value of a user class, an array of
+one object; its node is a view of it.
 """
 
 from __future__ import annotations
@@ -67,7 +66,6 @@ def isbox(x: Pytree) -> bool:
 
 
 def holds_tensor(x: Pytree) -> bool:
-    """Return whether a value is, or a list, tuple or dict holds, a tensor, dual or box."""
     if isinstance(x, TRACED):
         return True
     if isinstance(x, (list, tuple)):
@@ -145,9 +143,6 @@ def fitted(given: Pytree, form: Pytree) -> Pytree:
     """Return a cotangent in the structure of a form, if it matches the form.
 
     An array stands for a list or tuple of its length, None for any structure.
-
-    >>> fitted({"w": [1.0, 2.0], "b": None}, {"w": (True, False), "b": [True]})
-    {'w': [1.0, None], 'b': [None]}
     """
     if given is None or not any(leaf for _, leaf in leaves(form)):
         return mapped(lambda _: None, form)
@@ -244,10 +239,8 @@ class _Makers(dict[type, Fun]):
 class Box(ValueBox, metaclass=OfTraced):
     """A traced value; subclass it for values of a class of your own, and register that class.
 
-    :param value: A value of the class.
-    :param trace, node: The arguments of `new_box`.
-    :ivar type_mappings: The class of boxes of each class of values, or a function with its
-        arguments.
+    :param value, trace, node: A value of the class, and the arguments of `new_box`.
+    :ivar type_mappings: The class, or maker, of boxes by the class of the value.
     """
 
     kinds: ClassVar[tuple[type, ...]] = TRACED
@@ -375,7 +368,6 @@ class Node:
 
     @classmethod
     def new_root(cls, *args: Pytree, **kwargs: object) -> Any:
-        """Return a root node for `new_box`."""
         root = cls.__new__(cls)
         root.initialize_root(*args, **kwargs)
         return root
@@ -423,7 +415,6 @@ class TraceStack:
 
     @contextmanager
     def new_trace(self) -> Iterator[int]:
-        """Open a trace for the duration of a ``with`` block; yield its number."""
         self.top += 1
         try:
             yield self.top
@@ -439,8 +430,7 @@ def new_box(value: Pytree, trace: int, node: Node) -> Pytree:
 
     :param value: A number, an array, a traced value of an outer trace, or tuples, lists and dicts
         of them.
-    :param trace: The ``_trace`` of the box, and of values computed from it.
-    :param node: ``VJPNode.new_root()``.
+    :param trace, node: The ``_trace`` of boxes computed from it; ``VJPNode.new_root()``, unused.
     :returns: A box, or the structure of boxes, which has ``_trace`` and ``_node`` too.
     :raises TypeError: The node is of another class, or the value is not numeric.
     :raises ValueError: The node is in use already.
@@ -473,11 +463,8 @@ def _held(box: Pytree, trace: int, node: VJPNode) -> Pytree:
 
 
 def backward_pass(g: Cotangent, end_node: VJPNode) -> Pytree:
-    """Return the cotangent of the box at the start of a graph, for one of a result.
+    """Return the cotangent of the innermost box with an open trace, for one of a result's node.
 
-    :param g: The cotangent of the result, of its shape; it may be traced itself.
-    :param end_node: ``result._node``.
-    :returns: The cotangent of the innermost box whose trace is open.
     :raises TypeError: The node is no VJPNode, or its value does not depend on a box of `new_box`.
     """
     if type(end_node) is not VJPNode:

@@ -70,11 +70,9 @@ VSpace.register(SparseObject, lambda x: x.vs)
 def defvjp(fun: Fun, *vjpmakers: Rule | None, argnums: object = None) -> None:
     """Define the vector-Jacobian products of a primitive, argument by argument.
 
-    :param fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`. The last
-        definition wins.
+    :param fun: Made by `primitive`, or of `tapegraph.autograd.numpy`. The last definition wins.
     :param *vjpmakers: ``maker(ans, *args, **kwargs)`` returns the function from the result's
-        cotangent to the argument's, written in `tapegraph.autograd.numpy`; None for a zero
-        derivative.
+        cotangent to the argument's, written in `tapegraph.autograd.numpy`; None is zero.
     :param argnums: The positions of the makers; 0, 1, 2, ... by default.
     """
     makers = _by_argnum("defvjp", fun, vjpmakers, argnums)
@@ -102,13 +100,10 @@ def defvjp_argnums(fun: Fun, vjpmaker: Rule) -> None:
 
 
 def defjvp(fun: Fun, *jvpfuns: Rule | str | None, argnums: object = None) -> None:
-    """Define the Jacobian-vector products of a primitive, argument by argument.
+    """Define the Jacobian-vector products of a primitive, argument by argument, as `defvjp`.
 
-    :param fun: As for `defvjp`.
     :param *jvpfuns: ``jvp(g, ans, *args, **kwargs)`` returns the result's tangent for the
-        argument's tangent ``g``; ``"same"`` for a function that is linear in the argument, None for
-        zero.
-    :param argnums: The positions of the rules; 0, 1, 2, ... by default.
+        argument's tangent ``g``; ``"same"`` if the function is linear in it, None for zero.
     """
     rules = _by_argnum("defjvp", fun, jvpfuns, argnums)
 
@@ -208,14 +203,13 @@ defvjp(func(VSpace.covector), lambda ans, vs, x: vs.covector, argnums=(1,))
 def make_vjp(fun: Fun, x: Pytree) -> tuple[Fun, Pytree]:
     """Return the pullback of a function at a point, and the function's value.
 
-    If the value does not depend on the point, the pullback gives zeros, with a UserWarning.
+    For a value that does not depend on the point it gives zeros, with a UserWarning.
 
     :param fun: Takes one argument.
-    :param x: A number, an array, a value of a class that was registered with a subclass of `Box`,
-        or dicts, lists and tuples of them.
+    :param x: Numbers and arrays, values of classes registered with a subclass of `Box`, and dicts,
+        lists and tuples of them.
     :returns: The function from a cotangent in the structure of the value to one in the structure of
-        ``x``; and the value. A cotangent may be None for zero, and an array stands for a list or
-        tuple of its length.
+        ``x``; and the value. A cotangent may be None for zero, an array for a list of its length.
     """
     argument = _lifted(_point("make_vjp", x))
     level = next_tag()

@@ -72,10 +72,7 @@ def _check_space(x: Pytree, y: Pytree, name: str) -> None:
 def check_grads(f: Fun, x: Pytree, modes: Sequence[str] = ("fwd", "rev"), order: int = 2) -> None:
     """Check the derivatives of a function against central differences, in both modes.
 
-    ``check_grads(f, argnum=0, modes=["fwd", "rev"], order=2)`` takes the arguments of ``f``.
-
-    :param modes: ``"fwd"`` and ``"rev"``: the modes to check, and to combine at higher orders.
-    :param order: The highest order.
+    :param modes, order: ``"fwd"`` and ``"rev"``, combined at higher orders; the highest order.
     :raises AssertionError: A derivative differs.
     :raises ValueError: A mode is neither.
     """

@@ -1,7 +1,6 @@
 """`primitive`: record any Python function as one entry of the tape.
 
-Its rules use `tapegraph.autograd.numpy`: on arrays they compute, on tensors they record, so that
-they can be differentiated again.
+Its rules use `tapegraph.autograd.numpy`, so that they can be differentiated again.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import compress
 from typing import Any, TypeVar, cast
 
@@ -43,11 +43,11 @@ from tapegraph.autograd.boxes import trace_stack as trace_stack
 from tapegraph.autograd.util import subvals as subvals
 from tapegraph.errors import kind_of, message, sentence
 from tapegraph.pytree import HOLE, cut, filled, leaves, mapped, matched, replaced
-from tapegraph.recording.node import as_leaf, next_seq
+from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import Scope, recorder
-from tapegraph.tensors.dual import Dual, dual_of, parts
+from tapegraph.tensors.dual import Dual, parts, with_tangent
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.typed import Cotangent, Fun, Pytree
 
@@ -70,9 +70,7 @@ def primitive(f_raw: F) -> F:
 
     >>> from tapegraph.autograd import grad
     >>> from tapegraph.autograd.extend import defvjp, primitive
-    >>> @primitive
-    ... def cube(x):
-    ...     return x * x * x
+    >>> cube = primitive(lambda x: x * x * x)
     >>> defvjp(cube, lambda ans, x: lambda g: g * 3.0 * x**2)
     >>> print(grad(cube)(2.0), grad(grad(cube))(2.0))
     12.0 12.0
@@ -103,10 +101,8 @@ def notrace_primitive(f_raw: F) -> F:
 
 
 def register_notrace(trace_type: type, primitive_fun: Fun) -> None:
-    """Let a primitive run on plain values in one kind of derivative.
+    """Let a primitive run on plain values in reverse (``VJPNode``) or forward mode (``JVPNode``).
 
-    :param trace_type: ``VJPNode`` for reverse mode, or ``JVPNode`` for forward mode.
-    :param primitive_fun: Made by `primitive`, or a function of `tapegraph.autograd.numpy`.
     :raises TypeError: The type is neither.
     """
     by_type: dict[type, Any] = {VJPNode: primitive_vjps, JVPNode: primitive_jvps}
@@ -164,7 +160,10 @@ def called(
     if holds_box(kwargs):
         if not any(map(holds_box, args)):  # the function itself is differentiated then
             return f_raw(*args, **kwargs)
-        args, kwargs = _by_position(f_raw, args, kwargs)
+        with suppress(ValueError):  # of what is written in C, without a signature
+            bound = inspect.signature(f_raw).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
         if holds_box(kwargs):
             fix = "Pass it by position, where rules can find it."
             raise TypeError(message(entry.name, "a traced keyword argument", "a plain one", fix))
@@ -176,17 +175,6 @@ def called(
     if not recorder().flows or not any(map(holds_box, args)):
         return out
     return _Call(fun, entry.name, args, kwargs, out, start).on_tape(entry)
-
-
-def _by_position(
-    f_raw: Fun, args: Pytree, kwargs: Any
-) -> tuple[tuple[Pytree, ...], dict[str, Any]]:
-    try:
-        bound = inspect.signature(f_raw).bind(*args, **kwargs)
-    except ValueError:  # written in C, without one
-        return args, kwargs
-    bound.apply_defaults()
-    return bound.args, bound.kwargs
 
 
 def _on_plain(f_raw: Fun, args: tuple[Pytree, ...], kwargs: dict[str, object]) -> Pytree:
@@ -238,12 +226,11 @@ def _dual(name: str, primal: Pytree, tangent: Pytree, tag: int) -> Pytree:
     x, t = (tensor_like(name, _at_most_double(p), "a result") for p in (primal, tangent))
     if x.dtype.kind not in "fc":
         x = x * 1.0
-    if t.shape != x.shape or t.dtype != x.dtype:
-        t = t + as_leaf(np.zeros(x.shape, x.dtype))
-    if t.shape != x.shape:
-        received = f"a tangent of shape {t.shape}"
+    made = with_tangent(x, t, tag)
+    if made.tangent.shape != x.shape:
+        received = f"a tangent of shape {made.tangent.shape}"
         raise ValueError(message(name, received, f"the result's shape {x.shape}"))
-    return dual_of(x, t, tag)
+    return made
 
 
 def _at_most_double(x: Pytree) -> Pytree:

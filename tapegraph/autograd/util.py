@@ -23,7 +23,6 @@ def submodule(
 
 
 def subvals(x: Iterable[object], ivs: Iterable[tuple[int, Any]]) -> tuple[Pytree, ...]:
-    """Return a sequence as a tuple with some elements replaced."""
     found = list(x)
     for place, value in ivs:
         found[place] = value
@@ -31,7 +30,6 @@ def subvals(x: Iterable[object], ivs: Iterable[tuple[int, Any]]) -> tuple[Pytree
 
 
 def subval(x: Iterable[object], i: int, v: Pytree) -> tuple[Pytree, ...]:
-    """Return a sequence as a tuple with one element replaced."""
     return subvals(x, [(i, v)])
 
 

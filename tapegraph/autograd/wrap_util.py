@@ -55,10 +55,8 @@ def of_numbers(operator: Fun) -> OfNumbers:
 def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
     """Extend an operator ``op(fun, x)`` on unary functions to functions of several arguments.
 
-    :param unary_operator: Takes a function of one argument, and the argument.
-    :returns: ``op(fun, argnum=0)``, a function of ``fun``'s arguments. For a list or tuple of
-        positions, negative ones from the end, the operator's argument is the tuple of those
-        arguments.
+    :returns: ``op(fun, argnum=0)``, a function of ``fun``'s arguments; ``x`` is the one at a
+        position, negative from the end, or the tuple of those in a list or tuple of positions.
     """
 
     def nary_operator(
@@ -101,7 +99,6 @@ def unary_to_nary(unary_operator: Callable[..., R]) -> Nary[R]:
 
 
 def get_name(f: Fun) -> str:
-    """Return a function's name, for messages."""
     return str(getattr(f, "__name__", "[unknown name]"))
 
 

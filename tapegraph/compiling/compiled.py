@@ -17,8 +17,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, overlo
 import numpy as np
 
 from tapegraph import markup, random
-from tapegraph.arrays.buffers import is_shared
-from tapegraph.arrays.numpy_warnings import are_mild
+from tapegraph.arrays import are_mild, is_shared
 from tapegraph.capture import expire
 from tapegraph.compiling.arguments import (
     call_text,

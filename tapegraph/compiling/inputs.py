@@ -15,9 +15,9 @@ import numpy as np
 
 from tapegraph.capture import Capture
 from tapegraph.compiling.arguments import LeafSpec
-from tapegraph.recording import stored
 from tapegraph.recording.node import Node
 from tapegraph.recording.program import identity
+from tapegraph.recording.tape import read_gradient
 from tapegraph.recording.watchers import AskReal
 from tapegraph.tensors.run_float import RunFloat
 
@@ -52,7 +52,7 @@ class GradientBefore:
     leaf: Node
 
     def __call__(self, given: list[Any], read: list[Any]) -> Any:
-        return stored.read(self.leaf)
+        return read_gradient(self.leaf)
 
 
 @dataclass(slots=True)

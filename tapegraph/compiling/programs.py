@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse
 from tapegraph.compiling.inputs import GradientBefore
 from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
@@ -39,8 +39,7 @@ from tapegraph.interrupts import raise_interrupt
 from tapegraph.progress import announce
 from tapegraph.random import come_back
 from tapegraph.recording.op import ALL_REDUCE, GRADIENT, INPUT, NO_ATTRS, SCALAR
-from tapegraph.recording.program import Program, Recording, between
-from tapegraph.recording.subprogram import entries_in
+from tapegraph.recording.program import Program, Recording, between, entries_in
 from tapegraph.recording.values import (
     Change,
     RemoteArray,

@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse
 from tapegraph.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
     FLOAT,
@@ -27,11 +27,11 @@ from tapegraph.compiling.guards import FedPlace
 from tapegraph.compiling.inputs import Converted, GradientBefore, Inputs, Reader, Reading
 from tapegraph.errors import sentence
 from tapegraph.interrupts import Lock
-from tapegraph.recording import stored
 from tapegraph.recording.node import Node, as_leaf
 from tapegraph.recording.numpy_functions import is_float
 from tapegraph.recording.op import ALL_REDUCE, INPUT, SCALAR, OpKind
 from tapegraph.recording.program import Program, Recording, identity
+from tapegraph.recording.tape import ZERO, DeferredGradient
 from tapegraph.recording.values import (
     Change,
     RemoteArray,
@@ -299,13 +299,13 @@ class Trace:
             if left is COMPUTED:
                 grad = next(given)
                 if callable(grad):
-                    grad = stored.DeferredGradient(grad)
+                    grad = DeferredGradient(grad)
                 elif not isinstance(grad, RowSparse):
                     grad = np.asarray(grad)  # a sum of 0-d arrays is a number
             elif left is None:
                 grad = None
             elif left is ZEROED or getattr(node, "_grad", None) is not None:
-                grad = stored.ZERO
+                grad = ZERO
             else:
                 continue
             changes.append(partial(set_gradient, node, grad))

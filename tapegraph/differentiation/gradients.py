@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import dense_copy
-from tapegraph.differentiation import reads as reads  # declares the operations' reads
+from tapegraph.arrays import dense_copy
+from tapegraph.differentiation import slopes as slopes  # declares what gradients read
 from tapegraph.engines import registry
 from tapegraph.engines.auto import differentiate
 from tapegraph.engines.backend import LAST
@@ -36,11 +36,8 @@ def backward(y: Tensor | Value, seed: ArrayLike | None = None, **others: NoRetur
     :raises ValueError: The seed's shape differs from ``y``'s.
     :raises TypeError: ``y`` is no tensor, the seed is not numeric, or a complex ``y`` has none.
 
-    Nothing is written unless everything was computed. Each call adds to ``.grad``.
-
-    The gradient of a real ``L`` with respect to a complex ``z = x + iy`` is ``dL/dx + i dL/dy``,
-    the direction
-    in which ``L`` rises fastest, as in PyTorch and TensorFlow: ``z - lr * z.grad`` descends.
+    Nothing is written unless everything was computed. The gradient of a real ``L`` with respect to
+    a complex ``z = x + iy`` is ``dL/dx + i dL/dy``, as in PyTorch: ``z - lr * z.grad`` descends.
 
     >>> x = tg.param([1.0, 2.0])
     >>> tg.backward(tg.sum(x * x))
@@ -151,11 +148,9 @@ def gradients(
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients of ``y`` with respect to some tensors, without writing ``.grad``.
 
-    :param y: The output to differentiate, of any shape.
-    :param xs: The tensors to differentiate with respect to: parameters or intermediate results.
+    :param y, xs: The output, of any shape, and the tensors: parameters or intermediate results.
     :param seed: Array_like of y's shape. The cotangent of ``y``; ones if not given.
-    :param create_graph: Record the gradients' computation, so that they can be differentiated
-        again.
+    :param create_graph: Record the gradients' computation, to differentiate them again.
     :param allow_unused: Return None for tensors that ``y`` does not depend on, instead of raising.
     :returns: Tuple of Tensor. One per ``x``, of its shape and dtype.
     :raises RuntimeError: ``y`` does not depend on one of ``xs``, its entries were cleared, or a
@@ -166,10 +161,8 @@ def gradients(
 
     >>> x = tg.param([1.0, 2.0])
     >>> (slope,) = tg.gradients(tg.sum(x**3), [x], create_graph=True)
-    >>> slope.data
-    array([ 3., 12.])
-    >>> tg.gradients(slope, x)[0].data
-    array([ 6., 12.])
+    >>> slope.data, tg.gradients(slope, x)[0].data
+    (array([ 3., 12.]), array([ 6., 12.]))
     """
     if others:
         raise unexpected("gradients", others)
@@ -200,10 +193,8 @@ _MANY = "many cotangents at once, as the rows of a Jacobian, are swept natively"
 class Region:
     """The graph between some tensors and results computed from them.
 
-    :param since: The targets' time on the clock of entries: older nodes are leaves.
-    :param apart: No gradient flows on from one target to another; implied by ``since``.
-    :ivar wanted: The targets that the results depend on.
-    :ivar outside: The other leaves that need a gradient.
+    :param since, apart: Older nodes are leaves; no gradient flows on from one target to another.
+    :ivar wanted, outside: The targets that the results depend on; other leaves with a gradient.
     :ivar varies: Whether results or gradients depend on another leaf that needs a gradient.
     """
 
@@ -309,7 +300,6 @@ class Region:
 
     @property
     def recording(self) -> Any:
-        """The graph as a recording; None if it is empty."""
         return None if self._history is None else self._history.recording
 
     def _by_target(self, found: list[Any]) -> list[Any]:

@@ -1,11 +1,8 @@
 """Tangent rules: how a directional derivative passes through each operation.
 
-A rule, ``rule(tangents, y, *inputs, **attrs)``, returns the tangent of the result ``y``; None is a
-zero tangent, and a tangent may only broadcast to ``y``'s shape. Slopes supply the element-wise
-rules; an operation without a row takes its transposed gradient rule (`Engine.tangent_rule`).
-
-A zero tangent or local derivative times a number that is not finite must be zero: rules multiply by
-`mul_strong` and divide by `div_strong`.
+``rule(tangents, y, *inputs, **attrs)`` returns the tangent of ``y``, which may only broadcast to
+its shape; None is zero. Zeros absorb what is not finite, by `mul_strong` and `div_strong`. An
+operation without a row has its transposed gradient rule (`Engine.tangent_rule`).
 """
 
 from __future__ import annotations
@@ -67,7 +64,6 @@ def _rule(slope: Slope) -> Rule:
 
 
 def linear_in_first(op: Op) -> Rule:
-    """Make the row of an operation linear in its first input: apply it to the tangent."""
     return per_input(lambda t, y, x, *rest, **attrs: apply(op, (t, *rest), attrs))
 
 

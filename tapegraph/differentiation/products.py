@@ -1,9 +1,7 @@
 """Products with strong zeros: a zero times anything is zero, infinities and NaN too.
 
-``absorbs`` says whose zeros are strong, the first factor's and the second's: in reverse mode the
-cotangent's, in forward mode those of the tangent and the local derivative. An infinite divisor is
-such a zero. The products are array code for arrays, Tensors, Duals and graph symbols. As
-operations they are `MUL_STRONG` and `DIV_STRONG`.
+``absorbs`` says whether the first and the second factor's zeros are strong; an infinite divisor
+is such a zero. They are array code for arrays, Tensors, Duals and graph symbols.
 """
 
 from __future__ import annotations

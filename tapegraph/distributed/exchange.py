@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tapegraph.arrays.buffers import keep_freed_memory
+from tapegraph.arrays import keep_freed_memory
 from tapegraph.engines import registry
 from tapegraph.errors import kind_of, message
 from tapegraph.recording.node import real_dtype

@@ -13,12 +13,11 @@ from tapegraph.compiling.compiled import Compiled, Latest, latest
 from tapegraph.errors import kind_of, message
 from tapegraph.pytree import named
 from tapegraph.recording import op as ops
-from tapegraph.recording import stored
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, tape_entry
 from tapegraph.recording.program import Program, Recording
 from tapegraph.recording.scopes import recorder
-from tapegraph.recording.tape import Tape
+from tapegraph.recording.tape import Tape, read_gradient
 from tapegraph.recording.values import is_remote
 from tapegraph.tensors.value import Value
 
@@ -157,7 +156,7 @@ def _of_recording(recording: Recording, known: dict[int, str], title: str) -> Sk
         vertex.name = _text(known, node)
         vertex.where = recording.where(slot)
         vertex.function = _function(node)
-        gradient = stored.read(node) if isinstance(node, Node) else None
+        gradient = read_gradient(node) if isinstance(node, Node) else None
         if isinstance(gradient, np.ndarray) and gradient.size:
             vertex.gradient = _small(gradient)
             if vertex.gradient is None:

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from functools import cache, lru_cache
 
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays import own
 from tapegraph.engines import choice, registry
 from tapegraph.engines.backend import LAST, Failure, account, chosen_by, get_backend
 from tapegraph.engines.choice import (

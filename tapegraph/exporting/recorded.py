@@ -18,8 +18,7 @@ from tapegraph.errors import kind_of, message
 from tapegraph.pytree import described, is_no_array, leaves
 from tapegraph.recording.node import Node, numeric
 from tapegraph.recording.op import INPUT, PARAM, SCALAR, OpKind
-from tapegraph.recording.program import Program, Recording, identity
-from tapegraph.recording.subprogram import SubProgram
+from tapegraph.recording.program import Program, Recording, SubProgram, identity
 from tapegraph.recording.values import make, together
 from tapegraph.tensors.parameters import collected
 from tapegraph.typed import Array, Fun, Pytree

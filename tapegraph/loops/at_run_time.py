@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import conjugated
+from tapegraph.arrays import conjugated, quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.engines.backend import use_backend
 from tapegraph.loops.body import examples, tangents, zeros

@@ -18,8 +18,7 @@ from weakref import ref
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import conjugated
+from tapegraph.arrays import conjugated, quietly
 from tapegraph.capture import Capture, expire, leaked
 from tapegraph.differentiation.gradients import Region
 from tapegraph.draws import no_foreign_draws
@@ -32,10 +31,9 @@ from tapegraph.pytree import exchanged, leaves, mapped, matched, replaced
 from tapegraph.recording.node import as_leaf, get_default_dtype, next_seq
 from tapegraph.recording.numpy_functions import is_float, promote_runtime_floats
 from tapegraph.recording.op import DEFINED, OPS, PART, Attrs
-from tapegraph.recording.program import Interpreter
+from tapegraph.recording.program import Interpreter, SubProgram, feed_changed_floats, interned
 from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
-from tapegraph.recording.subprogram import SubProgram, feed_changed_floats, interned
 from tapegraph.recording.tape import Tape
 from tapegraph.recording.values import handle_of, restore
 from tapegraph.tensors.batched import Batched, Level, at_level, entered

@@ -21,8 +21,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.arrays import has_nan, quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry
@@ -48,8 +47,8 @@ from tapegraph.loops.body import (
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.program import SubProgram
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.recording.subprogram import SubProgram
 from tapegraph.typed import Fun, Pytree
 
 

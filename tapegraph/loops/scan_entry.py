@@ -30,8 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import has_nan
+from tapegraph.arrays import has_nan, quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
@@ -51,9 +50,9 @@ from tapegraph.loops.body import (
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import GRADIENT, Attrs, Op, OpKind, Rules
+from tapegraph.recording.program import SubProgram, interned
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
-from tapegraph.recording.subprogram import SubProgram, interned
 from tapegraph.typed import Fun
 
 # How many bytes the carries of a block take, and how many iterations it has whatever they take.

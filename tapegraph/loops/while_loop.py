@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.numpy_warnings import quietly
+from tapegraph.arrays import quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
@@ -47,9 +47,9 @@ from tapegraph.other_names import unexpected
 from tapegraph.pytree import replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.program import SubProgram
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.scopes import recorder
-from tapegraph.recording.subprogram import SubProgram
 from tapegraph.typed import Pytree
 
 

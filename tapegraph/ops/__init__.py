@@ -1,8 +1,4 @@
-"""Operations by family: forward, checks and the public function of each.
-
-``fallback/rules/`` holds their gradients, ``lowering/rows/`` their TensorFlow nodes, and
-``tapegraph/differentiation/`` slopes and tangent rules.
-"""
+"""Operations by family; `fallback.rules` has the gradients, `lowering.rows` the nodes."""
 
 from __future__ import annotations
 

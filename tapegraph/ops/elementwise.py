@@ -13,8 +13,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import check_broadcast, check_spreads, int_tuple
-from tapegraph.arrays.numpy_warnings import watched
+from tapegraph.arrays import check_broadcast, check_spreads, int_tuple, one_integer, watched
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import AnyKind, Kind, Operand, Tensor
 from tapegraph.recording.node import HALF, as_leaf, numeric
@@ -101,8 +100,7 @@ def div(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
 def pow(x1: AnyKind | ArrayLike, x2: AnyKind | ArrayLike, /) -> AnyKind:
     """Power of two arrays, as `numpy.power`.
 
-    The derivatives are ``x2 * x1**(x2 - 1)``, 0 where ``x2 == 0``, and ``x1**x2 * log(x1)``, 0
-    where ``x1 <= 0``.
+    The slope by ``x1`` is 0 where ``x2`` is, also at 0; that by ``x2`` is 0 where ``x1 <= 0``.
 
     >>> tg.power(tg.param([1.0, 2.0]), 3.0).data
     array([1., 8.])
@@ -250,10 +248,9 @@ def _gelu(x: Array) -> DuckArray:
 
 @unary("gelu", _gelu)
 def gelu(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Gaussian error linear unit of each element, in its tanh form.
+    """Gaussian error linear unit of each element, in its tanh form, with that form's derivative.
 
-    ``x (1 + t) / 2`` with ``t = tanh(c (x + 0.044715 x^3))`` and ``c = sqrt(2/pi)`` (Hendrycks and
-    Gimpel, 2016); the derivative is ``(1 + t) / 2 + c x (1 - t^2) (1 + 0.134145 x^2) / 2``.
+    ``x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2`` (Hendrycks and Gimpel, 2016).
 
     :param x: Any shape, float32 or float64.
     :returns: Tensor of ``x``'s shape and dtype.
@@ -272,9 +269,9 @@ def _silu(x: Array) -> DuckArray:
 
 @unary("silu", _silu)
 def silu(x: AnyKind | ArrayLike, /) -> AnyKind:
-    """Sigmoid linear unit, ``x * sigmoid(x)``, NaN at minus infinity.
+    """Sigmoid linear unit, ``x s`` with ``s = sigmoid(x)``; its slope is ``s + x s (1 - s)``.
 
-    The derivative is ``s + x s (1 - s)`` with ``s = sigmoid(x)``.
+    At minus infinity it is NaN.
 
     :param x: Any shape, float32 or float64.
     :returns: Tensor of ``x``'s shape and dtype.
@@ -449,9 +446,7 @@ def sinc(x: Kind | ArrayLike, /) -> Kind:
 
 @binary("arctan2", np.arctan2)
 def arctan2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Angle of the point ``(x2, x1)``, as `numpy.arctan2`.
-
-    The derivatives are ``x2 / r^2`` and ``-x1 / r^2``, ``r = hypot(x1, x2)``: NaN at the origin.
+    """Angle of the point ``(x2, x1)``, as `numpy.arctan2`; the derivatives at the origin are NaN.
 
     >>> tg.arctan2(0.0, 1.0).item()
     0.0
@@ -460,9 +455,7 @@ def arctan2(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @binary("hypot", np.hypot)
 def hypot(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Length of the hypotenuse, ``sqrt(x1^2 + x2^2)``, as `numpy.hypot`.
-
-    The derivatives are ``x1 / hypot`` and ``x2 / hypot``, and 0 at the origin, as of `abs`.
+    """``sqrt(x1^2 + x2^2)``, as `numpy.hypot`; the derivatives at the origin are 0, as of `abs`.
 
     >>> tg.hypot(3.0, 4.0).item()
     5.0
@@ -583,9 +576,7 @@ def maximum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @binary("minimum", np.minimum)
 def minimum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Smaller of two elements, as `numpy.minimum`.
-
-    The smaller takes the gradient, and each takes half where they are equal or either is NaN.
+    """Smaller of two elements, as `numpy.minimum`; gradients as of `maximum`.
 
     >>> tg.minimum([1.0, 4.0], 2.0).data
     array([1., 2.])
@@ -594,9 +585,7 @@ def minimum(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @binary("fmax", np.fmax)
 def fmax(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Larger of two elements, as `numpy.fmax`: NaN counts as missing.
-
-    The larger takes the gradient, and each takes half where they are equal or both are NaN.
+    """Larger of two elements, as `numpy.fmax`: NaN counts as missing; gradients as of `maximum`.
 
     >>> tg.fmax([1.0, float("nan")], 2.0).data
     array([2., 2.])
@@ -605,9 +594,7 @@ def fmax(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
 
 @binary("fmin", np.fmin)
 def fmin(x1: Kind | ArrayLike, x2: Kind | ArrayLike, /) -> Kind:
-    """Smaller of two elements, as `numpy.fmin`: NaN counts as missing.
-
-    The smaller takes the gradient, and each takes half where they are equal or both are NaN.
+    """Smaller of two elements, as `numpy.fmin`: NaN counts as missing; gradients as of `maximum`.
 
     >>> tg.fmin([1.0, float("nan")], 2.0).data
     array([1., 2.])
@@ -640,9 +627,7 @@ def clip(
     min: Kind | ArrayLike | None = None,
     max: Kind | ArrayLike | None = None,
 ) -> Kind:
-    """Limit to an interval, as `numpy.clip`.
-
-    The gradient goes to ``a`` inside and at the bounds, and beyond them to the bound.
+    """Limit to an interval, as `numpy.clip`; beyond a bound the gradient goes to the bound.
 
     >>> tg.clip([-2.0, 0.5, 3.0], 0.0, 1.0).data
     array([0. , 0.5, 1. ])
@@ -798,9 +783,7 @@ def _size(x: DuckArray) -> DuckArray:
 
 @implements(np.heaviside)
 def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
-    """Step from 0 to 1, at zero ``x2``, as `numpy.heaviside`.
-
-    The derivative with respect to ``x1`` is 0; with respect to ``x2`` it is 1 where ``x1`` is 0.
+    """Step from 0 to 1, at zero ``x2``, as `numpy.heaviside`; only there ``x2`` has a gradient.
 
     >>> tg.heaviside([-2.0, 0.0, 2.0], 0.5).data
     array([0. , 0.5, 1. ])
@@ -815,9 +798,7 @@ def heaviside(x1: Operand, x2: Kind | ArrayLike, /) -> Kind:
 
 @implements(np.copysign)
 def copysign(x1: Kind | ArrayLike, x2: Operand, /) -> Kind:
-    """Size of ``x1`` with the sign of ``x2``, as `numpy.copysign`.
-
-    The derivative with respect to ``x1`` is 1 or -1, and 0 at 0; to ``x2`` it is 0.
+    """Size of ``x1``, sign of ``x2``, as `numpy.copysign`; the slopes at 0, and by ``x2``, are 0.
 
     >>> tg.copysign([1.0, -2.0], -3.0).data
     array([-1., -2.])
@@ -950,9 +931,7 @@ def _filled(
 
 @implements(np.copy)
 def copy(a: Kind | ArrayLike) -> Kind:
-    """Copy an array, as `numpy.copy`, through which gradients flow.
-
-    A parameter's copy is a result: a later assignment to the parameter does not change it.
+    """Copy an array, as `numpy.copy`; gradients flow, and no later assignment changes the result.
 
     >>> tg.copy([1.0, 2.0]).data
     array([1., 2.])
@@ -965,8 +944,7 @@ def astype(x: Kind | ArrayLike, /, dtype: npt.DTypeLike, copy: bool = True) -> K
     """Convert to another dtype, as `numpy.astype`; gradients flow among floats and complex numbers.
 
     Integers and bools are constants; a conversion that would drop an imaginary part is refused.
-    float16 and bfloat16 (of ml_dtypes) round: the result holds their numbers in float32, in which
-    everything is computed, and the gradient passes as if it were a cast to float32.
+    float16 and bfloat16 (of ml_dtypes) round: the result is in float32, as is its gradient.
 
     >>> tg.astype(tg.param([1.5, 2.0]), "float32").dtype
     dtype('float32')
@@ -1099,10 +1077,7 @@ def round(a: Operand, decimals: int = 0) -> Tensor:
     array([0., 2., 3.])
     """
     x = tensor_like("round", a, "a")
-    digits = int_tuple("round", "decimals", decimals)
-    if len(digits) != 1:
-        raise TypeError(message("round", f"{kind_of(decimals)} for 'decimals'", "an integer"))
-    return apply(ROUND, (x,), {"decimals": digits[0]})
+    return apply(ROUND, (x,), {"decimals": one_integer("round", "decimals", decimals)})
 
 
 # Masks by bits: exact, and many times as fast as the branches of `np.where`.
@@ -1146,9 +1121,7 @@ def where(condition: Operand, x: Kind | ArrayLike, y: Kind | ArrayLike, /) -> Ki
 def where(
     condition: Operand, x: Kind | ArrayLike | None = None, y: Kind | ArrayLike | None = None, /
 ) -> Kind | tuple[npt.NDArray[np.intp], ...]:
-    """Choose element by element, as `numpy.where`; no gradient flows to the condition.
-
-    The branch not taken gets a gradient of exactly zero.
+    """Choose element by element, as `numpy.where`; only the chosen branch has a gradient there.
 
     >>> tg.where([1, 0], [1.0, 2.0], -1.0).data
     array([ 1., -1.])

@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes
+from tapegraph.arrays import check_one_of, int_tuple, one_axis, ordered_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind
 from tapegraph.ops import elementwise, index
@@ -247,9 +247,7 @@ def ifftshift(x: Kind | ArrayLike, axes: Axes = None) -> Kind:
 def fftconvolve(
     in1: Kind | ArrayLike, in2: Kind | ArrayLike, mode: ConvolveMode = "full", axes: Axes = None
 ) -> Kind:
-    """Convolve along some axes, or all, by transforms, as `scipy.signal.fftconvolve`.
-
-    Along other axes, and those of one element, arrays broadcast. An empty array is refused.
+    """Convolve along axes by transforms, as `scipy.signal.fftconvolve`; empty arrays are refused.
 
     >>> tg.fft.fftconvolve([1.0, 2.0, 3.0], [1.0, 1.0]).data.round(6)
     array([1., 3., 5., 3.])
@@ -259,8 +257,7 @@ def fftconvolve(
     along = _convolved(op, a, b, axes)
     pairs = list(zip(a.shape, b.shape, strict=True))
     longer = [pairs[axis][0] - pairs[axis][1] for axis in along]
-    if mode not in ("full", "same", "valid"):
-        raise ValueError(message(op, f"mode={mode!r}", '"full", "same" or "valid"'))
+    check_one_of(op, "mode", mode, "full", "same", "valid")
     if mode == "valid" and min(longer, default=0) < 0 < max(longer, default=0):
         received = f"shapes {a.shape} and {b.shape}"
         raise ValueError(message(op, received, "one that fits into the other", 'Use mode="same".'))
@@ -348,7 +345,6 @@ def _axes(op: str, x: DuckArray, s: DuckArray, axes: object) -> tuple[int, ...]:
 
 
 def _some_axes(op: str, x: DuckArray, s: DuckArray, axes: object) -> tuple[int, ...]:
-    """Return the axes of a real transform: at least one, each once."""
     along = _axes(op, x, s, axes)
     if not along or len(set(along)) != len(along):
         raise ValueError(message(op, f"axes {axes}", "at least one axis, each once"))

@@ -11,8 +11,15 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
-from tapegraph.arrays.numpy_warnings import watched
+from tapegraph.arrays import (
+    check_one_of,
+    int_tuple,
+    one_axis,
+    one_integer,
+    ordered_axes,
+    some_axes,
+    watched,
+)
 from tapegraph.errors import ConcretizationError, kind_of, message, user_line
 from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import add, astype, where
@@ -330,8 +337,7 @@ def rot90(m: Kind | ArrayLike, k: int = 1, axes: Sequence[SupportsIndex] = (0, 1
     plane = ordered_axes("rot90", "axes", axes, x.ndim)
     if len(plane) != 2 or plane[0] == plane[1]:
         raise ValueError(message("rot90", f"axes {axes}", "two different axes"))
-    (quarters,) = int_tuple("rot90", "k", k)
-    quarters %= 4
+    quarters = one_integer("rot90", "k", k) % 4
     if quarters == 0:
         return x
     if quarters == 2:
@@ -401,11 +407,7 @@ def slice_key(begin: Array, size: tuple[int, ...]) -> tuple[slice, ...]:
 
 
 def basic_key(begin: Array, plan: tuple[DuckArray, ...]) -> tuple[DuckArray, ...]:
-    """Rebuild a basic index from its plan and each item's offset.
-
-    The plan has one item per item of the index: ``None`` for a new axis, ``"int"`` for a dropped
-    axis, or ``(length, step)`` for a slice.
-    """
+    """Rebuild a basic index from items' offsets and plan: None, ``"int"``, or (length, step)."""
     key: list[DuckArray] = []
     for part, start in zip(plan, begin.tolist()):  # noqa: B905 - strict= takes half a call
         if part is None:
@@ -480,7 +482,7 @@ SCATTER = Op("scatter", _scatter, kind=OpKind.INDEX, differentiable=(True,), tak
 def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> Kind:
     """Add each element to its place in an array of zeros: the transpose of taking elements.
 
-    ``places``, int64 of ``x``'s shape, count through the flattened result; repeated places add up.
+    Places, int64 of ``x``'s shape, count through the flattened result; repeated ones add up.
 
     >>> scatter([1.0, 2.0, 3.0], [0, 3, 3], (2, 2)).data.tolist()
     [[1.0, 0.0], [0.0, 5.0]]
@@ -493,16 +495,12 @@ def scatter(x: Kind | ArrayLike, places: DuckArray, shape: tuple[int, ...]) -> K
 def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
     """Return an array with numbers added at some places: the result of `numpy.add.at`.
 
-    Repeated places add up. The gradient of each element of ``b`` is that of its place.
-
     :param a: Any shape; it is not changed.
-    :param indices: An index as for ``a[indices]``: integers, slices, masks, arrays of integers, and
-        tuples of them.
-    :param b: Broadcasts to the shape of ``a[indices]``.
+    :param indices: An index as for ``a[indices]``; repeated places add up.
+    :param b: Broadcasts to the shape of ``a[indices]``; a gradient flows to it too.
     :returns: Tensor of ``a``'s shape and dtype.
     :raises IndexError: A place is out of range.
-    :raises TypeError: ``a``'s dtype would drop a part of ``b``: complex for real numbers, floats
-        for integers.
+    :raises TypeError: ``a``'s dtype would drop a part of ``b``, as integers would of floats.
     :raises ValueError: ``b`` does not broadcast to the places.
 
     >>> tg.add_at([1.0, 2.0, 3.0], [0, 2, 2], [10.0, 20.0, 30.0]).data
@@ -526,8 +524,7 @@ def tensor_slice(
     """Take the block of ``size`` elements that starts at ``begin``.
 
     :param x: Any shape.
-    :param begin: The first index along each axis, not negative.
-    :param size: The length along each axis; -1 means up to the end.
+    :param begin, size: First indices, not negative, and lengths, one an axis; -1 is up to the end.
     :returns: Tensor of shape ``size``.
     :raises IndexError: The block reaches outside ``x``.
     :raises ValueError: ``begin`` or ``size`` has not one number per axis.
@@ -557,8 +554,7 @@ def gather(x: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex = 0) -> 
     """Take elements along an axis by index, as an embedding lookup does.
 
     :param x: At least one axis.
-    :param indices: Any shape; negative ones count from the end. Repeated indices add up their
-        gradients.
+    :param indices: Any shape; negative ones count from the end, gradients of repeated ones add up.
     :param axis: The axis to take along.
     :returns: Tensor of shape ``x.shape[:axis] + indices.shape + x.shape[axis + 1:]``.
     :raises IndexError: An index is out of range; the message names it and the bound.
@@ -603,11 +599,7 @@ def _is_mask(part: DuckArray) -> bool:
 
 
 def _expanded(key: tuple[DuckArray, ...], shape: tuple[int, ...]) -> list[DuckArray]:
-    """Return an index with one item an axis, and integer arrays for lists and masks.
-
-    Beside those, new axes and masks of no axis stay, and a ``...`` of no axes between arrays: it
-    decides where NumPy puts theirs.
-    """
+    """Return an index with an item an axis, and new axes, masks of no axis, a ``...`` of none."""
     parts = list(map(_item, key))
     used = sum(
         part.ndim if _is_mask(part) else part is not None and part is not Ellipsis for part in parts
@@ -758,16 +750,12 @@ def _wrapped(op: str, indices: DuckArray, axis: int, length: int) -> DuckArray:
         error = IndexError if op == "getitem" else TypeError
         received = f"indices {kind_of(indices)}"
         raise error(message(op, received, "integer indices", as_index()))
-    if not isinstance(array, np.ndarray):  # of a program, or of many examples
-        return within(array, -length, length, _outside(op, axis))
-    wrapped = array.astype(np.int64)
-    if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
-        return as_leaf(wrapped)
-    outside = (array < -length) | (array >= length)
-    if outside.any():
-        raise _out_of_range(op, int(array[outside].flat[0]), axis, length)
-    wrapped[wrapped < 0] += length
-    return as_leaf(wrapped)
+    if isinstance(array, np.ndarray):
+        wrapped = array.astype(np.int64)
+        if wrapped.view(np.uint64).max() < length:  # a negative number is a very large one
+            return as_leaf(wrapped)
+    found = within(array, -length, length, _outside(op, axis))
+    return as_leaf(found) if isinstance(found, np.ndarray) else found
 
 
 def _out_of_range(op: str, index: int, axis: int, length: int) -> IndexError:
@@ -824,9 +812,7 @@ def sliding_window_view(x: Kind | ArrayLike, window_shape: Shape, axis: Axes = N
 def take_along_axis(
     arr: Kind | ArrayLike, indices: ArrayLike, axis: SupportsIndex | None = -1
 ) -> Kind:
-    """Take along an axis, each line by its own indices, as `numpy.take_along_axis`.
-
-    Gradients of repeated elements add up.
+    """Take along an axis, as `numpy.take_along_axis`; gradients of repeated elements add up.
 
     >>> tg.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).data.tolist()
     [[2.0], [3.0]]
@@ -879,8 +865,7 @@ def choose(
     """
     options = of_one_dtype("choose", sequence_of("choose", choices), "choices")
     chosen = integers_of("choose", "a", a)
-    if mode not in ("raise", "wrap", "clip"):
-        raise ValueError(message("choose", f"mode={mode!r}", '"raise", "wrap" or "clip"'))
+    check_one_of("choose", "mode", mode, "raise", "wrap", "clip")
     if mode == "wrap":
         chosen = np.mod(chosen, len(options))
     elif mode == "clip":
@@ -976,15 +961,15 @@ def topk(
     :param k: The number of elements, at most the axis' length.
     :param axis: The axis to search along.
     :param largest: False for the smallest, in rising order.
-    :returns: Tuple of a Tensor of elements and a plain array of their indices along the axis; in
-        both the axis has length ``k``.
+    :returns: A Tensor of the elements and a plain array of their indices, ``k`` along the axis.
     :raises ValueError: ``k`` is negative or larger than the axis.
 
     >>> values, indices = tg.topk([3.0, 9.0, 1.0, 7.0], 2)
     >>> values.data, indices
     (array([9., 7.]), array([1, 3]))
     """
-    name, count = "topk", operator.index(k)
+    name = "topk"
+    count = one_integer(name, "k", k)
     array: DuckArray = tensor_like(name, x)
     along = one_axis(name, axis, array.ndim)
     length = array.shape[along]
@@ -1003,7 +988,6 @@ def topk(
 
 
 def diagonal_places(shape: tuple[int, ...], offset: int) -> tuple[Array, Array]:
-    """Return the rows and the columns of a diagonal's elements."""
     down, right = max(0, -offset), max(0, offset)
     places = np.arange(max(0, min(shape[0] - down, shape[1] - right)))
     return places + down, places + right
@@ -1017,7 +1001,7 @@ def diag(v: Kind | ArrayLike, k: int = 0) -> Kind:
     [[1.0, 0.0], [0.0, 2.0]]
     """
     x = tensor_like("diag", v, "v")
-    (offset,) = int_tuple("diag", "k", k)
+    offset = one_integer("diag", "k", k)
     if x.ndim == 2:
         return getitem(x, diagonal_places(x.shape, offset))
     if x.ndim != 1:
@@ -1064,7 +1048,7 @@ def _triangle(name: str, m: DuckArray, k: int, *, lower: bool) -> DuckArray:
     m = tensor_like(name, m, "m")
     if m.ndim == 0:
         raise ValueError(message(name, "a 0-d array", "at least one axis"))
-    (offset,) = int_tuple(name, "k", k)
+    offset = one_integer(name, "k", k)
     if m.ndim == 1:
         m = broadcast_to(m, (m.size, m.size))
     rows, columns = m.shape[-2:]
@@ -1087,7 +1071,8 @@ def _within(x: Array, *, low: int, high: int, said: str) -> DuckArray:
     outside = (x < low) | (x >= high)
     if outside.any():
         raise Outside(said.format(x[outside].flat[0], low=low, high=high))
-    return np.where(x < 0, x + high, x).astype(np.int64)
+    found = x.astype(np.int64)  # of eight bits ``x + high`` may overflow
+    return np.where(found < 0, found + high, found)
 
 
 def _argsort(x: Array, *, axis: int) -> DuckArray:
@@ -1103,12 +1088,14 @@ SEARCHSORTED = Op("searchsorted", np.searchsorted, kind=OpKind.COMPARISON, diffe
 def within(
     indices: DuckArray, low: int, high: int, said: str, error: type[Exception] = IndexError
 ) -> DuckArray:
-    """Record integer indices from ``low`` to ``high``, negative ones counted from ``high``.
-
-    ``said`` is the error of an index out of range, ``{}``, not in [``{low}``, ``{high}``).
-    """
+    """Return indices in [low, high) as int64, negative ones from ``high``; else raise ``said``."""
     try:
-        return apply(WITHIN, (indices,), {"low": low, "high": high, "said": said})
+        if not isinstance(indices, np.ndarray):  # of a program, or of many examples
+            return apply(WITHIN, (indices,), {"low": low, "high": high, "said": said})
+        found = indices.astype(np.int64)
+        if not found.size or found.view(np.uint64).max() < high:  # as for `_wrapped`
+            return found
+        return _within(indices, low=low, high=high, said=said)
     except Outside as outside:
         raise error(f"{outside} (at {user_line()})") from None
 
@@ -1118,13 +1105,7 @@ def in_range(
 ) -> DuckArray:
     """Return integers below ``count`` as int64: an array, or in a captured step an entry."""
     said = f"{name}: received {what} {{}} of {{high}}; expected a {what} in [0, {{high}})."
-    if not isinstance(indices, np.ndarray):
-        return within(indices, 0, count, said, error)
-    found = indices.astype(np.int64)
-    if found.size and found.view(np.uint64).max() >= count:  # a negative one is very large
-        i = indices[(found < 0) | (found >= count)].flat[0]
-        raise error(f"{said.format(i, high=count)} (at {user_line()})")
-    return found
+    return within(indices, 0, count, said, error)
 
 
 @without_gradient(np.argsort)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tapegraph.arrays.axes import int_tuple, pair, spreads
+from tapegraph.arrays import int_tuple, pair, spreads
 from tapegraph.errors import message
 from tapegraph.kinds import Kind
 from tapegraph.ops import index
@@ -163,7 +163,6 @@ def _softmax_crossentropy(logits: Array, targets: Array) -> DuckArray:
 
 
 def places_of(classes: Array, count: int) -> Array:
-    """Return where each row's class is in the flattened logits."""
     return classes.ravel() + np.arange(classes.size) * count
 
 
@@ -186,12 +185,10 @@ def layer_norm(
 ) -> Kind:
     """Normalise the last axis to mean 0 and variance 1, then scale and shift.
 
-    ``gamma * (x - mean) / sqrt(var + eps) + beta`` with the biased variance (Ba, Kiros and
-    Hinton, 2016).
+    ``gamma * (x - mean) / sqrt(var + eps) + beta``, the biased variance (Ba et al., 2016).
 
-    :param x: Of shape (..., d). Float32 or float64.
-    :param gamma, beta: Scale and shift; broadcast to ``x``'s shape, usually (d,).
-    :param eps: Added to the variance.
+    :param x: Of shape (..., d), float32 or float64.
+    :param gamma, beta, eps: Broadcast to ``x``'s shape, usually of shape (d,); a number.
     :returns: Tensor of ``x``'s shape.
     :raises ValueError: ``x`` is 0-d, or ``gamma`` or ``beta`` does not broadcast to ``x``'s shape.
 
@@ -213,18 +210,14 @@ def conv2d(
 ) -> Kind:
     """Two-dimensional convolution (cross-correlation) of images with kernels.
 
-    Computed as one matrix product over the columns that the kernel reads (im2col and GEMM).
-
-    :param x: Of shape (n, c, h, w). Images.
-    :param k: Of shape (o, c, kh, kw). Kernels, one per output channel.
+    :param x, k: Images (n, c, h, w), and kernels (o, c, kh, kw), one per output channel.
     :param stride, pad, dilation: Steps in pixels, (height, width); zeros pad both sides.
     :returns: Tensor, shape (n, o, oh, ow), ``oh = (h + 2 pad - dilation (kh - 1) - 1) // stride +
         1``, ``ow`` likewise.
     :raises ValueError: An operand is not 4-D, channels differ, or the kernel exceeds the image.
 
-    >>> tg.conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).data[0, 0]
-    array([[4., 4.],
-           [4., 4.]])
+    >>> tg.conv2d(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2))).data[0, 0].tolist()
+    [[4.0, 4.0], [4.0, 4.0]]
     """
     name = "conv2d"
     images, kernels = _images_and_kernels(name, x, k, "x (n, c, h, w) and k (o, c, kh, kw)")
@@ -255,8 +248,7 @@ def conv1d(
 ) -> Kind:
     """One-dimensional convolution (cross-correlation) of signals with kernels.
 
-    :param x: Of shape (n, c, l). Signals.
-    :param k: Of shape (o, c, kl). Kernels, one per output channel.
+    :param x, k: Signals (n, c, l), and kernels (o, c, kl), one per output channel.
     :param stride, pad, dilation: Steps in samples; zeros pad both sides.
     :returns: Tensor, shape (n, o, (l + 2 pad - dilation (kl - 1) - 1) // stride + 1).
     :raises ValueError: An operand is not 3-D, channels differ, or the kernel exceeds the signal.
@@ -283,10 +275,7 @@ def conv_transpose2d(
 ) -> Kind:
     """Transpose of `conv2d` in its images: its gradient, as a layer that enlarges.
 
-    It is the convolution of the images, spread apart by ``stride``, with the turned kernels.
-
-    :param x: Of shape (n, c, h, w). Images.
-    :param k: Of shape (c, o, kh, kw). Kernels, one row of them per input channel.
+    :param x, k: Images (n, c, h, w), and kernels (c, o, kh, kw), a row of them per input channel.
     :param stride, pad: Those of the transposed convolution, (height, width).
     :param output_pad: Extra rows and columns at the end; fewer than the stride or the dilation.
     :param dilation: The convolution's, as ``stride`` and ``pad``.
@@ -350,9 +339,8 @@ def max_pool2d(
 ) -> Kind:
     """Largest element of each window; the first one, row by row, takes the whole gradient.
 
-    :param x: Of shape (n, c, h, w). Images.
-    :param ksize: Window in pixels, (height, width).
-    :param stride: Step between windows; by default ``ksize``.
+    :param x: Images, of shape (n, c, h, w).
+    :param ksize, stride: The window, and the step, by default ``ksize``, in pixels (height, width).
     :param pad: Padding on both sides, smaller than the window; it never wins.
     :returns: Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...).
     :raises ValueError: ``x`` is not 4-D, the window exceeds the image, or the padding the window.
@@ -368,12 +356,9 @@ def avg_pool2d(
 ) -> Kind:
     """Mean of each window; padding is not counted.
 
-    :param x: Of shape (n, c, h, w). Images.
-    :param ksize: Window in pixels, (height, width).
-    :param stride: Step between windows; by default ``ksize``.
-    :param pad: Padding on both sides, smaller than the window.
+    :param x, ksize, stride, pad: As for `max_pool2d`.
     :returns: Tensor, shape (n, c, (h + 2 pad - ksize) // stride + 1, ...).
-    :raises ValueError: ``x`` is not 4-D, the window exceeds the image, or the padding the window.
+    :raises ValueError: As `max_pool2d`.
 
     >>> tg.avg_pool2d(np.arange(4.0).reshape(1, 1, 2, 2), 2).item()
     1.5
@@ -398,7 +383,6 @@ def _pool(name: str, op: Op, x: DuckArray, ksize: object, stride: object, pad: o
 
 
 def _check_reach(name: str, shape: tuple[int, ...], reach: tuple[int, ...], pad: Pair) -> None:
-    """Raise for a window that is larger than the padded image."""
     room = (shape[2] + 2 * pad[0], shape[3] + 2 * pad[1])
     if reach[0] > room[0] or reach[1] > room[1] or min(reach) < 1:
         received = f"a window of {reach} on an image of shape {shape} padded to {room}"

@@ -11,7 +11,7 @@ from typing import Any, Literal, SupportsIndex, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import check_spreads, int_tuple, one_axis, ordered_axes, some_axes
+from tapegraph.arrays import check_spreads, one_axis, one_integer, ordered_axes, some_axes
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind, Operand
 from tapegraph.ops.elementwise import (
@@ -301,9 +301,7 @@ def ptp(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
 
 @implements(np.nanmax)
 def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Maximum of the elements that are not NaN, as `numpy.nanmax`; equal ones share the gradient.
-
-    For NaNs alone it is NaN, without a warning, with a zero gradient.
+    """Maximum of all but NaNs, as `numpy.nanmax`, without a warning; equal ones share the gradient.
 
     >>> tg.nanmax([1.0, float("nan"), 3.0]).item()
     3.0
@@ -313,9 +311,7 @@ def nanmax(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 @implements(np.nanmin)
 def nanmin(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Minimum of the elements that are not NaN, as `numpy.nanmin`; equal ones share the gradient.
-
-    For NaNs alone it is NaN, without a warning, with a zero gradient.
+    """Minimum of all but NaNs, as `numpy.nanmin`, without a warning; equal ones share the gradient.
 
     >>> tg.nanmin([1.0, float("nan"), 3.0]).item()
     1.0
@@ -490,9 +486,7 @@ def std(
     mean: Kind | ArrayLike | None = None,
     correction: float | None = None,
 ) -> Kind:
-    """Root of the variance, as `numpy.std`.
-
-    The derivative is ``(a - mean(a)) / ((n - ddof) std(a))``, 0 or NaN where the result is.
+    """Root of the variance, as `numpy.std`; the derivative is 0 or NaN where the result is.
 
     >>> tg.std([1.0, 2.0, 3.0], ddof=1).item()
     1.0
@@ -703,8 +697,6 @@ def logsumexp(
 ) -> Kind:
     """``log(sum(b * exp(a)))`` without overflow, as `scipy.special.logsumexp`.
 
-    The derivative is ``b exp(a) / sum(b exp(a))``, without ``b`` the softmax of ``a``.
-
     >>> tg.logsumexp([1000.0, 0.0]).item()
     1000.0
     """
@@ -735,9 +727,7 @@ def shift_along(x: DuckArray, axes: tuple[int, ...]) -> DuckArray:
 
 @implements(np.median)
 def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Middle element, or the mean of two, as `numpy.median`.
-
-    The gradient goes to the chosen elements, of equal ones to the first; for a NaN result to a NaN.
+    """Middle element, or mean of two, as `numpy.median`; the first of equal ones has the gradient.
 
     >>> tg.median([5.0, 1.0, 2.0, 4.0]).item()
     3.0
@@ -756,10 +746,9 @@ def median(a: Kind | ArrayLike, axis: Axes = None, keepdims: bool = False) -> Ki
 
 @implements(np.quantile)
 def quantile(a: Kind | ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Kind:
-    """Quantiles by linear interpolation, as `numpy.quantile`.
+    """Quantiles by linear interpolation, as `numpy.quantile`, of a ``q`` without a gradient.
 
-    The gradient goes to the two elements around a quantile, by their weights, of equal ones to the
-    first. A ``q`` that needs a gradient is an error.
+    The gradient goes to the two elements around a quantile, of equal ones to the first.
 
     >>> tg.quantile([1.0, 2.0, 5.0], [0.5, 0.75]).data
     array([2. , 3.5])
@@ -857,7 +846,7 @@ def diff(
     if x.ndim == 0:
         raise ValueError(message("diff", "a 0-d array", "at least one axis"))
     along = one_axis("diff", axis, x.ndim)
-    (times,) = int_tuple("diff", "n", n)[:1]
+    times = one_integer("diff", "n", n)
     if times < 0:
         raise ValueError(message("diff", f"n={times}", "a number that is not negative"))
     parts = [_edge(prepend, "prepend", x, along), x, _edge(append, "append", x, along)]
@@ -871,7 +860,6 @@ def diff(
 
 
 def _neighbours(x: DuckArray, axis: int) -> tuple[DuckArray, DuckArray]:
-    """Return all elements but the first along an axis, and all but the last."""
     whole = (slice(None),) * axis
     return getitem(x, (*whole, slice(1, None))), getitem(x, (*whole, slice(None, -1)))
 

@@ -4,14 +4,12 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.axes import some_axes
-from tapegraph.arrays.numpy_warnings import watched
+from tapegraph.arrays import check_one_of, one_integer, some_axes, watched
 from tapegraph.errors import message
 from tapegraph.kinds import Kind
 from tapegraph.ops.elementwise import astype, clip, conj, floor, from_parts, imag, real, sqrt, where
@@ -54,7 +52,7 @@ def linspace(
     >>> tg.linspace(0.0, tg.param(2.0), 3).data
     array([0., 1., 2.])
     """
-    count = operator.index(num)
+    count = one_integer("linspace", "num", num)
     if count < 0:
         raise ValueError(message("linspace", f"num={num}", "an integer, at least 0"))
     if device not in (None, "cpu"):
@@ -101,12 +99,10 @@ def meshgrid(
 ) -> tuple[Kind, ...]:
     """Coordinates of a grid from those along its sides, as `numpy.meshgrid`; copied or not.
 
-    >>> x, y = tg.meshgrid([1.0, 2.0], [3.0, 4.0])
-    >>> y.data.tolist()
-    [[3.0, 3.0], [4.0, 4.0]]
+    >>> [x.data.tolist() for x in tg.meshgrid([1.0, 2.0], [3.0, 4.0])]
+    [[[1.0, 2.0], [1.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]]]
     """
-    if indexing not in ("xy", "ij"):
-        raise ValueError(message("meshgrid", f"indexing={indexing!r}", "'xy' or 'ij'"))
+    check_one_of("meshgrid", "indexing", indexing, "xy", "ij")
     sides: list[DuckArray] = [ravel(tensor_like("meshgrid", x, "xi")) for x in xi]
     places = list(range(len(sides)))
     if indexing == "xy" and len(sides) > 1:
@@ -150,8 +146,7 @@ def interp(
 
     The derivative is that of the line to the right, and zero outside.
 
-    >>> x = tg.param([0.5, 2.0])
-    >>> tg.interp(x, [0.0, 1.0, 3.0], [0.0, 10.0, 14.0]).data
+    >>> tg.interp([0.5, 2.0], [0.0, 1.0, 3.0], [0.0, 10.0, 14.0]).data
     array([ 5., 12.])
     """
     name = "interp"
@@ -231,8 +226,7 @@ def gradient(
     """
     name = "gradient"
     values: DuckArray = floating(name, f, "f")
-    if edge_order not in (1, 2):
-        raise ValueError(message(name, f"edge_order={edge_order!r}", "1 or 2"))
+    check_one_of(name, "edge_order", edge_order, 1, 2)
     axes = some_axes(name, axis, values.ndim)
     if isinstance(axis, (tuple, list)):  # NumPy gives them in the order asked for
         axes = tuple(a % values.ndim for a in axis)
@@ -265,10 +259,10 @@ def _rise(values: DuckArray, spacing: DuckArray, axis: int, edge_order: int) -> 
         h = diff(floating(name, h))
         # By the places themselves the even formula has another derivative.
         even = not h.requires_grad and np.all(numbers(h) == numbers(h)[0])
-        if not isinstance(even, np.ndarray):  # of a program, or of many examples
-            slopes = where(even, _even_slopes(f, h[0], edge_order), _slopes(f, h, edge_order))
-        else:
+        if isinstance(even, (bool, np.bool_)):
             slopes = _even_slopes(f, h[0], edge_order) if even else _slopes(f, h, edge_order)
+        else:  # of a program, or of many examples
+            slopes = where(even, _even_slopes(f, h[0], edge_order), _slopes(f, h, edge_order))
     return moveaxis(astype(slopes, f.dtype, copy=False), -1, axis)
 
 
@@ -323,9 +317,7 @@ def cov(
     *,
     dtype: npt.DTypeLike | None = None,
 ) -> Kind:
-    """Covariances of variables, one a row, as `numpy.cov`; weights carry no gradient.
-
-    Too few observations are an error where NumPy warns, and float32 stays float32.
+    """Covariances, as `numpy.cov`; weights carry no gradient, too few observations are an error.
 
     >>> tg.cov([[1.0, 3.0], [2.0, 8.0]]).data.tolist()
     [[2.0, 6.0], [6.0, 18.0]]
@@ -374,9 +366,8 @@ def cov(
 def corrcoef(x: Kind | ArrayLike, y: Kind | ArrayLike | None = None, rowvar: bool = True) -> Kind:
     """Correlations of variables, one a row, as `numpy.corrcoef`.
 
-    >>> tg.corrcoef([[1.0, 3.0], [2.0, 8.0]]).data.round(12)
-    array([[1., 1.],
-           [1., 1.]])
+    >>> tg.corrcoef([[1.0, 3.0], [2.0, 8.0]]).data.round(12).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
     """
     c: DuckArray = cov(x, y, rowvar)
     if c.ndim == 0:

@@ -10,8 +10,7 @@ from typing import Literal, SupportsIndex, overload
 
 import numpy as np
 
-from tapegraph.arrays.axes import int_tuple, one_axis, ordered_axes, some_axes
-from tapegraph.arrays.buffers import as_it_lies
+from tapegraph.arrays import as_it_lies, check_one_of, int_tuple, one_axis, ordered_axes, some_axes
 from tapegraph.errors import CodePlace, kind_of, message
 from tapegraph.kinds import Kind, Operand, Tensor
 from tapegraph.recording import node as nodes
@@ -45,11 +44,8 @@ CONCAT = Op("concat", _concat, kind=OpKind.SHAPE, takes_complex=True)
 def alias(x: DuckArray, own: bool = False) -> DuckArray:
     """Return the same numbers as a new entry, to and through which a gradient flows.
 
-    With ``own`` it has the very array of a leaf that nobody else holds.
-
-    >>> x = tg.tensor([1.0, 2.0])
-    >>> alias(x).requires_grad, x.requires_grad
-    (True, False)
+    >>> alias(tg.tensor([1.0, 2.0])).requires_grad
+    True
     """
     array = x._array
     if not own:  # a leaf's numbers may be changed later on
@@ -60,10 +56,7 @@ def alias(x: DuckArray, own: bool = False) -> DuckArray:
 
 
 def argument(array: Array, at: CodePlace) -> Tensor:
-    """Return `alias` of an array that nobody else holds, made without the recorder, in less time.
-
-    The tape knows it by its readers. Inside a capture or a `vmap` it must be an `alias`.
-    """
+    """Return `alias` of an array that nobody else holds, in less time; not in captures or vmap."""
     entry: DuckArray = new(nodes.tensor_class)
     entry._array = array
     entry._entry = None
@@ -98,7 +91,6 @@ def transpose(a: Kind | ArrayLike, axes: Sequence[SupportsIndex] | None = None) 
 
 
 def permuted(x: DuckArray, order: tuple[int, ...]) -> DuckArray:
-    """Permute a tensor's axes; return the tensor itself if they are in order."""
     return x if order == tuple(range(x.ndim)) else transpose(x, order)
 
 
@@ -127,8 +119,7 @@ def reshape(a: Kind | ArrayLike, shape: Shape, order: Literal["C", "F"] = "C") -
 
 
 def _by_columns(op: str, order: str) -> bool:
-    if order not in ("C", "F"):
-        raise ValueError(message(op, f"order {order!r}", "'C' or 'F'"))
+    check_one_of(op, "order", order, "C", "F")
     return order == "F"
 
 
@@ -463,9 +454,8 @@ def column_stack(tup: Sequence[Kind | ArrayLike] | SupportsArray) -> Kind:
 def block(arrays: Operand | Nested[Operand]) -> Tensor:
     """Put an array together from nested lists of blocks, as `numpy.block`.
 
-    >>> one, two = tg.param([[1.0]]), tg.param([[2.0]])
-    >>> tg.block([[one, two], [two, one]]).data.tolist()
-    [[1.0, 2.0], [2.0, 1.0]]
+    >>> tg.block([[tg.param(1.0), 2.0], [3.0, 4.0]]).data.tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
     """
     depths, ndim = _nesting(arrays)
     if len(depths) != 1:

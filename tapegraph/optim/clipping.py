@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse
 from tapegraph.errors import message, warn
 from tapegraph.optim.leaves import AVERAGING, Leaf, Leaves, gradients_of, replace_gradient
 from tapegraph.optim.options import named_params, number

@@ -29,8 +29,8 @@ from tapegraph.ops.shape import in_one, matrix_transpose
 from tapegraph.pytree import cut, exchanged, leaves, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
+from tapegraph.recording.program import SubProgram
 from tapegraph.recording.record import apply
-from tapegraph.recording.subprogram import SubProgram
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.transforms.jacobian import jacobian
 from tapegraph.transforms.levels import like_input, stop_gradient

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.buffers import is_shared, own, read_only
+from tapegraph.arrays import is_shared, own, read_only
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.scopes import Setting, recorder
 from tapegraph.recording.values import Change, new_numbers

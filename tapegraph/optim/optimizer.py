@@ -11,9 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.buffers import own
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, own, quietly
 from tapegraph.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
 from tapegraph.optim.leaves import (
@@ -38,10 +36,10 @@ from tapegraph.optim.options import (
     rate_at,
 )
 from tapegraph.other_names import OtherOptimizers, unexpected
-from tapegraph.recording import stored
 from tapegraph.recording.node import as_leaf, numeric, real_dtype
 from tapegraph.recording.op import CONSTANT
 from tapegraph.recording.scopes import no_grad, recorder
+from tapegraph.recording.tape import ZERO, held_gradient
 from tapegraph.recording.values import (
     Change,
     all_new_numbers,
@@ -503,8 +501,8 @@ class Optimizer(OtherOptimizers):
 
 def _is_idle(p: Leaf) -> bool:
     """Return whether a parameter has no gradient, or a zeroed one."""
-    grad = 0.0 if isinstance(p, Value) else stored.held(p)
-    return grad is None or grad is stored.ZERO
+    grad = 0.0 if isinstance(p, Value) else held_gradient(p)
+    return grad is None or grad is ZERO
 
 
 @dataclass(eq=False)

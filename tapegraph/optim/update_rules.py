@@ -15,15 +15,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegraph.arrays.buffers import is_shared, own
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, is_shared, own, quietly
 from tapegraph.engines.engine import RowUpdate
 from tapegraph.errors import message
 from tapegraph.optim.optimizer import Optimizer, Slots
 from tapegraph.optim.options import Group, Option, Params, Rate, flag, fraction, fractions, number
-from tapegraph.recording import stored
 from tapegraph.recording.node import Node, next_seq
+from tapegraph.recording.tape import ZERO, fitting_gradient, held_gradient
 from tapegraph.recording.values import Change, make, new_numbers, set_changed
 from tapegraph.recording.watchers import is_watched
 from tapegraph.scalars.recorder import DATA
@@ -108,11 +106,11 @@ class SGD(Optimizer):
                 continue
             if not p._requires_grad:  # frozen: it is passed by, as in every other rule
                 continue
-            held = stored.held(p)
+            held = held_gradient(p)
             if isinstance(held, RowSparse):
                 changes += RowUpdate(held, lr).of(p)
-            elif held is not None and held is not stored.ZERO:
-                step = stored.fitting(self._kind, p, held) * lr
+            elif held is not None and held is not ZERO:
+                step = fitting_gradient(self._kind, p, held) * lr
                 if is_shared(p):  # whoever else holds the array keeps the old numbers
                     changes += new_numbers(p, own(quietly(np.subtract, p._array, step)))
                     continue

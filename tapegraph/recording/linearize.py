@@ -1,8 +1,4 @@
-"""Walk the graph of recorded results; no other code does.
-
-A `History` is the order of the entries, for a sweep over arrays. A `Recording` adds a program in
-columns, for compiling, printing and capturing.
-"""
+"""Walk the graph of recorded results, as no other code does: for a sweep, or as a program."""
 
 from __future__ import annotations
 
@@ -32,17 +28,12 @@ class History:
     """The graph between outputs and the inputs to differentiate with respect to.
 
     :param ys: The outputs.
-    :param targets: Inputs to differentiate with respect to; parameters and retained results if not
-        given.
-    :param since: Nodes recorded at or before this time are leaves, however long their history.
-    :param ends: Further nodes that are leaves.
-    :ivar entries: The entries, the newest first.
-    :ivar leaves: The leaves that they were computed from.
-    :ivar wanted: The targets that the outputs depend on.
-    :ivar outside: The other leaves that need a gradient.
+    :param targets: The inputs to differentiate by; by default parameters and retained results.
+    :param since, ends: Nodes recorded by that time are leaves, and so are those nodes.
+    :ivar entries, leaves: The entries, the newest first, and what they were computed from.
+    :ivar wanted, outside: The targets that the outputs depend on, and other leaves with a gradient.
     :ivar flows: The nodes that a gradient flows to: None for all that need one.
-    :ivar length: The number of slots of the program.
-    :ivar kept: True once values are snapshotted; later in-place changes are ignored.
+    :ivar length, kept: The number of slots of the program, and whether values are snapshotted.
     :raises RuntimeError: An entry was cleared by ``tape_reset()``, or a leaf was changed after it
         was recorded.
     """
@@ -132,7 +123,6 @@ class History:
         self.wanted = [x for x in self.wanted if x in reached]
 
     def keep(self) -> None:
-        """Snapshot the present values."""
         self.kept = self.recording is not None
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays import own
 from tapegraph.errors import STATIC, ConcretizationError, kind_of, message, sentence
 from tapegraph.recording.op import CLEARED, CONSTANT, NO_ATTRS, Attrs, Op
 from tapegraph.recording.scopes import recorder
@@ -23,13 +23,9 @@ new = object.__new__
 class Node:
     """An entry of the tape. The user holds a `Tensor`, a handle with numbers and an entry.
 
-    An entry keeps its array only if a derivative reads it (`Op.reads`), and always its shape and
-    dtype. A tensor whose numbers are kept anyway is its own entry: a leaf, a result that its own
-    gradient reads, every result in a compiled step. So ``x._entry or x`` is the entry of either.
-
-    ``_seq`` orders entries in time: an operation's is larger than its inputs'. A leaf keeps its
-    ``_seq`` when its numbers change; ``_changed`` is the time of the change, and a reader with a
-    smaller ``_seq`` is stale.
+    It keeps its array only if a derivative reads it (`Op.reads`). A tensor whose numbers are kept
+    anyway is its own entry: ``x._entry or x`` is the entry of either. ``_seq`` orders entries in
+    time; ``_changed`` is when a leaf's numbers changed: a reader with a smaller ``_seq`` is stale.
     """
 
     __slots__ = (
@@ -128,7 +124,6 @@ updated_class: type[Any] = Node
 
 
 def is_leaf(x: Any) -> bool:
-    """Return whether a tensor is a leaf; a cleared result is not."""
     entry = x._entry or x
     return not entry._inputs and entry._op is not CLEARED
 
@@ -205,7 +200,6 @@ def numeric(data: Any, op: str, argument: str, *, widens: bool = True) -> Array:
 
 
 def as_array(data: object, op: str, argument: str) -> Any:
-    """Return ``np.asarray(data)``, with the library's own errors."""
     try:
         return np.asarray(data)
     except (TypeError, ValueError, RuntimeError) as error:  # NotImplementedError is one
@@ -249,10 +243,9 @@ def set_default_dtype(dtype: npt.DTypeLike) -> None:
     """Choose the dtype of tensors made of Python numbers, as `torch.set_default_dtype`.
 
     It holds in all threads, for what names no dtype: `param` of Python numbers, lists, integers
-    and bools; `tensor` of floats and lists of them, which become complex64 or complex128 where
-    they are complex; `eye` and `one_hot`; the draws and initial weights of ``tg.random``; and
-    floats that a loop carries. Arrays and NumPy's scalars keep their dtype, and what NumPy's
-    functions compute has NumPy's. A compiled step is traced anew.
+    and bools; `tensor` of floats and lists of them, and of complex ones; `eye` and `one_hot`; the
+    draws and initial weights of ``tg.random``; and floats that a loop carries. Arrays and NumPy's
+    scalars keep their dtype. A compiled step is traced anew.
 
     :param dtype: Float32, or float64, which it is at first.
     :raises TypeError: It is another.

@@ -1,8 +1,4 @@
-"""Map NumPy's functions to the functions that record them, for calls on tensors.
-
-`__array_ufunc__` and `__array_function__` of `Tensor` and `Dual` end here. A function in neither of
-the two tables raises an error that names it, so that no gradient is lost.
-"""
+"""Map NumPy's functions to those that record them; on others, on tensors, raise errors."""
 
 from __future__ import annotations
 
@@ -145,8 +141,7 @@ _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register
 def implements(*functions: object, table: dict[Any, Fun] = COUNTERPARTS) -> Callable[[F], F]:
     """Register the function that records NumPy's ``functions``.
 
-    Parameters are matched by name, the first by position; an argument that the recording function
-    lacks must have NumPy's default.
+    Parameters match by name, the first by place; one that it lacks must have NumPy's default.
     """
 
     def register(recording: F) -> F:
@@ -207,7 +202,6 @@ def is_known(called: object) -> bool:
 
 
 def is_float(value: object) -> bool:
-    """Return whether a value is a float argument of a step (`tapegraph.compiling.inputs`)."""
     return hasattr(type(value), "__tapegraph_float__")
 
 
@@ -242,7 +236,6 @@ def _name(called: Any) -> str:
 
 
 def _recording(called: object) -> Fun | None:
-    """Return the function that records another; SciPy's ufuncs register at their first call."""
     found = COUNTERPARTS.get(called)
     if found is None and isinstance(called, np.ufunc) and called.__name__ in SCIPY:
         if _name(called).startswith("scipy"):
@@ -288,7 +281,6 @@ def _needs_gradient(value: object) -> bool:
 
 
 def _copied(value: object) -> Any:
-    """Return a copy of what `detached` returns, so that nobody writes into a tensor."""
     if isinstance(value, (list, tuple)):
         return type(value)(map(_copied, value))
     return np.array(value._array) if isinstance(value, Node) else value

@@ -19,12 +19,7 @@ KEEPS_ALL = (True, True, True)
 
 
 class Rules(NamedTuple):
-    """The rules of an operation registered by `tapegraph.defop`; ours are in tables.
-
-    Each is a row of its table: ``vjp(needs, g, y, *inputs, **attrs)`` gives a gradient per input,
-    ``jvp(tangents, y, *inputs, **attrs)`` the result's tangent, and ``lowering(out, *inputs,
-    **attrs)`` the graph tensor. ``recorded`` is the vjp on Tensors.
-    """
+    """The rules of an operation registered by `tapegraph.defop`, as the rows of our tables."""
 
     vjp: Callable[..., Any]
     jvp: Callable[..., Any] | None
@@ -54,18 +49,15 @@ def _no_forward(*arrays: object, **attrs: object) -> Any:
 class Op:
     """An operation: its name in the table, and its forward on NumPy arrays.
 
-    :param name: The name in the op table; rules of every engine are found by it.
-    :param forward: Arrays positional, attributes by keyword, returns the result array.
+    :param name, forward: The name, by which rules are found; arrays positional, attributes by name.
     :param kind: How the elements of its result depend on those of its operands.
     :param saves: The forward returns ``(result, saved)``; the backward rule receives ``saved``.
     :param several: The forward returns a tuple: the result is `Outputs`, each read by a `PART`.
-    :param differentiable: Which of the leading inputs can carry a gradient, and none after them;
-        all if not given.
+    :param differentiable: Which of the leading inputs can carry a gradient; all by default.
     :param promotes: It computes in the dtype of its result: see `Op.converts`.
     :param takes_complex: It supports complex numbers.
-    :param reads: The values that the gradient with respect to each input reads, as bits: 1 for the
-        result, and 2, 4, 8 ... for the inputs; the last one counts for all further inputs. All if
-        not given.
+    :param reads: What each input's gradient reads, as bits: 1 for the result, 2, 4, 8 ... for the
+        inputs; the last one counts for all further inputs. All by default.
     :param plain: Of a product with strong zeros: the function without them, which gives the same
         or NaN.
     :param rules: Its own rules, for an operation that is not in the library's tables.

@@ -1,11 +1,11 @@
-"""Programs: a recorded computation as a function of its leaves, in plain columns.
+"""Programs: a recorded computation as a function of its leaves, in columns without values.
 
-A program holds no value and no live object. The cache's key, the printer and the engines read
-programs; none of them walks a graph. A `Recording` adds the values of one run.
+The cache's key, the printer and the engines read them. A `Recording` adds the values of a run.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
@@ -16,10 +16,11 @@ import numpy as np
 
 from tapegraph import markup
 from tapegraph.errors import escaped, line_of
+from tapegraph.interrupts import Lock
 from tapegraph.recording.node import Node
-from tapegraph.recording.op import GRADIENT, PART, SCALAR, Attrs, Op
+from tapegraph.recording.op import GRADIENT, INPUT, NO_ATTRS, PART, SCALAR, Attrs, Op, OpKind
 from tapegraph.recording.values import value_of
-from tapegraph.typed import Array, DType
+from tapegraph.typed import Array, DType, Fun
 
 Key = tuple[Any, ...]
 
@@ -35,10 +36,9 @@ _HEADER = ("slot", "op", "inputs", "attrs", "shape", "dtype", "grad", "name", "w
 
 
 class Entry(NamedTuple):
-    """One row of a tape: an operation, its input slots, its attributes and its result's type.
+    """A row of a tape: an operation, its input slots, attributes, result's type and ``file:line``.
 
-    ``where`` is the user's ``file:line``; ``value`` is the array computed when recorded. If that
-    was freed, ``held`` is the entry that can compute it again.
+    ``held`` is the array computed when recorded, a number, or the entry that can compute it again.
     """
 
     slot: int
@@ -78,19 +78,15 @@ class Entry(NamedTuple):
 class Program:
     """Operations in the order of execution, as parallel columns indexed by slot.
 
-    :param ops: The operation; for a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT`` or
-        ``SCALAR``.
+    :param ops: The operation; for a leaf, its kind: ``INPUT``, ``PARAM``, ``CONSTANT``, ``SCALAR``.
     :param inputs: The slots each operation reads; every slot comes before its readers.
     :param attrs: Hashable attributes, never an array.
-    :param shapes, dtypes: The type of each result; a scalar is of shape () and weak.
+    :param shapes, dtypes: The type of each result; a scalar is of shape () and weak. An entry with
+        several outputs has a record of their dtypes, and no shape.
     :param needs: Whether a gradient flows through the slot.
-    :param leaves: The slots that read nothing.
-    :param outputs: The results, in the order of the request.
+    :param leaves, outputs: The slots that read nothing; the results, in the order of the request.
     :param wanted: The slots whose gradients are wanted: parameters and retained results.
     :param updates: The state that a run changes.
-
-    An operation may save something for its gradient, which a recording holds beside its values. An
-    An entry with several outputs has a record of their dtypes, and no shape.
     """
 
     ops: list[Op]
@@ -110,20 +106,17 @@ class Program:
 
     @property
     def fed(self) -> list[int]:
-        """The leaves that are arrays, in order."""
         return [slot for slot in self.leaves if self.ops[slot] is not SCALAR]
 
     @property
     def scalars(self) -> list[int]:
-        """The leaves that are Python numbers, in order."""
         return [slot for slot in self.leaves if self.ops[slot] is SCALAR]
 
     @property
     def key(self) -> Key:
         """The structure of the program: equal only for programs that are the same function.
 
-        It holds operations, wiring, attributes, and types of leaves. Slots are positions, and the
-        types of results follow from those of leaves.
+        Slots are positions, and the types of results follow from those of leaves.
         """
         if self._key is None:
             attrs = tuple(
@@ -135,9 +128,6 @@ class Program:
             columns = (tuple(self.ops), tuple(self.inputs), attrs, types, tuple(self.wanted))
             self._key = (*columns, self.outputs, self.updates)
         return self._key
-
-    def forget_key(self) -> None:
-        self._key = None
 
     def readers(self) -> list[set[int]]:
         found: list[set[int]] = [set() for _ in self.ops]
@@ -266,12 +256,9 @@ class Recording:
 
 
 class Interpreter:
-    """Computes the slots of a program in order, each from its inputs.
+    """Computes the slots of a program in order; a subclass defines an entry's result.
 
-    A subclass defines an entry's result: an array, a value of a plan, a node of a graph.
-
-    :ivar values: The value of each slot; None for a number that is a constant in its reader's
-        dtype.
+    :ivar values: The value of each slot; None for a number that is constant in its reader's dtype.
     """
 
     values: Any  # a list, or an object that reads and assigns like one
@@ -374,3 +361,138 @@ def identity(value: Any) -> Any:
 def scalar_bits(scalars: list[float]) -> Array:
     """Return scalars as int64 bit patterns: NaN equals itself, and -0.0 is not 0.0."""
     return np.array(scalars, dtype=np.float64).view(np.int64)
+
+
+# Programs inside programs, which an entry holds as attributes: a loop's body, a branch
+
+
+# The number of inner programs to remember, with their plans and graphs.
+MOST_KNOWN = 512
+
+
+class SubProgram:
+    """A program without arrays as an attribute, equal to another that computes the same.
+
+    :ivar inputs: The slot of each input, as an entry passes them: what the function read outside
+        is one too.
+    :ivar made: Derivatives and plans made of it, by maker.
+    """
+
+    __slots__ = ("_hash", "inputs", "key", "made", "recording")
+
+    def __init__(self, recording: Recording, inputs: Sequence[int]) -> None:
+        program = recording.program
+        recording.forget(())
+        self.recording = recording
+        self.inputs = tuple(inputs)
+        numbers = tuple(map(identity, recording.scalars))
+        self.key = (program.key, self.inputs, tuple(program.needs), numbers)
+        self.made: dict[Any, Any] = {}
+        self._hash = hash(self.key)
+
+    @property
+    def program(self) -> Program:
+        return self.recording.program
+
+    @property
+    def outputs(self) -> tuple[int, ...]:
+        return self.program.outputs
+
+    def with_program(self, program: Program) -> SubProgram:
+        """Return one of another program, of the same slots, whose numbers are the same."""
+        known = self.recording
+        return SubProgram(Recording(program, known.values, known.nodes), self.inputs)
+
+    def types(self, slots: Sequence[int]) -> list[tuple[tuple[int, ...], DType]]:
+        return [(self.program.shapes[slot], self.program.dtypes[slot]) for slot in slots]
+
+    def make(self, key: object, maker: Fun, *args: object) -> Any:
+        if key not in self.made:
+            self.made[key] = maker(*args)
+        return self.made[key]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, SubProgram) and self.key == other.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"<{len(self.program)} entries>"
+
+
+_known: OrderedDict[SubProgram, SubProgram] = OrderedDict()
+# By structure: the first floats that stood in it, and the slots of those that have changed since.
+_floats: OrderedDict[Any, tuple[dict[int, Any], set[int]]] = OrderedDict()
+_lock = Lock()
+
+
+def interned(found: SubProgram) -> SubProgram:
+    """Return the first program equal to this one, with the objects made of it and these lines."""
+    with _lock.held:
+        first: SubProgram = _remembered(_known, found, found)
+        first.recording.nodes[:] = found.recording.nodes
+        return first
+
+
+def _remembered(known: OrderedDict[Any, Any], key: object, value: object) -> Any:
+    found = known.setdefault(key, value)
+    known.move_to_end(key)
+    if len(known) > MOST_KNOWN:
+        known.popitem(last=False)
+    return found
+
+
+def feed_changed_floats(recording: Recording) -> None:
+    """Make each leaf an input, and floats that have changed arrays: new ones find the old plan."""
+    program = recording.program
+    for slot in program.fed:
+        program.ops[slot] = INPUT
+        program.attrs[slot] = NO_ATTRS
+    program.wanted[:] = []
+    found = _dtypes_of_floats(recording)
+    numbers = {slot: identity(recording.values[slot]) for slot in found}
+    key = (program.key, *map(type, recording.scalars))
+    with _lock.held:
+        first, changed = _remembered(_floats, key, (numbers, set()))
+        changed.update(slot for slot in numbers if numbers[slot] != first[slot])
+        fed = sorted(changed)
+    program._key = None
+    for slot in fed:
+        program.ops[slot] = INPUT
+        program.dtypes[slot] = found[slot]
+        recording.values[slot] = np.array(recording.values[slot], found[slot])
+
+
+def _dtypes_of_floats(recording: Recording) -> dict[int, DType]:
+    program = recording.program
+    dtypes: dict[int, Any] = {
+        slot: None for slot in program.scalars if type(recording.values[slot]) is float
+    }
+    for slot, inputs in enumerate(program.inputs):
+        if dtypes.keys().isdisjoint(inputs):
+            continue
+        op = program.ops[slot]
+        elementwise = op.kind in (OpKind.ELEMENTWISE, OpKind.COMPARISON) and op.rules is None
+        for i, dtype in zip(inputs, recording.converted(slot), strict=True):
+            # NumPy has shorter ways for some powers, which it takes by the number.
+            if i in dtypes and (not elementwise or dtype is None or op.name == "pow"):
+                del dtypes[i]
+            elif i in dtypes:
+                dtypes[i] = dtype
+    return {slot: dtype for slot, dtype in dtypes.items() if dtype is not None}
+
+
+def subprograms(attrs: Attrs) -> list[SubProgram]:
+    """Return the inner programs among an entry's attributes."""
+    found: list[SubProgram] = []
+    for value in attrs.values():
+        parts = value if isinstance(value, tuple) else (value,)
+        found += [part for part in parts if isinstance(part, SubProgram)]
+    return found
+
+
+def entries_in(program: Program) -> int:
+    """Return the number of a program's entries, with those of inner programs."""
+    inner = (body for attrs in program.attrs for body in subprograms(attrs))
+    return len(program) + sum(entries_in(body.program) for body in inner)

@@ -1,7 +1,6 @@
-"""Recording: run an operation in NumPy now, and hand its result to the recorder.
+"""Recording: run an operation in NumPy now, and hand its result to the recorder: the hot path.
 
-This is the hot path. `unary` and `binary` make the recording functions of the element-wise
-operations; `apply` serves all others.
+`unary` and `binary` make the functions of element-wise operations; `apply` serves all others.
 """
 
 from __future__ import annotations
@@ -13,8 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegraph.arrays.axes import check_broadcast
-from tapegraph.arrays.numpy_warnings import watched
+from tapegraph.arrays import check_broadcast, watched
 from tapegraph.errors import kind_of, message, user_line
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
@@ -88,7 +86,6 @@ def beside(op: str, value: Any, argument: str, other: Any) -> Any:
 
 
 def is_complex(*values: object) -> bool:
-    """Return whether a tensor, array or number among them is complex."""
     return any(
         getattr(getattr(value, "dtype", None), "kind", None) == "c" or type(value) is complex
         for value in values
@@ -96,7 +93,6 @@ def is_complex(*values: object) -> bool:
 
 
 def real_only(op: str) -> TypeError:
-    """Return the error of an operation without a meaning for complex numbers."""
     fix = "Take x.real, x.imag or tg.abs(x) first."
     return TypeError(message(op, "complex numbers", "real numbers", fix))
 
@@ -109,7 +105,6 @@ def keep_parts(op: str, what: str, given: DType, wanted: DType) -> None:
 
 
 def as_dtype(op: str, array: Array, dtype: DType) -> Array:
-    """Return an array in another dtype, without dropping an imaginary part."""
     keep_parts(op, "data", array.dtype, dtype)
     return array.astype(dtype, copy=False)
 
@@ -117,8 +112,8 @@ def as_dtype(op: str, array: Array, dtype: DType) -> Array:
 def foreign(values: tuple[object, ...]) -> Any:
     """Return the handler of the first value that brings its own arithmetic, or None.
 
-    `Value` and `Dual` define ``__tapegraph_apply__(name, inputs, attrs)``. The deepest dual level
-    handles its own nesting. In the body of a loop values of outer levels are constants.
+    It is a class's ``__tapegraph_apply__``; of dual levels the deepest one's. In the body of a loop
+    values of outer levels are constants.
     """
     cls = nodes.tensor_class
     found, level = None, -1
@@ -270,10 +265,7 @@ def binary(
 
 
 def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
-    """Run an operation, and record it if a gradient can flow; return several outputs as a tuple.
-
-    Its inputs are results of `operand`; its attributes are normalised and hashable.
-    """
+    """Run an operation on results of `operand`, and record it; several outputs are a tuple."""
     cls = nodes.tensor_class
     arrays = []
     for x in inputs:
@@ -314,7 +306,6 @@ def apply(op: Op, inputs: tuple[Any, ...], attrs: Attrs = NO_ATTRS) -> Any:
 
 
 def outputs_of(node: Any) -> tuple[Any, ...]:
-    """Return the outputs of an entry that has several, as tensors."""
     here, parts = _recorder(), []
     for i, array in enumerate(node._array):
         flows = node._requires_grad and array.dtype.kind in "fc" and here.flows

@@ -11,17 +11,23 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays.buffers import as_it_lies
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, as_it_lies
 from tapegraph.errors import ORIGINS, USER, message, sentence, user_frame, warn
 from tapegraph.recording import node as nodes
-from tapegraph.recording import stored
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node, as_leaf, mark_changed, new, next_seq, numeric
 from tapegraph.recording.op import ALL, CONSTANT, KEEPS_ALL, NO_ATTRS, PARAM, Attrs, Op
 from tapegraph.recording.record import as_dtype
 from tapegraph.recording.scopes import Unbegun
-from tapegraph.recording.tape import Tape, current
+from tapegraph.recording.tape import (
+    ZERO,
+    Tape,
+    current,
+    fitting_gradient,
+    held_gradient,
+    read_gradient,
+    write_gradients,
+)
 from tapegraph.recording.watchers import OTHERS, recorded
 from tapegraph.typed import Array
 
@@ -33,10 +39,8 @@ _modules = sys.modules
 class Recorder:
     """Records eagerly: an operation leaves an entry on the tape if a gradient flows through it.
 
-    :ivar tape: Where it records.
     :ivar flows: Whether gradients flow here: not under `tg.no_grad`.
     :ivar keeps_all: Entries keep their arrays, whether or not gradients read them.
-    :ivar capture: The captured program, if any.
     :ivar graph: The class of the graph between results and targets.
     """
 
@@ -84,10 +88,8 @@ class Recorder:
     ) -> Any:
         """Return the tensor of a result, and put its entry on the tape, with the user's line.
 
-        :param inputs: Tensors and numbers; with ``keeps`` entries, which hold their numbers
-            already.
-        :param saved: The operation's saved value for its derivative.
-        :param keeps: Whether the entry keeps the result, as a gradient reads it (`Op.reads`).
+        :param keeps: Whether the entry keeps the result (`Op.reads`); unless None, inputs are
+            entries, which hold their numbers already.
         """
         if keeps is None and len(inputs) == 1:
             (x,) = inputs
@@ -201,7 +203,6 @@ class Recorder:
             leaf._requires_grad = False
 
     def detach(self, x: Node) -> Any:
-        """Return a tensor as a constant without history."""
         return as_leaf(np.array(x._array))
 
     def draw(
@@ -264,11 +265,11 @@ class Recorder:
             tape.sweep_again(entries)
         elif entries:
             tape.swept = entries[-1]._seq, 0, next_seq(), len(entries), 0
-        stored.write(tape, history.wanted, grads)
+        write_gradients(tape, history.wanted, grads)
 
     def gradient(self, x: Node) -> Any:
         x = x._entry or x
-        grad = stored.read(x)
+        grad = read_gradient(x)
         if grad is None and x._inputs and not x._retains:
             warn(
                 f"grad: received a result of {x._op.name}, which keeps no gradient, so it is "
@@ -281,13 +282,13 @@ class Recorder:
 
     def gradient_for_step(self, x: Any, rows: bool) -> Any:
         """Return a gradient that an optimizer only reads, possibly as ``rows``."""
-        held = stored.held(x)
+        held = held_gradient(x)
         if rows and isinstance(held, RowSparse):
             return held.added_up()
-        grad = stored.read(x)
+        grad = read_gradient(x)
         if grad is None:
             return None
-        view = stored.fitting("optim", x, grad).view()
+        view = fitting_gradient("optim", x, grad).view()
         view.setflags(write=False)
         return view
 
@@ -303,7 +304,7 @@ class Recorder:
     def zero_gradient(self, x: Node) -> None:
         x = x._entry or x
         if getattr(x, "_grad", None) is not None:
-            x._grad = stored.ZERO
+            x._grad = ZERO
 
     def retain_gradient(self, x: Node) -> None:
         if not x._requires_grad:

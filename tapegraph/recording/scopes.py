@@ -138,12 +138,9 @@ def no_grad(fn: F) -> F: ...
 def no_grad(fn: Fun | None = None) -> Any:
     """Run code without recording, as a context manager or decorator.
 
-    Results inside are constants, and ``w -= lr * w.grad`` changes a parameter itself.
-    ``tg.no_grad(fn)`` returns the wrapped function.
-
-    A block applies to its thread or asyncio task until its end. A generator that yields inside its
-    block, such as a test fixture, leaves it open for its caller. In a decorated generator or
-    coroutine function it applies while the function's own code runs.
+    Results inside are constants, and ``w -= lr * w.grad`` changes a parameter itself. A block holds
+    in its thread or asyncio task until its end; a generator that yields inside leaves it open for
+    its caller. Of a decorated generator or coroutine it holds in the function's own code.
 
     :param fn: The function to wrap.
     :returns: A context manager and decorator, or the wrapped function.
@@ -152,8 +149,6 @@ def no_grad(fn: Fun | None = None) -> Any:
     >>> with tg.no_grad():
     ...     y = x * 3.0
     >>> y.requires_grad
-    False
-    >>> tg.no_grad(lambda: x * 3.0)().requires_grad
     False
     """
     scope = Scope(RECORDING, False)

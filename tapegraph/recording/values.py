@@ -1,12 +1,8 @@
 """The numbers of entries: kept for derivatives, freed and computed again, or kept by an engine.
 
-A remote tensor has its own class, and holds a `RemoteArray`. The first read of the array fetches
-it, and the tensor becomes an ordinary one. Signal handlers and threads never wait: a read tests and
-replaces the held object without a call in between, and a second reader uses the first one's result.
-
-Changes of state are made together: a signal interrupts before or after all of them. Python runs
-signal handlers between its own instructions, never inside a call of C code. So changes are computed
-first, each as a call of C code, and one call of C code then makes them all.
+The first read of a remote tensor makes it an ordinary one, without a lock. Changes of state are
+computed first, each as a call of C code, and one call of C code then makes them all: a signal
+handler, which Python runs between its own instructions, finds them all or none.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.numpy_warnings import quietly
+from tapegraph.arrays import quietly
 from tapegraph.errors import line_of, sentence
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node, new, next_seq

@@ -26,7 +26,7 @@ UPDATE, COMPILING = "update", "compiling"
 
 
 class Watcher:
-    """Base class for watchers; every hook is a no-op.
+    """Base class for watchers, without effect.
 
     A place is ``file:line``, ``""`` if there is none, or None for the user's present line.
 
@@ -76,7 +76,6 @@ WATCHING: Setting[tuple[Watcher, ...]] = Setting("tapegraph_watching", default=(
 
 
 def is_watched() -> bool:
-    """Return whether a watcher needs each result."""
     watching = WATCHING.value()
     return bool(watching) and any(watcher.looks for watcher in watching)
 

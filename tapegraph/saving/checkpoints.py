@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.buffers import read_only
+from tapegraph.arrays import read_only
 from tapegraph.errors import add_note, kind_of, message, path_of
 from tapegraph.optim.optimizer import Optimizer, changes_to, state_of
 from tapegraph.pytree import mapped, named, parts_of

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays.buffers import aligned_empty
+from tapegraph.arrays import aligned_empty
 from tapegraph.errors import message
 from tapegraph.typed import Array, DType, Fun
 

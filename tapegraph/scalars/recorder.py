@@ -1,8 +1,4 @@
-"""Record the arithmetic of Values in a capture, number by number.
-
-Two entries connect tensors and numbers: `NUMBERS` runs the arithmetic since the last one and gives
-a vector; `CHOSEN` picks numbers of it.
-"""
+"""Record the arithmetic of Values in a capture: `NUMBERS` runs it, `CHOSEN` picks numbers of it."""
 
 from __future__ import annotations
 
@@ -24,8 +20,15 @@ from tapegraph.recording.op import OPS, Op
 from tapegraph.recording.scopes import recorder
 from tapegraph.recording.values import Change, make, old_numbers, set_array, set_changed
 from tapegraph.recording.watchers import WATCHING
-from tapegraph.scalars.arithmetic import GIVEN, LOCAL_GRADS, NUMBER, SCALAR_OPS, TOTAL, WEIGHED
-from tapegraph.scalars.numbers import Numbers
+from tapegraph.scalars.numbers import (
+    GIVEN,
+    LOCAL_GRADS,
+    NUMBER,
+    SCALAR_OPS,
+    TOTAL,
+    WEIGHED,
+    Numbers,
+)
 from tapegraph.typed import Array
 
 # The slots of an object: the number of a Value, its gradient, or the array of a tensor.
@@ -249,7 +252,6 @@ class NumberRecorder:
     # Objects and their numbers
 
     def enter(self, x: object, i: int) -> None:
-        """Map an object made inside to its number."""
         self._of[id(x), DATA] = i
         self._inside.add(id(x))
         self._held.append(x)
@@ -287,7 +289,6 @@ class NumberRecorder:
             self.assign(x, DATA, self.element(tensor, position))
 
     def backward(self, root: Any, order: Sequence[Any]) -> None:
-        """Record the gradients of a Value, and add them to those of its operands."""
         for node in order:
             if node.args and id(node) not in self._inside:
                 received = f"the result of {node.op}, from outside the captured program"
@@ -318,7 +319,6 @@ class NumberRecorder:
             watcher.swept(swept)
 
     def _total(self, arrived: list[int]) -> int:
-        """Return the sum of a number's cotangents, in order, from 0.0."""
         if len(arrived) == 1 and (self._numbers[arrived[0]].kind in (NUMBER, TOTAL)):
             return arrived[0]  # 0.0 + x is x, except for -0.0, which no x is
         data = 0.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.row_sparse import RowSparse, is_finite
+from tapegraph.arrays import RowSparse, is_finite
 from tapegraph.errors import message
 from tapegraph.recording.program import Recording
 from tapegraph.recording.tape import current

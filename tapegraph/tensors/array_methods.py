@@ -111,11 +111,7 @@ def formatted(x: Any, array: Any, spec: str) -> str:
 
 
 class ArrayMethods(OtherArrays):
-    """The methods that `Tensor` and `Dual` share: recorded operations as operators and methods.
-
-    Comparisons are by value and return plain arrays; hashing is by identity. Methods take ndarray's
-    arguments and call the function of the same name.
-    """
+    """The operators and methods of `Tensor` and `Dual`; comparisons return plain arrays."""
 
     __slots__ = ()
     __hash__ = object.__hash__

@@ -1,8 +1,6 @@
-"""`Batched`: one example of many that compute together; and the active calls of `vmap`.
+"""`Batched`: one example of many that compute together; and the active calls of `vmap`, its levels.
 
-Inside `tg.vmap` the function sees the shapes of one example. An operation belongs to the highest
-level among its operands; the examples of that level share all other operands. Each active call is a
-level, known to the scope's recorder.
+An operation belongs to the highest level among its operands, whose examples share the others.
 """
 
 from __future__ import annotations
@@ -50,7 +48,6 @@ class Batched(ArrayMethods):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
-        """Run the operation ``name`` on all examples at once."""
         op = OPS.get(name) or DEFINED[name]
         operands = [x if type(x) is Batched else operand(name, x, "operand") for x in inputs]
         tag = max([x.tag for x in operands if type(x) is Batched])
@@ -128,7 +125,6 @@ class Batched(ArrayMethods):
     data = property(_one_number)
 
     def backward(self, seed: object = None) -> NoReturn:
-        """Raise: the gradient of one example is not a parameter's."""
         text = (
             "vmap does not support backward() of one example. Write tg.grad(f) inside vmap, or "
             "call backward() on the result of vmap."
@@ -144,11 +140,7 @@ class Batched(ArrayMethods):
 
 
 class Level(NamedTuple):
-    """One call of `vmap`.
-
-    :ivar tag, size: Its tag, larger in an inner level, and the number of its examples.
-    :ivar randomness: The effect of drawing random numbers: "error", "different" or "same".
-    """
+    """A call of `vmap`: its tag, larger inside, the number of examples, and what draws do."""
 
     tag: int
     size: int
@@ -179,7 +171,6 @@ def entered_again(tag: int, size: int) -> Iterator[Level]:
 
 
 def up_to(tag: float) -> AbstractContextManager[None]:
-    """Leave the levels inside another one for a block."""
     return inside_levels([level for level in recorder().levels if level.tag <= tag])
 
 
@@ -201,10 +192,8 @@ def inside_levels(levels: Sequence[Level]) -> Iterator[None]:
 class ExamplesRecorder:
     """Records inside `vmap` for the recorder outside, with values of many examples.
 
-    As in a capture, results computed from examples are recorded, also without a gradient, and their
-    numbers cannot become plain ones.
-
-    :ivar levels: The active calls of `vmap`, the innermost last.
+    As in a capture, results of examples are recorded, also without a gradient, and their numbers
+    cannot become plain ones.
     """
 
     def __init__(self, outer: Any, level: Level) -> None:

@@ -1,7 +1,6 @@
 """`Dual` numbers, which carry a derivative along with a value.
 
-An operation on duals belongs to the highest tag among its inputs; other inputs are constants to
-that level, so nested derivatives never mix.
+An operation belongs to the highest tag among its inputs; others are constants to that level.
 """
 
 from __future__ import annotations
@@ -31,14 +30,12 @@ from tapegraph.typed import Array, DType, Fun
 class Dual(ArrayMethods):
     """A value and its directional derivative: ``primal + tangent * e`` with ``e * e = 0``.
 
-    It computes as a `Tensor` does, and every operation carries the derivative along: ``f(Dual(x,
-    t))`` is ``Dual(f(x), f'(x) t)``. Comparisons and ``bool`` are by value. `jvp` and `grad` make
-    duals, one level per call; those made by hand share one level.
+    It computes as a `Tensor` does, and ``f(Dual(x, t))`` is ``Dual(f(x), f'(x) t)``. Comparisons
+    and ``bool`` are by value. `jvp` and `grad` make duals, one level per call; those made by hand
+    share one level.
 
-    :param primal: The value; numbers, integers and lists become float64.
-    :param tangent: The derivative, of the primal's shape.
+    :param primal, tangent: The value, numbers, integers and lists as float64, and its derivative.
     :param tag: Its level.
-    :ivar primal, tangent, tag: The parts, duals in nested levels, and the level.
     :raises TypeError: A part is not numeric, or is a `Value`.
     :raises ValueError: The parts' shapes differ, or one belongs to the same or a higher level.
 
@@ -65,7 +62,6 @@ class Dual(ArrayMethods):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
-        """Run the operation ``name`` on the values, and its tangent rule on the tangents."""
         operands = [_operand(name, x) for x in inputs]
         tag = max(x.tag for x in operands if type(x) is Dual)
         op, rule = _rule(name, tag)
@@ -78,8 +74,8 @@ class Dual(ArrayMethods):
         with np.errstate(all="ignore"):
             tangent = _tangent(op, rule, tuple(t for _, t in split), out, primals, attrs)
             if op.several and tangent is not None:
-                return tuple(_dual(*pair, tag) for pair in zip(out, tangent, strict=True))
-            return _dual(out, tangent, tag)
+                return tuple(with_tangent(*pair, tag) for pair in zip(out, tangent, strict=True))
+            return with_tangent(out, tangent, tag)
 
     # Value and kind
 
@@ -158,7 +154,6 @@ class Dual(ArrayMethods):
             raise TypeError(message("index", "a Dual", "an integer", lost_gradients.as_index()))
 
         def tolist(self) -> NoReturn:
-            """Raise: plain numbers carry no derivative."""
             raise lost_gradients.not_a_number("Dual", "tolist", "dual.numpy().tolist()")
 
         def __setitem__(self, key: object, value: object) -> NoReturn:
@@ -166,7 +161,7 @@ class Dual(ArrayMethods):
             raise TypeError(sentence("setitem", text))
 
 
-def _dual(out: Any, tangent: Any, tag: int) -> Any:
+def with_tangent(out: Any, tangent: Any, tag: int) -> Any:
     """Return a result with its tangent, in its shape and dtype; None is zero."""
     if tangent is None:
         return out

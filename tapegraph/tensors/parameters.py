@@ -32,9 +32,8 @@ def parameters(model: object) -> Parameters:
     """Return the parameters of a model by their dotted paths.
 
     A model is a dict, list, tuple or object with attributes, or any nesting of them; its numbers,
-    constants, arrays and functions are ignored. A parameter frozen by ``requires_grad_(False)`` is
-    among them. One in several places counts once, under its first name; the result's ``tied`` has
-    the others.
+    constants, arrays and functions are ignored. A frozen parameter, ``requires_grad_(False)``, is
+    among them. One in several places counts once, under its first name.
 
     :param model: An object that holds leaves made by `param` or `Value`.
     :returns: Dict of str to Tensor or Value in the order of the model, with an attribute ``tied``:
@@ -43,13 +42,10 @@ def parameters(model: object) -> Parameters:
         result in place of a parameter; or a key in a parameter's path is no string.
     :raises ValueError: Two parameters have one path, as ``{"a.b": w, "a": {"b": v}}``.
 
-    >>> from types import SimpleNamespace as Layer
-    >>> first, second = Layer(w=tg.param([[1.0, 2.0]])), Layer(w=tg.param(3.0), act=tg.relu)
-    >>> model = {"layers": [first, second], "head": first.w}
-    >>> [*tg.parameters(model)]
-    ['layers.0.w', 'layers.1.w']
-    >>> tg.parameters(model).tied
-    {'head': 'layers.0.w'}
+    >>> w, b = tg.param([[1.0, 2.0]]), tg.param(3.0)
+    >>> found = tg.parameters({"layers": [{"w": w, "b": b, "act": tg.relu}], "head": w})
+    >>> [*found], found.tied
+    (['layers.0.w', 'layers.0.b'], {'head': 'layers.0.w'})
     """
     return collected("parameters", model)
 
@@ -115,14 +111,12 @@ def zero_grad(params: object = None) -> None:
 
 
 def listed(params: object) -> Any:
-    """Return an iterator or view as a list, and anything else unchanged."""
     if isinstance(params, (Node, Value)) or parts_of(params) is not None:
         return params
     return list(params) if isinstance(params, Iterable) else params
 
 
 def direct(params: object) -> list[Any] | None:
-    """Return the tensors in a list or dict, or None for a model."""
     if isinstance(params, Mapping):
         members = list(params.values())
         return members if all(isinstance(p, (Node, Value, np.ndarray)) for p in members) else None

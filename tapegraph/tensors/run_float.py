@@ -28,11 +28,7 @@ _FUNCTIONS = f"Write np.sqrt(k) for math.sqrt(k), and so on, or read it outside.
 class RunFloat(ArrayMethods):
     """A float that may differ in each run; with arrays it computes like a Python number.
 
-    Python's arithmetic with such numbers returns a `RunFloat` too. Outside the capture, as in
-    another thread, it is a float.
-
-    :param source, place: The `Inputs` of a captured call, or the `NumberRecorder` of its Values,
-        and the place there.
+    :param source, place: The `Inputs` of a call, or the `NumberRecorder` of its Values; the place.
     """
 
     __slots__ = ("place", "source")
@@ -57,7 +53,6 @@ class RunFloat(ArrayMethods):
 
     @staticmethod
     def __tapegraph_apply__(name: str, inputs: tuple[object, ...], attrs: Attrs) -> Any:
-        """Run an operation with the number as an array of the others' dtype."""
         given = tuple(map(_as_met, inputs))
         operands = tuple(numpy_functions.promote_runtime_floats(x, given) for x in given)
         call = ELEMENTWISE.get(name)
@@ -107,7 +102,6 @@ class RunFloat(ArrayMethods):
         return ConcretizationError(message(conversion, received, "arithmetic with it", fix))
 
     def tensor(self, dtype: Any = np.float64) -> Any:
-        """Return the number as a tensor of the program."""
         return self.number if self.is_outside else self.source.leaf(self.place, np.dtype(dtype))
 
     __tapegraph_float__ = detach = tensor
@@ -116,7 +110,6 @@ class RunFloat(ArrayMethods):
         return float, (self.read("pickle"),)
 
     def conjugate(self) -> Any:
-        """Return the number itself, as a float does."""
         return _as_met(self)
 
     __pos__ = __copy__ = conjugate

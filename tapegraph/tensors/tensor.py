@@ -10,16 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tapegraph import markup
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays import own
 from tapegraph.differentiation.gradients import backward
 from tapegraph.errors import line_of, message, sentence, user_frame, warn
 from tapegraph.ops import elementwise, linalg
 from tapegraph.other_names import unexpected
-from tapegraph.recording import lost_gradients, numpy_functions, stored
+from tapegraph.recording import lost_gradients, numpy_functions
 from tapegraph.recording.node import Node, get_default_dtype, in_default, is_leaf, numeric
 from tapegraph.recording.op import DEFINED, OPS, PARAM, PART, Attrs
 from tapegraph.recording.record import ELEMENTWISE, apply, as_dtype
 from tapegraph.recording.scopes import recorder
+from tapegraph.recording.tape import read_gradient
 from tapegraph.recording.values import handle_of, put_array, restore
 from tapegraph.tensors.array_methods import AS_INDEX, ArrayMethods, Operator, formatted
 from tapegraph.typed import Array, ArrayLike, DType
@@ -55,11 +56,10 @@ def _outdated(x: Any, result: Any) -> None:
 
 
 class Tensor(ArrayMethods, Node, recorded=True):
-    """An array that remembers how it was computed.
+    """An array that remembers how it was computed; `param`, `tensor` and every operation make them.
 
-    Made by `param` (a differentiable leaf), `tensor` (a constant) and every operation. Arithmetic
-    operators take tensors, arrays, lists and numbers on either side; comparisons are by value and
-    give plain arrays; hashing is by identity.
+    Arithmetic operators take tensors, arrays, lists and numbers on either side; comparisons are by
+    value and give plain arrays; hashing is by identity.
 
     >>> x = tg.param([1.0, 2.0])
     >>> y = (x**2).sum()
@@ -92,8 +92,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def grad(self) -> Array | None:
         """The accumulated gradient, of the tensor's shape and dtype; None before the first.
 
-        A result has one only after `retain_grad`; before, reading it warns, and so does an
-        assignment, which has no effect.
+        A result has one only after `retain_grad`; before, reading it or assigning to it warns.
         """
         return recorder().gradient(self)
 
@@ -152,10 +151,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return dict(self._computed._attrs)
 
     def item(self, *index: SupportsIndex | tuple[SupportsIndex, ...]) -> float:
-        """Return an element as a Python number.
+        """Return the element at an index, as in `numpy.ndarray.item`, or the only one, as a number.
 
-        :param index: The index, as for `numpy.ndarray.item`; only a tensor of one element needs
-            none.
         :raises ValueError: There is not exactly one element, and no index.
         :raises IndexError: The index is out of range.
         """
@@ -183,9 +180,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         return recorder().detach(self)
 
     def assign(self, value: ArrayLike) -> None:
-        """Set the value of a leaf; graphs recorded before can no longer be differentiated.
+        """Set a leaf's value, of its shape or broadcast to it; earlier recordings are then stale.
 
-        :param value: Array_like of the tensor's shape, or broadcast to it; converted to its dtype.
         :raises RuntimeError: The tensor is a result.
         :raises ValueError: The value does not broadcast to the tensor's shape.
         """
@@ -200,7 +196,6 @@ class Tensor(ArrayMethods, Node, recorded=True):
             raise RuntimeError(message(op, f"a result of {self.op}", expected, fix))
 
     def _fitting(self, array: Array) -> Array:
-        """Return a value as an array of the tensor's shape and dtype that nobody else holds."""
         try:
             return own(np.broadcast_to(array, self.shape), self.dtype)
         except ValueError:
@@ -232,10 +227,8 @@ class Tensor(ArrayMethods, Node, recorded=True):
         :raises TypeError: Its elements are not floating-point numbers.
         :raises ConcretizationError: It is an argument of a compiled function, passed as a tensor.
 
-        >>> x = tg.tensor([1.0, 2.0]).requires_grad_()
-        >>> tg.sum(x * x).backward()
-        >>> x.grad
-        array([2., 4.])
+        >>> tg.tensor([1.0, 2.0]).requires_grad_()
+        Tensor([1., 2.], op='param')
         """
         fix = "A result needs a gradient if an input does; tensor.detach() has none."
         self._check_is_leaf("requires_grad_", "a leaf, made by tg.tensor or tg.param", fix)
@@ -336,7 +329,7 @@ class Tensor(ArrayMethods, Node, recorded=True):
         kind = self.op if self._requires_grad else "constant"
         facts = [self.name or "", f"{self.dtype} {self.shape}", kind]
         parts = [markup.heading("Tensor", *facts), markup.array(self._array, 12)]
-        grad = stored.read(self._entry or self)
+        grad = read_gradient(self._entry or self)
         if grad is not None:
             parts += [markup.heading("grad"), markup.array(grad, 8)]
         return "".join(parts)
@@ -575,15 +568,13 @@ class GuardedArray(np.ndarray[Any, Any]):
         self[...] = ordered
 
     def copy(self, order: Any = "C") -> Any:
-        """Return an ordinary array with its own memory."""
         return np.array(self, order=order)
 
     def __dlpack__(self, **options: object) -> Any:
         """Export a copy: the consumer could write to the memory itself unnoticed."""
         return self.copy().__dlpack__(**options)
 
-    def __copy__(self) -> Any:
-        return self.copy()
+    __copy__ = copy
 
     def __deepcopy__(self, memo: object) -> Any:
         return self.copy()

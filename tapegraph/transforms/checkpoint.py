@@ -16,7 +16,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays.row_sparse import conjugated
+from tapegraph.arrays import conjugated
 from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays.buffers import own
+from tapegraph.arrays import own
 from tapegraph.compiling.compiled import DERIVATIVES
 from tapegraph.errors import STATIC, CodePlace, kind_of, message, sentence, user_place
 from tapegraph.ops.shape import alias, argument

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tapegraph.arrays.buffers import ALIGNMENT, as_it_lies, own
+from tapegraph.arrays import ALIGNMENT, as_it_lies, own
 
 
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8", "<i8", "?"])

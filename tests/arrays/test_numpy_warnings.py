@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.arrays import numpy_warnings
+from tapegraph.arrays import FORWARDS
 from tapegraph.recording.op import OPS
 
 inf, nan, big = np.inf, np.nan, 1e308
@@ -205,12 +205,12 @@ def test_what_is_well_defined_does_not_warn(name, as_imported):
 
 
 def test_the_modules_whose_warnings_are_raised_are_those_there_are():
-    for name in numpy_warnings.FORWARDS:
+    for name in FORWARDS:
         assert importlib.util.find_spec(name) is not None, name
     # What computes a forward is in one of them: the functions of the table of operations.
     modules = {getattr(op.forward, "__module__", None) for op in OPS.values()}
     ours = {name for name in modules if name is not None and name.startswith("tapegraph.")}
-    assert {name for name in ours if not name.startswith(numpy_warnings.FORWARDS)} == set()
+    assert {name for name in ours if not name.startswith(FORWARDS)} == set()
 
 
 def test_a_probability_out_of_range_is_refused_before_it_is_converted():

@@ -371,6 +371,11 @@ def small_integers_wrap_around(ps, optimizer, n):
     return n + 100, n * 2, n / 2, n**2, -n, n % 3, n.sum(), n.mean(), n > 100
 
 
+@works([(np.array([3, -1, i], np.int8),) for i in range(5)])
+def indices_of_eight_bits(ps, optimizer, n):
+    return (np.sum(ps[0]) * np.arange(300.0))[n], tg.one_hot(n % 3, 300)
+
+
 @works([(np.array([True, False, bool(i % 2)]),) for i in range(5)])
 def masks(ps, optimizer, mask):
     return ~mask, mask & mask, mask | ~mask, mask * 1.5, mask.sum(), np.where(mask, ps[0], 0.0)

@@ -19,8 +19,7 @@ from numpy.lib.array_utils import byte_bounds
 from same_bits import same_bits
 
 import tapegraph as tg
-from tapegraph.arrays.numpy_warnings import quietly
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse, quietly
 from tapegraph.capture import Capture
 from tapegraph.engines.engine import LoopRows, RowUpdate
 from tapegraph.fallback.plan import Plan, records, segments

@@ -14,7 +14,7 @@ from entries import difference, entries
 
 import tapegraph as tg
 from tapegraph import fallback
-from tapegraph.arrays.row_sparse import RowSparse
+from tapegraph.arrays import RowSparse
 from tapegraph.capture import Capture
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import JointVJP, recorded_row, strong_zeros, to_ndarray

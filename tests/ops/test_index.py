@@ -154,6 +154,10 @@ REFUSED = {
     "take": (lambda x: np.take(x, 12), IndexError, "index 12"),
     "take-axis": (lambda x: np.take(x, [0], axis=2), ValueError, "axis 2"),
     "take-floats": (lambda x: np.take(x, [0.5]), TypeError, "integers"),
+    "topk-float": (lambda x: tg.topk(x, 1.5), TypeError, "topk: received float 1.5 for 'k'"),
+    "diag-tuple": (lambda x: np.diag(x, (0, 1)), TypeError, "diag: received tuple .* for 'k'"),
+    "linspace-float": (lambda x: np.linspace(x, 1, 2.5), TypeError, "linspace: .* for 'num'"),
+    "one_hot-float": (lambda x: tg.one_hot([0], 2.0), TypeError, "one_hot: .* for 'num_classes'"),
     "take_along_axis": (
         lambda x: np.take_along_axis(x, np.array([0]), axis=1),
         ValueError,

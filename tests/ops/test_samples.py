@@ -162,3 +162,11 @@ def test_bad_input_is_refused(text):
         tg.gradient(FIELD, 1.0, 1.0, 1.0)
     with pytest.raises(TypeError, match="aweights that need a gradient"):
         tg.cov(ROWS, aweights=tg.param(WEIGHTS))
+
+
+@pytest.mark.parametrize("places", [np.arange(5.0), np.arange(5.0) ** 2], ids=["even", "uneven"])
+def test_gradient_at_plain_places_computes_one_formula(places):
+    f = tg.param(places * 3.0)
+    slopes = tg.gradient(f, places)
+    assert "where" not in [entry.op for entry in tg.tape()]
+    np.testing.assert_allclose(slopes.data, 3.0)

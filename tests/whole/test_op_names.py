@@ -37,7 +37,7 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/autograd/scipy/signal.py": ({"convolve"}, "the name of a function of SciPy's"),
     **{
         f"tapegraph/scalars/{name}.py": (None, "the scalar engine's own operations, as vectors")
-        for name in ("arithmetic", "numbers", "recorder")
+        for name in ("numbers", "recorder")
     },
     "tapegraph/tensors/value.py": (None, "the scalar engine's own operations are called alike"),
     "tapegraph/recording/numpy_functions.py": (
@@ -52,11 +52,15 @@ ALLOWED: dict[str, tuple[set[str] | None, str]] = {
     "tapegraph/tensors/tensor.py": ({"index"}, "Python's word for a conversion"),
     "tapegraph/tree.py": ({"all"}, "Python's own function"),
     "tapegraph/differentiation/jvps.py": (None, "the tangent rules of every family"),
-    "tapegraph/differentiation/reads.py": (None, "what the gradients of every family read"),
-    "tapegraph/differentiation/slopes.py": (None, "the slopes of every family"),
+    "tapegraph/differentiation/slopes.py": (
+        None,
+        "slopes, and reads, of every family",
+    ),
     "tapegraph/capture.py": ({"detach", "reshape"}, "what new values are recorded as"),
-    "tapegraph/recording/program.py": ({"where"}, "the heading of a column"),
-    "tapegraph/recording/subprogram.py": ({"pow"}, "which NumPy computes by its exponent's value"),
+    "tapegraph/recording/program.py": (
+        {"where", "pow"},
+        "the heading of a column; which NumPy computes by its exponent's value",
+    ),
     "tapegraph/loops/branches.py": ({"index"}, "an argument's name"),
     "tapegraph/loops/scan_entry.py": (
         {"add", "sub", "neg", "mul"},

@@ -14,16 +14,12 @@ from tapegraph.typed import Fun, Pytree
 def flatten(value: Pytree) -> tuple[Any, Fun]:
     """Return the numbers of a tree as one vector, and the function that restores the tree.
 
-    :param value: Numbers and arrays, traced ones too, in lists, tuples and dicts. Dicts are read in
-        the order of their sorted keys.
-    :returns: The vector, and the function from a vector to the structure.
+    :param value: Numbers and arrays, traced ones too, in lists, tuples and dicts with sorted keys.
 
     >>> from tapegraph.autograd.misc import flatten
     >>> flat, unflatten = flatten({"w": np.ones((1, 2)), "b": 3.0})
-    >>> flat
-    array([3., 1., 1.])
-    >>> unflatten(2 * flat)["w"]
-    array([[2., 2.]])
+    >>> flat, unflatten(2 * flat)["w"]
+    (array([3., 1., 1.]), array([[2., 2.]]))
     """
     parts = [part for _, part in leaves(value, keys=sorted)]
     flat = np.concatenate([np.ravel(part) for part in parts]) if parts else np.array([])

@@ -205,9 +205,8 @@ class ContainerVSpace(VSpace):
 def vspace(value: Pytree) -> Pytree:
     """Return the vector space that a value belongs to.
 
-    :param value: A number, an array, a traced value, dicts, lists and tuples of them, or a value of
-        a type registered with `VSpace.register`.
-    :raises TypeError: It belongs to none.
+    :raises TypeError: It is no number or array, plain or traced, no structure of them, and of no
+        type that is registered with `VSpace.register`.
 
     >>> vspace({"w": [1.0, 2.0], "b": 3.0}).size
     3

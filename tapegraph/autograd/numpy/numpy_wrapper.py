@@ -1,7 +1,6 @@
 """The names of `tapegraph.autograd.numpy`: NumPy's, thinly wrapped, and a few of autograd's.
 
-A call that holds a tensor goes to NumPy too, which dispatches it. Lists that hold tensors become
-tensors first, and functions that NumPy does not dispatch are recorded here.
+Lists that hold tensors become tensors; what NumPy does not dispatch is recorded here.
 """
 
 from __future__ import annotations
@@ -48,6 +47,7 @@ _VIEWS: tuple[type, ...] = (type({}.values()), type(OrderedDict().values()))
 # NumPy takes these by position alone, autograd by name too.
 BY_NAME = {np.where: ("condition", "x", "y")}
 _PLAIN = frozenset((Tensor, np.ndarray, float, int))
+_READ_TWICE = (list, tuple, str, np.ndarray, *TENSORS)
 _UFUNC = ("accumulate", "at", "identity", "nargs", "nin", "nout", "outer", "reduce", "reduceat")
 
 
@@ -79,7 +79,10 @@ def wrapped(function: Fun) -> Fun:
                     return COUNTERPARTS[function](*args)
         if several:
             # NumPy wants a sequence, and reads it twice.
-            args = tuple(list(x) if _must_be_listed(x) else x for x in args)
+            args = tuple(
+                list(x) if isinstance(x, Iterable) and not isinstance(x, _READ_TWICE) else x
+                for x in args
+            )
         elif args and type(args[0]) in _VIEWS and any(map(holds_tensor, args[0])):
             args = (list(args[0]), *args[1:])
         if names and kwargs:
@@ -107,11 +110,6 @@ def wrapped_names(module: ModuleType) -> dict[str, Any]:
     names = {name: getattr(module, name) for name in module.__all__ if hasattr(module, name)}
     functions = {n: f for n, f in names.items() if callable(f) and not isinstance(f, type)}
     return names | {name: wrapped(function) for name, function in functions.items()}
-
-
-def _must_be_listed(x: DuckArray) -> bool:
-    known = (list, tuple, str, np.ndarray, *TENSORS)
-    return not isinstance(x, known) and isinstance(x, Iterable)
 
 
 def _given(x: DuckArray, several: bool) -> DuckArray:

@@ -64,8 +64,7 @@ def formula_of(module: str) -> Callable[[F], F]:
 def primitive_of(module: str, name: str, **slopes: Fun) -> Fun:
     """Return a SciPy function as a primitive.
 
-    :param **slopes: For an element-wise function, the derivatives ``slope(ans, *args)`` with
-        respect to ``x0``, ``x1``, ...
+    ``slopes`` are an element-wise one's ``slope(ans, *args)`` with respect to ``x0``, ``x1``, ...
     """
 
     def call(*args: object, **kwargs: object) -> Any:

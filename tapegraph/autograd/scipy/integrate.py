@@ -20,8 +20,7 @@ def _vjps(
 ) -> Callable[[Any], list[Any]]:
     """Return the cotangents of ``odeint(func, y0, t, args)`` by Pontryagin's adjoint method.
 
-    The state's cotangent ``w`` obeys ``dw/dt = -(df/dy)^T w`` backwards in time and jumps by each
-    result's cotangent; those of time and of the arguments are integrals along it.
+    The state's, ``w``, obeys ``dw/dt = -(df/dy)^T w`` backwards in time and jumps by each result's.
     """
     func, y0, t = args[:3]
     parameters = args[3] if len(args) > 3 else ()

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegraph.arrays import check_one_of
 from tapegraph.autograd.scipy import formula_of, passed_on
 from tapegraph.errors import message
 from tapegraph.ops import fft
@@ -17,16 +18,13 @@ def convolve(
 ) -> DuckArray:
     """Convolve two arrays over some axes, and contract them over others.
 
-    :param A, B: The arrays.
-    :param axes: The axes of each to convolve, in order; all by default.
-    :param dot_axes: The axes of each to sum over.
-    :param mode: "full" for every overlap, "same" for the middle ones, as many as ``A`` has
-        elements, or "valid" for complete ones, where ``B`` must be smaller along every axis.
+    :param A, B, axes, dot_axes: The arrays, and the axes of each to convolve (all) and to sum over.
+    :param mode: "full" for every overlap, "same" for as many as ``A`` has, or "valid" for complete
+        ones, where ``B`` must be smaller along every axis.
     :returns: An array with the other axes of ``A``, those of ``B``, and the convolved ones.
     :raises ValueError: The mode is unknown, or ``B`` is larger than ``A`` under ``"valid"``.
     """
-    if mode not in ("full", "same", "valid"):
-        raise ValueError(message("convolve", f"mode {mode!r}", "'full', 'same' or 'valid'"))
+    check_one_of("convolve", "mode", mode, "full", "same", "valid")
     if axes is None:
         axes = (range(np.ndim(A)), range(np.ndim(B)))
     (along_a, along_b), (dot_a, dot_b) = (

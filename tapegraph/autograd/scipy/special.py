@@ -41,7 +41,6 @@ def _gamma_density(a: DuckArray, x: DuckArray) -> DuckArray:
 
 @_in_special
 def polygamma(n: int, x: DuckArray) -> DuckArray:
-    """Differentiate digamma ``n`` times."""
     return ops.polygamma(int(n), x)
 
 
@@ -56,7 +55,6 @@ def multigammaln(a: DuckArray, d: int) -> DuckArray:
 def logsumexp(
     a: DuckArray, axis: Any = None, b: DuckArray = None, keepdims: bool = False
 ) -> DuckArray:
-    """Return ``log(sum(b exp(a)))``."""
     a = tensor_like("logsumexp", np.stack(a) if isinstance(a, (list, tuple)) else a)
     if b is None:
         return ops.logsumexp(a, axis=axis, keepdims=keepdims)

@@ -1,7 +1,6 @@
 """`scipy.stats`: densities of the distributions that autograd differentiates.
 
-A parameter out of range makes the result and its gradients NaN. Outside the support the density and
-the distribution function are constants with gradient zero. Other attributes are SciPy's own.
+Parameters out of range give NaN; outside the support results are constants.
 """
 
 from __future__ import annotations
@@ -64,10 +63,9 @@ class LocationAndScale(Protocol):
 
 
 def scaled(name: str, *shapes: str, **formulas: Fun) -> Any:
-    """Make a distribution with a location and a scale.
+    """Make a distribution with a location and a scale, and with shape parameters, all positive.
 
-    :param *shapes: The names of its shape parameters, which must be positive, as the scale.
-    :param **formulas: ``formula(z, scale, *shapes)``, at ``z = (x - loc) / scale``.
+    A formula takes ``(z, scale, *shapes)``, where ``z = (x - loc) / scale``.
     """
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     needed = [inspect.Parameter(argument, kind) for argument in ("x", *shapes)]

@@ -1,1 +1,0 @@
-"""Arrays without tensors: reused buffers, bitwise choice, sparse rows."""
