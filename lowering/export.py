@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import message, sentence
-from tapegraph.exporting.recorded import (
+from tapegraph.exporting import (
     Arguments,
     EqualRows,
     FreeFunction,

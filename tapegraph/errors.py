@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.checkout import FOLDERS
+from tapegraph.environment import FOLDERS
 
 # A line of code: what an entry of the tape holds of it.
 CodePlace: TypeAlias = "tuple[CodeType, int]"

@@ -24,7 +24,7 @@ from tapegraph.recording.numpy_functions import under
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched
-from tapegraph.transforms.jvp import jvp
+from tapegraph.transforms.jacobian import jvp
 from tapegraph.transforms.levels import stop_gradient
 from tapegraph.transforms.reverse import vjp
 from tapegraph.tree import ravel_pytree

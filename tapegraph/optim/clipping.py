@@ -10,8 +10,15 @@ import numpy as np
 
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.errors import message, warn
-from tapegraph.optim.leaves import AVERAGING, Leaf, Leaves, gradients_of, replace_gradient
-from tapegraph.optim.options import named_params, number
+from tapegraph.optim.options import (
+    AVERAGING,
+    Leaf,
+    Leaves,
+    gradients_of,
+    named_params,
+    number,
+    replace_gradient,
+)
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor

@@ -16,26 +16,24 @@ from tapegraph.arrays.numpy_warnings import quietly
 from tapegraph.arrays.row_sparse import RowSparse
 from tapegraph.capture.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
-from tapegraph.optim.leaves import (
-    AVERAGING,
-    Leaf,
-    data_of,
-    fresh,
-    gradient_of,
-    of_parts,
-    real_and_imaginary,
-    rows_set,
-    slot,
-)
 from tapegraph.optim.options import (
+    AVERAGING,
     Group,
+    Leaf,
     Params,
     Rate,
     check_rate_is_not_read,
     check_rate_is_set_outside,
+    data_of,
+    fresh,
+    gradient_of,
     grouped,
+    of_parts,
     rate,
     rate_at,
+    real_and_imaginary,
+    rows_set,
+    slot,
 )
 from tapegraph.other_names import OtherOptimizers, unexpected
 from tapegraph.recording import stored

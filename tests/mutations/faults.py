@@ -905,7 +905,7 @@ FAULTS = (
     Fault(
         "lowering",
         "a-round-of-an-export-keeps-the-number-of-its-batch",
-        "tapegraph/exporting/recorded.py:FreeFunction._followed_attrs",
+        "tapegraph/exporting/__init__.py:FreeFunction._followed_attrs",
         "self._free_program([body.recording for body in found])",
         "self._free_program([first.recording] * len(found))",
         f"{GRAPH_LOOPS} -k number_of_its_batch",
@@ -1167,7 +1167,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "two-tensors-share-an-array",
-        "tapegraph/saving/checkpoints.py:_Kept.own",
+        "tapegraph/saving/__init__.py:_Kept.own",
         "        self._ids.add(id(data))\n",
         "        self._ids = set()\n",
         "tests/saving/test_checkpoints.py -k belongs_to_one",
@@ -1175,7 +1175,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "blames-the-file-for-the-memory",
-        "tapegraph/saving/checkpoints.py:_naming",
+        "tapegraph/saving/__init__.py:_naming",
         "if system or isinstance(error, MemoryError):",
         "if system:",
         "tests/saving/test_malformed.py -k around",
@@ -1183,7 +1183,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "copies-the-state-of-an-optimizer",
-        "tapegraph/saving/checkpoints.py:_Flattened._of",
+        "tapegraph/saving/__init__.py:_Flattened._of",
         "return self._of(state_of(value), name)",
         "return self._of(value.state_dict(), name)",
         "tests/saving/test_checkpoint_memory.py -k optimizer",
@@ -1191,7 +1191,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "loads-what-has-no-place",
-        "tapegraph/saving/checkpoints.py:_places",
+        "tapegraph/saving/__init__.py:_places",
         "    if unknown:\n",
         "    if unknown and not taken:\n",
         "tests/saving/test_checkpoints.py -k another_model",
@@ -1199,7 +1199,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "loads-while-it-checks",
-        "tapegraph/saving/checkpoints.py:load",
+        "tapegraph/saving/__init__.py:load",
         "changes = list(_changes(name, tree, places))",
         "changes = _changes(name, tree, places)",
         "tests/saving/test_checkpoints.py -k another_model",
@@ -1312,7 +1312,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "rows-of-arrays-handed-out-are-written",
-        "tapegraph/optim/leaves.py:rows_set",
+        "tapegraph/optim/options.py:rows_set",
         "table = own(p._array) if is_shared(p) else p._array",
         "table = p._array if p._array.flags.writeable else own(p._array)",
         "tests/optim/test_step.py",
@@ -2116,7 +2116,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "momentum-moves-a-frozen-parameter",
-        "tapegraph/optim/leaves.py:gradient_of",
+        "tapegraph/optim/options.py:gradient_of",
         "    if not p.requires_grad:  # momentum",
         "    if False:  # momentum",
         "tests/optim/test_optim.py -k frozen",
@@ -2859,7 +2859,7 @@ FAULTS = (
     Fault(
         "ranks",
         "weights-are-forgotten",
-        "tapegraph/distributed/exchange.py:Exchange.average",
+        "tapegraph/distributed.py:Exchange.average",
         "        elif flat is not self.flat or weight != 1:",
         "        elif flat is not self.flat:",
         f"{RANKS} -k uneven",
@@ -2883,7 +2883,7 @@ FAULTS = (
     Fault(
         "ranks",
         "the-digest-is-of-nothing",
-        "tapegraph/distributed/exchange.py:_digest",
+        "tapegraph/distributed.py:_digest",
         "        found.update(np.ascontiguousarray(array).data)",
         "        found.update(array.dtype.str.encode())",
         f"{RANKS} -k drifted",
@@ -2891,7 +2891,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-failed-step-keeps-the-average",
-        "tapegraph/distributed/data_parallel.py:DataParallel._stepped",
+        "tapegraph/distributed.py:DataParallel._stepped",
         "            if self.optimizer._steps._array is taken:",
         "            if self.optimizer._steps._array is not taken:",
         f"{RANKS} -k rule_that_fails",
@@ -2899,7 +2899,7 @@ FAULTS = (
     Fault(
         "ranks",
         "the-state-of-rank-0-is-not-sent",
-        "tapegraph/distributed/data_parallel.py:_send_out",
+        "tapegraph/distributed.py:_send_out",
         "    if comm.rank:\n        make(together(changes))",
         "    if comm.size > 2:\n        make(together(changes))",
         f"{RANKS} -k uneven",
@@ -2907,7 +2907,7 @@ FAULTS = (
     Fault(
         "ranks",
         "parameters-without-an-optimizer-stay-apart",
-        "tapegraph/distributed/data_parallel.py:_Shared.share",
+        "tapegraph/distributed.py:_Shared.share",
         "            _send_out(self._comm, new)\n",
         "",
         f"{STRATEGY} -k as_they_step",
@@ -2915,7 +2915,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-change-by-hand-is-let-through",
-        "tapegraph/distributed/data_parallel.py:_Shared.check",
+        "tapegraph/distributed.py:_Shared.check",
         "            if id(p) not in averaged:",
         "            if id(p) not in averaged and not params:",
         f"{STRATEGY} -k would_differ",
@@ -2931,7 +2931,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-step-is-let-into-another-program",
-        "tapegraph/distributed/data_parallel.py:OnWorkers.__call__",
+        "tapegraph/distributed.py:OnWorkers.__call__",
         "        if inside and AVERAGING.value() is not self._shared:",
         "        if inside and AVERAGING.value() is self._shared:",
         f"{STRATEGY} -k no_part",
@@ -2981,7 +2981,7 @@ FAULTS = (
     Fault(
         "export",
         "a-number-that-follows-the-batch-is-baked-in",
-        "tapegraph/exporting/recorded.py:FreeFunction._check_constant",
+        "tapegraph/exporting/__init__.py:FreeFunction._check_constant",
         "if len({repr(identity(x)) for x in found}) > 1:",
         "if False:",
         f"{EXPORT} -k baked_in",
@@ -2999,7 +2999,7 @@ FAULTS = (
     Fault(
         "export",
         "a-third-size-is-not-checked",
-        "tapegraph/exporting/recorded.py:_followed",
+        "tapegraph/exporting/__init__.py:_followed",
         "if all(length.per * n + length.base == x for n, x in zip(sizes, found, strict=True)):",
         "if True:",
         f"{EXPORT} -k baked_in",
@@ -3265,7 +3265,7 @@ FAULTS = (
     Fault(
         "distributed",
         "a-later-hook-hides-the-abort",
-        "tapegraph/distributed/exchange.py:end_job_on_errors",
+        "tapegraph/distributed.py:end_job_on_errors",
         "if sys.excepthook is not _hook:",
         "if not isinstance(_hook, _EndOfJob) or not _hook.comms:",
         RANKS,
@@ -3297,7 +3297,7 @@ FAULTS = (
     Fault(
         "pictures",
         "dot-without-escapes",
-        "tapegraph/drawing/picture.py:_quoted",
+        "tapegraph/drawing/__init__.py:_quoted",
         """safe = (line.replace("\\\\", "\\\\\\\\").replace('"', '\\\\"') for line in lines)""",
         """safe = (line.replace('"', '\\\\"') for line in lines)""",
         DRAW,
@@ -3483,7 +3483,7 @@ FAULTS = (
     Fault(
         "arrays",
         "float32-goes-into-bfloat16-unasked",
-        "tapegraph/saving/checkpoints.py:_check_fits",
+        "tapegraph/saving/__init__.py:_check_fits",
         'wanted.name == "bfloat16" and getattr(found, "word", "") == files.BFLOAT16',
         'wanted.name == "bfloat16"',
         "tests/saving/test_checkpoints.py -k half",
