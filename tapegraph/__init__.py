@@ -137,7 +137,6 @@ _LATER = {
 
 
 def __getattr__(name: str) -> object:
-    """Import ``tapegraph.lowering`` on first use."""
     import importlib
 
     if name in ("array_api", "distributed", "fallback", "lowering", "testing"):

@@ -54,7 +54,6 @@ class BatchedCall:
         return shape.reshape(x, (self.size, *(1,) * missing, *x.shape[1:]))
 
     def aligned(self) -> list[Any]:
-        """Return the operands so that they broadcast example by example."""
         ndims = list(map(self.ndim, range(len(self.xs))))
         ndim = max(ndims)
         if min(ndims) == ndim:
@@ -94,7 +93,6 @@ def _along(call: BatchedCall) -> Any:
 
 
 def _stacked(call: BatchedCall) -> Any:
-    """Run a NumPy function that takes stacks of matrices."""
     return call.run(*call.xs)
 
 

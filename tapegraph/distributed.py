@@ -63,12 +63,10 @@ class Communicator(Protocol):
     """The methods that a communicator needs, with mpi4py's names; all take arrays."""
 
     @property
-    def rank(self) -> int:
-        """The index of this rank, from 0."""
+    def rank(self) -> int: ...
 
     @property
-    def size(self) -> int:
-        """The number of ranks."""
+    def size(self) -> int: ...
 
     def Allreduce(self, sendbuf: object, recvbuf: object, /) -> Any:
         """Add up an array of every rank, and give each the sum."""
@@ -201,7 +199,6 @@ class Exchange:
         return mean, tuple((self._total[flat.size : -_MORE] > 0).tolist())
 
     def _changed(self, any_has: tuple[bool, ...], expected: tuple[bool, ...]) -> RuntimeError:
-        """Return the error of a compiled step in which another parameter has a gradient."""
         place = next(i for i, x in enumerate(any_has) if x != expected[i])
         now, then = ("a", "none") if any_has[place] else ("no", "one")
         received = f"{now} gradient of {self._names[place]!r} on any rank, and {then} when recorded"
@@ -295,8 +292,6 @@ class DataParallel:
         ``Allreduce(send, receive)`` and ``Bcast(array, root=0)``; or a strategy, as for `compile`.
     :param check_every: After that many steps the ranks compare a digest of parameters and optimizer
         state.
-    :ivar optimizer: The optimizer.
-    :ivar rank, size: The index of this rank, and the number of ranks.
     :raises TypeError: It is no optimizer, or no communicator.
     :raises ValueError: Names, shapes, dtypes or options differ between ranks: on all of them.
     :raises ImportError: ``comm`` is not given, and mpi4py is missing.
@@ -449,7 +444,6 @@ class DataParallel:
     def _recorded(
         self, capture: Capture, flat: DuckArray, weight: DuckArray, has: tuple[bool, ...]
     ) -> tuple[DuckArray, tuple[bool, ...]]:
-        """Make the exchange, and enter it in the captured program."""
         first, self._met_in = self._met_in() is not capture, ref(capture)
         mean, any_has = self._exchange.average(flat._array, weight._array, has, first=first)
         attrs = {"exchange": self._exchange, "first": first, "has": has, "expected": any_has}
@@ -470,7 +464,6 @@ class DataParallel:
         ]
 
     def _shared(self) -> Iterator[tuple[str, Any]]:
-        """Yield the parameters and the optimizer's state, with their names."""
         state = self.optimizer.state
         for name, p in zip(self._names, self._params, strict=True):
             yield f"parameter {name!r}", p
@@ -493,7 +486,6 @@ class DataParallel:
 
 
 def _send_out(comm: Communicator, leaves: Sequence[Leaf]) -> None:
-    """Broadcast rank 0's numbers of some leaves."""
     arrays = [np.array(data_of(leaf), order="C") for leaf in leaves]
     for array in arrays:
         comm.Bcast(array, root=0)
@@ -520,7 +512,6 @@ def _of_kind(numbers: DuckArray, kind: Array) -> Cotangent:
 
 
 def _signature(name: str, leaf: Leaf) -> str:
-    """Return the properties of a leaf that must agree on all ranks."""
     array = data_of(leaf)
     return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
@@ -585,7 +576,6 @@ class _Shared:
             self._others += new
 
     def check(self, trace: Trace, *, averages: bool) -> None:
-        """Raise if a step changes a parameter on one worker alone."""
         averaged = self._optimized() if averages else ()
         for p in _parameters(trace)[1]:
             if id(p) not in averaged:

@@ -28,7 +28,6 @@ class _Siblings:
     def find_spec(
         name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of one of the two packages; None for every other module."""
         folder = SIBLINGS.get(name)
         if folder is None:
             return None

@@ -21,18 +21,15 @@ def escape(text: str) -> str:
 
 
 def heading(kind: str, *facts: str) -> str:
-    """Return a title, and facts about the object in a line."""
     told = " · ".join(escape(fact) for fact in facts if fact)
     return f"<div><b>{escape(kind)}</b>{' · ' if told else ''}{told}</div>"
 
 
 def html_text(lines: str, most: int = _MOST_LINES) -> str:
-    """Return lines as HTML, without the middle if there are too many."""
     return f'<pre style="margin: 0.2em 0">{escape(chr(10).join(abridged(lines, most)))}</pre>'
 
 
 def abridged(lines: str, most: int) -> list[str]:
-    """Return lines, with a note in place of the middle if there are too many."""
     found = lines.splitlines()
     if len(found) <= most:
         return found

@@ -68,7 +68,6 @@ class Recorded(NamedTuple):
 class FreeFunction:
     """A function recorded for batches of several sizes, with free lengths where they differ.
 
-    :ivar op: The public function that records, for messages.
     :ivar arrays, runs: The arguments of each size, and the recordings.
     :ivar program: The program of the first size, with a `Length` for each number that grows.
     :ivar parameters: The parameters that the function read, by slot.
@@ -114,7 +113,6 @@ class FreeFunction:
         raise ValueError(message(self.op, received, expected, fix)) from failed
 
     def constant(self, slot: int) -> Any:
-        """Return an array that all recordings share, or the formula that follows the batch."""
         return _followed_constant([run.recording.values[slot] for run in self.runs], self._sizes)
 
     def _free_program(self, recordings: Sequence[Recording]) -> Program:
@@ -147,7 +145,6 @@ class FreeFunction:
         return replace(first, attrs=attrs, shapes=shapes)
 
     def _followed_attrs(self, found: Sequence[Any]) -> Any:
-        """Return attributes, also of inner programs, with a `Length` for each number that grows."""
         first = found[0]
         if isinstance(first, SubProgram):
             if len({body.inputs for body in found}) > 1:
@@ -355,7 +352,6 @@ class ParameterNames:
 
     @property
     def given(self) -> list[Node]:
-        """The parameters that have a name so far, in order."""
         return list(self._named.values())
 
     def of(self, param: Node) -> str | None:
@@ -389,7 +385,7 @@ def export(
     """Write a function of arrays as a TensorFlow SavedModel or ONNX, which needs no tapegraph.
 
     The function is recorded for batches of three sizes; numbers that grow with the batch become
-    lengths of the model. The third size checks a SavedModel against the function.
+    lengths of the model.
 
     :param f: Takes arrays or tensors by position, and returns a tensor, or a dict, list or tuple of
         tensors. Parameters that it reads become variables, other tensors and arrays constants.
@@ -407,11 +403,10 @@ def export(
         line), draws random numbers, or changes state; names repeat, or are invalid in the format;
         an ONNX file would exceed 2 GB; or the path ends in another format's suffix.
     :raises TypeError: An argument or a result is of the wrong kind.
-    :raises tapegraph.lowering.NotLowered: An operation has no node in TensorFlow.
-    :raises tapegraph.lowering.Unavailable: TensorFlow is not installed.
-    :raises NotImplementedError: An operation has no nodes in ONNX, or onnxruntime none for its
-        dtype.
-    :raises ImportError: The package onnx is not installed.
+    :raises tapegraph.lowering.NotLowered, NotImplementedError: An operation has no node in
+        TensorFlow, or none in ONNX for its dtype.
+    :raises tapegraph.lowering.Unavailable, ImportError: TensorFlow, or the package onnx, is not
+        installed.
     :raises OSError: The path cannot be written.
 
     Signatures: ``serving_default``, also named ``serve``, takes the function's arguments by name

@@ -176,10 +176,7 @@ def traced_loop(
     init: object,
     xs: Sequence[Any],
 ) -> tuple[list[Any], Traced]:
-    """Return the first carry as tensors, and the body of a loop as an inner program.
-
-    :param f: Takes the carry and a row of each of ``xs``.
-    """
+    """Return the first carry as tensors, and ``f(carry, rows of xs)`` as an inner program."""
     held = list(leaves(init, "init"))
     carry = [loop_operand(op, x, path) for path, x in held]
     count = len(carry)

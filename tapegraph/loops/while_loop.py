@@ -1,16 +1,8 @@
 """`while_loop`: a loop whose condition ends it, as the entry ``while_loop``.
 
-Inputs: the consts of the condition, those of the body, and the first carries.
-
-Attributes:
-- ``cond``: a `SubProgram` from its consts and the carries to a bool.
-- ``body``: a `SubProgram` from its consts and the carries to the next carries.
-- ``carries``: the number of carries.
-- ``max_steps``: the maximum number of iterations, or None.
-
-Outputs (each read by a ``part``): the last carries, and the number of iterations, an int64. The
-backward runs the iterations again and keeps their carries; it differentiates a `scan` of that
-length.
+Its inputs are the consts of the condition, those of the body, and the first carries; ``cond`` and
+``body`` are `SubProgram`s of their consts and the carries. Its outputs are the last carries, and
+the number of iterations. The backward differentiates a `scan` of that length.
 """
 
 from __future__ import annotations
@@ -148,7 +140,6 @@ def _run(cond: SubProgram, body: SubProgram, lists: Lists, max_steps: int | None
 
 
 def _by_role(inputs: Sequence[object], cond: SubProgram, carries: int) -> Lists:
-    """Return the inputs of the condition, those of the body, and the carries."""
     return by_role(inputs, len(inputs) - len(cond.inputs), carries)
 
 

@@ -34,5 +34,4 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise for another library's name, and say what to write."""
     raise missing_in("optim", name)

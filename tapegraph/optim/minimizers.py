@@ -59,9 +59,8 @@ def minimize(
 ) -> Any:
     """Minimise a scalar-valued function by `scipy.optimize.minimize`.
 
-    Gradients are one reverse pass each. Newton-CG, trust-ncg, trust-krylov and trust-constr get
-    Hessian-vector products by `tapegraph.hvp`, dogleg and trust-exact the Hessian by
-    `tapegraph.hessian`.
+    Newton-CG, trust-ncg, trust-krylov and trust-constr get Hessian-vector products by
+    `tapegraph.hvp`, dogleg and trust-exact the Hessian by `tapegraph.hessian`.
 
     :param f: Takes a structure like ``x0``, then ``args``; returns one number.
     :param x0: The start. SciPy, and so ``f``, sees float64 numbers.
@@ -166,7 +165,6 @@ def _differentiable(
 
 
 def _check_derivatives(hess: object, options: Mapping[str, object]) -> None:
-    """Raise for derivatives written by hand: the tape supplies them."""
     fix = "Leave it out; with derivatives by hand call scipy.optimize.minimize."
     for argument in ("jac", "hessp"):
         if argument in options:

@@ -191,9 +191,8 @@ class Optimizer(OtherOptimizers):
     def by_rows(self) -> bool:
         """Whether the rule may run only on the rows of a table that have a gradient.
 
-        The rule must be element by element, and without weight decay a zero gradient must change
-        neither the parameter nor a slot of its shape. Otherwise a row-sparse gradient is made
-        dense.
+        It must be element by element, and without weight decay a zero gradient must change nothing.
+        Otherwise a row-sparse gradient is made dense.
         """
         return False
 
@@ -340,11 +339,9 @@ class Optimizer(OtherOptimizers):
         return type(self).numbers is not Optimizer.numbers
 
     def _step_of(self, name: str) -> int:
-        """Return the number of a parameter's next step, from 1."""
         return self._taken() + 1 - int(self._missed._array[self._places[name]])
 
     def _number(self, group: Group, name: str, missed: int, key: str, ahead: int) -> float:
-        """Return one of the `numbers` of a step, ``ahead`` steps later, ``missed`` of them."""
         step = self._step_of(name) + ahead - missed
         return self.numbers(self._rate(group, ahead), step)[key]
 

@@ -34,11 +34,7 @@ AVERAGING: Setting[Any] = Setting("tapegraph_averaging", default=None)
 
 
 def gradient_of(p: Leaf, *, rows: bool) -> Any:
-    """Return a parameter's gradient, which the caller must not change; None if frozen.
-
-    It is an ndarray, with ``rows`` also a `RowSparse` that holds each row once, or a captured
-    tensor.
-    """
+    """Return a gradient, not to be changed, or None: an ndarray, `RowSparse` or captured tensor."""
     if isinstance(p, Value):
         return np.asarray(p.grad)
     if not p.requires_grad:  # momentum would move it, and weight decay
@@ -70,7 +66,6 @@ def data_of(p: Leaf) -> Array:
 
 
 def rows_set(p: Any, rows: Array, values: Array) -> list[Change]:
-    """Give some rows of a parameter or a slot new numbers."""
     # Whoever else holds the array keeps the old numbers.
     table = own(p._array) if is_shared(p) else p._array
     return [partial(setitem, table, rows, values), *new_numbers(p, table)]
@@ -85,12 +80,10 @@ def fresh(array: Any, taken: set[int]) -> Array:
 
 
 def slot(array: Any) -> Tensor:
-    """Make a constant that holds a part of an optimizer's state."""
     return as_leaf(own(array))
 
 
 def real_and_imaginary(z: Any) -> Any:
-    """Return real and imaginary parts along a new last axis."""
     return np.stack([z.real, z.imag], axis=-1)
 
 
@@ -192,13 +185,9 @@ _KEYS = ("params", "lr", "weight_decay")
 
 
 class Group:
-    """Some parameters of an optimizer.
+    """Some parameters of an optimizer, with their names in ``state`` and their own options.
 
-    :param params: The leaves.
-    :param names: Their names in ``optimizer.state`` and ``state_dict()``.
-    :param lr: Their own learning rate, a number or a schedule, which may change at any time; None
-        for the optimizer's.
-    :param weight_decay: Fixed at construction.
+    :ivar lr: A number or a schedule, which may change at any time; None for the optimizer's.
     """
 
     __slots__ = ("_kind", "_lr", "_weight_decay", "names", "params")
@@ -223,7 +212,6 @@ class Group:
 
     @property
     def weight_decay(self) -> float:
-        """The weight decay of its parameters."""
         return self._weight_decay
 
 

@@ -46,8 +46,8 @@ def save(
 ) -> None:
     """Write tensors, arrays and numbers to a file, replacing an old one at once.
 
-    The file is written beside the target, synced and renamed: after a crash it is the old or the
-    new one. Other programs can read it, each array under its dotted path: nothing is pickled.
+    After a crash the file is the old or the new one. Other programs can read it, each array under
+    its dotted path: nothing is pickled.
 
     :param path: Ends in ``.safetensors`` or in ``.npz``.
     :param tree: Dicts, lists and tuples of tensors, Values, arrays, NumPy scalars, numbers,
@@ -96,7 +96,6 @@ def save(
 
 
 def _is_text(x: object) -> bool:
-    """Return whether a value is a string that UTF-8 can write."""
     return isinstance(x, str) and x == x.encode(errors="ignore").decode()
 
 
@@ -192,7 +191,6 @@ _Place: TypeAlias = tuple[Pytree, list[str]]
 
 
 def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
-    """Return the places of a file's arrays before any is read."""
     found = dict(_nodes(tree))
     arrays = {name: part for name, part in found.items() if isinstance(part, files.Stored)}
     named_in: dict[int, _Place] = {}
@@ -228,7 +226,6 @@ def _places(path: str, tree: Pytree, into: Pytree) -> list[_Place]:
 
 
 def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
-    """Raise unless the file's shape and dtype for a leaf are the leaf's."""
     if not _is_leaf(leaf):
         fix = "Load into the parameters that it was computed from."
         raise TypeError(message("load", f"a result at {name!r}", "leaves in `into`", fix))
@@ -246,7 +243,6 @@ def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
 
 
 def _changes(path: str, tree: Pytree, places: list[_Place]) -> Iterator[Change]:
-    """Yield the changes that give a model the numbers of a tree."""
     found = dict(_nodes(tree))
     kept = _Kept()
     for leaf, names in places:
@@ -375,7 +371,6 @@ class _Flattened:
 
 
 def _is_leaf(x: object) -> bool:
-    """Return whether a value was not computed from others."""
     if isinstance(x, Node):
         return is_leaf(x)
     return not (isinstance(x, Value) and x.args)

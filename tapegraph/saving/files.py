@@ -78,10 +78,7 @@ def check_is_file(op: str, path: str) -> os.stat_result | None:
 
 
 def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
-    """Let ``fill`` write a file beside the target; sync it, and only then rename it.
-
-    A link leads to the target, which keeps its mode.
-    """
+    """Let ``fill`` write a file beside the target; sync it, and only then rename it."""
     found = check_is_file(op, path)
     target = os.path.realpath(path)
     beside = os.path.join(os.path.dirname(target), f".tapegraph-{os.urandom(8).hex()}.tmp")
@@ -117,7 +114,6 @@ def suffix_of(op: str, path: str) -> str:
 
 
 def check_array(suffix: str, name: str, dtype: DType) -> None:
-    """Raise for an array that the format cannot store."""
     if dtype.kind not in "biufc" and dtype.name != "bfloat16":
         expected = "numbers (bool, integer, float or complex)"
         raise TypeError(message("save", f"dtype {dtype} for {name!r}", expected))
@@ -226,7 +222,6 @@ def _fill(array: Array, read: Fun) -> None:
 
 
 def _native(dtype: DType) -> DType:
-    """Return a dtype in native byte order: NumPy's own instance, which is the fastest."""
     return dtype if dtype.names else np.dtype(dtype.newbyteorder("=").str)
 
 
@@ -246,7 +241,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    """Return a file's content, abridged, for a message."""
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
@@ -264,7 +258,6 @@ def write_npz(path: str, arrays: NamedArrays, text: Metadata) -> None:
 
 
 def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
-    """Return a file's arrays and its text; raise if it is malformed."""
     archive = zipfile.ZipFile(file)
     end = 0
     for info in sorted(archive.infolist(), key=attrgetter("header_offset")):

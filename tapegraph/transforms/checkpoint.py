@@ -1,7 +1,6 @@
 """`checkpoint`: recompute a function's intermediate results in the backward.
 
-The results of a call are one entry, whose inputs are the arguments and the parameters and results
-that the function closes over. A backward runs the function again.
+The results of a call are one entry, whose inputs are the arguments, and what is closed over.
 """
 
 from __future__ import annotations
@@ -70,8 +69,6 @@ def checkpoint(f: F, **others: NoReturn) -> F:
 
 
 class _Segment:
-    """One call of a function that runs again in every backward."""
-
     def __init__(self, f: Fun, call: tuple[object, object]) -> None:
         self._f = f
         self._call = call
@@ -121,7 +118,6 @@ class _Segment:
         return [grad if needed else None for grad, needed in zip(found, needs, strict=True)]
 
     def _run(self) -> tuple[Any, list[Any]]:
-        """Run the function on its own leaves, and return its results and the leaves."""
         targets = [alias(x) if x.dtype.kind in "fc" else x for x in self._given]
         own = iter(targets)
         inside = (next(own) if isinstance(x, Tensor) else x for _, x in leaves(self._call))

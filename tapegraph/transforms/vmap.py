@@ -78,8 +78,6 @@ def vmap(
 
 
 class _Arguments:
-    """The arguments of a call: examples along the first axis, and values shared by all."""
-
     def __init__(
         self, args: tuple[object, ...], kwargs: dict[str, object], in_axes: object
     ) -> None:
