@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from types import TracebackType
 from typing import Any, Protocol
 from weakref import ref
 
@@ -95,26 +94,9 @@ def communicator(op: str, comm: Any) -> Communicator:
     return comm
 
 
-class _EndOfJob:
-    """An excepthook that aborts all ranks after the hook that it replaced has run."""
-
-    def __init__(self, before: Any) -> None:
-        self._before = before
-        self.comms: list[Any] = []
-
-    def __call__(
-        self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
-    ) -> None:
-        self._before(kind, error, traceback)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        if self.comms:
-            time.sleep(0.25)  # the launcher drops what it has not yet forwarded when a job aborts
-        for comm in self.comms:
-            comm.Abort(1)
-
-
-_hook = _EndOfJob(None)
+# Which an uncaught exception aborts, and the hook that does it.
+_jobs: list[Any] = []
+_hook: Any = None
 
 
 def end_job_on_errors(comm: Any) -> None:
@@ -122,12 +104,22 @@ def end_job_on_errors(comm: Any) -> None:
     global _hook
     if comm.size == 1 or not hasattr(comm, "Abort"):
         return
-    if sys.excepthook is not _hook:
-        comms, _hook.comms = _hook.comms, []  # the new hook may call the one before
-        _hook = sys.excepthook = _EndOfJob(sys.excepthook)
-        _hook.comms = comms
-    if not any(comm is known for known in _hook.comms):
-        _hook.comms.append(comm)
+    if not any(comm is known for known in _jobs):
+        _jobs.append(comm)
+    if sys.excepthook is _hook:
+        return
+    before = sys.excepthook
+
+    def hook(*error: Any) -> None:
+        before(*error)
+        if _hook is hook:  # or a later hook's, which has called this one
+            sys.stdout.flush()
+            sys.stderr.flush()
+            time.sleep(0.25)  # the launcher drops what it has not yet forwarded when a job aborts
+            for comm in _jobs:
+                comm.Abort(1)
+
+    _hook = sys.excepthook = hook
 
 
 class Exchange:
@@ -165,9 +157,13 @@ class Exchange:
     ) -> Array:
         """Return the average of flat gradients in a run of a recorded step."""
         mean, any_has = self.average(flat, weight, has, first=first)
-        if any_has != expected:
-            raise self._changed(any_has, expected)
-        return mean
+        if any_has == expected:
+            return mean
+        place = next(i for i, x in enumerate(any_has) if x != expected[i])
+        now, then = ("a", "none") if any_has[place] else ("no", "one")
+        received = f"{now} gradient of {self._names[place]!r} on any rank, and {then} when recorded"
+        fix = "Take the same branches on all ranks, or call zero_grad() before backward()."
+        raise RuntimeError(message(self._op, received, "gradients of the same parameters", fix))
 
     def average(
         self, flat: Array, weight: DuckArray, has: tuple[bool, ...], *, first: bool = True
@@ -197,13 +193,6 @@ class Exchange:
             raise RuntimeError(message(self._op, "the weight 0 on every rank", "one above", fix))
         mean = self._total[: flat.size] / self._total.dtype.type(weights)
         return mean, tuple((self._total[flat.size : -_MORE] > 0).tolist())
-
-    def _changed(self, any_has: tuple[bool, ...], expected: tuple[bool, ...]) -> RuntimeError:
-        place = next(i for i, x in enumerate(any_has) if x != expected[i])
-        now, then = ("a", "none") if any_has[place] else ("no", "one")
-        received = f"{now} gradient of {self._names[place]!r} on any rank, and {then} when recorded"
-        fix = "Take the same branches on all ranks, or call zero_grad() before backward()."
-        return RuntimeError(message(self._op, received, "gradients of the same parameters", fix))
 
 
 # Equal on all ranks
@@ -238,7 +227,9 @@ def check_equal(op: str, comm: Communicator, arrays: Sequence[tuple[str, Array]]
     for place, (_, array) in enumerate(arrays, 1):
         first = np.array(array, order="C")
         comm.Bcast(first, root=0)
-        if not found and not _is_near(array, first):
+        largest = np.abs(first[np.isfinite(first)]).max(initial=0.0)
+        atol = ROUNDING.get(real_dtype(array.dtype).name, 0.0) * largest
+        if not found and not np.allclose(array, first, rtol=0.0, atol=atol, equal_nan=True):
             found = place
     of_each = _of_each(comm, found)
     if of_each.any():
@@ -246,12 +237,6 @@ def check_equal(op: str, comm: Communicator, arrays: Sequence[tuple[str, Array]]
         received = f"{arrays[int(of_each[rank]) - 1][0]} on rank {rank} with other numbers than"
         fix = "Change parameters and optimizer on all ranks alike; broadcast() makes them equal."
         raise RuntimeError(message(op, f"{received} on rank 0", "the same on every rank", fix))
-
-
-def _is_near(array: Array, other: Array) -> bool:
-    scale = np.abs(other[np.isfinite(other)]).max(initial=0.0)
-    tolerance = ROUNDING.get(real_dtype(array.dtype).name, 0.0)
-    return np.allclose(array, other, rtol=0.0, atol=tolerance * scale, equal_nan=True)
 
 
 def _of_each(comm: Communicator, number: int) -> Array:
@@ -411,11 +396,18 @@ class DataParallel:
         grads = gradients_of(self._params, rows=False)
         has = tuple(g is not None for g in grads)
         with no_grad():
-            flat = self._flat(grads)
-            if capture is not None:
-                mean, any_has = self._recorded(capture, flat, weight.astype(self._dtype), has)
-            else:
+            vectors = [
+                np.zeros(size, self._dtype)
+                if g is None
+                else (real_and_imaginary(g) if g.dtype.kind == "c" else g).reshape(size)
+                for g, size in zip(grads, self._sizes, strict=True)
+            ]
+            if capture is None:
+                flat = np.concatenate(vectors, out=self._exchange.flat)
                 mean, any_has = self._exchange.average(flat, weight._array, has)
+            else:
+                flat = tensor_like(op, np.concatenate([v.astype(self._dtype) for v in vectors]))
+                mean, any_has = self._recorded(capture, flat, weight.astype(self._dtype), has)
             stops = accumulate(self._sizes)
             parts = [
                 _of_kind(mean[stop - size : stop], kind)
@@ -431,15 +423,6 @@ class DataParallel:
         before = [_gradient_put(p, getattr(p, GRAD, None)) for p, _ in found]
         make(together([_gradient_put(p, new) for p, new in found]))
         return before
-
-    def _flat(self, grads: list[Cotangent]) -> DuckArray:
-        vectors = [
-            np.zeros(size, self._dtype) if g is None else _real(g).reshape(size)
-            for g, size in zip(grads, self._sizes, strict=True)
-        ]
-        if recorder().capture is None:
-            return np.concatenate(vectors, out=self._exchange.flat)
-        return tensor_like("all_reduce", np.concatenate([v.astype(self._dtype) for v in vectors]))
 
     def _recorded(
         self, capture: Capture, flat: DuckArray, weight: DuckArray, has: tuple[bool, ...]
@@ -497,10 +480,6 @@ def _send_out(comm: Communicator, leaves: Sequence[Leaf]) -> None:
     changes += all_new_numbers([leaf for leaf, _ in tensors], [a for _, a in tensors])
     if comm.rank:
         make(together(changes))
-
-
-def _real(grad: Cotangent) -> Cotangent:
-    return real_and_imaginary(grad) if grad.dtype.kind == "c" else grad
 
 
 def _of_kind(numbers: DuckArray, kind: Array) -> Cotangent:

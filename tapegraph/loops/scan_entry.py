@@ -66,7 +66,9 @@ def run_scan(
     """Record a scan, and return its outputs; it keeps carries if anybody reads them."""
     inputs = (*consts, *carries, *xs)
     flows = recorder().flows and any(x.requires_grad for x in inputs)
-    step = _with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
+    step = body
+    if flows and checkpoint == 1:
+        step = body.make(("with residuals", len(consts)), _with_residuals, body, len(consts))
     end, kept = len(body.outputs), len(step.outputs)
     attrs = {"body": step, "carries": len(carries), "xs": len(xs), "length": length}
     attrs |= {"reverse": reverse, "checkpoint": checkpoint}
@@ -79,12 +81,8 @@ def run_scan(
 
 def _with_residuals(body: SubProgram, consts: int) -> SubProgram:
     """Return a body, the first ``consts`` inputs shared by all iterations, with residuals too."""
-
-    def extended() -> SubProgram:
-        kept = _kept(body, consts)
-        return _with_outputs(body, (*body.outputs, *kept)) if kept else body
-
-    return body.make(("with residuals", consts), extended)
+    kept = _kept(body, consts)
+    return _with_outputs(body, (*body.outputs, *kept)) if kept else body
 
 
 def _with_outputs(body: SubProgram, outputs: tuple[int, ...]) -> SubProgram:

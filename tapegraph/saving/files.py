@@ -306,30 +306,22 @@ def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Store
         raise ValueError(f"the header of {_shown(name)} is no literal") from None
     if dtype.hasobject:
         raise ValueError(f"{_shown(name)} holds pickled objects, which could run any code")
-    size = math.prod(shape) * dtype.itemsize
-    held = info.file_size - start.tell()
+    size, begin = math.prod(shape) * dtype.itemsize, start.tell()
+    held = info.file_size - begin
     if min(shape, default=0) < 0 or held != size:
         raise ValueError(f"{_shown(name)} holds {held} bytes, and its header says {size}")
-    read = partial(_read_member, archive, info, start.tell(), shape, fortran, dtype)
+
+    def read() -> Array:
+        stored = aligned_empty(shape[::-1] if fortran else shape, dtype)
+        member: Any
+        with archive.open(info) as member:  # which compares the checksum at the end
+            member.read(begin)
+            _fill(stored, member.readinto)
+        array = _as_native(stored)
+        if not fortran:
+            return array
+        ordered = aligned_empty(shape, array.dtype)
+        ordered[...] = array.T
+        return ordered
+
     return Stored(name, shape, _native(dtype), read)
-
-
-def _read_member(
-    archive: zipfile.ZipFile,
-    info: zipfile.ZipInfo,
-    start: int,
-    shape: tuple[int, ...],
-    fortran: bool,
-    dtype: DType,
-) -> Array:
-    stored = aligned_empty(shape[::-1] if fortran else shape, dtype)
-    member: Any
-    with archive.open(info) as member:  # which compares the checksum at the end
-        member.read(start)
-        _fill(stored, member.readinto)
-    array = _as_native(stored)
-    if not fortran:
-        return array
-    ordered = aligned_empty(shape, array.dtype)
-    ordered[...] = array.T
-    return ordered

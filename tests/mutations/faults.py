@@ -3266,8 +3266,8 @@ FAULTS = (
         "distributed",
         "a-later-hook-hides-the-abort",
         "tapegraph/distributed.py:end_job_on_errors",
-        "if sys.excepthook is not _hook:",
-        "if not isinstance(_hook, _EndOfJob) or not _hook.comms:",
+        "if sys.excepthook is _hook:",
+        "if _hook is not None:",
         RANKS,
     ),
     Fault(
