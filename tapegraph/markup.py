@@ -26,16 +26,17 @@ def heading(kind: str, *facts: str) -> str:
 
 
 def html_text(lines: str, most: int = _MOST_LINES) -> str:
-    return f'<pre style="margin: 0.2em 0">{escape(chr(10).join(abridged(lines, most)))}</pre>'
+    shown = escape("\n".join(_abridged(lines.splitlines(), most, "… {:,} more lines …")))
+    return f'<pre style="margin: 0.2em 0">{shown}</pre>'
 
 
-def abridged(lines: str, most: int) -> list[str]:
-    found = lines.splitlines()
-    if len(found) <= most:
-        return found
+def _abridged(lines: list[str], most: int, note: str) -> list[str]:
+    """Return lines, with a note of how many more there are in place of the middle."""
+    if len(lines) <= most:
+        return lines
     first = (most - 1) * 2 // 3
     last = most - 1 - first
-    return [*found[:first], f"… {len(found) - first - last:,} more lines …", *found[-last:]]
+    return [*lines[:first], note.format(len(lines) - first - last), *lines[-last:]]
 
 
 def array(values: Any, most: int) -> str:
@@ -46,11 +47,7 @@ def array(values: Any, most: int) -> str:
 def html_table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     lines = ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-    if len(lines) > _MOST_LINES:
-        first = _MOST_LINES * 2 // 3
-        last = _MOST_LINES - 1 - first
-        left = len(lines) - first - last
-        note = f'<td colspan="{max(len(rows[0]), 1)}">… {left:,} more …</td>'
-        lines = [*lines[:first], note, *lines[-last:]]
+    columns = max(map(len, rows), default=1)
+    lines = _abridged(lines, _MOST_LINES, f'<td colspan="{columns}">… {{:,}} more …</td>')
     body = "".join(f"<tr>{line}</tr>" for line in ([head] if header else []) + lines)
     return f"<table>{body}</table>"

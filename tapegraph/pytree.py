@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.typed import Array
 
 # How much of a structure a message shows.
 _SHOWN = 300
@@ -276,24 +275,6 @@ def pairs(given: Any, form: Any, path: str) -> list[tuple[Any, Any, str]]:
         return [(a, b, f"{path}[{i}]") for i, (a, b) in pairs]
     names = fields_of(type(form)) or ()
     return [(getattr(given, name), getattr(form, name), f"{path}.{name}") for name in names]
-
-
-class Layout:
-    """The places of a structure's numbers in one vector: in its order, row by row."""
-
-    def __init__(self, model: object) -> None:
-        self._model = model
-
-    @staticmethod
-    def vector(structure: object) -> Array:
-        parts = [np.ravel(leaf) for _, leaf in leaves(structure)]
-        return np.concatenate(parts, dtype=np.float64) if parts else np.zeros(0)
-
-    def structure(self, vector: Array) -> Any:
-        held = [leaf for _, leaf in leaves(self._model)]
-        parts = zip(held, cut(vector, map(np.shape, held)), strict=True)
-        content = (np.array(x) if isinstance(leaf, np.ndarray) else float(x) for leaf, x in parts)
-        return replaced(self._model, content)
 
 
 def cut(vector: Any, shapes: Iterable[tuple[int, ...]]) -> Iterator[Any]:

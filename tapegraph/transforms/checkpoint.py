@@ -6,8 +6,6 @@ The results of a call are one entry, whose inputs are the arguments, and what is
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -20,7 +18,7 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.other_names import unexpected
-from tapegraph.pytree import HOLE, leaves, mapped, matched, replaced
+from tapegraph.pytree import HOLE, cut, leaves, mapped, matched, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
@@ -149,12 +147,8 @@ def _packed(outs: Sequence[Any]) -> Any:
 def _unpacked(packed: Any, outs: Sequence[Any]) -> list[Any]:
     if len(outs) == 1:
         return [packed]
-    ends = list(itertools.accumulate((math.prod(x.shape) for x in outs), initial=0))
-    parts = (packed[start:end] for start, end in itertools.pairwise(ends))
-    return [
-        (part if x.dtype.kind == "c" else np.real(part)).reshape(x.shape).astype(x.dtype)
-        for x, part in zip(outs, parts, strict=True)
-    ]
+    parts = zip(outs, cut(packed, [x.shape for x in outs]), strict=True)
+    return [(part if x.dtype.kind == "c" else np.real(part)).astype(x.dtype) for x, part in parts]
 
 
 def _vjp(needs: list[bool], g: object, y: object, *inputs: object, saved: _Segment) -> list[Any]:
