@@ -65,6 +65,10 @@ class Recorded(NamedTuple):
         return self.recording.seeds()
 
 
+class _Differs(Exception):
+    """Two recordings differ in a value that is not a linear length."""
+
+
 class FreeFunction:
     """A function recorded for batches of several sizes, with free lengths where they differ.
 
@@ -113,7 +117,7 @@ class FreeFunction:
         raise ValueError(message(self.op, received, expected, fix)) from failed
 
     def constant(self, slot: int) -> Any:
-        return _followed_constant([run.recording.values[slot] for run in self.runs], self._sizes)
+        return self._followed_constant([run.recording.values[slot] for run in self.runs])
 
     def _free_program(self, recordings: Sequence[Recording]) -> Program:
         """Return the program of several sizes with a `Length` for each that grows, or raise."""
@@ -133,9 +137,8 @@ class FreeFunction:
         shapes, attrs = [], []
         for slot, op in enumerate(first.ops):
             try:
-                shapes.append(_followed([p.shapes[slot] for p in programs], self._sizes))
-                values = [tuple(p.attrs[slot].values()) for p in programs]
-                followed = self._followed_attrs(values)
+                shapes.append(self._followed([p.shapes[slot] for p in programs]))
+                followed = self._followed([tuple(p.attrs[slot].values()) for p in programs])
                 attrs.append(dict(zip(first.attrs[slot], followed, strict=True)))
             except _Differs as error:
                 fix = "Lengths must grow evenly with the batch."
@@ -144,15 +147,48 @@ class FreeFunction:
                 self._check_constant(recordings, slot)
         return replace(first, attrs=attrs, shapes=shapes)
 
-    def _followed_attrs(self, found: Sequence[Any]) -> Any:
+    def _followed(self, found: Sequence[Any]) -> Any:
+        """Return what all sizes share, with a `Length` for each integer that grows linearly."""
         first = found[0]
         if isinstance(first, SubProgram):
             if len({body.inputs for body in found}) > 1:
                 raise _Differs("a function that reads other arguments")
             return first.with_program(self._free_program([body.recording for body in found]))
         if isinstance(first, tuple) and len({len(x) for x in found}) == 1:
-            return tuple(map(self._followed_attrs, zip(*found, strict=True)))
-        return _followed(found, self._sizes)
+            return tuple(map(self._followed, zip(*found, strict=True)))
+        if len({repr(identity(x)) for x in found}) == 1:
+            return first
+        if {type(x) for x in found} == {int} and any(self._sizes):
+            per = found[1] - first
+            length = Length(per, first - per * self._sizes[0])
+            grown = zip(self._sizes, found, strict=True)
+            if all(length.per * n + length.base == x for n, x in grown):
+                return length
+        raise _Differs(", then ".join(map(repr, found)))
+
+    def _followed_constant(self, found: Sequence[Array]) -> Any:
+        """Return a shared array, `EqualRows`, `Places`, or tuples of ints and `Length`."""
+        first = found[0]
+        if all(x.shape == first.shape and x.tobytes() == first.tobytes() for x in found):
+            return first
+        shape = self._followed([x.shape for x in found])
+        grown = [axis for axis, n in enumerate(shape) if isinstance(n, Length)]
+        row = first[tuple(slice(int(axis in grown) or None) for axis in range(first.ndim))]
+        # Not of truths: np.arange(len(x)) < 100 has equal ones up to a batch that nobody tries.
+        if grown and first.dtype.kind != "b":
+            if all(np.broadcast_to(row, x.shape).tobytes() == x.tobytes() for x in found):
+                return EqualRows(row, shape)
+        if first.dtype.kind != "i":
+            raise _Differs
+        if not grown:
+            return self._followed([_nested(x.tolist()) for x in found])
+        axis, longest = grown[0], found[-1]
+        steps = np.diff(longest, axis=axis)
+        step = steps.take([0], axis)
+        begins = all((longest.take(range(x.shape[axis]), axis) == x).all() for x in found)
+        if len(grown) > 1 or not begins or (steps != step).any():
+            raise _Differs
+        return Places(longest.take([0], axis), step, axis, shape[axis])
 
     def _check_constant(self, recordings: Sequence[Recording], slot: int) -> None:
         """Raise if a number or array, other than integer places, depends on the batch."""
@@ -166,7 +202,7 @@ class FreeFunction:
             return
         readers = [program.ops[i] for i in program.readers()[slot]]
         try:
-            followed = _followed_constant(found, self._sizes)
+            followed = self._followed_constant(found)
             if isinstance(followed, Places) and any(op.kind is not OpKind.INDEX for op in readers):
                 raise _Differs
         except _Differs:
@@ -191,7 +227,11 @@ def _record(op: str, f: Fun, arrays: Sequence[Array]) -> Recorded:
     with capture:
         inputs = [capture.input(array) for array in arrays]
         result = f(*inputs)
-        tensors = [_result(op, x) for _, x in leaves(result)] or [_result(op, result)]
+        tensors = [x for _, x in leaves(result)] or [result]
+        for x in tensors:
+            if not isinstance(x, Node):
+                fix = "Compute it with the arguments, and return tensors in a dict, list or tuple."
+                raise TypeError(message(op, f"{kind_of(x)} as a result", "tensors", fix))
         recording = capture.recording(tensors)
     make(together(capture.undo))
     slots = {id(node): slot for slot, node in enumerate(recording.nodes)}
@@ -208,64 +248,12 @@ def _record(op: str, f: Fun, arrays: Sequence[Array]) -> Recorded:
     return Recorded(recording, [slots.get(id(x)) for x in inputs], result)
 
 
-def _result(op: str, value: Pytree) -> Node:
-    if isinstance(value, Node):
-        return value
-    fix = "Compute it with the arguments, and return tensors in a dict, list or tuple."
-    raise TypeError(message(op, f"{kind_of(value)} as a result", "tensors", fix))
-
-
 def _name(f: Fun) -> str:
     return str(getattr(f, "__name__", type(f).__name__))
 
 
-def _followed_constant(found: Sequence[Array], sizes: Sequence[int]) -> Any:
-    """Return a shared array, `EqualRows`, `Places`, or tuples of ints and `Length`."""
-    first = found[0]
-    if all(x.shape == first.shape and x.tobytes() == first.tobytes() for x in found):
-        return first
-    shape = _followed([x.shape for x in found], sizes)
-    grown = [axis for axis, n in enumerate(shape) if isinstance(n, Length)]
-    row = first[tuple(slice(int(axis in grown) or None) for axis in range(first.ndim))]
-    # Not of truths: np.arange(len(x)) < 100 has equal ones up to a batch that nobody tries.
-    if grown and first.dtype.kind != "b":
-        if all(np.broadcast_to(row, x.shape).tobytes() == x.tobytes() for x in found):
-            return EqualRows(row, shape)
-    if first.dtype.kind != "i":
-        raise _Differs
-    if not grown:
-        return _followed([_nested(x.tolist()) for x in found], sizes)
-    axis, longest = grown[0], found[-1]
-    steps = np.diff(longest, axis=axis)
-    step = steps.take([0], axis)
-    begins = all((longest.take(range(x.shape[axis]), axis) == x).all() for x in found)
-    if len(grown) > 1 or not begins or (steps != step).any():
-        raise _Differs
-    return Places(longest.take([0], axis), step, axis, shape[axis])
-
-
 def _nested(value: Pytree) -> Pytree:
     return tuple(map(_nested, value)) if isinstance(value, list) else value
-
-
-class _Differs(Exception):
-    """Two recordings differ in a value that is not a linear length."""
-
-
-def _followed(found: Sequence[Any], sizes: Sequence[int]) -> Any:
-    """Return the shared value, with a `Length` for each integer that grows linearly."""
-    first = found[0]
-    if len({repr(identity(x)) for x in found}) == 1:
-        return first
-    kinds = {type(x) for x in found}
-    if kinds == {tuple} and len({len(x) for x in found}) == 1:
-        return tuple(_followed(parts, sizes) for parts in zip(*found, strict=True))
-    if kinds == {int} and any(sizes):
-        per = found[1] - first
-        length = Length(per, first - per * sizes[0])
-        if all(length.per * n + length.base == x for n, x in zip(sizes, found, strict=True)):
-            return length
-    raise _Differs(", then ".join(map(repr, found)))
 
 
 def _place(recording: Recording, slot: int) -> str:
@@ -273,8 +261,8 @@ def _place(recording: Recording, slot: int) -> str:
     program = recording.program
     if program.inputs[slot]:
         return recording.describe(slot)
-    readers = [i for i, inputs in enumerate(program.inputs) if slot in inputs]
-    return f"read by {recording.describe(readers[0])}" if readers else "the result"
+    readers = program.readers()[slot]
+    return f"read by {recording.describe(min(readers))}" if readers else "the result"
 
 
 # Names of a model's inputs, outputs and parameters
@@ -288,44 +276,40 @@ class Arguments(NamedTuple):
     batched: list[bool]
 
 
-def arguments_of(op: str, f: Fun, examples: Sequence[object], batch: bool) -> Arguments:
+def _arguments_of(f: Fun, examples: Sequence[object], batch: bool) -> Arguments:
     """Return the arguments that examples stand for; the first of them sets the batch size."""
     if not examples:
         fix = "Pass one per argument: tg.export(f, path, x)."
-        raise TypeError(message(op, "no examples", "an array per argument", fix))
+        raise TypeError(message("export", "no examples", "an array per argument", fix))
     names = positional_names(f)[: len(examples)]
     names += [f"input_{i}" for i in range(len(names), len(examples))]
     for x, name in zip(examples, names, strict=True):
         if is_no_array(x):
             received = f"a {type(x).__name__} for {name!r}"
             fix = "Close over parameters: lambda x: f(params, x). Pass several arrays one by one."
-            raise TypeError(message(op, received, "an array per argument", fix))
-    arrays = [numeric(x, op, name) for x, name in zip(examples, names, strict=True)]
+            raise TypeError(message("export", received, "an array per argument", fix))
+    arrays = [numeric(x, "export", name) for x, name in zip(examples, names, strict=True)]
     lengths = [len(x) for x in arrays if x.ndim]
     if batch and not (lengths and lengths[0]):
         received = "examples of shapes " + ", ".join(str(x.shape) for x in arrays)
         fix = "Pass an example with a leading axis, or batch=False."
-        raise ValueError(message(op, received, "a batch of one or more", fix))
+        raise ValueError(message("export", received, "a batch of one or more", fix))
     batched = [batch and x.ndim > 0 and len(x) == lengths[0] for x in arrays]
     return Arguments(names, arrays, batched)
 
 
-def output_names(op: str, result: Pytree) -> list[str]:
+def output_names(result: Pytree) -> list[str]:
     """Return the names of a function's results: ``output``, or a dict's keys."""
     if isinstance(result, Mapping):
-        names = list(result)
-        parts = list(result.values())
+        named = dict(result)
     elif isinstance(result, (list, tuple)):
-        names = [f"output_{i}" for i in range(len(result))]
-        parts = list(result)
+        named = {f"output_{i}": x for i, x in enumerate(result)}
     else:
         return ["output"]
-    if not all(isinstance(name, str) for name in names) or not all(
-        isinstance(part, Node) for part in parts
-    ):
+    if not all(isinstance(name, str) and isinstance(x, Node) for name, x in named.items()):
         expected = "a tensor, or a dict, list or tuple of tensors, keyed by names"
-        raise TypeError(message(op, f"a result of structure {described(result)}", expected))
-    return names
+        raise TypeError(message("export", f"a result of structure {described(result)}", expected))
+    return list(named)
 
 
 class ParameterNames:
@@ -372,7 +356,6 @@ class ParameterNames:
 
 _FORM = "Write tg.export(f, path, x), with an example for each argument of f."
 _OTHER_FORMATS = (".h5", ".hdf5", ".keras", ".pb", ".tflite")
-_CONVERT = "Keras reads the folder by keras.layers.TFSMLayer, and LiteRT's converter takes it."
 
 
 def export(
@@ -432,10 +415,11 @@ def export(
     where = path_of("export", path, _FORM)
     if where.lower().endswith(_OTHER_FORMATS):
         expected = "the folder of a SavedModel, or a file that ends in .onnx"
-        raise ValueError(message("export", f"the path {where}", expected, _CONVERT))
+        fix = "Keras reads the folder by keras.layers.TFSMLayer, and LiteRT's converter takes it."
+        raise ValueError(message("export", f"the path {where}", expected, fix))
     name = "exporting.onnx" if where.lower().endswith(".onnx") else "lowering.export"
     target = importlib.import_module(f"tapegraph.{name}")
-    target.export(f, where, arguments_of("export", f, examples, batch), params)
+    target.export(f, where, _arguments_of(f, examples, batch), params)
 
 
 def function(f: Fun, params: Pytree = None) -> Any:

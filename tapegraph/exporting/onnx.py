@@ -461,7 +461,7 @@ def export(f: Fun, path: str, arguments: Arguments, params: Pytree) -> None:
     recorded = FreeFunction("export", f, arguments.arrays, arguments.batched)
     named = ParameterNames("export", params)
     parameters = {slot: named.of(param) for slot, param in recorded.parameters.items()}
-    outputs = output_names("export", recorded.runs[0].result)
+    outputs = output_names(recorded.runs[0].result)
     taken = [*arguments.names, *filter(None, parameters.values()), *outputs]
     if "" in outputs:
         received, fix = "an output named ''", "Rename the key."

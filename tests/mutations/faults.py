@@ -905,7 +905,7 @@ FAULTS = (
     Fault(
         "lowering",
         "a-round-of-an-export-keeps-the-number-of-its-batch",
-        "tapegraph/exporting/__init__.py:FreeFunction._followed_attrs",
+        "tapegraph/exporting/__init__.py:FreeFunction._followed",
         "self._free_program([body.recording for body in found])",
         "self._free_program([first.recording] * len(found))",
         f"{GRAPH_LOOPS} -k number_of_its_batch",
@@ -2999,8 +2999,8 @@ FAULTS = (
     Fault(
         "export",
         "a-third-size-is-not-checked",
-        "tapegraph/exporting/__init__.py:_followed",
-        "if all(length.per * n + length.base == x for n, x in zip(sizes, found, strict=True)):",
+        "tapegraph/exporting/__init__.py:FreeFunction._followed",
+        "if all(length.per * n + length.base == x for n, x in grown):",
         "if True:",
         f"{EXPORT} -k baked_in",
         tensorflow=True,
