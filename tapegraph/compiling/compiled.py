@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, overlo
 
 import numpy as np
 
-from tapegraph import markup, random
+from tapegraph import display, random
 from tapegraph.arrays.buffers import is_shared
 from tapegraph.arrays.numpy_warnings import are_mild
 from tapegraph.capture.capture import expire
@@ -36,11 +36,11 @@ from tapegraph.compiling.programs import Programs
 from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
+from tapegraph.display import counted, logger
 from tapegraph.environment import compiles, wrong_value
 from tapegraph.errors import add_note, escaped, kind_of, message, sentence, user_line, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.other_names import unexpected
-from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node, get_default_dtype
@@ -632,7 +632,7 @@ class Compiled:
         return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:
-        return markup.heading("compiled step", self.__name__) + markup.html_text(self.explain())
+        return display.heading("compiled step", self.__name__) + display.html_text(self.explain())
 
     def __repr__(self) -> str:
         text = f"{self.traces} trace{'' if self.traces == 1 else 's'}"

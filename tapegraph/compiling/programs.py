@@ -11,6 +11,7 @@ from typing import Any
 from tapegraph.compiling.runner import Runner
 from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
+from tapegraph.display import announce
 from tapegraph.engines import registry
 from tapegraph.engines.auto import advice, backend_in_force, costs, pace, way_of
 from tapegraph.engines.backend import LAST, Failure, account, get_backend
@@ -31,7 +32,6 @@ from tapegraph.engines.choice import (
 from tapegraph.engines.engine import EngineDeclined, Many
 from tapegraph.errors import sentence
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.progress import announce
 from tapegraph.random import come_back
 from tapegraph.recording.subprogram import entries_in
 from tapegraph.recording.values import Change, Undo, make, take_back, together

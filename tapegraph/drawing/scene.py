@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from tapegraph.display import escape
 from tapegraph.drawing.folding import Part
 from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
 from tapegraph.errors import message
-from tapegraph.markup import escape
 
 _LEAST = 44.0  # the width of a box, around which a frame is wide enough for its title
 _PAD_X, _PAD_Y = 10.0, 5.0  # inside a box

@@ -3289,7 +3289,7 @@ FAULTS = (
     Fault(
         "pictures",
         "names-are-markup",
-        "tapegraph/markup.py:escape",
+        "tapegraph/display.py:escape",
         "return escaped_lines(text).translate(_ESCAPES)",
         "return escaped_lines(text)",
         DRAW,
@@ -3305,7 +3305,7 @@ FAULTS = (
     Fault(
         "pictures",
         "notebooks-run-names",
-        "tapegraph/markup.py:heading",
+        "tapegraph/display.py:heading",
         'told = " · ".join(escape(fact) for fact in facts if fact)',
         'told = " · ".join(fact for fact in facts if fact)',
         "tests/tensors/test_notebooks.py",
