@@ -99,17 +99,9 @@ def _stacked(call: BatchedCall) -> Any:
 # Shapes
 
 
-def _reshape(call: BatchedCall) -> Any:
-    return call.run(*call.xs, shape=(call.size, *call.attrs["shape"]))
-
-
 def _broadcast_to(call: BatchedCall) -> Any:
     to = call.attrs["shape"]
     return call.run(call.with_axes(0, len(to)), shape=(call.size, *to))
-
-
-def _transpose(call: BatchedCall) -> Any:
-    return call.run(*call.xs, axes=(0, *(i + 1 for i in call.attrs["axes"])))
 
 
 def _concat(call: BatchedCall) -> Any:
@@ -185,10 +177,6 @@ def _scatter(call: BatchedCall) -> Any:
     places = call.spread(1)
     places = places + np.arange(call.size).reshape(-1, *(1,) * call.ndim(1)) * int(np.prod(to))
     return call.run(call.spread(0), places, shape=(call.size, *to))
-
-
-def _searchsorted(call: BatchedCall) -> Any:
-    return call.one_by_one() if call.batched[0] else call.run(*call.xs)
 
 
 # Products
@@ -323,16 +311,16 @@ def _softmax_crossentropy(call: BatchedCall) -> Any:
 
 
 RULES: dict[str, BatchingRule] = {
-    "reshape": _reshape,
+    "reshape": lambda call: call.run(*call.xs, shape=(call.size, *call.attrs["shape"])),
     "broadcast_to": _broadcast_to,
-    "transpose": _transpose,
+    "transpose": lambda call: call.run(*call.xs, axes=(0, *(i + 1 for i in call.attrs["axes"]))),
     "concat": _concat,
     "getitem": _getitem,
     "tensor_slice": _tensor_slice,
     "gather": _gather,
     "index": _index,
     "scatter": _scatter,
-    "searchsorted": _searchsorted,
+    "searchsorted": lambda call: call.one_by_one() if call.batched[0] else call.run(*call.xs),
     "matmul": _matmul,
     "batch_matmul": _matmul,
     "einsum": _einsum,

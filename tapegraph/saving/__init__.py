@@ -243,12 +243,19 @@ def _check_fits(path: str, leaf: Pytree, name: str, found: Pytree) -> None:
 
 
 def _changes(path: str, tree: Pytree, places: list[_Place]) -> Iterator[Change]:
-    found = dict(_nodes(tree))
-    kept = _Kept()
+    found, kept = dict(_nodes(tree)), set[int]()
+
+    def own(data: Pytree, op: str, argument: str) -> Array:
+        """Return an array of the file, which one tensor keeps; a copy for others."""
+        if not isinstance(data, np.ndarray) or data.dtype == np.float16 or id(data) in kept:
+            return numeric(data, op, argument)  # float32 for float16
+        kept.add(id(data))
+        return data
+
     for leaf, names in places:
         first = found[names[0]]
         if isinstance(leaf, Optimizer):
-            yield from changes_to(leaf, first, f"load: {path!r}: {type(leaf).__name__}", kept.own)
+            yield from changes_to(leaf, first, f"load: {path!r}: {type(leaf).__name__}", own)
             continue
         for other in names[1:]:
             if np.asarray(first).tobytes() != np.asarray(found[other]).tobytes():
@@ -257,22 +264,9 @@ def _changes(path: str, tree: Pytree, places: list[_Place]) -> Iterator[Change]:
         if isinstance(leaf, Value):
             yield partial(setattr, leaf, DATA, float(first))
         elif isinstance(leaf, Node):
-            yield from new_numbers(leaf, kept.own(first, "load", names[0]))
+            yield from new_numbers(leaf, own(first, "load", names[0]))
         else:
             yield partial(setitem, leaf, ..., first)
-
-
-class _Kept:
-    """The arrays of a file that tensors keep: one tensor takes each, others copies."""
-
-    def __init__(self) -> None:
-        self._ids: set[int] = set()
-
-    def own(self, data: Pytree, op: str, argument: str) -> Array:
-        if not isinstance(data, np.ndarray) or data.dtype == np.float16 or id(data) in self._ids:
-            return numeric(data, op, argument)  # float32 for float16
-        self._ids.add(id(data))
-        return data
 
 
 def _named(

@@ -1167,9 +1167,9 @@ FAULTS = (
     Fault(
         "checkpoints",
         "two-tensors-share-an-array",
-        "tapegraph/saving/__init__.py:_Kept.own",
-        "        self._ids.add(id(data))\n",
-        "        self._ids = set()\n",
+        "tapegraph/saving/__init__.py:_changes.own",
+        "        kept.add(id(data))\n",
+        "        kept.clear()\n",
         "tests/saving/test_checkpoints.py -k belongs_to_one",
     ),
     Fault(
