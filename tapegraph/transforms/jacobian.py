@@ -150,8 +150,7 @@ def jacobian(
     :param mode: ``"forward"``: a tangent per element of the arguments, all in one run of ``f``.
         ``"reverse"``: a cotangent per element of the result. By default the fewer; for real results
         of complex arguments reverse, for complex results of real arguments forward.
-    :param holomorphic: ``f`` maps complex numbers to complex numbers and is holomorphic.
-    :param has_aux: ``f`` returns ``(result, aux)``, and only the result is differentiated.
+    :param holomorphic, has_aux: As for `grad`.
     :returns: Callable with ``f``'s arguments. Returns an array of the result's shape followed by
         the argument's, for each result and each argument in their structures; with ``has_aux``, a
         pair ``(jacobian, aux)``. Kinds and dtypes are as for `grad`.
@@ -331,8 +330,7 @@ def hessian(f: Fun, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) 
     engine makes many at a time.
 
     :param f: Returns one number.
-    :param argnums: The positions of the arguments to differentiate with respect to.
-    :param has_aux: ``f`` returns ``(result, aux)``, and only the result is differentiated.
+    :param argnums, has_aux: As for `grad`.
     :returns: Callable with ``f``'s arguments. Returns an array of the argument's shape twice,
         exactly symmetric; for several arguments, and for dicts, lists and tuples, blocks in their
         structure, twice nested; with ``has_aux``, a pair ``(hessian, aux)``. Kinds are as for
