@@ -44,7 +44,7 @@ from tapegraph.recording.values import set_gradient as put_gradient
 from tapegraph.scalars.recorder import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
-from tapegraph.typed import Array, Cotangent, DType, DuckArray
+from tapegraph.typed import Array, Cotangent, DuckArray
 
 __all__ = ["DataParallel"]
 
@@ -123,24 +123,16 @@ def end_job_on_errors(comm: Any) -> None:
 
 
 class Exchange:
-    """The exchange of a rank with the others, once a step; ``shared`` must be equal on all."""
+    """The exchange of a rank with the others, once a step, in which all parameters travel."""
 
-    def __init__(
-        self,
-        op: str,
-        comm: Communicator,
-        names: Sequence[str],
-        size: int,
-        dtype: DType,
-        shared: Callable[[], list[tuple[str, Array]]],
-        check_every: int | None,
-    ) -> None:
+    def __init__(self, parallel: DataParallel, check_every: int | None) -> None:
         keep_freed_memory()
-        self._op, self._comm, self._names = op, comm, names
-        self._send = np.zeros(size + len(names) + _MORE, dtype)
+        self._op, self._comm = type(parallel).__name__, parallel._comm
+        self._names, size = parallel._names, sum(parallel._sizes)
+        self._send = np.zeros(size + len(self._names) + _MORE, parallel._dtype)
         self._total = np.zeros_like(self._send)
         self.flat = self._send[:size]  # where gradients may be put together
-        self._shared, self._check_every = shared, check_every
+        self._shared, self._check_every = parallel._numbers, check_every
         self._count = 0
 
     def __repr__(self) -> str:
@@ -317,10 +309,7 @@ class DataParallel:
         # Complex numbers travel as their two parts.
         self._sizes = [2 * a.size if a.dtype.kind == "c" else a.size for a in self._kinds]
         self._dtype = real_dtype(np.result_type(*self._kinds))
-        size = sum(self._sizes)
-        self._exchange = Exchange(
-            op, self._comm, self._names, size, self._dtype, self._numbers, check_every
-        )
+        self._exchange = Exchange(self, check_every)
         self._met_in: Callable[[], Any] = lambda: None  # the last capture with an exchange
         end_job_on_errors(self._comm)
         check_alike(op, self._comm, list(self._described()))

@@ -57,8 +57,7 @@ def is_no_array(value: object, inside: bool = False) -> bool:
     return is_tree(value) or (inside and getattr(value, "requires_grad", False))
 
 
-@lru_cache(maxsize=512)
-def fields_of(kind: type) -> tuple[str, ...] | None:
+def _fields_of(kind: type) -> tuple[str, ...] | None:
     """Return the names of a dataclass's parts; None for a class whose values are leaves."""
     if not dataclasses.is_dataclass(kind) or hasattr(kind, "__array__"):
         return None
@@ -68,10 +67,15 @@ def fields_of(kind: type) -> tuple[str, ...] | None:
     return tuple(field.name for field in fields)
 
 
-@lru_cache(maxsize=512)
-def statics_of(kind: type) -> tuple[str, ...]:
+fields_of: Callable[[type], tuple[str, ...] | None] = lru_cache(maxsize=512)(_fields_of)
+
+
+def _statics_of(kind: type) -> tuple[str, ...]:
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     return tuple(field.name for field in fields if field.metadata.get("static"))
+
+
+statics_of: Callable[[type], tuple[str, ...]] = lru_cache(maxsize=512)(_statics_of)
 
 
 def static_values(value: Any) -> list[Any]:
