@@ -438,10 +438,5 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     return tuple(apply(CUSTOM, tuple(xs), of_all.attrs()))
 
 
-CUSTOM = Op(
-    "custom_vjp",
-    _forward,
-    several=True,
-    takes_complex=True,
-    rules=Rules(_vjp, None, None, _recorded, _batch),
-)
+_RULES = Rules(_vjp, None, None, _recorded, _batch)
+CUSTOM = Op("custom_vjp", _forward, several=True, takes_complex=True, rules=_RULES)

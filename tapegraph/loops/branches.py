@@ -334,10 +334,5 @@ def _batched(
     return traced("cond", forward, list, inputs)
 
 
-COND = Op(
-    "cond",
-    _forward,
-    several=True,
-    takes_complex=True,
-    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
-)
+_RULES = Rules(_vjp, _jvp, None, _recorded, _batch)
+COND = Op("cond", _forward, several=True, takes_complex=True, rules=_RULES)

@@ -557,10 +557,5 @@ def _batched(
     return traced_iteration(forward, lists), after
 
 
-SCAN = Op(
-    "scan",
-    _forward,
-    several=True,
-    takes_complex=True,
-    rules=Rules(scan_vjp, _jvp, None, recorded_scan_vjp, _batch),
-)
+_RULES = Rules(scan_vjp, _jvp, None, recorded_scan_vjp, _batch)
+SCAN = Op("scan", _forward, several=True, takes_complex=True, rules=_RULES)

@@ -311,13 +311,8 @@ def _batched(
     return found, traced("while_loop", step, list, inputs), apart[0], after
 
 
-WHILE_LOOP = Op(
-    "while_loop",
-    _forward,
-    several=True,
-    takes_complex=True,
-    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
-)
+_RULES = Rules(_vjp, _jvp, None, _recorded, _batch)
+WHILE_LOOP = Op("while_loop", _forward, several=True, takes_complex=True, rules=_RULES)
 
 
 # The entry ``at_run_time``: derivatives that no program can hold beforehand, recorded anew in every
@@ -404,10 +399,5 @@ def _batch_anew(call: BatchedCall) -> Sequence[Any]:
     return at_run_time(each, *call.xs)
 
 
-AT_RUN_TIME = Op(
-    "at_run_time",
-    _forward_anew,
-    several=True,
-    takes_complex=True,
-    rules=Rules(_vjp_anew, _jvp_anew, None, pulled, _batch_anew),
-)
+_RULES_ANEW = Rules(_vjp_anew, _jvp_anew, None, pulled, _batch_anew)
+AT_RUN_TIME = Op("at_run_time", _forward_anew, several=True, takes_complex=True, rules=_RULES_ANEW)
