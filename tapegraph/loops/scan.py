@@ -108,7 +108,7 @@ def _scan(
             (last, stretch.end), ys = _scan(op, further, start, xs, length, reverse, checkpoint)
             return last, ys
     drawn = drawn_rows(found.draws, n, reverse)
-    outs = run_scan(found.body, found.consts, carry, [*given, *drawn], n, reverse, every)
+    outs = run_scan(found.body, (found.consts, carry, [*given, *drawn]), n, reverse, every)
     last, ys = outs[: len(carry)], outs[len(carry) : len(found.body.outputs)]
     of_carry, of_y = found.form
     return replaced(of_carry, iter(last)), replaced(of_y, iter(ys))

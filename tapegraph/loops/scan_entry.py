@@ -52,18 +52,15 @@ _BLOCK, _FEWEST = 1 << 18, 16
 _CHEAP = ("add", "sub", "neg", "mul")
 
 
+# The consts, carries and xs of an entry.
+Lists = tuple[list[Any], list[Any], list[Any]]
+
+
 def run_scan(
-    body: SubProgram,
-    consts: Sequence[Any],
-    carries: Sequence[Any],
-    xs: Sequence[Any],
-    length: int,
-    reverse: bool,
-    checkpoint: int,
-    *,
-    keeps: bool = False,
+    body: SubProgram, lists: Lists, length: int, reverse: bool, checkpoint: int, keeps: bool = False
 ) -> Sequence[Any]:
     """Record a scan, and return its outputs; it keeps carries if anybody reads them."""
+    consts, carries, xs = lists
     inputs = (*consts, *carries, *xs)
     flows = recorder().flows and any(x.requires_grad for x in inputs)
     step = body
@@ -130,10 +127,6 @@ def _read(body: SubProgram) -> set[int]:
 # The entry
 
 
-# The consts, carries and xs of an entry.
-Lists = tuple[list[Any], list[Any], list[Any]]
-
-
 def by_role(inputs: Sequence[object], carries: int, xs: int) -> Lists:
     first, last = len(inputs) - carries - xs, len(inputs) - xs
     return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
@@ -153,7 +146,7 @@ def run_derived(found: Traced, lists: Lists, attrs: Attrs) -> Sequence[Any]:
     """Record a scan of a derived body, which also reads arrays that rules made."""
     consts, carries, xs = lists
     how = {key: attrs[key] for key in ("length", "reverse", "checkpoint", "keeps")}
-    return run_scan(found.body, [*found.made, *consts], carries, xs, **how)
+    return run_scan(found.body, ([*found.made, *consts], carries, xs), **how)
 
 
 def _inner(body: SubProgram) -> Inner:
@@ -519,7 +512,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
             [moveaxis(x, 0, 1) if flags[i] else x for i, x in enumerate(rows, first + carries)],
         )
         key = ("examples", first, carries, flags, call.size)
-        found, differ = body.make(key, _batched, body, first, carries, flags, call.size, lists)
+        found, differ = body.make(key, _batched, body, flags, call.size, lists)
         now = flags[first : first + carries]
         wider = tuple(a or b for a, b in zip(now, differ, strict=True))
         if wider == now:
@@ -539,13 +532,9 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
 
 
 def _batched(
-    body: SubProgram,
-    first: int,
-    carries: int,
-    flags: tuple[bool, ...],
-    size: int,
-    lists: Lists,
+    body: SubProgram, flags: Sequence[bool], size: int, lists: Lists
 ) -> tuple[Traced, list[bool]]:
+    first, carries = len(lists[0]), len(lists[1])
     after: list[bool] = []
 
     def forward(*leaves: object) -> tuple[Any, ...]:
