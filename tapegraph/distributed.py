@@ -112,7 +112,7 @@ def end_job_on_errors(comm: Any) -> None:
 
     def hook(*error: Any) -> None:
         before(*error)
-        if _hook is hook:  # or a later hook's, which has called this one
+        if _hook is hook:  # otherwise a later one of ours, which aborts, has called it
             sys.stdout.flush()
             sys.stderr.flush()
             time.sleep(0.25)  # the launcher drops what it has not yet forwarded when a job aborts

@@ -354,6 +354,8 @@ class ParameterNames:
         self._names[id(param)] = name
 
 
+# The public functions
+
 _FORM = "Write tg.export(f, path, x), with an example for each argument of f."
 _OTHER_FORMATS = (".h5", ".hdf5", ".keras", ".pb", ".tflite")
 
