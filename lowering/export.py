@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import message, sentence
-from tapegraph.exporting.recorded import (
+from tapegraph.exporting import (
     Arguments,
     EqualRows,
     FreeFunction,
@@ -198,7 +198,7 @@ def export(f: Fun, path: str | os.PathLike[str], arguments: Arguments, params: P
     _check_names(names)
     variables = Variables("export", params)
     function = Function(FreeFunction("export", f, arrays, batched), variables)
-    outputs = output_names("export", function.recorded.runs[0].result)
+    outputs = output_names(function.recorded.runs[0].result)
     types = [
         tf.TensorSpec((None, *x.shape[1:]) if free else x.shape, x.dtype, name=name)
         for x, free, name in zip(arrays, batched, names, strict=True)

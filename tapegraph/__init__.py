@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as _numpy
 
-from tapegraph.checkout import find_siblings as _find_siblings
+from tapegraph.environment import find_siblings as _find_siblings
 
 _find_siblings()
 
@@ -73,8 +73,7 @@ from tapegraph.tensors.parameters import parameters, zero_grad
 from tapegraph.tensors.tensor import Tensor, param, tensor
 from tapegraph.tensors.value import Value, vsum
 from tapegraph.transforms.checkpoint import checkpoint
-from tapegraph.transforms.jacobian import hessian, hvp, jacfwd, jacobian, jacrev
-from tapegraph.transforms.jvp import jvp
+from tapegraph.transforms.jacobian import hessian, hvp, jacfwd, jacobian, jacrev, jvp
 from tapegraph.transforms.levels import stop_gradient
 from tapegraph.transforms.reverse import elementwise_grad, grad, linearize, value_and_grad, vjp
 from tapegraph.transforms.vmap import vmap
@@ -88,14 +87,14 @@ if TYPE_CHECKING:
     from tapegraph import fallback as fallback
     from tapegraph import lowering as lowering
     from tapegraph import testing as testing
-    from tapegraph.drawing.picture import Drawing, draw
-    from tapegraph.exporting.targets import export, function
+    from tapegraph.drawing import Drawing, draw
+    from tapegraph.exporting import export, function
     from tapegraph.numpy_names import argsort as argsort
     from tapegraph.numpy_names import array as array
     from tapegraph.numpy_names import complex as complex
     from tapegraph.numpy_names import eye as eye
     from tapegraph.numpy_names import to_numpy as to_numpy
-    from tapegraph.saving.checkpoints import load, save
+    from tapegraph.saving import load, save
     from tapegraph.seeing.anomaly import anomaly
     from tapegraph.seeing.explain import explain
     from tapegraph.seeing.profile import profile
@@ -129,16 +128,15 @@ __all__ += _shape.__all__
 
 # Names that not every program needs, and their modules.
 _LATER = {
-    **dict.fromkeys(("Drawing", "draw"), "drawing.picture"),
+    **dict.fromkeys(("Drawing", "draw"), "drawing"),
     **dict.fromkeys(("argsort", "array", "complex", "eye", "to_numpy"), "numpy_names"),
-    **dict.fromkeys(("export", "function"), "exporting.targets"),
-    **dict.fromkeys(("load", "save"), "saving.checkpoints"),
+    **dict.fromkeys(("export", "function"), "exporting"),
+    **dict.fromkeys(("load", "save"), "saving"),
     **{name: f"seeing.{name}" for name in ("anomaly", "explain", "profile")},
 }
 
 
 def __getattr__(name: str) -> object:
-    """Import ``tapegraph.lowering`` on first use."""
     import importlib
 
     if name in ("array_api", "distributed", "fallback", "lowering", "testing"):
@@ -152,7 +150,7 @@ def __getattr__(name: str) -> object:
 
 
 def _under_strategy(step: _compiled.Compiled, strategy: object) -> _compiled.Compiled:
-    from tapegraph.distributed.data_parallel import under_strategy  # 10 ms, which few programs need
+    from tapegraph.distributed import under_strategy  # 10 ms, which few programs need
 
     return under_strategy(step, strategy)
 

@@ -26,7 +26,6 @@ from tapegraph.typed import Fun
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit status."""
     options = _parser().parse_args(arguments)
     try:
         data, text = options.run(options)
@@ -100,7 +99,6 @@ def say(text: str) -> None:
 
 
 def printed_table(rows: list[tuple[str, ...]], *, markdown: bool = False) -> str:
-    """Return rows, the first of them the header, as aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     if markdown:
         rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]
@@ -109,7 +107,6 @@ def printed_table(rows: list[tuple[str, ...]], *, markdown: bool = False) -> str
 
 
 def info(load: bool = False) -> list[str]:
-    """Return the lines of ``python -m tapegraph info``."""
     found = facts(load).items()
     return [f"{styled(f'{topic:<11}', 'bold')} {text}".rstrip() for topic, text in found]
 
@@ -173,7 +170,6 @@ def function_rows() -> list[tuple[str, ...]]:
 
 
 def names_of_functions() -> dict[Fun, list[str]]:
-    """Return the public names of each recorded NumPy function, its own first."""
     names = names_of_numpy()  # without the ufuncs of other libraries, registered by tg.defop
     return {f: names[f] for f in numpy_functions.COUNTERPARTS if f in names}
 

@@ -54,7 +54,6 @@ class BatchedCall:
         return shape.reshape(x, (self.size, *(1,) * missing, *x.shape[1:]))
 
     def aligned(self) -> list[Any]:
-        """Return the operands so that they broadcast example by example."""
         ndims = list(map(self.ndim, range(len(self.xs))))
         ndim = max(ndims)
         if min(ndims) == ndim:
@@ -94,24 +93,15 @@ def _along(call: BatchedCall) -> Any:
 
 
 def _stacked(call: BatchedCall) -> Any:
-    """Run a NumPy function that takes stacks of matrices."""
     return call.run(*call.xs)
 
 
 # Shapes
 
 
-def _reshape(call: BatchedCall) -> Any:
-    return call.run(*call.xs, shape=(call.size, *call.attrs["shape"]))
-
-
 def _broadcast_to(call: BatchedCall) -> Any:
     to = call.attrs["shape"]
     return call.run(call.with_axes(0, len(to)), shape=(call.size, *to))
-
-
-def _transpose(call: BatchedCall) -> Any:
-    return call.run(*call.xs, axes=(0, *(i + 1 for i in call.attrs["axes"])))
 
 
 def _concat(call: BatchedCall) -> Any:
@@ -187,10 +177,6 @@ def _scatter(call: BatchedCall) -> Any:
     places = call.spread(1)
     places = places + np.arange(call.size).reshape(-1, *(1,) * call.ndim(1)) * int(np.prod(to))
     return call.run(call.spread(0), places, shape=(call.size, *to))
-
-
-def _searchsorted(call: BatchedCall) -> Any:
-    return call.one_by_one() if call.batched[0] else call.run(*call.xs)
 
 
 # Products
@@ -324,32 +310,19 @@ def _softmax_crossentropy(call: BatchedCall) -> Any:
     return _mean_of_examples(-shape.squeeze(chosen, -1))
 
 
+_OF_THEIR_NAME = (
+    _broadcast_to, _concat, _getitem, _tensor_slice, _gather, _index, _scatter, _matmul, _einsum,
+    _convolve, _solve, _lstsq, _conv2d, _layer_norm, _mse_loss, _softmax_crossentropy,
+)  # fmt: skip
+_OF_STACKS = "inv det slogdet cholesky pinv qr eig eigh eigvalsh svd svdvals all_reduce"
 RULES: dict[str, BatchingRule] = {
-    "reshape": _reshape,
-    "broadcast_to": _broadcast_to,
-    "transpose": _transpose,
-    "concat": _concat,
-    "getitem": _getitem,
-    "tensor_slice": _tensor_slice,
-    "gather": _gather,
-    "index": _index,
-    "scatter": _scatter,
-    "searchsorted": _searchsorted,
-    "matmul": _matmul,
+    **{rule.__name__[1:]: rule for rule in _OF_THEIR_NAME},
+    **dict.fromkeys(_OF_STACKS.split(), _stacked),
+    **dict.fromkeys(("max_pool2d", "avg_pool2d"), _images),
     "batch_matmul": _matmul,
-    "einsum": _einsum,
-    "convolve": _convolve,
-    **dict.fromkeys(("inv", "det", "slogdet", "cholesky", "pinv", "qr"), _stacked),
-    **dict.fromkeys(("eig", "eigh", "eigvalsh", "svd", "svdvals"), _stacked),
-    "solve": _solve,
-    "lstsq": _lstsq,
-    "conv2d": _conv2d,
-    "max_pool2d": _images,
-    "avg_pool2d": _images,
-    "layer_norm": _layer_norm,
-    "mse_loss": _mse_loss,
-    "softmax_crossentropy": _softmax_crossentropy,
-    "all_reduce": _stacked,
+    "reshape": lambda call: call.run(*call.xs, shape=(call.size, *call.attrs["shape"])),
+    "transpose": lambda call: call.run(*call.xs, axes=(0, *(i + 1 for i in call.attrs["axes"]))),
+    "searchsorted": lambda call: call.one_by_one() if call.batched[0] else call.run(*call.xs),
 }
 _OF_KIND: dict[OpKind, BatchingRule] = {
     OpKind.ELEMENTWISE: element_by_element,

@@ -1,9 +1,8 @@
 """`custom_vjp` and `custom_jvp`: the user's own derivatives for functions of tensors.
 
-A call leaves one entry, ``custom_vjp``. Its inputs are the results, the arguments, and the tensors
-that the backward reads; its outputs are the results again. Its gradient runs the user's backward:
-on the call's residuals, or, where the gradient is recorded, on those of another run of the forward,
-so that derivatives of any order follow. In a captured step the backward is an inner program.
+A call leaves one entry, of the results, the arguments, and the tensors that the backward reads. Its
+gradient runs the user's backward on the residuals; where it is recorded, on those of a second run
+of the forward. In a captured step the backward is an inner program.
 """
 
 from __future__ import annotations
@@ -50,7 +49,6 @@ class _Custom:
         self._defaults = getattr(f, "__defaults__", None)
 
     def _arguments(self, args: tuple[object, ...], kwargs: dict[str, object]) -> list[Any]:
-        """Return all arguments by position, as the rules take them."""
         if not kwargs and not self._defaults:
             return list(args)
         bound = inspect.signature(self._f).bind(*args, **kwargs)
@@ -77,13 +75,11 @@ class custom_vjp(_Custom):  # noqa: N801 - it is called like a function
     Give it its rule by ``f.defvjp(forward, backward)``:
 
     - ``forward(*args)`` returns a pair: the result of ``f``, and a tree of residuals.
-    - ``backward(residuals, cotangent)`` takes that tree, and a cotangent in the structure of the
-      result; it returns a tuple with the gradient with respect to each argument, in its structure,
-      or None where that is zero.
+    - ``backward(residuals, cotangent)`` takes the tree, and a cotangent in the result's structure;
+      it returns a tuple with the gradient of each argument, in its structure, or None for zero.
 
     Both are written with operations on tensors; the backward runs once per call, on tensors without
-    numbers, as a compiled function does. Gradients of any order, `jvp` and `vmap` follow from it.
-    What has a gradient must be an argument: a closed-over tensor that needs one is an error.
+    numbers. Gradients of any order, `jvp` and `vmap` follow from it.
 
     :raises TypeError: ``f`` or a rule is not callable; ``forward`` returns no pair, ``backward`` no
         tuple with a part for each argument.
@@ -105,12 +101,7 @@ class custom_vjp(_Custom):  # noqa: N801 - it is called like a function
     _rule: tuple[Rule, Rule] | None = None
 
     def defvjp(self, forward: Rule, backward: Rule) -> None:
-        """Set the rule.
-
-        :param forward: Takes what the function takes; returns its result, and residuals.
-        :param backward: Takes the residuals and the cotangent; returns a gradient per argument.
-        :raises TypeError: One is not callable.
-        """
+        """Set the rule: two functions, as the class describes them."""
         check_callable("custom_vjp", forward, "forward")
         check_callable("custom_vjp", backward, "backward")
         self._rule = forward, backward
@@ -153,11 +144,7 @@ class custom_jvp(_Custom):  # noqa: N801 - it is called like a function
     _rule: Rule | None = None
 
     def defjvp(self, rule: Rule) -> Rule:
-        """Set the rule, and return it; also a decorator.
-
-        :param rule: Takes primals and tangents; returns the result and its tangent.
-        :raises TypeError: It is not callable.
-        """
+        """Set the rule, as the class describes it, and return it; also a decorator."""
         check_callable("custom_jvp", rule, "rule")
         self._rule = rule
         return rule
@@ -312,10 +299,9 @@ class _Call:
 class _Rule:
     """The gradient of an entry, as an attribute.
 
-    :ivar results: The number of results, the first inputs; ``given`` counts the flows after them.
-    :ivar backward: In a captured step the backward as an inner program. It takes the ``consts``
-        last inputs of the entry, residuals and cotangents, and gives the gradients marked
-        ``present``.
+    :ivar results, given: The numbers of results, the first inputs, and of flows after them.
+    :ivar backward: In a captured step an inner program, of the flows, the ``consts`` last inputs,
+        residuals and cotangents; it gives the gradients marked ``present``.
     """
 
     def __init__(self, gradients: Callable[..., list[Any]], results: int, given: int) -> None:
@@ -329,7 +315,6 @@ class _Rule:
         return {"rule": self, "backward": self.backward}
 
     def parts(self, inputs: Sequence[object]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """Return the flows, and the tensors that the backward reads."""
         stop = self.results + self.given
         return inputs[self.results : stop], inputs[stop:]
 
@@ -453,10 +438,5 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
     return tuple(apply(CUSTOM, tuple(xs), of_all.attrs()))
 
 
-CUSTOM = Op(
-    "custom_vjp",
-    _forward,
-    several=True,
-    takes_complex=True,
-    rules=Rules(_vjp, None, None, _recorded, _batch),
-)
+_RULES = Rules(_vjp, None, None, _recorded, _batch)
+CUSTOM = Op("custom_vjp", _forward, several=True, takes_complex=True, rules=_RULES)

@@ -31,11 +31,9 @@ class Rows:
         return len(self._array)
 
     def row(self, place: int) -> Any:
-        """Return one row."""
         return self._array[place]
 
     def block(self, start: int, stop: int) -> Any:
-        """Return some rows, all of one shape, as one array."""
         return self._array[start:stop]
 
     def alike(self, start: int) -> int:
@@ -107,7 +105,6 @@ class Batches:
         return self._count
 
     def __iter__(self) -> Iterator[Any]:
-        """Go over the batches once, shuffled anew."""
         return iter(self.epoch())
 
     def epoch(self) -> Epoch:
@@ -216,5 +213,4 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise for another library's name, and say what to write."""
     raise missing_in("data", name)

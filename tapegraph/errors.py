@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tapegraph.checkout import FOLDERS
+from tapegraph.environment import FOLDERS
 
 # A line of code: what an entry of the tape holds of it.
 CodePlace: TypeAlias = "tuple[CodeType, int]"
@@ -39,8 +39,6 @@ _INSTALLED = tuple(os.sep + name + os.sep for name in ("site-packages", "dist-pa
 
 
 class _Origins(dict[str, int]):
-    """The owner of the code in each file, determined once per file name."""
-
     def __missing__(self, file: str) -> int:
         if file.startswith("<tapegraph "):  # the lines of a plan, which may be one of many
             return BETWEEN
@@ -73,7 +71,6 @@ def user_frame(frame: FrameType | None = None) -> FrameType:
 
 
 def user_place() -> CodePlace:
-    """Return the user's present line as an entry of the tape holds it."""
     frame = user_frame(sys._getframe(1))
     return frame.f_code, frame.f_lasti
 
@@ -179,12 +176,7 @@ def path_of(op: str, path: object, fix: str) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Return a text as one line: each unprintable character as in `repr`, backslashes unchanged.
-
-    >>> from tapegraph.errors import escaped
-    >>> print(escaped("a\x1b[2Jb\nc ü"))
-    a\x1b[2Jb\nc ü
-    """
+    """Return a text as one line: each unprintable character as in `repr`, backslashes unchanged."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

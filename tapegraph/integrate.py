@@ -24,7 +24,7 @@ from tapegraph.recording.numpy_functions import under
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import recorder
 from tapegraph.tensors.batched import Batched
-from tapegraph.transforms.jvp import jvp
+from tapegraph.transforms.jacobian import jvp
 from tapegraph.transforms.levels import stop_gradient
 from tapegraph.transforms.reverse import vjp
 from tapegraph.tree import ravel_pytree
@@ -179,7 +179,6 @@ def odeint(
 
 
 def _in_structure(states: Array, form: object, given: object) -> Any:
-    """Return rows of vectors in the state's structure, times along the first axis."""
     parts: list[Any] = []
     n, begin = states.shape[0], 0
     for _, x in leaves(form):
@@ -360,9 +359,6 @@ def _by_adjoint(rate: Fun, solved: Fun, y: Array, times: Array, theta: Sequence[
 
     For ``dy/dt = f(y, t, p)`` the state's cotangent ``a`` follows ``da/dt = -a df/dy``, and the
     gradient with respect to ``p`` is the integral of ``a df/dp`` (Pontryagin; Chen et al., 2018).
-
-    :param rate: Takes a vector, a time, and the equation's other inputs ``theta``.
-    :param solved: Takes a `RateOfChange`, a vector and times; returns the states.
     """
 
     @custom_vjp
@@ -410,5 +406,4 @@ def _by_adjoint(rate: Fun, solved: Fun, y: Array, times: Array, theta: Sequence[
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise for another library's name, and say what to write."""
     raise missing_in("integrate", name)

@@ -47,7 +47,6 @@ def _handlers() -> set[CodeType]:
 
 
 def _code(handler: object) -> CodeType | None:
-    """Return the code of a function, a method or a callable object."""
     handler = getattr(handler, "func", handler)  # of a partial
     handler = getattr(handler, "__func__", handler)
     if not isinstance(handler, FunctionType):
@@ -56,10 +55,9 @@ def _code(handler: object) -> CodeType | None:
 
 
 class Lock:
-    """A lock that a forked child gets released, used as ``with lock.held:``.
+    """A lock that a forked child gets released, used as ``with lock.held:``, also by handlers.
 
-    A signal handler may take it again in the thread that holds it. It is the plain lock that is
-    entered: an interrupt inside an ``__enter__`` written in Python could leave it locked.
+    It is the plain lock: an interrupt in an ``__enter__`` of Python's could leave it locked.
     """
 
     __slots__ = ("__weakref__", "held")

@@ -1,7 +1,6 @@
 """Names of other libraries and their counterparts here: the tables, and the errors.
 
-On tensors each name is a descriptor: a ``__getattr__`` of the class would slow every other
-attribute down.
+Tensors have descriptors: a ``__getattr__`` of the class would slow every other attribute down.
 """
 
 from __future__ import annotations
@@ -370,7 +369,6 @@ def _hint(where: str, name: str, ours: str) -> str:
 
 
 def missing_in(module: str, name: str) -> AttributeError:
-    """Return the error of a name that a module of the library lacks."""
     where, ours = f"tapegraph.{module}", IN_MODULES[module].get(name)
     if ours is None:
         return AttributeError(f"module {where!r} has no attribute {name!r}")

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.typed import Array
 
 # How much of a structure a message shows.
 _SHOWN = 300
@@ -59,10 +58,7 @@ def is_no_array(value: object, inside: bool = False) -> bool:
 
 
 def _fields_of(kind: type) -> tuple[str, ...] | None:
-    """Return the names of a dataclass's parts; None for another class, whose values are leaves.
-
-    A field that `__init__` does not take may be computed from others, and makes a leaf, too.
-    """
+    """Return the names of a dataclass's parts; None for a class whose values are leaves."""
     if not dataclasses.is_dataclass(kind) or hasattr(kind, "__array__"):
         return None
     fields = [field for field in dataclasses.fields(kind) if not field.metadata.get("static")]
@@ -75,7 +71,6 @@ fields_of: Callable[[type], tuple[str, ...] | None] = lru_cache(maxsize=512)(_fi
 
 
 def _statics_of(kind: type) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields with ``metadata={"static": True}``."""
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
     return tuple(field.name for field in fields if field.metadata.get("static"))
 
@@ -99,10 +94,6 @@ def named(op: str, model: object, held: tuple[type, ...]) -> list[tuple[str, Any
     """Return a model's leaves of some classes, in order, each by its dotted path.
 
     A leaf in several places has a name for each; an array inside a shared object has one.
-
-    >>> from types import SimpleNamespace
-    >>> named("f", {"layers": [SimpleNamespace(w=1.0, act="relu")]}, (float,))
-    [('layers.0.w', 1.0)]
     """
     return [(name or "", leaf) for name, leaf in _named(op, model, held, {})]
 
@@ -110,7 +101,6 @@ def named(op: str, model: object, held: tuple[type, ...]) -> list[tuple[str, Any
 def _named(
     op: str, value: object, held: tuple[type, ...], seen: dict[int, Any]
 ) -> list[tuple[str | None, Any]]:
-    """Yield as `named` does; a bare leaf has the name None."""
     if isinstance(value, held):
         return [(None, value)]
     parts = parts_of(value)
@@ -180,11 +170,7 @@ def mapped(
 
 
 def replaced(value: object, content: Iterator[object], keys: Keys = iter) -> Any:
-    """Return a structure of the same form with other content, in order.
-
-    >>> replaced({"w": (1.0, 2.0), "b": 3.0}, iter("xyz"))
-    {'w': ('x', 'y'), 'b': 'z'}
-    """
+    """Return a structure of the same form with other content, in order."""
     return mapped(lambda _: next(content), value, keys)
 
 
@@ -198,7 +184,6 @@ HOLE = _Hole()
 
 
 def with_holes(value: object, is_kept: Callable[[Any], bool]) -> Any:
-    """Return a structure with a hole in the place of each value that is kept elsewhere."""
     return mapped(lambda x: HOLE if is_kept(x) else x, value)
 
 
@@ -209,11 +194,7 @@ def filled(form: object, content: Iterator[object]) -> Any:
 def exchanged(
     values: Iterable[object], places: Iterable[int], others: Iterable[object]
 ) -> list[Any]:
-    """Return a list of values with others at some places.
-
-    >>> exchanged("abc", [0, 2], "xy")
-    ['x', 'b', 'y']
-    """
+    """Return a list of values with others at some places."""
     found = list(values)
     for place, other in zip(places, others, strict=True):
         found[place] = other
@@ -298,24 +279,6 @@ def pairs(given: Any, form: Any, path: str) -> list[tuple[Any, Any, str]]:
         return [(a, b, f"{path}[{i}]") for i, (a, b) in pairs]
     names = fields_of(type(form)) or ()
     return [(getattr(given, name), getattr(form, name), f"{path}.{name}") for name in names]
-
-
-class Layout:
-    """The places of a structure's numbers in one vector: in its order, row by row."""
-
-    def __init__(self, model: object) -> None:
-        self._model = model
-
-    @staticmethod
-    def vector(structure: object) -> Array:
-        parts = [np.ravel(leaf) for _, leaf in leaves(structure)]
-        return np.concatenate(parts, dtype=np.float64) if parts else np.zeros(0)
-
-    def structure(self, vector: Array) -> Any:
-        held = [leaf for _, leaf in leaves(self._model)]
-        parts = zip(held, cut(vector, map(np.shape, held)), strict=True)
-        content = (np.array(x) if isinstance(leaf, np.ndarray) else float(x) for leaf, x in parts)
-        return replaced(self._model, content)
 
 
 def cut(vector: Any, shapes: Iterable[tuple[int, ...]]) -> Iterator[Any]:

@@ -2,12 +2,8 @@
 
 One NumPy ``Generator`` (PCG64) serves the process, seeded by the system until `seed` is called.
 NumPy's lock makes each draw atomic, so threads share the stream; which thread gets which number is
-the scheduler's choice. A forked child begins with its own stream, seeded by the system.
-
-A draw checks its arguments first, so that an error leaves the stream unchanged. In a captured
-program a draw gives a leaf, which every run draws anew in the same order, whichever engine runs. A
-compiled step whose numbers decide how much it draws, in a branch or a loop, moves the stream as it
-ends: other threads may get the same numbers meanwhile.
+the scheduler's choice. A forked child begins with its own stream, seeded by the system. A compiled
+step whose numbers decide how much it draws, in a branch or a loop, moves the stream as it ends.
 
 Initial weights have the shape (in, out) of a matrix for ``x @ w``, as in Keras, or that of a kernel
 of `conv2d`, (out, in, *spatial), whose places count in its fans, as in PyTorch.
@@ -178,10 +174,7 @@ def come_back(undo: Undo) -> None:
 
 
 def moved_to(position: Any) -> list[Change]:
-    """Return the changes that let the stream go on from a position.
-
-    A function gives one that is not there yet: the next draw, or `settle`, calls it.
-    """
+    """Return the changes that move the stream to a position, or to a function's later result."""
     if callable(position):
         return [partial(setattr, sys.modules[__name__], "_left", position)]
     return _changed_to(unpacked(position))
@@ -199,17 +192,7 @@ def _changed_to(state: dict[str, Any]) -> list[Change]:
 
 
 class Repeated:
-    """Repeat the draws of a first run in later runs of a function.
-
-    Only the first moves the stream. In a captured step, all read one leaf.
-
-    >>> draws = tg.random.Repeated()
-    >>> with draws.run():
-    ...     first = tg.random.uniform(size=3)
-    >>> with draws.run():
-    ...     bool((tg.random.uniform(size=3) == first).all())
-    True
-    """
+    """Repeat the draws of a first run, which moves the stream, in later runs of a function."""
 
     def __init__(self) -> None:
         self._drawn: list[DuckArray] = []
@@ -222,7 +205,6 @@ class Repeated:
             yield
 
     def numbers(self, draw: Callable[[], DuckArray]) -> DuckArray:
-        """Return the next numbers: those of the first run, or, in it, new ones."""
         if self._next == len(self._drawn):
             self._drawn.append(draw())
         found = self._drawn[self._next]
@@ -246,11 +228,7 @@ def peeked(draw: Callable[[], Any]) -> Any:
 
 
 class Stretch:
-    """A part of the stream whose length the numbers of a program decide.
-
-    :ivar start: The position at which it begins, as a tensor.
-    :ivar end: The position after it.
-    """
+    """A part of the stream, its positions as tensors; a program's numbers decide its length."""
 
     def __init__(self, start: object) -> None:
         self.start = self.end = start
@@ -258,10 +236,7 @@ class Stretch:
 
 @contextmanager
 def stretch() -> Iterator[Stretch]:
-    """Take a stretch of the stream: other threads wait, and later draws begin at its end.
-
-    A run that repeats the draws of an earlier one takes its stretch and leaves the stream.
-    """
+    """Take a stretch of the stream: other threads wait, and later draws begin at its end."""
     bits = _shared().bit_generator
     first = False
 
@@ -399,8 +374,7 @@ def dropout_mask(shape: Shape, p: float, dtype: npt.DTypeLike | None = None) -> 
 
     :param p: The share to drop, in [0, 1].
     :param dtype: Float32 or float64.
-    :raises TypeError: ``p`` is not a number, ``shape`` not integers, or the dtype unsupported.
-    :raises ValueError: ``p`` is not in [0, 1], or a length in ``shape`` is negative.
+    :raises TypeError, ValueError: The dtype is another, ``p`` not in [0, 1], or ``shape`` no shape.
 
     >>> tg.random.seed(0)
     >>> tg.random.dropout_mask(6, 0.5)
@@ -700,5 +674,4 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise for another library's name, and say what to write."""
     raise missing_in("random", name)

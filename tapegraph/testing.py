@@ -24,10 +24,8 @@ __all__ = ["GradientReport", "ParityReport", "check_gradients", "check_parity"]
 
 # Agreement between the engines, by the dtype of the leaf: (rtol, atol).
 PARITY_TOLERANCE = {
-    "float64": (1e-9, 1e-12),
-    "float32": (1e-4, 1e-5),
-    "complex128": (1e-9, 1e-12),
-    "complex64": (1e-4, 1e-5),
+    **dict.fromkeys(("float64", "complex128"), (1e-9, 1e-12)),
+    **dict.fromkeys(("float32", "complex64"), (1e-4, 1e-5)),
 }
 
 

@@ -142,8 +142,6 @@ def reduce(f: Callable[[Any, Any], Any], tree: object, *initial: object) -> Any:
 def all(tree: object) -> bool:
     """Return whether every leaf of a tree is true.
 
-    :param tree: As for `flatten`.
-
     >>> tg.tree.all({"w": True, "b": [True, False]})
     False
     """
@@ -223,5 +221,4 @@ def _alike(form: object, other: object) -> bool:
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise for another library's name, and say what to write."""
     raise missing_in("tree", name)

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, TypeAlias
 
+from tapegraph.display import announce
 from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import sentence, warn
 from tapegraph.interrupts import Lock, raise_interrupt
@@ -19,7 +20,6 @@ from tapegraph.lowering.rows import LOOPS, LOWERINGS
 from tapegraph.lowering.rows.nn import WHOLE_LOWERINGS
 from tapegraph.lowering.runtime import is_transient
 from tapegraph.lowering.steps.step_graph import Changes, Output, StepGraph
-from tapegraph.progress import announce
 from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Recording, entries_in, subprograms

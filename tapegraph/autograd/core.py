@@ -46,7 +46,7 @@ from tapegraph.ops.shape import alias
 from tapegraph.pytree import leaves, mapped, matched, replaced
 from tapegraph.tensors.dual import direction
 from tapegraph.transforms.jacobian import jacobian as in_rows
-from tapegraph.transforms.jvp import jvp as forward
+from tapegraph.transforms.jacobian import jvp as forward
 from tapegraph.transforms.levels import (
     NUMBER_TYPES,
     TracedArgument,

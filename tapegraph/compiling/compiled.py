@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, overlo
 
 import numpy as np
 
-from tapegraph import markup, random
+from tapegraph import display, random
 from tapegraph.arrays import are_mild, is_shared
 from tapegraph.capture import expire
 from tapegraph.compiling.arguments import (
@@ -32,11 +32,11 @@ from tapegraph.compiling.programs import Programs, programs_of
 from tapegraph.compiling.ran import NOTHING_KNOWN, Known, Witness, top
 from tapegraph.compiling.scan import Calls, Results
 from tapegraph.compiling.trace import Occupied, Trace, TraceMismatchError, mismatch
+from tapegraph.display import counted, logger
 from tapegraph.environment import compiles, wrong_value
 from tapegraph.errors import add_note, escaped, kind_of, message, sentence, user_line, warn
 from tapegraph.interrupts import Lock, raise_interrupt
 from tapegraph.other_names import unexpected
-from tapegraph.progress import counted, logger
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import Node, get_default_dtype
@@ -605,7 +605,7 @@ class Compiled:
         return "\n".join(map(escaped, lines))
 
     def _repr_html_(self) -> str:
-        return markup.heading("compiled step", self.__name__) + markup.html_text(self.explain())
+        return display.heading("compiled step", self.__name__) + display.html_text(self.explain())
 
     def __repr__(self) -> str:
         text = f"{self.traces} trace{'' if self.traces == 1 else 's'}"

@@ -16,6 +16,7 @@ from tapegraph.arrays import RowSparse
 from tapegraph.compiling.inputs import GradientBefore
 from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
+from tapegraph.display import announce
 from tapegraph.engines import registry
 from tapegraph.engines.auto import advice, backend_in_force, costs, pace, way_of
 from tapegraph.engines.backend import LAST, Failure, account, get_backend
@@ -36,7 +37,6 @@ from tapegraph.engines.choice import (
 from tapegraph.engines.engine import EngineDeclined, Many, RowUpdate, WholeProgram
 from tapegraph.errors import sentence
 from tapegraph.interrupts import raise_interrupt
-from tapegraph.progress import announce
 from tapegraph.random import come_back
 from tapegraph.recording.op import ALL_REDUCE, GRADIENT, INPUT, NO_ATTRS, SCALAR
 from tapegraph.recording.program import Program, Recording, between, entries_in

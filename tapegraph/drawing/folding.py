@@ -59,11 +59,9 @@ class Part:
         return [i for box in self.boxes() for i in box.members]
 
     def frames(self) -> list[Part]:
-        """Return a frame and all frames inside, outer ones first."""
         return [self, *(f for part in self.parts if part.is_frame for f in part.frames())]
 
     def around(self) -> dict[Part, list[Part]]:
-        """Return by box inside its frames, the outermost first."""
         found: dict[Part, list[Part]] = {}
         for frame in self.frames():
             for box in frame.boxes():
@@ -237,7 +235,6 @@ class Folding:
     # 3. Functions
 
     def _functions(self) -> None:
-        """Make one box of each stretch that one function recorded, if there are several alike."""
         kinds: dict[object, list[tuple[Part, list[Part]]]] = {}
         for frame in self.root.frames():
             for name, run in groupby(frame.parts, self._function_of):
@@ -260,7 +257,6 @@ class Folding:
     # 4. Chains
 
     def _chains(self) -> None:
-        """Write chains of operations that nothing else reads as lines of one box."""
         boxes, around = self.root.boxes(), self.root.around()
         reads, read_by = self._links(boxes)
         gone: set[Part] = set()
@@ -280,7 +276,6 @@ class Folding:
     # 5. Still too many boxes
 
     def _levels(self) -> None:
-        """Merge the operations of one kind at the same depth into one box, frame by frame."""
         for frame in self.root.frames():
             if self._surplus() <= 0 or any(part.is_frame for part in frame.parts):
                 continue
@@ -306,7 +301,6 @@ class Folding:
                     self._merge(known.setdefault((self._vertices[leaf].kind, by), leaf), leaf)
 
     def _cut(self) -> None:
-        """Cut the longest frame into stretches of equal length, each one box."""
         while (surplus := self._surplus()) > 0:
             frame = max(self.root.frames(), key=lambda f: len(f.parts))
             length = len(frame.parts)

@@ -1,8 +1,7 @@
 """Layered layout: boxes on ranks below what they read, with few crossings and straight edges.
 
-The steps are those of Sugiyama, Tagawa and Toda (1981). A frame's content has ranks of its own, so
-that the frame is a rectangle. Least squares place the boxes of a rank; pooling adjacent violators
-keeps them apart.
+The steps are those of Sugiyama, Tagawa and Toda (1981). Least squares place the boxes of a rank;
+pooling adjacent violators keeps them apart.
 """
 
 from __future__ import annotations
@@ -170,7 +169,6 @@ class _Layout:
             y += height + end[n] * MARGIN
 
     def _frames(self) -> list[Frame]:
-        """Return the frames around their ranks' contents, the outermost first."""
         found: list[Frame] = []
         for part in reversed(self._folding.root.frames()[1:]):
             ranks = [self._ranks[box] for box in part.boxes()]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+from tapegraph.display import escape
 from tapegraph.drawing.folding import Part
 from tapegraph.drawing.labels import CHARACTER, SIZES, TextLine, columns
 from tapegraph.errors import message
-from tapegraph.markup import escape
 
 _LEAST = 44.0  # the width of a box, around which a frame is wide enough for its title
 _PAD_X, _PAD_Y = 10.0, 5.0  # inside a box
@@ -183,7 +183,6 @@ class Scene:
 
     @property
     def kinds(self) -> list[str]:
-        """The kinds of boxes in the picture, in the order of the legend."""
         found = {box.kind for box in self.boxes} | {"result" for box in self.boxes if box.is_result}
         return [kind for kind in _KEY if kind in found]
 
@@ -202,7 +201,6 @@ class Scene:
         return max(written, sum(map(_key_width, self.kinds)))
 
     def shapes(self) -> Iterator[Rect | Edge | Text]:
-        """Yield the shapes around and below the boxes."""
         for f in self.frames:
             yield Rect("frame", f.x, f.y, f.width, f.height, 8)
             if f.part.heading:
@@ -298,7 +296,6 @@ def _line_of(shape: Rect) -> str:
 
 
 def save_png(scene: Scene, path: str, theme: Theme, scale: float) -> None:
-    """Write a picture at ``scale`` dots per unit with Matplotlib, which must be installed."""
     try:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg

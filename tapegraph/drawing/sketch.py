@@ -113,7 +113,6 @@ def _names(names: object) -> dict[int, str]:
 
 
 def _text(known: Mapping[int, str], node: object) -> str:
-    """Return a tensor's or Value's name: the one passed to draw, or its own."""
     node = tape_entry(node) if isinstance(node, Node) else node
     return known.get(id(node)) or getattr(node, "name", None) or getattr(node, "label", "") or ""
 

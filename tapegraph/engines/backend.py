@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from tapegraph import markup
+from tapegraph import display
+from tapegraph.display import logger
 from tapegraph.engines import registry
 from tapegraph.engines.engine import EngineDeclined
 from tapegraph.environment import STRICT, wrong_value
 from tapegraph.errors import escaped_lines, message, sentence, warn
 from tapegraph.interrupts import Lock, raise_interrupt
-from tapegraph.progress import logger
 from tapegraph.recording import scopes
 from tapegraph.recording.lost_gradients import strict
 from tapegraph.recording.op import Attrs, Op
@@ -134,7 +134,7 @@ class Report:
             "error": (self.error or "").strip().rpartition("\n")[2],
         }
         rows = [(name, fact) for name, fact in facts.items() if fact]
-        return markup.heading("backward") + markup.html_table(rows)
+        return display.heading("backward") + display.html_table(rows)
 
 
 # A tuple holds the attributes of a report, in order: it is made for who asks.

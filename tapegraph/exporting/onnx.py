@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tapegraph.errors import message
-from tapegraph.exporting.recorded import (
+from tapegraph.exporting import (
     Arguments,
     EqualRows,
     FreeFunction,
@@ -151,12 +151,10 @@ class Wire:
     __neg__, __invert__ = map(_formula, ("Neg", "Not"))
 
     def node(self, kind: str, *others: object, **attrs: Any) -> Wire:
-        """Add a node whose first input is this value."""
         wires = (x if isinstance(x, Wire) else self.like(x) for x in others)
         return self.graph.node(kind, self, *wires, **attrs)
 
     def like(self, value: object) -> Wire:
-        """Return a number, or a `Length`, in this dtype."""
         return self.graph.number(value, self.dtype)
 
     def to(self, dtype: Any) -> Wire:
@@ -221,7 +219,6 @@ def _logaddexp(out: Wire, a: Wire, b: Wire) -> Wire:
 
 
 def _mod(out: Wire, a: Wire, b: Wire) -> Wire:
-    """Emit C's remainder, with the divisor added if the signs differ."""
     if a.dtype.kind != "f":
         return a.node("Mod", b)
     rest = a.node("Mod", b, fmod=1)
@@ -455,7 +452,6 @@ ROWS: dict[str, Rule] = {
 
 
 def export(f: Fun, path: str, arguments: Arguments, params: Pytree) -> None:
-    """Write an ONNX file; see `tapegraph.export`."""
     try:
         onnx = importlib.import_module("onnx")
     except ImportError:
@@ -465,7 +461,7 @@ def export(f: Fun, path: str, arguments: Arguments, params: Pytree) -> None:
     recorded = FreeFunction("export", f, arguments.arrays, arguments.batched)
     named = ParameterNames("export", params)
     parameters = {slot: named.of(param) for slot, param in recorded.parameters.items()}
-    outputs = output_names("export", recorded.runs[0].result)
+    outputs = output_names(recorded.runs[0].result)
     taken = [*arguments.names, *filter(None, parameters.values()), *outputs]
     if "" in outputs:
         received, fix = "an output named ''", "Rename the key."
@@ -545,7 +541,6 @@ class _Emission(Interpreter):
 
 
 def _constant(graph: OnnxGraph, recorded: FreeFunction, slot: int, name: str | None) -> Wire:
-    """Return a parameter, a constant, or numbers that depend on the batch."""
     dtype, shape = recorded.program.dtypes[slot], recorded.program.shapes[slot]
     found = recorded.constant(slot)
     if isinstance(found, np.ndarray):

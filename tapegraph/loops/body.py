@@ -1,10 +1,7 @@
 """From a function to an inner program, the body of a loop or a branch of a choice, and back.
 
-The function runs once, on leaves of its own. Whatever it reads from outside becomes an input:
-tensors, arrays, and values of outer levels of `tg.jvp` and `tg.vmap`, plain tensors inside.
-
-A rule of a derivative traces a function that runs the program (`Replay`) on cotangents, tangents or
-examples.
+The function runs once, on leaves of its own. What it reads from outside becomes an input. A rule of
+a derivative traces a function that runs the program (`Replay`).
 """
 
 from __future__ import annotations
@@ -158,7 +155,6 @@ class Body(Capture):
         return self.stream
 
     def _is_argument(self, data: object) -> bool:
-        """Return False: a copy, as `tg.tensor` of a carry, is a read."""
         return False
 
     # State, which a body has none of
@@ -273,10 +269,7 @@ def loop_operand(op: str, x: object, path: str, dtype: DType | None = None) -> A
 
 
 def further_arguments(op: str, args: object) -> tuple[list[Any], Fun]:
-    """Return the floats, arrays and tensors among further arguments, which are inputs.
-
-    The function returned too gives the arguments with others in their place.
-    """
+    """Return the inputs among further arguments, and a function that replaces them."""
     held = [x for _, x in leaves(args)]
     places = [i for i, x in enumerate(held) if isinstance(x, float) or hasattr(x, "dtype")]
 
@@ -402,7 +395,6 @@ def examples(
 
 
 def by_mask(mask: Any, xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
-    """Return one of two values for each example, by a mask of examples."""
     size = mask.shape[0]
     return [
         where(reshape(mask, (size, *(1,) * (x.ndim - 1))), x, y)

@@ -1,15 +1,8 @@
 """`cond` and `switch`: one of several functions runs, as the entry ``cond``.
 
-Inputs: the index of the branch, an integer or bool without axes, clipped to the range; then the
-*operands* that the branches read.
-
-Attributes:
-- ``branches``: a `SubProgram` for each index, for `cond` that of False first, with outputs of the
-  same types.
+Its inputs are the index of the branch, clipped to the range, and the *operands*. Attributes:
+- ``branches``: a `SubProgram` for each index, with outputs of the same types.
 - ``reads``: for each branch the positions of its inputs among the operands.
-
-Outputs (each read by a ``part``): those of the branch that runs. The gradient with respect to an
-operand that it does not read is zero.
 """
 
 from __future__ import annotations
@@ -176,7 +169,6 @@ def _run_derived(index: object, founds: Sequence[Traced], inputs: Sequence[list[
 def _taken(
     index: object, *operands: object, branches: Sequence[SubProgram], reads: Sequence[Sequence[int]]
 ) -> tuple[SubProgram, Sequence[int], list[Any]]:
-    """Return the branch that runs, the places of its inputs, and the inputs."""
     chosen = min(max(int(np.asarray(index)), 0), len(branches) - 1)
     places = reads[chosen]
     return branches[chosen], places, [np.asarray(operands[i]) for i in places]
@@ -341,10 +333,5 @@ def _batched(
     return traced("cond", forward, list, inputs)
 
 
-COND = Op(
-    "cond",
-    _forward,
-    several=True,
-    takes_complex=True,
-    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
-)
+_RULES = Rules(_vjp, _jvp, None, _recorded, _batch)
+COND = Op("cond", _forward, several=True, takes_complex=True, rules=_RULES)

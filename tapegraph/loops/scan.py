@@ -108,7 +108,7 @@ def _scan(
             (last, stretch.end), ys = _scan(op, further, start, xs, length, reverse, checkpoint)
             return last, ys
     drawn = drawn_rows(found.draws, n, reverse)
-    outs = run_scan(found.body, found.consts, carry, [*given, *drawn], n, reverse, every)
+    outs = run_scan(found.body, (found.consts, carry, [*given, *drawn]), n, reverse, every)
     last, ys = outs[: len(carry)], outs[len(carry) : len(found.body.outputs)]
     of_carry, of_y = found.form
     return replaced(of_carry, iter(last)), replaced(of_y, iter(ys))
@@ -176,10 +176,7 @@ def traced_loop(
     init: object,
     xs: Sequence[Any],
 ) -> tuple[list[Any], Traced]:
-    """Return the first carry as tensors, and the body of a loop as an inner program.
-
-    :param f: Takes the carry and a row of each of ``xs``.
-    """
+    """Return the first carry as tensors, and ``f(carry, rows of xs)`` as an inner program."""
     held = list(leaves(init, "init"))
     carry = [loop_operand(op, x, path) for path, x in held]
     count = len(carry)

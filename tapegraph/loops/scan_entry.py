@@ -1,25 +1,15 @@
 """The entry ``scan``: a loop of a known number of iterations, and its derivatives.
 
-Inputs: the *consts* that every iteration reads; the *carries* of the first iteration; the *xs*,
-arrays of ``length`` rows of which each iteration reads one, the body's random numbers last.
-
-Attributes:
-- ``body``: a `SubProgram`. Its inputs are the consts, an iteration's carries and a row of each of
-  xs; its outputs the next carries, and then the values to stack.
-- ``carries``, ``xs``: the number of each; the inputs before them are consts.
-- ``length``: the number of iterations.
+Inputs: the *consts* that every iteration reads; the *carries* of the first; the *xs*, arrays of
+``length`` rows of which each iteration reads one, the body's random numbers last. Attributes:
+- ``body``: a `SubProgram` of the consts, an iteration's carries and a row of each of xs, to the
+  next carries and then the values to stack.
+- ``carries``, ``xs``, ``length``: how many there are.
 - ``reverse``: the first iteration reads the last row; stacked rows lie as those of xs.
-- ``checkpoint``: one carry in so many iterations is kept for the backward.
-- ``keeps``: whether carries are kept, which is where a gradient flows.
-- ``residuals``: how many of the body's last outputs are results that its backward reads in place of
-  computing them again. Nobody else reads them.
-
-Outputs (each read by a ``part``): the last carries; the stacked values, arrays of ``length`` rows;
-with ``keeps``, for each carry an array of ``ceil(length / checkpoint)`` rows, the inputs of each
-``checkpoint``-th iteration from the first on. An engine with its own loop derivative computes those
-when they are read.
-
-Its derivatives are scans of the body's derivatives.
+- ``checkpoint``, ``keeps``: one carry in so many iterations is kept, where a gradient flows.
+- ``residuals``: how many of the body's last outputs its backward alone reads.
+Outputs: the last carries; the stacked values; with ``keeps``, for each carry an array of the inputs
+of each ``checkpoint``-th iteration from the first on.
 """
 
 from __future__ import annotations
@@ -61,21 +51,20 @@ _BLOCK, _FEWEST = 1 << 18, 16
 _CHEAP = ("add", "sub", "neg", "mul")
 
 
+# The consts, carries and xs of an entry.
+Lists = tuple[list[Any], list[Any], list[Any]]
+
+
 def run_scan(
-    body: SubProgram,
-    consts: Sequence[Any],
-    carries: Sequence[Any],
-    xs: Sequence[Any],
-    length: int,
-    reverse: bool,
-    checkpoint: int,
-    *,
-    keeps: bool = False,
+    body: SubProgram, lists: Lists, length: int, reverse: bool, checkpoint: int, keeps: bool = False
 ) -> Sequence[Any]:
     """Record a scan, and return its outputs; it keeps carries if anybody reads them."""
+    consts, carries, xs = lists
     inputs = (*consts, *carries, *xs)
     flows = recorder().flows and any(x.requires_grad for x in inputs)
-    step = _with_residuals(body, len(consts)) if flows and checkpoint == 1 else body
+    step = body
+    if flows and checkpoint == 1:
+        step = body.make(("with residuals", len(consts)), _with_residuals, body, len(consts))
     end, kept = len(body.outputs), len(step.outputs)
     attrs = {"body": step, "carries": len(carries), "xs": len(xs), "length": length}
     attrs |= {"reverse": reverse, "checkpoint": checkpoint}
@@ -87,16 +76,9 @@ def run_scan(
 
 
 def _with_residuals(body: SubProgram, consts: int) -> SubProgram:
-    """Return a body with further outputs: the results that its backward reads.
-
-    :param consts: How many of its inputs, the first ones, are the same in every iteration.
-    """
-
-    def extended() -> SubProgram:
-        kept = _kept(body, consts)
-        return _with_outputs(body, (*body.outputs, *kept)) if kept else body
-
-    return body.make(("with residuals", consts), extended)
+    """Return a body, the first ``consts`` inputs shared by all iterations, with residuals too."""
+    kept = _kept(body, consts)
+    return _with_outputs(body, (*body.outputs, *kept)) if kept else body
 
 
 def _with_outputs(body: SubProgram, outputs: tuple[int, ...]) -> SubProgram:
@@ -104,10 +86,7 @@ def _with_outputs(body: SubProgram, outputs: tuple[int, ...]) -> SubProgram:
 
 
 def _kept(body: SubProgram, consts: int) -> tuple[int, ...]:
-    """Return the slots of results that the backward reads, and that take a while to compute.
-
-    What is the same in every iteration is none of them.
-    """
+    """Return the slots of dear results that the backward reads, and that differ by iteration."""
     program = body.program
     if GRADIENT in program.ops:
         return ()
@@ -147,17 +126,12 @@ def _read(body: SubProgram) -> set[int]:
 # The entry
 
 
-# The consts, carries and xs of an entry.
-Lists = tuple[list[Any], list[Any], list[Any]]
-
-
 def by_role(inputs: Sequence[object], carries: int, xs: int) -> Lists:
     first, last = len(inputs) - carries - xs, len(inputs) - xs
     return list(inputs[:first]), list(inputs[first:last]), list(inputs[last:])
 
 
 def traced_iteration(f: Fun, lists: Lists, op: str = "scan") -> Traced:
-    """Return a function of all inputs of an iteration as a body; a gradient flows from each."""
     consts, carries, xs = lists
     return traced(op, f, list, [*consts, *carries, *(row(example(x)) for x in xs)])
 
@@ -171,7 +145,7 @@ def run_derived(found: Traced, lists: Lists, attrs: Attrs) -> Sequence[Any]:
     """Record a scan of a derived body, which also reads arrays that rules made."""
     consts, carries, xs = lists
     how = {key: attrs[key] for key in ("length", "reverse", "checkpoint", "keeps")}
-    return run_scan(found.body, [*found.made, *consts], carries, xs, **how)
+    return run_scan(found.body, ([*found.made, *consts], carries, xs), **how)
 
 
 def _inner(body: SubProgram) -> Inner:
@@ -276,11 +250,7 @@ def _in_blocks(
 def scan_vjp(
     needs: Sequence[bool], g: Sequence[object], y: Any, *inputs: Any, **attrs: Any
 ) -> list[Any]:
-    """Run the backward of the iterations, from the last to the first.
-
-    Gradients are added in a sweep's order: those of later iterations first, and before them the
-    cotangent of a carry or const that is stacked unchanged.
-    """
+    """Run the backward of the iterations; add gradients in a sweep's order, later ones first."""
     body, length, every = attrs["body"], attrs["length"], attrs["checkpoint"]
     carries, reverse = attrs["carries"], attrs["reverse"]
     arrays = list(map(np.asarray, inputs))
@@ -321,7 +291,6 @@ def scan_vjp(
     )
 
     def carries_of(start: int, stop: int, step: Any) -> list[list[Any]]:
-        """Return the inputs of some iterations, from the carry kept for the first of them."""
         at = places[start // every]
         found = [[x[at, ...] for x in kept]]
         for t in order[start : stop - 1]:
@@ -438,12 +407,7 @@ def recorded_scan_vjp(
     read = [i for i in ends if of_kept.get(i) is not None]
 
     def backward(*leaves: object) -> tuple[Any, ...]:
-        """Run an iteration's backward.
-
-        It carries the carries' cotangents and the sums of wanted consts' gradients; its rows are
-        the iteration's carries and rows, and the cotangents of stacked values and kept carries; it
-        stacks the gradients of wanted rows.
-        """
+        """Run an iteration's backward: carry cotangents and sums, and stack gradients of rows."""
         take = taker(leaves)
         consts, back, totals = take(first), take(len(ends)), take(len(of_const))
         inputs = [*consts, *take(len(body.inputs) - first)]
@@ -494,8 +458,7 @@ def moved_iterations(
 ) -> tuple[Traced, Lists, list[int], list[int]]:
     """Return a loop's iteration with tangents as a body, and its inputs with their tangents.
 
-    A carry that has a tangent after an iteration has one before it. These carries are returned too,
-    and the outputs that have a tangent.
+    Returned too: the carries with a tangent before and after an iteration, and such outputs.
     """
     carry, carries = lists[1], len(lists[1])
     places = [tuple(i for i, t in enumerate(part) if t is not None) for part in moving]
@@ -516,10 +479,7 @@ def moved_iterations(
 def _moved(
     op: str, body: SubProgram, parts: Sequence[tuple[int, Sequence[int]]], lists: Lists
 ) -> tuple[Traced, list[int]]:
-    """Return an iteration with tangents as a body, and which outputs have one.
-
-    ``parts`` says how many consts, carries and rows there are, and which of them have a tangent.
-    """
+    """Return the body with tangents for ``parts``: the count of each role, and what moves."""
     have: list[int] = []
     carries, of_carry = parts[1]
 
@@ -551,7 +511,7 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
             [moveaxis(x, 0, 1) if flags[i] else x for i, x in enumerate(rows, first + carries)],
         )
         key = ("examples", first, carries, flags, call.size)
-        found, differ = body.make(key, _batched, body, first, carries, flags, call.size, lists)
+        found, differ = body.make(key, _batched, body, flags, call.size, lists)
         now = flags[first : first + carries]
         wider = tuple(a or b for a, b in zip(now, differ, strict=True))
         if wider == now:
@@ -571,13 +531,9 @@ def _batch(call: BatchedCall) -> tuple[Any, ...]:
 
 
 def _batched(
-    body: SubProgram,
-    first: int,
-    carries: int,
-    flags: tuple[bool, ...],
-    size: int,
-    lists: Lists,
+    body: SubProgram, flags: Sequence[bool], size: int, lists: Lists
 ) -> tuple[Traced, list[bool]]:
+    first, carries = len(lists[0]), len(lists[1])
     after: list[bool] = []
 
     def forward(*leaves: object) -> tuple[Any, ...]:
@@ -589,10 +545,5 @@ def _batched(
     return traced_iteration(forward, lists), after
 
 
-SCAN = Op(
-    "scan",
-    _forward,
-    several=True,
-    takes_complex=True,
-    rules=Rules(scan_vjp, _jvp, None, recorded_scan_vjp, _batch),
-)
+_RULES = Rules(scan_vjp, _jvp, None, recorded_scan_vjp, _batch)
+SCAN = Op("scan", _forward, several=True, takes_complex=True, rules=_RULES)

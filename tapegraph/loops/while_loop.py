@@ -1,16 +1,8 @@
 """`while_loop`: a loop whose condition ends it, as the entry ``while_loop``.
 
-Inputs: the consts of the condition, those of the body, and the first carries.
-
-Attributes:
-- ``cond``: a `SubProgram` from its consts and the carries to a bool.
-- ``body``: a `SubProgram` from its consts and the carries to the next carries.
-- ``carries``: the number of carries.
-- ``max_steps``: the maximum number of iterations, or None.
-
-Outputs (each read by a ``part``): the last carries, and the number of iterations, an int64. The
-backward runs the iterations again and keeps their carries; it differentiates a `scan` of that
-length.
+Its inputs are the consts of the condition, those of the body, and the first carries; ``cond`` and
+``body`` are `SubProgram`s of their consts and the carries. Its outputs are the last carries, and
+the number of iterations. The backward differentiates a `scan` of that length.
 """
 
 from __future__ import annotations
@@ -18,17 +10,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from contextvars import Context
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays import quietly
+from tapegraph.arrays import conjugated, quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
+from tapegraph.engines.backend import use_backend
 from tapegraph.errors import check_callable, message
 from tapegraph.loops import scan_entry
-from tapegraph.loops.at_run_time import Anew, pulled
 from tapegraph.loops.body import (
     Replay,
     Traced,
@@ -36,7 +29,9 @@ from tapegraph.loops.body import (
     drawing_on,
     examples,
     name_failure,
+    tangents,
     traced,
+    zeros,
     zeros_where,
 )
 from tapegraph.loops.scan import traced_loop
@@ -44,13 +39,14 @@ from tapegraph.loops.scan_entry import Lists, by_role
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import broadcast_to
 from tapegraph.other_names import unexpected
-from tapegraph.pytree import replaced
+from tapegraph.pytree import exchanged, replaced
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.program import SubProgram
 from tapegraph.recording.record import apply, tensor_like
-from tapegraph.recording.scopes import recorder
-from tapegraph.typed import Pytree
+from tapegraph.recording.scopes import RECORDING, Scope, recorder
+from tapegraph.transforms.reverse import vjp
+from tapegraph.typed import Fun, Pytree
 
 
 def while_loop(
@@ -143,7 +139,6 @@ def _run(cond: SubProgram, body: SubProgram, lists: Lists, max_steps: int | None
 
 
 def _by_role(inputs: Sequence[object], cond: SubProgram, carries: int) -> Lists:
-    """Return the inputs of the condition, those of the body, and the carries."""
     return by_role(inputs, len(inputs) - len(cond.inputs), carries)
 
 
@@ -315,10 +310,93 @@ def _batched(
     return found, traced("while_loop", step, list, inputs), apart[0], after
 
 
-WHILE_LOOP = Op(
-    "while_loop",
-    _forward,
-    several=True,
-    takes_complex=True,
-    rules=Rules(_vjp, _jvp, None, _recorded, _batch),
-)
+_RULES = Rules(_vjp, _jvp, None, _recorded, _batch)
+WHILE_LOOP = Op("while_loop", _forward, several=True, takes_complex=True, rules=_RULES)
+
+
+# The entry ``at_run_time``: derivatives that no program can hold beforehand, recorded anew in every
+# run. Its attribute ``of`` says what is computed from its inputs, as recorded operations; its
+# derivatives are such entries too. It runs natively alone.
+
+
+class Anew(NamedTuple):
+    """A function of tensors that gives a list of them: ``rule(*of, *tensors)``."""
+
+    rule: Fun
+    of: tuple[Any, ...]
+
+    def __call__(self, *tensors: object) -> Sequence[Any]:
+        return self.rule(*self.of, *tensors)
+
+
+def at_run_time(of: Anew, *inputs: object) -> Sequence[Any]:
+    return apply(AT_RUN_TIME, inputs, {"of": of})
+
+
+def pulled(needs: Sequence[bool], g: Sequence[Any], y: object, *inputs: Any, of: Anew) -> list[Any]:
+    """Record the cotangents of inputs, given those of outputs, as what is computed in every run."""
+    wanted = tuple(i for i, x in enumerate(inputs) if needs[i] and x.dtype.kind in "fc")
+    seeded = tuple(i for i, x in enumerate(g) if x is not None)
+    grads: list[Any] = [None] * len(inputs)
+    if wanted and seeded:
+        pull = Anew(_pulled_anew, (of, wanted, seeded))
+        found = at_run_time(pull, *inputs, *(g[i] for i in seeded))
+        for i, grad in zip(wanted, found, strict=True):
+            grads[i] = grad
+    return grads
+
+
+def _pulled_anew(
+    of: Anew, wanted: Sequence[int], seeded: Sequence[int], *tensors: object
+) -> Sequence[Any]:
+    inputs, seeds = tensors[: -len(seeded)], tensors[-len(seeded) :]
+
+    def f(*points: object) -> list[Any]:
+        outs = of(*exchanged(inputs, wanted, points))
+        return [outs[i] for i in seeded]
+
+    _, pullback = vjp(f, *(inputs[i] for i in wanted))
+    grads = pullback(list(map(conjugated, seeds)))  # which a sweep carries
+    return list(map(conjugated, grads if len(wanted) > 1 else (grads,)))
+
+
+def _moved_anew(of: Anew, moving: Sequence[int], *tensors: object) -> Sequence[Any]:
+    inputs, given = tensors[: -len(moving)], tensors[-len(moving) :]
+    outs, found = tangents(of.__call__, inputs, dict(zip(moving, given, strict=True)))
+    return [zeros(x) if t is None else t for x, t in zip(outs, found, strict=True)]
+
+
+def _examples_anew(of: Anew, batched: Sequence[bool], size: int, *tensors: object) -> Sequence[Any]:
+    return examples(of.__call__, tensors, batched, size)[0]
+
+
+def _forward_anew(*inputs: object, of: Anew) -> tuple[Any, ...]:
+    def run() -> tuple[Any, ...]:
+        with use_backend("native"), Scope(RECORDING, True):
+            return tuple(np.array(x._array) for x in of(*(as_leaf(np.asarray(x)) for x in inputs)))
+
+    return Context().run(quietly, run)  # outside of every capture
+
+
+def _vjp_anew(
+    needs: Sequence[bool], g: Sequence[object], y: object, *inputs: object, of: Anew
+) -> list[Any]:
+    given = [None if x is None else as_leaf(np.asarray(x)) for x in g]
+    leaves = (as_leaf(np.asarray(x)) for x in inputs)
+    grads = Context().run(pulled, needs, given, None, *leaves, of=of)
+    return [None if x is None else x._array for x in grads]
+
+
+def _jvp_anew(moving: Sequence[object], y: object, *inputs: object, of: Anew) -> Sequence[Any]:
+    places = tuple(i for i, t in enumerate(moving) if t is not None)
+    given = (t for t in moving if t is not None)
+    return at_run_time(Anew(_moved_anew, (of, places)), *inputs, *given)
+
+
+def _batch_anew(call: BatchedCall) -> Sequence[Any]:
+    each = Anew(_examples_anew, (call.attrs["of"], tuple(call.batched), call.size))
+    return at_run_time(each, *call.xs)
+
+
+_RULES_ANEW = Rules(_vjp_anew, _jvp_anew, None, pulled, _batch_anew)
+AT_RUN_TIME = Op("at_run_time", _forward_anew, several=True, takes_complex=True, rules=_RULES_ANEW)

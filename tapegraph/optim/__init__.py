@@ -13,20 +13,9 @@ from tapegraph.optim.update_rules import SGD, Adagrad, Adam, AdamW, Lion, RMSpro
 from tapegraph.other_names import missing_in
 
 __all__ = [
-    "SGD",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Lion",
-    "Optimizer",
-    "RMSprop",
-    "clip_grad_norm",
-    "clip_grad_value",
-    "fixed_point",
-    "minimize",
-    "root",
-    "schedules",
-]
+    "SGD", "Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "RMSprop", "clip_grad_norm",
+    "clip_grad_value", "fixed_point", "minimize", "root", "schedules",
+]  # fmt: skip
 
 
 def __dir__() -> list[str]:
@@ -34,5 +23,4 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> NoReturn:
-    """Raise for another library's name, and say what to write."""
     raise missing_in("optim", name)

@@ -10,8 +10,15 @@ import numpy as np
 
 from tapegraph.arrays import RowSparse
 from tapegraph.errors import message, warn
-from tapegraph.optim.leaves import AVERAGING, Leaf, Leaves, gradients_of, replace_gradient
-from tapegraph.optim.options import named_params, number
+from tapegraph.optim.options import (
+    AVERAGING,
+    Leaf,
+    Leaves,
+    gradients_of,
+    named_params,
+    number,
+    replace_gradient,
+)
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.scopes import no_grad
 from tapegraph.tensors.tensor import Tensor
@@ -66,11 +73,9 @@ def clip_grad_norm(params: Leaves, max_norm: float) -> Tensor:
 def clip_grad_value(params: Leaves, limit: float) -> None:
     """Limit each element of the gradients to ``[-limit, limit]``; NaN stays NaN.
 
-    :param params: The leaves, or a model for `parameters`; leaves without a gradient stay as they
-        are.
+    :param params: As for `clip_grad_norm`.
     :param limit: Not negative.
-    :raises TypeError: Something in ``params`` is not a leaf, or ``limit`` is no number.
-    :raises ValueError: A parameter occurs twice in a list, or ``limit`` is negative or NaN.
+    :raises TypeError, ValueError: As for `clip_grad_norm`; or a gradient is complex.
 
     >>> x = tg.param([0.5, -4.0])
     >>> (x * x).sum().backward()
@@ -111,7 +116,6 @@ def _elements(g: object) -> Any:
 
 
 def _replace(found: list[tuple[Leaf, Any]], f: Callable[[Any], Any]) -> None:
-    """Replace gradients by a function that keeps zero, everything computed first."""
     changed = [
         (p, RowSparse(g.rows, f(g.values), g.shape) if isinstance(g, RowSparse) else f(g))
         for p, g in found

@@ -1,8 +1,7 @@
 """`root` and `fixed_point`: solutions of equations, with derivatives.
 
-SciPy's solver finds ``x`` with ``f(x, a) = 0`` as one entry, which is not differentiated. By the
-implicit function theorem ``dx/da = -(df/dx)^-1 df/da``, a linear equation in recorded operations,
-and so is every higher order.
+SciPy's solver finds ``x`` with ``f(x, a) = 0`` as one entry. Its derivative, of any order, is a
+linear equation in recorded operations, ``dx/da = -(df/dx)^-1 df/da``.
 """
 
 from __future__ import annotations
@@ -186,8 +185,7 @@ def _solved(
 ) -> Any:
     """Return the unknowns of an equation for its other inputs ``theta``, with derivatives.
 
-    :param body: Its inputs are the first ``consts`` others, the unknowns, and the remaining others.
-    :param start: The initial unknowns.
+    The body's inputs are the first ``consts`` of theta, the unknowns, and the rest of theta.
     """
     attrs: dict[str, Any] = {"body": body, "consts": consts, "unknowns": len(start)}
     attrs |= {"options": tuple(sorted(options.items())), "batched": ()}

@@ -20,7 +20,7 @@ from tapegraph.errors import (
 )
 from tapegraph.loops.body import Replay
 from tapegraph.optim.implicit import Given, stationary
-from tapegraph.pytree import Layout, leaves, replaced
+from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.record import tensor_like
 from tapegraph.recording.scopes import no_grad
@@ -28,6 +28,7 @@ from tapegraph.tensors.dual import lifted
 from tapegraph.transforms.jacobian import hessian, hvp
 from tapegraph.transforms.levels import NUMBER_TYPES, stop_gradient
 from tapegraph.transforms.reverse import value_and_grad
+from tapegraph.tree import ravel_pytree
 from tapegraph.typed import Array, Fun, Pytree
 
 # SciPy's methods by their further inputs; the others take value and gradient.
@@ -59,9 +60,8 @@ def minimize(
 ) -> Any:
     """Minimise a scalar-valued function by `scipy.optimize.minimize`.
 
-    Gradients are one reverse pass each. Newton-CG, trust-ncg, trust-krylov and trust-constr get
-    Hessian-vector products by `tapegraph.hvp`, dogleg and trust-exact the Hessian by
-    `tapegraph.hessian`.
+    Newton-CG, trust-ncg, trust-krylov and trust-constr get Hessian-vector products by
+    `tapegraph.hvp`, dogleg and trust-exact the Hessian by `tapegraph.hessian`.
 
     :param f: Takes a structure like ``x0``, then ``args``; returns one number.
     :param x0: The start. SciPy, and so ``f``, sees float64 numbers.
@@ -106,12 +106,10 @@ def minimize(
     scipy = scipy_module("optimize", "minimize", '"scipy>=1.13"')
     with _by_numbers():
         start = replaced(x0, (_start(leaf, path) for path, leaf in leaves(x0, "x0")))
-    layout = Layout(start)
-    vector = layout.vector(start)
+    vector, unravel = ravel_pytree(start)
     if not vector.size:
         raise ValueError(message("minimize", f"x0={x0!r}", "one number or more to vary"))
-    given = (args if isinstance(args, tuple) else (args,),)
-    objective = _Objective(f, layout, *given)
+    objective = _Objective(f, unravel, args if isinstance(args, tuple) else (args,))
     derivatives: dict[str, Any] = {}
     if name not in _VALUE_ALONE:
         derivatives["jac"] = True
@@ -127,11 +125,11 @@ def minimize(
             bounds=bounds,
             constraints=constraints,
             tol=tol,
-            callback=None if callback is None else _with_structure(callback, layout),
+            callback=None if callback is None else _with_structure(callback, unravel),
             options=options,
             **derivatives,
         )
-    found.x = layout.structure(found.x)
+    found.x = unravel(found.x)
     return found
 
 
@@ -166,7 +164,6 @@ def _differentiable(
 
 
 def _check_derivatives(hess: object, options: Mapping[str, object]) -> None:
-    """Raise for derivatives written by hand: the tape supplies them."""
     fix = "Leave it out; with derivatives by hand call scipy.optimize.minimize."
     for argument in ("jac", "hessp"):
         if argument in options:
@@ -203,13 +200,13 @@ def _by_numbers() -> Iterator[None]:
 class _Objective:
     """A function of a structure, and its derivatives, as functions of a vector."""
 
-    def __init__(self, f: Fun, layout: Layout, args: tuple[object, ...]) -> None:
+    def __init__(self, f: Fun, unravel: Fun, args: tuple[object, ...]) -> None:
         self._f: Callable[[Any], Any] = lambda structure: f(structure, *args)
-        self._layout = layout
+        self._unravel = unravel
 
     def value(self, x: Array) -> float:
         with _ending():
-            value = np.asarray(_without_derivative(self._f(self._layout.structure(x))))
+            value = np.asarray(_without_derivative(self._f(self._unravel(x))))
         if value.shape != ():
             text = f"f must return a scalar, not shape {value.shape}. Sum it."
             raise ValueError(sentence("minimize", text))
@@ -217,16 +214,16 @@ class _Objective:
 
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:
         with _ending():
-            value, gradient = value_and_grad(self._f)(self._layout.structure(x))
-        return float(_without_derivative(value)), self._layout.vector(gradient)
+            value, gradient = value_and_grad(self._f)(self._unravel(x))
+        return float(_without_derivative(value)), ravel_pytree(gradient)[0]
 
     def product(self, x: Array, direction: Array) -> Array:
-        point, tangent = self._layout.structure(x), self._layout.structure(direction)
+        point, tangent = self._unravel(x), self._unravel(direction)
         with _ending():
-            return self._layout.vector(hvp(self._f, (point,), (tangent,)))
+            return ravel_pytree(hvp(self._f, (point,), (tangent,)))[0]
 
     def hessian(self, x: Array) -> Array:
-        point = self._layout.structure(x)
+        point = self._unravel(x)
         with _ending():
             blocks = iter([block for _, block in leaves(hessian(self._f)(point))])
         sizes = [np.size(leaf) for _, leaf in leaves(point)]
@@ -255,15 +252,15 @@ def _start(leaf: object, path: str) -> Any:
     return float(array) if isinstance(leaf, NUMBER_TYPES) else array
 
 
-def _with_structure(callback: Fun, layout: Layout) -> Fun:
+def _with_structure(callback: Fun, unravel: Fun) -> Fun:
     """Return a callback of vectors with the signature that SciPy inspects."""
 
     def of_result(intermediate_result: Any) -> Any:
-        x = layout.structure(intermediate_result.x)
+        x = unravel(intermediate_result.x)
         return callback(intermediate_result=type(intermediate_result)(intermediate_result, x=x))
 
     def of_vector(x: Array, *state: object) -> Any:
-        return callback(layout.structure(x), *state)
+        return callback(unravel(x), *state)
 
     try:
         named = set(inspect.signature(callback).parameters) == {"intermediate_result"}

@@ -14,26 +14,24 @@ import numpy as np
 from tapegraph.arrays import RowSparse, own, quietly
 from tapegraph.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
-from tapegraph.optim.leaves import (
-    AVERAGING,
-    Leaf,
-    data_of,
-    fresh,
-    gradient_of,
-    of_parts,
-    real_and_imaginary,
-    rows_set,
-    slot,
-)
 from tapegraph.optim.options import (
+    AVERAGING,
     Group,
+    Leaf,
     Params,
     Rate,
     check_rate_is_not_read,
     check_rate_is_set_outside,
+    data_of,
+    fresh,
+    gradient_of,
     grouped,
+    of_parts,
     rate,
     rate_at,
+    real_and_imaginary,
+    rows_set,
+    slot,
 )
 from tapegraph.other_names import OtherOptimizers, unexpected
 from tapegraph.recording.node import as_leaf, numeric, real_dtype
@@ -191,9 +189,8 @@ class Optimizer(OtherOptimizers):
     def by_rows(self) -> bool:
         """Whether the rule may run only on the rows of a table that have a gradient.
 
-        The rule must be element by element, and without weight decay a zero gradient must change
-        neither the parameter nor a slot of its shape. Otherwise a row-sparse gradient is made
-        dense.
+        It must be element by element, and without weight decay a zero gradient must change nothing.
+        Otherwise a row-sparse gradient is made dense.
         """
         return False
 
@@ -340,11 +337,9 @@ class Optimizer(OtherOptimizers):
         return type(self).numbers is not Optimizer.numbers
 
     def _step_of(self, name: str) -> int:
-        """Return the number of a parameter's next step, from 1."""
         return self._taken() + 1 - int(self._missed._array[self._places[name]])
 
     def _number(self, group: Group, name: str, missed: int, key: str, ahead: int) -> float:
-        """Return one of the `numbers` of a step, ``ahead`` steps later, ``missed`` of them."""
         step = self._step_of(name) + ahead - missed
         return self.numbers(self._rate(group, ahead), step)[key]
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph import markup
+from tapegraph import display
 from tapegraph.errors import escaped, line_of
 from tapegraph.interrupts import Lock
 from tapegraph.recording.node import Node
@@ -251,8 +251,8 @@ class Recording:
 
     def _repr_html_(self) -> str:
         rows = [entry.cells() for entry in self]
-        title = markup.heading("Recording", f"{len(self):,} entries")
-        return title + markup.html_table(rows, _HEADER)
+        title = display.heading("Recording", f"{len(self):,} entries")
+        return title + display.html_table(rows, _HEADER)
 
 
 class Interpreter:

@@ -78,10 +78,7 @@ def check_is_file(op: str, path: str) -> os.stat_result | None:
 
 
 def write_file(op: str, path: str, fill: Callable[[str], None]) -> None:
-    """Let ``fill`` write a file beside the target; sync it, and only then rename it.
-
-    A link leads to the target, which keeps its mode.
-    """
+    """Let ``fill`` write a file beside the target; sync it, and only then rename it."""
     found = check_is_file(op, path)
     target = os.path.realpath(path)
     beside = os.path.join(os.path.dirname(target), f".tapegraph-{os.urandom(8).hex()}.tmp")
@@ -117,7 +114,6 @@ def suffix_of(op: str, path: str) -> str:
 
 
 def check_array(suffix: str, name: str, dtype: DType) -> None:
-    """Raise for an array that the format cannot store."""
     if dtype.kind not in "biufc" and dtype.name != "bfloat16":
         expected = "numbers (bool, integer, float or complex)"
         raise TypeError(message("save", f"dtype {dtype} for {name!r}", expected))
@@ -226,7 +222,6 @@ def _fill(array: Array, read: Fun) -> None:
 
 
 def _native(dtype: DType) -> DType:
-    """Return a dtype in native byte order: NumPy's own instance, which is the fastest."""
     return dtype if dtype.names else np.dtype(dtype.newbyteorder("=").str)
 
 
@@ -246,7 +241,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    """Return a file's content, abridged, for a message."""
     shown = repr(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
@@ -264,7 +258,6 @@ def write_npz(path: str, arrays: NamedArrays, text: Metadata) -> None:
 
 
 def read_npz(file: io.BufferedReader) -> tuple[dict[str, Stored], Metadata]:
-    """Return a file's arrays and its text; raise if it is malformed."""
     archive = zipfile.ZipFile(file)
     end = 0
     for info in sorted(archive.infolist(), key=attrgetter("header_offset")):
@@ -313,30 +306,22 @@ def _member(archive: zipfile.ZipFile, name: str, info: zipfile.ZipInfo) -> Store
         raise ValueError(f"the header of {_shown(name)} is not a literal") from None
     if dtype.hasobject:
         raise ValueError(f"{_shown(name)} holds pickled objects, which could run any code")
-    size = math.prod(shape) * dtype.itemsize
-    held = info.file_size - start.tell()
+    size, begin = math.prod(shape) * dtype.itemsize, start.tell()
+    held = info.file_size - begin
     if min(shape, default=0) < 0 or held != size:
         raise ValueError(f"{_shown(name)} holds {held} bytes, and its header says {size}")
-    read = partial(_read_member, archive, info, start.tell(), shape, fortran, dtype)
+
+    def read() -> Array:
+        stored = aligned_empty(shape[::-1] if fortran else shape, dtype)
+        member: Any
+        with archive.open(info) as member:  # which compares the checksum at the end
+            member.read(begin)
+            _fill(stored, member.readinto)
+        array = _as_native(stored)
+        if not fortran:
+            return array
+        ordered = aligned_empty(shape, array.dtype)
+        ordered[...] = array.T
+        return ordered
+
     return Stored(name, shape, _native(dtype), read)
-
-
-def _read_member(
-    archive: zipfile.ZipFile,
-    info: zipfile.ZipInfo,
-    start: int,
-    shape: tuple[int, ...],
-    fortran: bool,
-    dtype: DType,
-) -> Array:
-    stored = aligned_empty(shape[::-1] if fortran else shape, dtype)
-    member: Any
-    with archive.open(info) as member:  # which compares the checksum at the end
-        member.read(start)
-        _fill(stored, member.readinto)
-    array = _as_native(stored)
-    if not fortran:
-        return array
-    ordered = aligned_empty(shape, array.dtype)
-    ordered[...] = array.T
-    return ordered

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from tapegraph import markup
+from tapegraph import display
 from tapegraph.errors import escaped, user_line
 from tapegraph.recording.watchers import (
     COMPILING,
@@ -151,8 +151,8 @@ class profile(Watched):
         return "\n".join(told)
 
     def _repr_html_(self) -> str:
-        tables = [markup.html_table(rows, header) for header, *rows in self._tables()]
-        return markup.heading("profile", self._summary()) + "".join(tables)
+        tables = [display.html_table(rows, header) for header, *rows in self._tables()]
+        return display.heading("profile", self._summary()) + "".join(tables)
 
 
 def _add(found: dict[Any, tuple[float, int]], key: object, seconds: float, calls: int) -> None:

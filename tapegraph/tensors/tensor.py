@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, cast
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph import markup
+from tapegraph import display
 from tapegraph.arrays import own
 from tapegraph.differentiation.gradients import backward
 from tapegraph.errors import line_of, message, sentence, user_frame, warn
@@ -328,10 +328,10 @@ class Tensor(ArrayMethods, Node, recorded=True):
     def _repr_html_(self) -> str:
         kind = self.op if self._requires_grad else "constant"
         facts = [self.name or "", f"{self.dtype} {self.shape}", kind]
-        parts = [markup.heading("Tensor", *facts), markup.array(self._array, 12)]
+        parts = [display.heading("Tensor", *facts), display.array(self._array, 12)]
         grad = read_gradient(self._entry or self)
         if grad is not None:
-            parts += [markup.heading("grad"), markup.array(grad, 8)]
+            parts += [display.heading("grad"), display.array(grad, 8)]
         return "".join(parts)
 
     def __format__(self, spec: str) -> str:

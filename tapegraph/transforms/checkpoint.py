@@ -1,14 +1,11 @@
 """`checkpoint`: recompute a function's intermediate results in the backward.
 
-The results of a call are one entry, whose inputs are the arguments and the parameters and results
-that the function closes over. A backward runs the function again.
+The results of a call are one entry, whose inputs are the arguments, and what is closed over.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
@@ -21,7 +18,7 @@ from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
 from tapegraph.other_names import unexpected
-from tapegraph.pytree import HOLE, leaves, mapped, matched, replaced
+from tapegraph.pytree import HOLE, cut, leaves, mapped, matched, replaced
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
@@ -70,8 +67,6 @@ def checkpoint(f: F, **others: NoReturn) -> F:
 
 
 class _Segment:
-    """One call of a function that runs again in every backward."""
-
     def __init__(self, f: Fun, call: tuple[object, object]) -> None:
         self._f = f
         self._call = call
@@ -121,7 +116,6 @@ class _Segment:
         return [grad if needed else None for grad, needed in zip(found, needs, strict=True)]
 
     def _run(self) -> tuple[Any, list[Any]]:
-        """Run the function on its own leaves, and return its results and the leaves."""
         targets = [alias(x) if x.dtype.kind in "fc" else x for x in self._given]
         own = iter(targets)
         inside = (next(own) if isinstance(x, Tensor) else x for _, x in leaves(self._call))
@@ -153,12 +147,8 @@ def _packed(outs: Sequence[Any]) -> Any:
 def _unpacked(packed: Any, outs: Sequence[Any]) -> list[Any]:
     if len(outs) == 1:
         return [packed]
-    ends = list(itertools.accumulate((math.prod(x.shape) for x in outs), initial=0))
-    parts = (packed[start:end] for start, end in itertools.pairwise(ends))
-    return [
-        (part if x.dtype.kind == "c" else np.real(part)).reshape(x.shape).astype(x.dtype)
-        for x, part in zip(outs, parts, strict=True)
-    ]
+    parts = zip(outs, cut(packed, [x.shape for x in outs]), strict=True)
+    return [(part if x.dtype.kind == "c" else np.real(part)).astype(x.dtype) for x, part in parts]
 
 
 def _vjp(needs: list[bool], g: object, y: object, *inputs: object, saved: _Segment) -> list[Any]:

@@ -35,12 +35,8 @@ NUMBER_TYPES = (bool, int, float, complex, np.number, np.bool_)
 
 
 class TracedArgument:
-    """An argument as leaves of a new level of reverse mode.
+    """An argument, called ``path`` in messages, as leaves of a new level of reverse mode.
 
-    :param op: The function's name in messages.
-    :param value: A number, array, Tensor or Dual, or dicts, lists and tuples of them.
-    :param path: The argument's name in messages.
-    :param at: The user's line for the tape; where the call stands, if not given.
     :ivar inside: The argument of the function: the same structure, of Tensors and Duals.
     :ivar given: The values in the structure.
     :ivar targets: The leaves to differentiate with respect to, one per value of ``given``.

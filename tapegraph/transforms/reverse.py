@@ -108,11 +108,7 @@ class Pullback:
         return or_zeros(self.found(seed), self._targets)
 
     def jacobian(self) -> list[Any]:
-        """Return the Jacobian for each leaf: the result's shape, then the leaf's.
-
-        It is `vmap` of the pullback over a basis, of which blocks run at a time where nothing is
-        recorded.
-        """
+        """Return the Jacobian for each leaf, by `vmap` of the pullback over blocks of a basis."""
         out = self._out
         dtype = out.dtype if out.dtype.kind in "fc" else np.dtype(np.float64)
         step = out.size
@@ -222,7 +218,6 @@ def check_holomorphic(op: str, out: Any, targets: Sequence[Any]) -> None:
 
 
 def or_zeros(grads: Sequence[Any], targets: Sequence[Any]) -> list[Any]:
-    """Return the gradient of each leaf, zeros if there is none."""
     return [
         as_leaf(np.zeros(x.shape, x.dtype)) if grad is None else grad
         for x, grad in zip(targets, grads, strict=True)
@@ -288,11 +283,7 @@ def linearize(f: Fun, *primals: Pytree, has_aux: bool = False) -> tuple[Any, ...
     ``f`` runs once; each direction then costs one pass over the recording. The map is the transpose
     of the pullback of `vjp`.
 
-    :param f: Takes one argument per primal; returns a number or tensor of any shape, or dicts,
-        lists and tuples of them.
-    :param *primals: The point: numbers, arrays, tensors, duals, and dicts, lists and tuples of
-        them.
-    :param has_aux: ``f`` returns ``(result, aux)``, and ``aux`` comes last, not differentiated.
+    :param f, *primals, has_aux: As for `vjp`.
     :returns: The function's value, and the map: from a tangent per primal, in its structure and
         shapes, to the Jacobian-vector product ``sum_i (df/dx_i) t_i`` in the structure of the
         value.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -78,8 +78,6 @@ def vmap(
 
 
 class _Arguments:
-    """The arguments of a call: examples along the first axis, and values shared by all."""
-
     def __init__(
         self, args: tuple[object, ...], kwargs: dict[str, object], in_axes: object
     ) -> None:
@@ -147,6 +145,7 @@ def _place(axis: int, ndim: int, path: str, lengths: tuple[int, ...]) -> int:
 
 
 def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> tuple[Any, Any]:
+    """Return the result's form, and its leaves: value, number of examples, whether all share it."""
     size = min(step, given.size - start)
     level = Level(next_tag(), size, randomness)
     args, kwargs = given.inside(start, step, level)
@@ -159,16 +158,8 @@ def _run(f: Fun, given: _Arguments, start: int, step: int, randomness: str) -> t
         if type(value) is Batched and all(value.tag != outer.tag for outer in recorder().levels):
             text = "f returned a value of another call of vmap, which has ended."
             raise ValueError(sentence("vmap", text))
-        results.append(_Result(value, size, alike))
+        results.append((value, size, alike))
     return out, results
-
-
-class _Result(NamedTuple):
-    """A result: all examples along the first axis, or one value ``alike`` for all."""
-
-    value: Any
-    size: int
-    alike: bool
 
 
 def _together(parts: list[Any], out_axes: object, like: object) -> Any:
@@ -176,12 +167,12 @@ def _together(parts: list[Any], out_axes: object, like: object) -> Any:
     axes = _axes(out_axes, forms[0], "out_axes", "the result")
     found = []
     for (axis, path, _), results in zip(axes, zip(*chunks, strict=True), strict=True):
-        if axis is None and not all(result.alike for result in results):
+        if axis is None and not all(alike for _, _, alike in results):
             received = f"out_axes=None for {path}, which differs from example to example"
             fix = "Use out_axes=0, or return a value that is the same for all."
             raise ValueError(message("vmap", received, "an axis", fix))
         if axis is None:
-            x = results[0].value
+            x = results[0][0]
         else:
             whole = [
                 shape.broadcast_to(x, (size, *x.shape)) if alike else x

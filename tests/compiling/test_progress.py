@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph import progress
+from tapegraph import display
 from tapegraph.environment import PROGRESS
 
 
@@ -29,7 +29,7 @@ def stderr(monkeypatch):
         return stream
 
     monkeypatch.delenv(PROGRESS, raising=False)
-    monkeypatch.setattr(progress, "PATIENCE", 0.05)
+    monkeypatch.setattr(display, "PATIENCE", 0.05)
     return put
 
 
@@ -42,7 +42,7 @@ def wait_for(stream, text: str) -> None:
 
 def test_a_line_is_begun_after_a_while_and_ended_with_the_seconds(stderr, caplog):
     terminal = stderr(Terminal())
-    with caplog.at_level(logging.INFO, "tapegraph"), progress.announce("compiling f"):
+    with caplog.at_level(logging.INFO, "tapegraph"), display.announce("compiling f"):
         assert terminal.getvalue() == ""
         wait_for(terminal, "tapegraph: compiling f ... ")
     line = terminal.getvalue()
@@ -51,16 +51,16 @@ def test_a_line_is_begun_after_a_while_and_ended_with_the_seconds(stderr, caplog
 
 
 def test_what_is_quick_leaves_no_line(stderr, monkeypatch, caplog):
-    monkeypatch.setattr(progress, "PATIENCE", 60.0)
+    monkeypatch.setattr(display, "PATIENCE", 60.0)
     terminal = stderr(Terminal())
-    with caplog.at_level(logging.INFO, "tapegraph"), progress.announce("compiling f"):
+    with caplog.at_level(logging.INFO, "tapegraph"), display.announce("compiling f"):
         pass
     assert terminal.getvalue() == "" and not caplog.records
 
 
 def test_an_error_ends_the_line_too(stderr):
     terminal = stderr(Terminal())
-    with pytest.raises(KeyboardInterrupt), progress.announce("compiling f"):
+    with pytest.raises(KeyboardInterrupt), display.announce("compiling f"):
         wait_for(terminal, "compiling f")
         raise KeyboardInterrupt
     assert " ... stopped after 0." in terminal.getvalue()
@@ -73,7 +73,7 @@ def test_an_error_ends_the_line_too(stderr):
 def test_where_it_is_shown(stderr, monkeypatch, wish, make, shown):
     monkeypatch.setenv(PROGRESS, wish)
     stream = stderr(make())
-    with progress.announce("compiling f"):
+    with display.announce("compiling f"):
         time.sleep(0.3)
     assert bool(stream.getvalue()) is shown
 
@@ -81,7 +81,7 @@ def test_where_it_is_shown(stderr, monkeypatch, wish, make, shown):
 def test_a_closed_stderr_is_no_failure(stderr):
     terminal = stderr(Terminal())
     terminal.close()
-    with progress.announce("compiling f"):
+    with display.announce("compiling f"):
         time.sleep(0.2)
 
 
@@ -136,8 +136,8 @@ def test_a_step_says_that_tensorflow_compiles_it_and_then_xla(stderr, monkeypatc
 
 def test_a_real_terminal_shows_it():
     pty = pytest.importorskip("pty")
-    code = "import time; from tapegraph import progress; progress.PATIENCE = 0.1\n"
-    code += "with progress.announce('compiling f'): time.sleep(0.5)"
+    code = "import time; from tapegraph import display; display.PATIENCE = 0.1\n"
+    code += "with display.announce('compiling f'): time.sleep(0.5)"
     ours, theirs = pty.openpty()
     env = {k: v for k, v in os.environ.items() if k != PROGRESS}
     subprocess.run([sys.executable, "-c", code], stderr=theirs, env=env, check=True)

@@ -905,7 +905,7 @@ FAULTS = (
     Fault(
         "lowering",
         "a-round-of-an-export-keeps-the-number-of-its-batch",
-        "tapegraph/exporting/recorded.py:FreeFunction._followed_attrs",
+        "tapegraph/exporting/__init__.py:FreeFunction._followed",
         "self._free_program([body.recording for body in found])",
         "self._free_program([first.recording] * len(found))",
         f"{GRAPH_LOOPS} -k number_of_its_batch",
@@ -1167,15 +1167,15 @@ FAULTS = (
     Fault(
         "checkpoints",
         "two-tensors-share-an-array",
-        "tapegraph/saving/checkpoints.py:_Kept.own",
-        "        self._ids.add(id(data))\n",
-        "        self._ids = set()\n",
+        "tapegraph/saving/__init__.py:_changes.own",
+        "        kept.add(id(data))\n",
+        "        kept.clear()\n",
         "tests/saving/test_checkpoints.py -k belongs_to_one",
     ),
     Fault(
         "checkpoints",
         "blames-the-file-for-the-memory",
-        "tapegraph/saving/checkpoints.py:_naming",
+        "tapegraph/saving/__init__.py:_naming",
         "if system or isinstance(error, MemoryError):",
         "if system:",
         "tests/saving/test_malformed.py -k around",
@@ -1183,7 +1183,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "copies-the-state-of-an-optimizer",
-        "tapegraph/saving/checkpoints.py:_Flattened._of",
+        "tapegraph/saving/__init__.py:_Flattened._of",
         "return self._of(state_of(value), name)",
         "return self._of(value.state_dict(), name)",
         "tests/saving/test_checkpoint_memory.py -k optimizer",
@@ -1191,7 +1191,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "loads-what-has-no-place",
-        "tapegraph/saving/checkpoints.py:_places",
+        "tapegraph/saving/__init__.py:_places",
         "    if unknown:\n",
         "    if unknown and not taken:\n",
         "tests/saving/test_checkpoints.py -k another_model",
@@ -1199,7 +1199,7 @@ FAULTS = (
     Fault(
         "checkpoints",
         "loads-while-it-checks",
-        "tapegraph/saving/checkpoints.py:load",
+        "tapegraph/saving/__init__.py:load",
         "changes = list(_changes(name, tree, places))",
         "changes = _changes(name, tree, places)",
         "tests/saving/test_checkpoints.py -k another_model",
@@ -1312,7 +1312,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "rows-of-arrays-handed-out-are-written",
-        "tapegraph/optim/leaves.py:rows_set",
+        "tapegraph/optim/options.py:rows_set",
         "table = own(p._array) if is_shared(p) else p._array",
         "table = p._array if p._array.flags.writeable else own(p._array)",
         "tests/optim/test_step.py",
@@ -2114,7 +2114,7 @@ FAULTS = (
     Fault(
         "optimizer",
         "momentum-moves-a-frozen-parameter",
-        "tapegraph/optim/leaves.py:gradient_of",
+        "tapegraph/optim/options.py:gradient_of",
         "    if not p.requires_grad:  # momentum",
         "    if False:  # momentum",
         "tests/optim/test_optim.py -k frozen",
@@ -2857,7 +2857,7 @@ FAULTS = (
     Fault(
         "ranks",
         "weights-are-forgotten",
-        "tapegraph/distributed/exchange.py:Exchange.average",
+        "tapegraph/distributed.py:Exchange.average",
         "        elif flat is not self.flat or weight != 1:",
         "        elif flat is not self.flat:",
         f"{RANKS} -k uneven",
@@ -2881,7 +2881,7 @@ FAULTS = (
     Fault(
         "ranks",
         "the-digest-is-of-nothing",
-        "tapegraph/distributed/exchange.py:_digest",
+        "tapegraph/distributed.py:_digest",
         "        found.update(np.ascontiguousarray(array).data)",
         "        found.update(array.dtype.str.encode())",
         f"{RANKS} -k drifted",
@@ -2889,7 +2889,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-failed-step-keeps-the-average",
-        "tapegraph/distributed/data_parallel.py:DataParallel._stepped",
+        "tapegraph/distributed.py:DataParallel._stepped",
         "            if self.optimizer._steps._array is taken:",
         "            if self.optimizer._steps._array is not taken:",
         f"{RANKS} -k rule_that_fails",
@@ -2897,7 +2897,7 @@ FAULTS = (
     Fault(
         "ranks",
         "the-state-of-rank-0-is-not-sent",
-        "tapegraph/distributed/data_parallel.py:_send_out",
+        "tapegraph/distributed.py:_send_out",
         "    if comm.rank:\n        make(together(changes))",
         "    if comm.size > 2:\n        make(together(changes))",
         f"{RANKS} -k uneven",
@@ -2905,7 +2905,7 @@ FAULTS = (
     Fault(
         "ranks",
         "parameters-without-an-optimizer-stay-apart",
-        "tapegraph/distributed/data_parallel.py:_Shared.share",
+        "tapegraph/distributed.py:_Shared.share",
         "            _send_out(self._comm, new)\n",
         "",
         f"{STRATEGY} -k as_they_step",
@@ -2913,7 +2913,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-change-by-hand-is-let-through",
-        "tapegraph/distributed/data_parallel.py:_Shared.check",
+        "tapegraph/distributed.py:_Shared.check",
         "            if id(p) not in averaged:",
         "            if id(p) not in averaged and not params:",
         f"{STRATEGY} -k would_differ",
@@ -2929,7 +2929,7 @@ FAULTS = (
     Fault(
         "ranks",
         "a-step-is-let-into-another-program",
-        "tapegraph/distributed/data_parallel.py:OnWorkers.__call__",
+        "tapegraph/distributed.py:OnWorkers.__call__",
         "        if inside and AVERAGING.value() is not self._shared:",
         "        if inside and AVERAGING.value() is self._shared:",
         f"{STRATEGY} -k no_part",
@@ -2979,7 +2979,7 @@ FAULTS = (
     Fault(
         "export",
         "a-number-that-follows-the-batch-is-baked-in",
-        "tapegraph/exporting/recorded.py:FreeFunction._check_constant",
+        "tapegraph/exporting/__init__.py:FreeFunction._check_constant",
         "if len({repr(identity(x)) for x in found}) > 1:",
         "if False:",
         f"{EXPORT} -k baked_in",
@@ -2997,8 +2997,8 @@ FAULTS = (
     Fault(
         "export",
         "a-third-size-is-not-checked",
-        "tapegraph/exporting/recorded.py:_followed",
-        "if all(length.per * n + length.base == x for n, x in zip(sizes, found, strict=True)):",
+        "tapegraph/exporting/__init__.py:FreeFunction._followed",
+        "if all(length.per * n + length.base == x for n, x in grown):",
         "if True:",
         f"{EXPORT} -k baked_in",
         tensorflow=True,
@@ -3263,9 +3263,9 @@ FAULTS = (
     Fault(
         "distributed",
         "a-later-hook-hides-the-abort",
-        "tapegraph/distributed/exchange.py:end_job_on_errors",
-        "if sys.excepthook is not _hook:",
-        "if not isinstance(_hook, _EndOfJob) or not _hook.comms:",
+        "tapegraph/distributed.py:end_job_on_errors",
+        "if sys.excepthook is _hook:",
+        "if _hook is not None:",
         RANKS,
     ),
     Fault(
@@ -3287,7 +3287,7 @@ FAULTS = (
     Fault(
         "pictures",
         "names-are-markup",
-        "tapegraph/markup.py:escape",
+        "tapegraph/display.py:escape",
         "return escaped_lines(text).translate(_ESCAPES)",
         "return escaped_lines(text)",
         DRAW,
@@ -3295,7 +3295,7 @@ FAULTS = (
     Fault(
         "pictures",
         "dot-without-escapes",
-        "tapegraph/drawing/picture.py:_quoted",
+        "tapegraph/drawing/__init__.py:_quoted",
         """safe = (line.replace("\\\\", "\\\\\\\\").replace('"', '\\\\"') for line in lines)""",
         """safe = (line.replace('"', '\\\\"') for line in lines)""",
         DRAW,
@@ -3303,7 +3303,7 @@ FAULTS = (
     Fault(
         "pictures",
         "notebooks-run-names",
-        "tapegraph/markup.py:heading",
+        "tapegraph/display.py:heading",
         'told = " · ".join(escape(fact) for fact in facts if fact)',
         'told = " · ".join(fact for fact in facts if fact)',
         "tests/tensors/test_notebooks.py",
@@ -3481,7 +3481,7 @@ FAULTS = (
     Fault(
         "arrays",
         "float32-goes-into-bfloat16-unasked",
-        "tapegraph/saving/checkpoints.py:_check_fits",
+        "tapegraph/saving/__init__.py:_check_fits",
         'wanted.name == "bfloat16" and getattr(found, "word", "") == files.BFLOAT16',
         'wanted.name == "bfloat16"',
         "tests/saving/test_checkpoints.py -k half",

@@ -10,7 +10,7 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.capture import Capture
-from tapegraph.optim import clipping, leaves, optimizer, schedules
+from tapegraph.optim import clipping, optimizer, options, schedules
 from tests.optim.trajectories import CONFIGS
 from tests.quick import thinned
 from tests.replay import replay
@@ -212,8 +212,8 @@ def test_a_rule_of_ones_own_is_recorded_like_any_other(monkeypatch):
 
 
 def test_the_gradient_is_read_in_one_place():
-    assert optimizer.gradient_of is leaves.gradient_of
-    assert clipping.gradients_of is leaves.gradients_of
+    assert optimizer.gradient_of is options.gradient_of
+    assert clipping.gradients_of is options.gradients_of
 
 
 @pytest.mark.parametrize("dtype", thinned([np.float64, np.float32], 2))

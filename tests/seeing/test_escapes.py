@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph import progress
+from tapegraph import display
 from tapegraph.errors import escaped, escaped_lines
 
 # A title for the terminal, a line that is code, a turned direction, and half of a pair.
@@ -80,8 +80,8 @@ def test_errors_warnings_and_the_log(found, caplog, monkeypatch, capsys):
     with caplog.at_level(logging.INFO, "tapegraph"):
         step(np.ones((2, 3)))
     check(caplog.text)
-    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(display, "PATIENCE", 0.0)
     monkeypatch.setenv("TAPEGRAPH_PROGRESS", "1")
-    with progress.counted(EVIL, 3) as tell:
+    with display.counted(EVIL, 3) as tell:
         tell(1)
     assert "\x1b]0" not in capsys.readouterr().err

@@ -186,13 +186,11 @@ def inside(name: str, packages: tuple[str, ...]) -> bool:
 
 # The rooms of the core, from the ground up: each knows those before it alone.
 ROOMS = (
-    "checkout",
     "environment",
     "errors",
     "other_names",
     "interrupts",
-    "markup",
-    "progress",
+    "display",
     "typed",
     "pytree",
     "arrays",

@@ -1,4 +1,4 @@
-"""`DataParallel`: an optimizer whose gradients are averaged over a communicator's ranks.
+"""Training on several processes: gradients averaged over the ranks of a communicator.
 
 A step compiled under a strategy averages by itself. A rehearsal, a call that is undone before the
 first that counts, finds what workers share.
@@ -6,27 +6,26 @@ first that counts, finds what workers share.
 
 from __future__ import annotations
 
+import hashlib
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 from weakref import ref
 
 import numpy as np
 
+from tapegraph.arrays import keep_freed_memory
 from tapegraph.capture import Capture
 from tapegraph.compiling.compiled import Compiled
 from tapegraph.compiling.ran import Witness
 from tapegraph.compiling.trace import Trace
-from tapegraph.distributed.exchange import (
-    Communicator,
-    Exchange,
-    check_alike,
-    communicator,
-    end_job_on_errors,
-)
+from tapegraph.engines import registry
 from tapegraph.errors import kind_of, message
-from tapegraph.optim.leaves import (
+from tapegraph.optim.optimizer import Optimizer
+from tapegraph.optim.options import (
     AVERAGING,
     Leaf,
     data_of,
@@ -35,7 +34,6 @@ from tapegraph.optim.leaves import (
     real_and_imaginary,
     replace_gradient,
 )
-from tapegraph.optim.optimizer import Optimizer
 from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import as_float, as_leaf, real_dtype
 from tapegraph.recording.op import ALL_REDUCE
@@ -47,6 +45,209 @@ from tapegraph.scalars.recorder import DATA, GRAD, Item
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array, Cotangent, DuckArray
+
+__all__ = ["DataParallel"]
+
+# A digest has so many numbers of four bits: their sum, and that of their squares, is exact in
+# float32 for 65,000 ranks.
+DIGEST = 16
+_NO_DIGEST = np.zeros(DIGEST)
+# Digest and its squares, and the weight.
+_MORE = 2 * DIGEST + 1
+# The rounding difference of engines (ranks may run a step in different ones).
+ROUNDING = {"float32": 1e-4, "float64": 1e-9}
+
+
+class Communicator(Protocol):
+    """The methods that a communicator needs, with mpi4py's names; all take arrays."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def Allreduce(self, sendbuf: object, recvbuf: object, /) -> Any:
+        """Add up an array of every rank, and give each the sum."""
+
+    def Bcast(self, buf: object, /, root: int = 0) -> Any:
+        """Broadcast the array of one rank to all."""
+
+
+def communicator(op: str, comm: Any) -> Communicator:
+    """Return a checked communicator: MPI's own, or a strategy's."""
+    if comm is None:
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:  # no mpi4py, or no MPI that it can load
+            received = f"no communicator, and no MPI ({error})"
+            fix = "Install it: pip install mpi4py mpich."
+            raise ImportError(message(op, received, "mpi4py with an MPI library", fix)) from error
+        comm = MPI.COMM_WORLD
+    elif not hasattr(comm, "Bcast") and (hasattr(comm, "num_replicas_in_sync") or callable(comm)):
+        comm = registry.engine("tensorflow").workers(op, comm)
+    missing = [n for n in ("rank", "size", "Allreduce", "Bcast") if not hasattr(comm, n)]
+    if missing:
+        received = f"{kind_of(comm)} without {', '.join(missing)}"
+        expected = "a communicator such as MPI.COMM_WORLD, or a strategy of tf.distribute"
+        raise TypeError(message(op, received, expected))
+    return comm
+
+
+# Which an uncaught exception aborts, and the hook that does it.
+_jobs: list[Any] = []
+_hook: Any = None
+
+
+def end_job_on_errors(comm: Any) -> None:
+    """Abort all ranks on an uncaught exception, after printing it and running later hooks."""
+    global _hook
+    if comm.size == 1 or not hasattr(comm, "Abort"):
+        return
+    if not any(comm is known for known in _jobs):
+        _jobs.append(comm)
+    if sys.excepthook is _hook:
+        return
+    before = sys.excepthook
+
+    def hook(*error: Any) -> None:
+        before(*error)
+        if _hook is hook:  # otherwise a later one of ours, which aborts, has called it
+            sys.stdout.flush()
+            sys.stderr.flush()
+            time.sleep(0.25)  # the launcher drops what it has not yet forwarded when a job aborts
+            for comm in _jobs:
+                comm.Abort(1)
+
+    _hook = sys.excepthook = hook
+
+
+class Exchange:
+    """The exchange of a rank with the others, once a step, in which all parameters travel."""
+
+    def __init__(self, parallel: DataParallel, check_every: int | None) -> None:
+        keep_freed_memory()
+        self._op, self._comm = type(parallel).__name__, parallel._comm
+        self._names, size = parallel._names, sum(parallel._sizes)
+        self._send = np.zeros(size + len(self._names) + _MORE, parallel._dtype)
+        self._total = np.zeros_like(self._send)
+        self.flat = self._send[:size]  # where gradients may be put together
+        self._shared, self._check_every = parallel._numbers, check_every
+        self._count = 0
+
+    def __repr__(self) -> str:
+        return f"<{self._comm.size} ranks>"
+
+    def __call__(
+        self,
+        flat: Array,
+        weight: Array,
+        *,
+        first: bool,
+        has: tuple[bool, ...],
+        expected: tuple[bool, ...],
+    ) -> Array:
+        """Return the average of flat gradients in a run of a recorded step."""
+        mean, any_has = self.average(flat, weight, has, first=first)
+        if any_has == expected:
+            return mean
+        place = next(i for i, x in enumerate(any_has) if x != expected[i])
+        now, then = ("a", "none") if any_has[place] else ("no", "one")
+        received = f"{now} gradient of {self._names[place]!r} on any rank, and {then} when recorded"
+        fix = "Take the same branches on all ranks, or call zero_grad() before backward()."
+        raise RuntimeError(message(self._op, received, "gradients of the same parameters", fix))
+
+    def average(
+        self, flat: Array, weight: DuckArray, has: tuple[bool, ...], *, first: bool = True
+    ) -> tuple[Array, tuple[bool, ...]]:
+        """Return the average of flat gradients, and which parameters have one on any rank."""
+        self._count += first
+        due = first and self._check_every is not None and self._count % self._check_every == 0
+        shared = self._shared() if due else []
+        digest = _digest(shared) if due else _NO_DIGEST
+        if not 0 <= weight < np.inf:
+            received = f"the weight {float(weight)!r} on rank {self._comm.rank}"
+            raise ValueError(message(self._op, received, "a finite number, not negative"))
+        end_job_on_errors(self._comm)
+        if not weight:  # of no data: its gradients may be NaN
+            self.flat[:] = 0
+        elif flat is not self.flat or weight != 1:
+            with np.errstate(all="ignore"):
+                np.multiply(flat, self._send.dtype.type(weight), out=self.flat)
+        self._send[flat.size :] = [*has, *digest, *digest**2, weight]
+        self._comm.Allreduce(self._send, self._total)
+        *more, weights = self._total[-_MORE:].astype(float)
+        sums, squares = np.array(more).reshape(2, DIGEST)
+        if (sums**2 != self._comm.size * squares).any():
+            check_equal(self._op, self._comm, shared)
+        if not weights:
+            fix = "Give a rank without data the weight 0, and one with data a positive weight."
+            raise RuntimeError(message(self._op, "the weight 0 on every rank", "one above 0", fix))
+        mean = self._total[: flat.size] / self._total.dtype.type(weights)
+        return mean, tuple((self._total[flat.size : -_MORE] > 0).tolist())
+
+
+# Equal on all ranks
+
+
+def _digest(arrays: Sequence[tuple[str, Array]]) -> Array:
+    found = hashlib.blake2b(digest_size=DIGEST // 2)
+    for _, array in arrays:
+        found.update(np.ascontiguousarray(array).data)
+    pairs = np.frombuffer(found.digest(), np.uint8)
+    return np.concatenate([pairs >> 4, pairs & 15]).astype(float)
+
+
+def check_alike(op: str, comm: Communicator, lines: Sequence[str]) -> None:
+    """Raise on every rank if one has a text other than rank 0's."""
+    first = _text_of(comm, lines, 0)
+    differs = _of_each(comm, first != list(lines))
+    if not differs.any():
+        return
+    rank = int(differs.argmax())
+    other = _text_of(comm, lines, rank)
+    pairs = ((a, b) for a, b in zip(first, other, strict=False) if a != b)
+    one, two = next(pairs, (f"{len(first)} parameters", f"{len(other)}"))
+    fix = "Make the parameters and the optimizer alike on all ranks."
+    received = f"{two} on rank {rank}, and {one} on rank 0"
+    raise ValueError(message(op, received, "the same on every rank", fix))
+
+
+def check_equal(op: str, comm: Communicator, arrays: Sequence[tuple[str, Array]]) -> None:
+    """Raise on every rank if one holds numbers that rounding does not explain."""
+    found = 0
+    for place, (_, array) in enumerate(arrays, 1):
+        first = np.array(array, order="C")
+        comm.Bcast(first, root=0)
+        largest = np.abs(first[np.isfinite(first)]).max(initial=0.0)
+        atol = ROUNDING.get(real_dtype(array.dtype).name, 0.0) * largest
+        if not found and not np.allclose(array, first, rtol=0.0, atol=atol, equal_nan=True):
+            found = place
+    of_each = _of_each(comm, found)
+    if of_each.any():
+        rank = int((of_each > 0).argmax())
+        received = f"{arrays[int(of_each[rank]) - 1][0]} on rank {rank} with other numbers than"
+        fix = "Change parameters and optimizer on all ranks alike; broadcast() makes them equal."
+        raise RuntimeError(message(op, f"{received} on rank 0", "the same on every rank", fix))
+
+
+def _of_each(comm: Communicator, number: int) -> Array:
+    own = np.zeros(comm.size, np.int64)
+    own[comm.rank] = number
+    found = np.empty_like(own)
+    comm.Allreduce(own, found)
+    return found
+
+
+def _text_of(comm: Communicator, lines: Sequence[str], root: int) -> list[str]:
+    text = np.frombuffer("\n".join(lines).encode(), np.uint8)
+    length = np.array([text.size])
+    comm.Bcast(length, root=root)
+    if comm.rank != root:
+        text = np.empty(length[0], np.uint8)
+    text = text.copy()
+    comm.Bcast(text, root=root)
+    return text.tobytes().decode().split("\n")
 
 
 class DataParallel:
@@ -68,8 +269,6 @@ class DataParallel:
         ``Allreduce(send, receive)`` and ``Bcast(array, root=0)``; or a strategy, as for `compile`.
     :param check_every: After that many steps the ranks compare a digest of parameters and optimizer
         state.
-    :ivar optimizer: The optimizer.
-    :ivar rank, size: The index of this rank, and the number of ranks.
     :raises TypeError: It is no optimizer, or no communicator.
     :raises ValueError: Names, shapes, dtypes or options differ between ranks: on all of them.
     :raises ImportError: ``comm`` is not given, and mpi4py is missing.
@@ -110,10 +309,7 @@ class DataParallel:
         # Complex numbers travel as their two parts.
         self._sizes = [2 * a.size if a.dtype.kind == "c" else a.size for a in self._kinds]
         self._dtype = real_dtype(np.result_type(*self._kinds))
-        size = sum(self._sizes)
-        self._exchange = Exchange(
-            op, self._comm, self._names, size, self._dtype, self._numbers, check_every
-        )
+        self._exchange = Exchange(self, check_every)
         self._met_in: Callable[[], Any] = lambda: None  # the last capture with an exchange
         end_job_on_errors(self._comm)
         check_alike(op, self._comm, list(self._described()))
@@ -189,11 +385,18 @@ class DataParallel:
         grads = gradients_of(self._params, rows=False)
         has = tuple(g is not None for g in grads)
         with no_grad():
-            flat = self._flat(grads)
-            if capture is not None:
-                mean, any_has = self._recorded(capture, flat, weight.astype(self._dtype), has)
-            else:
+            vectors = [
+                np.zeros(size, self._dtype)
+                if g is None
+                else (real_and_imaginary(g) if g.dtype.kind == "c" else g).reshape(size)
+                for g, size in zip(grads, self._sizes, strict=True)
+            ]
+            if capture is None:
+                flat = np.concatenate(vectors, out=self._exchange.flat)
                 mean, any_has = self._exchange.average(flat, weight._array, has)
+            else:
+                flat = tensor_like(op, np.concatenate([v.astype(self._dtype) for v in vectors]))
+                mean, any_has = self._recorded(capture, flat, weight.astype(self._dtype), has)
             stops = accumulate(self._sizes)
             parts = [
                 _of_kind(mean[stop - size : stop], kind)
@@ -210,19 +413,9 @@ class DataParallel:
         make(together([_gradient_put(p, new) for p, new in found]))
         return before
 
-    def _flat(self, grads: list[Cotangent]) -> DuckArray:
-        vectors = [
-            np.zeros(size, self._dtype) if g is None else _real(g).reshape(size)
-            for g, size in zip(grads, self._sizes, strict=True)
-        ]
-        if recorder().capture is None:
-            return np.concatenate(vectors, out=self._exchange.flat)
-        return tensor_like("all_reduce", np.concatenate([v.astype(self._dtype) for v in vectors]))
-
     def _recorded(
         self, capture: Capture, flat: DuckArray, weight: DuckArray, has: tuple[bool, ...]
     ) -> tuple[DuckArray, tuple[bool, ...]]:
-        """Make the exchange, and enter it in the captured program."""
         first, self._met_in = self._met_in() is not capture, ref(capture)
         mean, any_has = self._exchange.average(flat._array, weight._array, has, first=first)
         attrs = {"exchange": self._exchange, "first": first, "has": has, "expected": any_has}
@@ -243,7 +436,6 @@ class DataParallel:
         ]
 
     def _shared(self) -> Iterator[tuple[str, Any]]:
-        """Yield the parameters and the optimizer's state, with their names."""
         state = self.optimizer.state
         for name, p in zip(self._names, self._params, strict=True):
             yield f"parameter {name!r}", p
@@ -266,7 +458,6 @@ class DataParallel:
 
 
 def _send_out(comm: Communicator, leaves: Sequence[Leaf]) -> None:
-    """Broadcast rank 0's numbers of some leaves."""
     arrays = [np.array(data_of(leaf), order="C") for leaf in leaves]
     for array in arrays:
         comm.Bcast(array, root=0)
@@ -280,10 +471,6 @@ def _send_out(comm: Communicator, leaves: Sequence[Leaf]) -> None:
         make(together(changes))
 
 
-def _real(grad: Cotangent) -> Cotangent:
-    return real_and_imaginary(grad) if grad.dtype.kind == "c" else grad
-
-
 def _of_kind(numbers: DuckArray, kind: Array) -> Cotangent:
     """Return part of a vector in a parameter's shape and dtype."""
     if kind.dtype.kind != "c":
@@ -293,7 +480,6 @@ def _of_kind(numbers: DuckArray, kind: Array) -> Cotangent:
 
 
 def _signature(name: str, leaf: Leaf) -> str:
-    """Return the properties of a leaf that must agree on all ranks."""
     array = data_of(leaf)
     return f"{name} of shape {array.shape} and dtype {array.dtype}"
 
@@ -358,7 +544,6 @@ class _Shared:
             self._others += new
 
     def check(self, trace: Trace, *, averages: bool) -> None:
-        """Raise if a step changes a parameter on one worker alone."""
         averaged = self._optimized() if averages else ()
         for p in _parameters(trace)[1]:
             if id(p) not in averaged:
