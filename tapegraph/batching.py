@@ -310,19 +310,32 @@ def _softmax_crossentropy(call: BatchedCall) -> Any:
     return _mean_of_examples(-shape.squeeze(chosen, -1))
 
 
-_OF_THEIR_NAME = (
-    _broadcast_to, _concat, _getitem, _tensor_slice, _gather, _index, _scatter, _matmul, _einsum,
-    _convolve, _solve, _lstsq, _conv2d, _layer_norm, _mse_loss, _softmax_crossentropy,
-)  # fmt: skip
-_OF_STACKS = "inv det slogdet cholesky pinv qr eig eigh eigvalsh svd svdvals all_reduce"
 RULES: dict[str, BatchingRule] = {
-    **{rule.__name__[1:]: rule for rule in _OF_THEIR_NAME},
-    **dict.fromkeys(_OF_STACKS.split(), _stacked),
-    **dict.fromkeys(("max_pool2d", "avg_pool2d"), _images),
-    "batch_matmul": _matmul,
     "reshape": lambda call: call.run(*call.xs, shape=(call.size, *call.attrs["shape"])),
+    "broadcast_to": _broadcast_to,
     "transpose": lambda call: call.run(*call.xs, axes=(0, *(i + 1 for i in call.attrs["axes"]))),
+    "concat": _concat,
+    "getitem": _getitem,
+    "tensor_slice": _tensor_slice,
+    "gather": _gather,
+    "index": _index,
+    "scatter": _scatter,
     "searchsorted": lambda call: call.one_by_one() if call.batched[0] else call.run(*call.xs),
+    "matmul": _matmul,
+    "batch_matmul": _matmul,
+    "einsum": _einsum,
+    "convolve": _convolve,
+    **dict.fromkeys(("inv", "det", "slogdet", "cholesky", "pinv", "qr"), _stacked),
+    **dict.fromkeys(("eig", "eigh", "eigvalsh", "svd", "svdvals"), _stacked),
+    "solve": _solve,
+    "lstsq": _lstsq,
+    "conv2d": _conv2d,
+    "max_pool2d": _images,
+    "avg_pool2d": _images,
+    "layer_norm": _layer_norm,
+    "mse_loss": _mse_loss,
+    "softmax_crossentropy": _softmax_crossentropy,
+    "all_reduce": _stacked,
 }
 _OF_KIND: dict[OpKind, BatchingRule] = {
     OpKind.ELEMENTWISE: element_by_element,
