@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, TypeAlias
 
@@ -63,14 +64,17 @@ def tensorflow() -> Any:
     return _module
 
 
-class _Later:
-    """TensorFlow, looked up when used: rules and emitters are imported without it."""
+class Later:
+    """A module of TensorFlow's, found when used: rules and emitters are imported without it."""
+
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self._find = find
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(tensorflow(), name)
+        return getattr(self._find(), name)
 
 
-tf: Any = _Later()
+tf: Any = Later(tensorflow)
 
 
 def unavailable() -> Unavailable | None:

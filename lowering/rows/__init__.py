@@ -17,7 +17,7 @@ import numpy as np
 
 from tapegraph.differentiation.slopes import SLOPES, Linear, rule_of
 from tapegraph.engines.engine import EngineDeclined
-from tapegraph.lowering.runtime import GraphTensor, tensorflow, tf
+from tapegraph.lowering.runtime import GraphTensor, Later, tensorflow, tf
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.op import GRADIENT, Attrs, Op
 from tapegraph.recording.program import Recording, subprograms
@@ -114,14 +114,7 @@ def gap_among(ops: Sequence[Op], attrs: Iterable[Attrs]) -> str | None:
     return None
 
 
-class RawOps:
-    """``tf.raw_ops``, looked up when used: the families are imported without TensorFlow."""
-
-    def __getattr__(self, name: str) -> Callable[..., GraphTensor]:
-        return getattr(tensorflow().raw_ops, name)
-
-
-raw = RawOps()
+raw: Any = Later(lambda: tensorflow().raw_ops)
 
 
 # ------------------------------------------------------------------ shapes
