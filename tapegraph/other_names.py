@@ -16,7 +16,7 @@ _AT = (
     "for a mask, tg.add_at(x, i, y) for x.at[i].add(y)"
 )
 _IN_PLACE = "x.assign(value) for a parameter, under tg.no_grad() also x -= step; or x = x + y"
-_PARTS = "np.split(x, n, axis), where n is the number of parts, or the places to cut at"
+_PARTS = "np.split(x, n, axis), where n is the number of parts, or the indices to split at"
 _MEMORY = "x.numpy() for an array of its own memory"
 # Attributes of PyTorch's tensors, of TensorFlow's and JAX's arrays, and of NumPy's.
 ON_TENSORS = {
@@ -121,7 +121,7 @@ AT_THE_TOP = {
     "DataLoader": "tg.data.batches(x, y, size=n, shuffle=True)",
     "GradientTape": "tg.grad(f), or result.backward()",
     "TensorArray": "a list of results and np.stack(results); tg.scan stacks its own",
-    "adaptive_avg_pool2d": "np.mean(x, axis=(2, 3)) for one place, else tg.avg_pool2d",
+    "adaptive_avg_pool2d": "np.mean(x, axis=(2, 3)) for an output of 1, else tg.avg_pool2d",
     "associative_scan": "tg.scan(f, init, xs), or np.cumsum for sums",
     "autograd": "tg.gradients(y, xs) for grad, tg.defop for Function",
     "boolean_mask": "x[mask]",
@@ -148,7 +148,7 @@ AT_THE_TOP = {
     "flatten": "tg.ravel",
     "func": "tg.grad, tg.vjp, tg.jvp, tg.jacobian, tg.hessian, tg.vmap",
     "functional_call": "a function of the parameters: tg.grad(f)(params, x)",
-    "gather_nd": "x[i, j], with arrays of places",
+    "gather_nd": "x[i, j], with arrays of indices",
     "gradcheck": "tg.testing.check_gradients",
     "huber_loss": "tg.smooth_l1",
     "identity": "x, or x.copy()",

@@ -213,7 +213,7 @@ def matched(
     if place is not None:
         received = f"{argument} of structure {described(given)}"
         expected = f"the structure of {of}, {described(form)}"
-        fix = f"They differ at {place}: dicts are paired by key, lists and tuples by place."
+        fix = f"They differ at {place}: dicts are paired by key, lists and tuples by position."
         if isinstance(given, (list, tuple)) and not is_tree(form):
             fix = "For one array return np.stack([...])."
         raise ValueError(message(op, received, expected, fix))

@@ -361,8 +361,8 @@ def delete(arr: Kind | ArrayLike, obj: AxisIndex, axis: SupportsIndex | None = N
     try:
         kept = np.delete(np.arange(x.shape[along]), detached(obj))
     except (IndexError, ValueError) as error:
-        received = f"places {obj} of axis {along} of length {x.shape[along]}"
-        raise type(error)(message("delete", received, "places on the axis")) from error
+        received = f"indices {obj} of axis {along} of length {x.shape[along]}"
+        raise type(error)(message("delete", received, "indices of the axis")) from error
     return gather(x, kept, along)
 
 
@@ -393,8 +393,8 @@ def insert(
             count = new.shape[along]
         order = np.insert(np.arange(length), places, length + np.arange(count))
     except (IndexError, ValueError) as error:
-        received = f"places {obj} of axis {along} of length {length}"
-        raise type(error)(message("insert", received, "places on the axis")) from error
+        received = f"indices {obj} of axis {along} of length {length}"
+        raise type(error)(message("insert", received, "indices of the axis")) from error
     room = (*x.shape[:along], count, *x.shape[along + 1 :])
     extra = new.ndim - x.ndim
     if extra and set(new.shape[:extra]) == {1}:  # an assignment drops them
@@ -496,7 +496,7 @@ def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
     """Return an array with numbers added at some places: the result of `numpy.add.at`.
 
     :param a: Any shape; it is not changed.
-    :param indices: An index as for ``a[indices]``; repeated places add up.
+    :param indices: An index as for ``a[indices]``; repeated indices add up.
     :param b: Broadcasts to the shape of ``a[indices]``; a gradient flows to it too.
     :returns: Tensor of ``a``'s shape and dtype.
     :raises IndexError: A place is out of range.
@@ -946,7 +946,7 @@ def partition(a: Kind | ArrayLike, kth: Shape, axis: SupportsIndex | None = -1) 
     places = int_tuple("partition", "kth", kth)
     if any(not -length <= k < length for k in places):
         received = f"kth {kth} for axis {along} of length {length}"
-        raise ValueError(message("partition", received, f"places in [{-length}, {length})"))
+        raise ValueError(message("partition", received, f"indices in [{-length}, {length})"))
     return take_along_axis(x, np.argpartition(numbers(x), places, axis=along), along)
 
 

@@ -251,8 +251,8 @@ def _rise(values: DuckArray, spacing: DuckArray, axis: int, edge_order: int) -> 
     number = is_weak(spacing)
     h: DuckArray = spacing if number else tensor_like(name, spacing, "varargs")
     if not number and h.ndim and h.shape != (n,):
-        received = f"places of shape {h.shape} along axis {axis} of length {n}"
-        raise ValueError(message(name, received, f"one number, or places of shape {(n,)}"))
+        received = f"coordinates of shape {h.shape} along axis {axis} of length {n}"
+        raise ValueError(message(name, received, f"one number, or coordinates of shape {(n,)}"))
     if number or not h.ndim:
         slopes = _even_slopes(f, h, edge_order)
     else:

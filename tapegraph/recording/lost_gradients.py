@@ -45,7 +45,7 @@ _FIXES = {
     "numpy.fill_diagonal": "Write np.where(np.eye(n, dtype=bool), values, z).",
     "numpy.full": "Write np.broadcast_to(x, shape), or x.numpy() for numbers without a gradient.",
     "numpy.lib": "Write np.concatenate((x, [1.0])) for np.r_[x, 1.0], np.column_stack((x, y)) for "
-    "np.c_[x, y], and np.arange for the places of np.mgrid.",
+    "np.c_[x, y], and np.arange for the coordinates of np.mgrid.",
     "numpy.polynomial": _POLYNOMIAL,
     "numpy.polyval": _POLYNOMIAL,
     "numpy.testing": "Compare plain numbers: x.numpy().",
@@ -63,7 +63,7 @@ _FIXES = {
     "linear in y: simpson(np.eye(n), x=x) @ y.",
     "scipy.integrate.trapezoid": "Call np.trapezoid, which takes tensors.",
     "scipy.interpolate": "Write np.interp, or use that a spline is linear in its values, "
-    "CubicSpline(places, np.eye(n))(x) @ values; for plain numbers write x.numpy().",
+    "CubicSpline(knots, np.eye(n))(x) @ values; for plain numbers write x.numpy().",
     "scipy.linalg": "Call np.linalg.solve, cholesky, eigh and the like, which record, or those of "
     "tapegraph.autograd.scipy.linalg (expm, sqrtm, solve_triangular); for plain numbers write "
     "x.numpy().",

@@ -77,18 +77,18 @@ REFUSED: dict[Any, str] = {
     np.savetxt: "Write np.savetxt(file, tensor.numpy()).",
     np.savez: "Write np.savez(file, name=tensor.numpy()).",
     np.savez_compressed: "Write np.savez_compressed(file, name=tensor.numpy()).",
-    np.unique: "Find the places first, _, i = np.unique(x.detach().numpy(), return_index=True), "
+    np.unique: "Find the indices first, _, i = np.unique(x.detach().numpy(), return_index=True), "
     "and take them, np.ravel(x)[i].",
 }
 # The nearest differentiable function of one that is not.
 NEAREST: dict[Any, str] = {
     **dict.fromkeys(
         (np.intersect1d, np.setdiff1d, np.union1d),
-        "Find the places first, of x.detach().numpy(), and take them, np.ravel(x)[i].",
+        "Find the indices first, of x.detach().numpy(), and take them, np.ravel(x)[i].",
     ),
     np.apply_along_axis: "Call the functions with axis=, or np.stack the results of a loop.",
     np.apply_over_axes: "Call the function with axis=(0, 1).",
-    np.bincount: "Write tg.add_at(np.zeros(n), places, weights).",
+    np.bincount: "Write tg.add_at(np.zeros(n), indices, weights).",
     np.correlate: "Write np.convolve(a, np.conj(v)[::-1], mode).",
     np.digitize: 'Write np.searchsorted(bins, x, side="right") for bins that rise.',
     np.ediff1d: "Write np.diff(np.ravel(x)).",
@@ -110,7 +110,7 @@ NEAREST: dict[Any, str] = {
     np.poly: "Multiply by np.convolve, root by root.",
     np.polyfit: "Write np.linalg.lstsq(powers, y)[0], where powers = x[:, None] ** np.arange(n).",
     np.roots: "Write np.linalg.eigvals of the companion matrix.",
-    np.trim_zeros: "Find the places first, of x.detach().numpy(), and write x[start:stop].",
+    np.trim_zeros: "Find the indices first, of x.detach().numpy(), and write x[start:stop].",
     np.unwrap: "Write x + 2 * np.pi * k, with whole numbers k found from x.detach().numpy().",
     np.vander: "Write x[:, None] ** np.arange(n)[::-1].",
 }
@@ -131,10 +131,10 @@ NEAREST_TO_SCIPY = {
 _AS_A_CHOICE = "Write np.where for a choice by numbers; shapes cannot depend on them."
 # NumPy's assignment adds once at a place that is there twice.
 ADD_AT = (
-    "For a[i] += b write a = tg.add_at(a, i, b), which adds at repeated places too, where += adds "
+    "For a[i] += b write a = tg.add_at(a, i, b), which adds at repeated indices too, where += adds "
     "once; or np.where."
 )
-_SUM_AT = "Write x = tg.add_at(x, indices, values), which adds up at repeated places too."
+_SUM_AT = "Write x = tg.add_at(x, indices, values), which adds up at repeated indices too."
 _FIX = "Write tensor.detach().numpy() to compute without a gradient, or register it with tg.defop."
 
 

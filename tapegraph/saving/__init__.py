@@ -405,7 +405,7 @@ def _built(structure: Pytree, stored: dict[str, files.Stored]) -> Pytree:
 
     tree = part(structure)
     if missing:
-        raise ValueError(f"its structure has no place for {_some(sorted(missing))}")
+        raise ValueError(f"its structure has no leaf for {_some(sorted(missing))}")
     return tree
 
 

@@ -218,11 +218,11 @@ def test_a_move_that_numpy_refuses_is_refused_with_a_message(call, message):
             call(CUBE)
 
 
-def test_places_out_of_range_are_index_errors():
+def test_indices_out_of_range_are_index_errors():
     x = tg.param(CUBE)
-    with pytest.raises(IndexError, match=r"delete: received places 9 of axis 1 of length 3"):
+    with pytest.raises(IndexError, match=r"delete: received indices 9 of axis 1 of length 3"):
         np.delete(x, 9, axis=1)
-    with pytest.raises(IndexError, match=r"insert: received places 9 of axis 1 of length 3"):
+    with pytest.raises(IndexError, match=r"insert: received indices 9 of axis 1 of length 3"):
         np.insert(x, 9, 0.0, axis=1)
 
 

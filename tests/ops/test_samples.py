@@ -147,7 +147,7 @@ REFUSED = {
     "period=0": lambda: tg.interp(X, KNOTS, VALUES, period=0),
     "edge_order=3": lambda: tg.gradient(FIELD, edge_order=3),
     "1 elements along axis 0": lambda: tg.gradient([1.0]),
-    r"places of shape \(5,\)": lambda: tg.gradient(FIELD, PLACES, axis=0),
+    r"coordinates of shape \(5,\)": lambda: tg.gradient(FIELD, PLACES, axis=0),
     "1 observations with ddof=1": lambda: tg.cov([1.0]),
     r"aweights of shape \(2,\)": lambda: tg.cov(ROWS, aweights=[1.0, 2.0]),
     "at most two axes": lambda: tg.corrcoef(np.ones((2, 2, 2))),

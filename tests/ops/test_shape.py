@@ -84,7 +84,7 @@ REFUSED = {
     "expand_dims": (lambda x: np.expand_dims(x, 5), "axis 5"),
     "expand_dims-twice": (lambda x: np.expand_dims(x, (0, 0)), "at most once"),
     "swapaxes": (lambda x: np.swapaxes(x, 0, 3), "axis 3"),
-    "moveaxis": (lambda x: np.moveaxis(x, (0, 1), 2), "as many places as axes"),
+    "moveaxis": (lambda x: np.moveaxis(x, (0, 1), 2), "as many destinations as sources"),
     "rollaxis": (lambda x: np.rollaxis(x, 3), "axis 3"),
     "matrix_transpose": (lambda x: np.matrix_transpose(x[0, 0]), "two axes"),
     "broadcast_to": (lambda x: np.broadcast_to(x, (3, 4)), r"\(2, 3, 4\).*\(3, 4\)"),

@@ -453,7 +453,7 @@ def test_an_array_that_takes_a_tensor_at_places_is_sent_to_add_at():
         source[places] += 0.1 * values
         return np.sum(source)
 
-    with pytest.raises(TypeError, match=r"tg\.add_at\(a, i, b\), which adds at repeated places"):
+    with pytest.raises(TypeError, match=r"tg\.add_at\(a, i, b\), which adds at repeated indices"):
         tg.grad(wrong)(values)
     with pytest.raises(TypeError, match=r"setitem: .*tg\.add_at\(a, i, b\)"):
         tg.param(values)[0] = 1.0
