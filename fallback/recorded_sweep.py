@@ -115,7 +115,7 @@ class StrongTensors(Tensors):
     def cotangent(self, slot: int, g: object) -> Any:
         return g if self.program.ops[slot].rules is not None else StrongTensor(g)  # of ours alone
 
-    def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
+    def notify(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
         given, found = (getattr(innermost(as_tensor(x)), "_array", x) for x in (part, grad))
         watcher.added(self.recording, self._by, slot, given, found, strong=True)
 

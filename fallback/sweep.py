@@ -183,7 +183,7 @@ class Arrays:
         fitted, before = self.fitted(slot, part), held.get(slot)
         held[slot] = fitted if before is None else self.total(slot, before, fitted)
         for watcher in self._watchers:
-            self.tell(watcher, slot, part, held[slot])
+            self.notify(watcher, slot, part, held[slot])
 
     def parts(self, slot: int, g: Any) -> Iterator[tuple[int, Any]]:
         program, row = self.program, self.row(slot)
@@ -256,7 +256,7 @@ class Arrays:
     def zeros(self, slot: int) -> Any:
         return np.zeros(self.program.shapes[slot], self.program.dtypes[slot])
 
-    def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
+    def notify(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
         watcher.added(self.recording, self._by, slot, part, grad, strong=False)
 
 
@@ -269,7 +269,7 @@ class StrongArrays(Arrays):
     def cotangent(self, slot: int, g: object) -> DuckArray:
         return strong_zeros(g)
 
-    def tell(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
+    def notify(self, watcher: Watcher, slot: int, part: object, grad: object) -> None:
         part, grad = to_ndarray(part), to_ndarray(grad)
         watcher.added(self.recording, self._by, slot, part, grad, strong=True)
 

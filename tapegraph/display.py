@@ -66,7 +66,7 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
     start, bars = time.perf_counter(), list[Any]()
     what = escaped(what)
 
-    def tell(done: int) -> None:
+    def advance(done: int) -> None:
         if not bars:
             if done == total or time.perf_counter() - start < PATIENCE:
                 return
@@ -80,7 +80,7 @@ def counted(what: str, total: int) -> Iterator[Callable[[int], None]]:
         bars[0].update(done - bars[0].n)
 
     try:
-        yield tell
+        yield advance
     finally:
         for bar in bars:
             bar.close()
@@ -125,8 +125,8 @@ def escape(text: str) -> str:
 
 
 def heading(kind: str, *facts: str) -> str:
-    told = " · ".join(escape(fact) for fact in facts if fact)
-    return f"<div><b>{escape(kind)}</b>{' · ' if told else ''}{told}</div>"
+    text = " · ".join(escape(fact) for fact in facts if fact)
+    return f"<div><b>{escape(kind)}</b>{' · ' if text else ''}{text}</div>"
 
 
 def html_text(lines: str, most: int = _MOST_LINES) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from tapegraph.arrays import keep_freed_memory, quietly
 from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.engine import EngineDeclined, LoopRows, Many
-from tapegraph.fallback.plan.codegen import TELL
+from tapegraph.fallback.plan.codegen import NOTIFY
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, NaNInPlan
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.interrupts import raise_interrupt
@@ -168,32 +168,32 @@ class Plan:
         return [*stacks, *kept[:last]], kept[last:]
 
     def _run_watched(self, watchers: tuple[Watcher, ...], arrays: list[Array]) -> Any:
-        """Run the plan as one that tells watchers of each line, made on first use."""
+        """Run the plan as one that reports each line to watchers, made on first use."""
         if self._watched_plan is None:
-            start, names, told = CLOCK.now(), dict(self._names), []
+            start, names, lines = CLOCK.now(), dict(self._names), []
             for number, line in enumerate(self._body):
-                told.append(line.text)
+                lines.append(line.text)
                 if line.names:
-                    told.append(f"    {TELL}({number}, {', '.join(line.names)})")
-            text = "\n".join(told) + "\n"
+                    lines.append(f"    {NOTIFY}({number}, {', '.join(line.names)})")
+            text = "\n".join(lines) + "\n"
             made = self._made(text, f"{PLAN}, watched>", names)
             self._watched_plan = made, names
             for watcher in watchers:
-                what = "compiling a plan that tells of its lines"
+                what = "compiling a plan that reports each line"
                 watcher.passed(COMPILING, what, start=start, seconds=CLOCK.now() - start)
         run, names = self._watched_plan
 
-        def tell(number: int, *results: object) -> None:
+        def notify(number: int, *results: object) -> None:
             line = self._body[number]
             for watcher in watchers:
                 watcher.passed(ENGINE, line.op or _REST, line.place, results=results)
 
         for watcher in watchers:
             watcher.begins(ENGINE, _REST, "")
-        names[TELL] = tell
+        names[NOTIFY] = notify
         try:
             return quietly(run, *arrays)
         finally:
-            del names[TELL]
+            del names[NOTIFY]
             for watcher in watchers:
                 watcher.ends()

@@ -30,7 +30,7 @@ from tapegraph.typed import Array
 # From this many bytes on memory is worth planning.
 LARGE = 1 << 14
 # A watched plan calls it after each line.
-TELL = "tell"
+NOTIFY = "notify"
 # Their result's place may be a last operand, which is quicker than by keyword; of np.maximum and
 # np.minimum NumPy wants the keyword.
 POSITIONAL = {
@@ -102,7 +102,7 @@ class Source:
         updates: Sequence[Var],
     ) -> None:
         self._builder = builder
-        self._names = Names("plan", TELL)
+        self._names = Names("plan", NOTIFY)
         self.names = self._names.known
         self._arrays: dict[tuple[str, Any], Constant] = {}  # numbers as arrays
         self.leaves, self.results = leaves, (*outputs, *updates)

@@ -105,16 +105,16 @@ def _spread(parts: Iterable[Array], x: Array, ksize: Pair, stride: Pair, pad: Pa
 def _softmax_crossentropy(
     needs: list[bool], g: Cotangent, y: Array, logits: Array, targets: Array, *, saved: Array
 ) -> Gradients:
-    odds, total = saved
+    exps, total = saved
     rows = max(1, math.prod(logits.shape[:-1]))
     share = g / rows
     if targets.ndim < logits.ndim:
-        residual = np.ascontiguousarray(to_ndarray(odds * (share / total)))
+        residual = np.ascontiguousarray(to_ndarray(exps * (share / total)))
         residual.ravel()[places_of(targets, logits.shape[-1])] -= to_ndarray(share)
         return [residual, None]
     glogits = gtargets = None
     if needs[0]:
-        glogits = share * (odds / total * targets.sum(axis=-1, keepdims=True) - targets)
+        glogits = share * (exps / total * targets.sum(axis=-1, keepdims=True) - targets)
     if needs[1]:
         shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
         gtargets = share * (np.log(np.exp(shifted).sum(axis=-1, keepdims=True)) - shifted)

@@ -222,8 +222,8 @@ def _row_losses(logits: GraphTensor, targets: GraphTensor) -> GraphTensor:
 
     def lowered(logits: GraphTensor) -> WithGradient:
         shifted = logits - reduced("Max", logits, [1], keepdims=True)
-        odds = raw.Exp(x=shifted)
-        total = reduced("Sum", odds, [1], keepdims=True)
+        exps = raw.Exp(x=shifted)
+        total = reduced("Sum", exps, [1], keepdims=True)
         picked = raw.GatherV2(params=shifted, indices=places, axis=1, batch_dims=1)
         rows = raw.Squeeze(input=raw.Log(x=total) - picked, axis=[1])
 
@@ -232,7 +232,7 @@ def _row_losses(logits: GraphTensor, targets: GraphTensor) -> GraphTensor:
             chosen = raw.OneHot(
                 indices=targets, depth=logits.shape[1], on_value=one, off_value=zero
             )
-            return (odds / total - chosen) * raw.ExpandDims(input=g, axis=1)
+            return (exps / total - chosen) * raw.ExpandDims(input=g, axis=1)
 
         return rows, gradient
 

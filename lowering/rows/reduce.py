@@ -91,8 +91,8 @@ def _softmax(out: Result, x: GraphTensor, *, axis: int, times: Fun = operator.mu
         if is_last:
             return raw.Softmax(logits=x)
         # Plain nodes: Softmax takes the last axis alone, and two transposes take longer.
-        odds = raw.Exp(x=x - reduced("Max", x, [axis], keepdims=True))
-        return odds / reduced("Sum", odds, [axis], keepdims=True)
+        exps = raw.Exp(x=x - reduced("Max", x, [axis], keepdims=True))
+        return exps / reduced("Sum", exps, [axis], keepdims=True)
 
     def gradient(g: GraphTensor, y: GraphTensor, x: GraphTensor) -> list[GraphTensor]:
         return [times(y, g - reduced("Sum", times(y, g), [axis], keepdims=True))]

@@ -178,10 +178,10 @@ def rebuilt(structure: ArgSpec, leaf: Callable[[LeafSpec], Any]) -> Any:
 def positional_names(fn: Fun) -> list[str]:
     """Return the names of a function's positional parameters; none if it has no signature."""
     try:
-        told = inspect.signature(fn).parameters.values()
+        parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
         return []
-    return [p.name for p in told if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def call_text(name: str, names: list[str], structure: ArgSpec) -> str:

@@ -241,8 +241,8 @@ class Programs:
             refused = {name: failure.reason for name, failure in self._failed.items()}
         way, _, choice = self._ran or Decision(NATIVELY)
         found = [x for x in (choice, *self._choices.values()) if isinstance(x, Choice)]
-        told = costs(found, refused, way.engine, self._entries, self._xla)
-        return " ".join([backend_in_force(), *told, advice(choice, refused)])
+        lines = costs(found, refused, way.engine, self._entries, self._xla)
+        return " ".join([backend_in_force(), *lines, advice(choice, refused)])
 
     def run(self, given: list[Any], undo: Undo) -> Any:
         """Run the step, and write state: a run that fails changes nothing."""

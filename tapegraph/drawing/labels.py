@@ -98,8 +98,8 @@ class Labels:
         if kind and kind != lines[0].text:
             lines.append(_line(f"→ {kind}" if len(part.members) > 1 else kind, _TYPE))
         lines += self._numbers(part)
-        told = {self._vertices[i].writes for m in part.members for i in self._alike[m]}
-        if writes := sorted(told - {""}):
+        written = {self._vertices[i].writes for m in part.members for i in self._alike[m]}
+        if writes := sorted(written - {""}):
             more = f" and {len(writes) - 1} more" if len(writes) > 1 else ""
             lines.append(_line(f"writes {writes[0]}{more}", _NOTE))
         return lines
@@ -211,8 +211,8 @@ def _line(text: str, role: str) -> TextLine:
 
 
 def _attributes(vertex: Vertex) -> str:
-    told = {k: v for k, v in vertex.attrs.items() if v is not False and v is not None}
-    return ", ".join(f"{k}={v}" for k, v in told.items() if len(repr(v)) <= _LONGEST)
+    shown = {k: v for k, v in vertex.attrs.items() if v is not False and v is not None}
+    return ", ".join(f"{k}={v}" for k, v in shown.items() if len(repr(v)) <= _LONGEST)
 
 
 def _number(value: object) -> str:

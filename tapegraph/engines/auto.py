@@ -213,19 +213,19 @@ def costs(
     measured: dict[str, Way] = {}
     for way in ways:
         measured.setdefault(way.title, way)
-    told = []
+    lines = []
     for way in sorted(measured.values(), key=lambda way: way.engine != registry.NATIVE):
         runs = "1 run" if len(way.times) == 1 else f"{len(way.times)} runs"
-        told.append(f"{capital(way.title)} takes {milliseconds(way.run)}, by {runs}.")
+        lines.append(f"{capital(way.title)} takes {milliseconds(way.run)}, by {runs}.")
     known = {running, *(way.engine for way in measured.values())}
     for name in registry.rivals():
         title = capital(registry.engine(name).title)
         if name in refused:
-            told.append(f"{title} does not run it: {refused[name].rstrip('.')}.")
+            lines.append(f"{title} does not run it: {refused[name].rstrip('.')}.")
         elif name not in known:
             price = way_of(registry.engine(name), entries, xla).price
-            told.append(f"{title} has not been measured: trying it costs about {price:.2g} s.")
-    return told
+            lines.append(f"{title} has not been measured: trying it costs about {price:.2g} s.")
+    return lines
 
 
 def advice(found: Choice | None, refused: dict[str, str]) -> str:

@@ -181,9 +181,9 @@ def tanh(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @np.errstate(over="ignore")  # far below zero exp(-x) is infinite, and the result 0
 def logistic(x: Array) -> DuckArray:
-    odds = np.exp(0.0 - x)
-    odds += 1.0
-    return 1.0 / odds
+    exps = np.exp(0.0 - x)
+    exps += 1.0
+    return 1.0 / exps
 
 
 @unary("sigmoid", logistic, takes_complex=True)
@@ -262,9 +262,9 @@ def gelu(x: AnyKind | ArrayLike, /) -> AnyKind:
 
 @np.errstate(over="ignore")
 def _silu(x: Array) -> DuckArray:
-    odds = np.exp(0.0 - x)
-    odds += 1.0
-    return x / odds
+    exps = np.exp(0.0 - x)
+    exps += 1.0
+    return x / exps
 
 
 @unary("silu", _silu)

@@ -147,19 +147,19 @@ def _avg_pool2d(x: Array, *, ksize: Pair, stride: Pair, pad: Pair) -> DuckArray:
 
 def _softmax_crossentropy(logits: Array, targets: Array) -> DuckArray:
     shifted = logits - logits.max(axis=-1, keepdims=True, initial=-np.inf)
-    odds = np.exp(shifted)
-    total = odds.sum(axis=-1, keepdims=True)
+    exps = np.exp(shifted)
+    total = exps.sum(axis=-1, keepdims=True)
     if targets.ndim < logits.ndim:
         picked = shifted.ravel().take(places_of(targets, logits.shape[-1]))
         picked -= np.log(total).ravel()
-        return -np.add.reduce(picked) / picked.dtype.type(picked.size), (odds, total)
+        return -np.add.reduce(picked) / picked.dtype.type(picked.size), (exps, total)
     log_probabilities = shifted - np.log(total)
     # 0 * log(0) is 0 here: a class of no weight costs nothing.
     weighted = np.multiply(
         targets, log_probabilities, where=targets != 0, out=np.zeros_like(log_probabilities)
     )
     rows = add_up(weighted, axis=-1)
-    return -add_up(rows, axis=None) / rows.size, (odds, total)
+    return -add_up(rows, axis=None) / rows.size, (exps, total)
 
 
 def places_of(classes: Array, count: int) -> Array:

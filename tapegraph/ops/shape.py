@@ -290,7 +290,9 @@ def moveaxis(a: Kind | ArrayLike, source: Shape, destination: Shape) -> Kind:
     places = ordered_axes("moveaxis", "destination", destination, x.ndim)
     if len({len(moved), len(places), len(set(moved)), len(set(places))}) > 1:
         received = f"source {source} and destination {destination}"
-        raise ValueError(message("moveaxis", received, "as many destinations as sources, each axis once"))
+        raise ValueError(
+            message("moveaxis", received, "as many destinations as sources, each once")
+        )
     order = [a for a in range(x.ndim) if a not in moved]
     for place, a in sorted(zip(places, moved, strict=True)):
         order.insert(place, a)

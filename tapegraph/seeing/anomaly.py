@@ -91,7 +91,7 @@ class _Anomaly(Watcher):
             fix = "Take a smaller learning rate, or limit gradients with tg.clip_grad_norm."
             raise _error(f"{optimizer}.step", received, expected, fix)
 
-    def passed(self, *told: object, results: Sequence[DuckArray] = (), **times: object) -> None:
+    def passed(self, *_: object, results: Sequence[DuckArray] = (), **times: object) -> None:
         for result in results:
             kind = getattr(getattr(result, "dtype", None), "kind", "")
             if kind in "fc" and not is_finite(result):

@@ -141,14 +141,14 @@ class profile(Watched):
                 yield [("time", "share", "calls", header), *_rows(self.seconds, spent)]
 
     def __str__(self) -> str:
-        told = [self._summary()]
+        lines = [self._summary()]
         for rows in self._tables():
             widths = [max(len(row[i]) for row in rows) for i in range(3)]
-            told.append("")
+            lines.append("")
             for *numbers, name in rows:
                 cells = [cell.rjust(w) for cell, w in zip(numbers, widths, strict=True)]
-                told.append("  ".join([*cells, name]).rstrip())
-        return "\n".join(told)
+                lines.append("  ".join([*cells, name]).rstrip())
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         tables = [display.html_table(rows, header) for header, *rows in self._tables()]

@@ -236,8 +236,8 @@ FAULTS = (
         "vjp",
         "crossentropy-takes-rows-to-sum-to-one",
         "fallback/rules/nn.py:_softmax_crossentropy",
-        "odds / total * targets.sum(axis=-1, keepdims=True) - targets",
-        "odds / total - targets",
+        "exps / total * targets.sum(axis=-1, keepdims=True) - targets",
+        "exps / total - targets",
         f"{OPS} -k crossentropy]",
     ),
     Fault(
@@ -3082,7 +3082,7 @@ FAULTS = (
     Fault(
         "seeing",
         "a-gradient-on-the-way-is-not-looked-at",
-        "fallback/sweep.py:Arrays.tell",
+        "fallback/sweep.py:Arrays.notify",
         "        watcher.added(self.recording, self._by, slot, part, grad, strong=False)\n",
         "        pass\n",
         ANOMALY,
@@ -3304,8 +3304,8 @@ FAULTS = (
         "pictures",
         "notebooks-run-names",
         "tapegraph/display.py:heading",
-        'told = " · ".join(escape(fact) for fact in facts if fact)',
-        'told = " · ".join(fact for fact in facts if fact)',
+        'text = " · ".join(escape(fact) for fact in facts if fact)',
+        'text = " · ".join(fact for fact in facts if fact)',
         "tests/tensors/test_notebooks.py",
     ),
     Fault(
