@@ -35,6 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="every layout and every case by itself, and thousands of random programs; "
         "for a release",
     )
+    parser.addoption(
+        "--sample",
+        type=int,
+        default=1,
+        metavar="N",
+        help="one in N cases of a test with each engine, but all of each operation; for .ci/matrix",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` selects
@@ -46,27 +53,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.path.parent.name in RECORDS:
             item.add_marker("records")
     if not config.getoption("thorough"):
-        now, later, met = [], [], Counter()
+        now, later, met, every = [], [], Counter(), config.getoption("sample")
         for item in items:
-            is_later = item.get_closest_marker("thorough") or not is_sampled(item, met)
+            is_later = item.get_closest_marker("thorough") or not is_sampled(item, every, met)
             (later if is_later else now).append(item)
         config.hook.pytest_deselected(items=later)
         items[:] = now
     gc.freeze()  # what is imported and collected lives to the end
 
 
-def is_sampled(item: pytest.Item, met: Counter) -> bool:
-    """Whether an item is in the sample that ``one_in(every, of=None, start=0)`` asks for.
+def is_sampled(item: pytest.Item, every: int, met: Counter) -> bool:
+    """Whether an item is in the sample of ``one_in(every, of=None, start=0)`` or ``--sample``.
 
-    Of the items of the test, or of those among them with the parameter ``of``, it has one in so
-    many, the first after ``start`` others.
+    Of the items of the test, or of those among them with the parameter ``of``, the mark leaves one
+    in so many, the first after ``start`` others. Of any other test but those of every operation,
+    ``--sample`` leaves one in ``every`` with each engine.
     """
+    cases = item.callspec.params if hasattr(item, "callspec") else {}
+    words = [x for x in cases.values() if type(x) is str]
     mark = item.get_closest_marker("one_in")
-    of = mark and mark.kwargs.get("of")
-    if not mark or (of and of not in [x for x in item.callspec.params.values() if type(x) is str]):
+    if mark and mark.kwargs.get("of") in (None, *words):
+        met[item.function] += 1
+        return (met[item.function] - 1) % mark.args[0] == mark.kwargs.get("start", 0)
+    if "op" in cases:
         return True
-    met[item.function] += 1
-    return (met[item.function] - 1) % mark.args[0] == mark.kwargs.get("start", 0)
+    test = item.function, "tensorflow" in words
+    met[test] += 1
+    return (met[test] - 1) % every == 0
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -297,7 +297,6 @@ def test_a_scan_stops_between_two_calls_wherever_a_signal_falls(
     beside.clean()
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "kind",
     ["reads and raises", *(pytest.param(k, marks=pytest.mark.thorough) for k in KINDS[1:3])],

@@ -60,13 +60,11 @@ def run_of(step, make_leaves, calls):
 # -- operations --------------------------------------------------------------------------------
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_at_every_kind_of_number(name):
     step_of_pairs(lambda x, y: UNARY[name](x), [(x, 0.0) for x in POINTS])
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", BINARY)
 def test_operators_at_every_kind_of_number(name, thorough):
     pairs = [(x, y) for x in POINTS[:14] for y in POINTS[:14]]

@@ -269,7 +269,6 @@ COSTLY = {
 
 
 @pytest.mark.parametrize("name", COSTLY)
-@pytest.mark.one_in(4)
 def test_a_refusal_takes_little_memory_and_time(tmp_path, name):
     suffix, make = COSTLY[name]
     path = tmp_path / f"run.{suffix}"
