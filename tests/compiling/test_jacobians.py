@@ -71,7 +71,6 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_as_when_run_eagerly(name):
     f, x = FUNCTIONS[name]

@@ -563,7 +563,6 @@ def follow(make, calls):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.one_in(4)
 def test_whatever_calls_the_code_a_change_of_what_it_names_is_seen(name):
     with tg.use_backend("native"):
         for calls in (1, 2, 3):

@@ -402,7 +402,6 @@ def named(*names):
     return eval(f"lambda {', '.join(names)}: {' + '.join(names)}")
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("names", [["θ"], ["_x"], ["self"], ["x", "X"]])
 def test_names_of_arguments_that_no_signature_takes_are_refused(names, tmp_path):
     message = r"^export: received .*named .*; expected .*tg\.export\(lambda x: f\(x\), path, x\)"

@@ -47,7 +47,6 @@ DERIVATIVES = {
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("pred", [True, False])
 @pytest.mark.parametrize("name", DERIVATIVES)
 def test_derivatives_are_those_of_the_branch_that_runs(name, pred):

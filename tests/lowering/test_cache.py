@@ -205,7 +205,6 @@ DIFFERENT: dict[str, tuple[Build, Build]] = {
 }
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_another_structure_is_another_graph(name):
     one, other = DIFFERENT[name]
@@ -254,7 +253,6 @@ def test_the_key_holds_no_value():
     assert kinds(keys[0]) <= {Op, str, int, bool, type(None), type}
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize(
     "take",
     [

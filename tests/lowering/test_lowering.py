@@ -133,7 +133,6 @@ def matrix() -> tg.Tensor:
 # ------------------------------------------------------------------ the table
 
 
-@pytest.mark.one_in(2)
 @needs_tensorflow
 @pytest.mark.parametrize("name", NODES)
 def test_nodes_are_those_of_the_table(name):
@@ -290,7 +289,6 @@ def test_a_lowering_that_disagrees_with_the_tape_is_named(
     assert cache_info().size == 0
 
 
-@pytest.mark.one_in(2)
 @needs_tensorflow
 @pytest.mark.parametrize("kinds", ["fd", "df", "fD", "Dd", "ld"])
 def test_operands_are_converted_where_numpy_does(kinds, graph_engine):

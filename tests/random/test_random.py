@@ -591,7 +591,6 @@ def test_runs_of_a_program_draw_what_eager_runs_draw(engine):
             np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.one_in(2)
 @pytest.mark.parametrize("engine", [natively, as_graph])
 @pytest.mark.parametrize("draw", [*DRAWS, "dropout"])
 def test_each_draw_is_a_leaf_of_which_two_runs_read_other_numbers(draw, engine):
