@@ -160,7 +160,6 @@ def test_a_table_is_updated_by_its_rows(clock):
 # ------------------------------------------------------------------ the choice
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("with_xla", [1.0, 3.0])
 def test_the_faster_one_stays(clock, with_xla):
     clock.with_xla = with_xla
