@@ -74,13 +74,14 @@ def test_examples():
 
 
 @pytest.mark.parametrize("around", [lambda d: d, tg.compile])
-def test_second_derivatives_in_every_mode(around):
+def test_second_derivatives_in_every_mode(around, thorough):
     roots = lambda a: tg.sum(tg.optim.root(lambda x: x**3 - a, np.ones(2)))  # noqa: E731
     a = np.array([2.0, 3.0])
     slope = around(lambda a: tg.jvp(roots, (a,), (np.ones(2),))[1])(a)
     np.testing.assert_allclose(tg.tensor(slope).data, np.sum(a ** (-2 / 3)) / 3, rtol=1e-9)
     expected = np.diag(-2 / 9 * a ** (-5 / 3))
-    for outer, inner in itertools.product((tg.jacfwd, tg.jacrev), repeat=2):
+    pairs = [*itertools.product((tg.jacfwd, tg.jacrev), repeat=2)]
+    for outer, inner in pairs if thorough or around is not tg.compile else pairs[1:3]:
         derivative = outer(inner(roots))
         found = tg.tensor(around(derivative)(a)).data
         np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)

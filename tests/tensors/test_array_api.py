@@ -193,6 +193,7 @@ def test_scipy_dispatches_to_it():
     )
 
 
+@pytest.mark.thorough  # importing scikit-learn takes two seconds
 def test_scikit_learn_dispatches_to_it():
     pytest.importorskip("sklearn")
     run_with_dispatch(

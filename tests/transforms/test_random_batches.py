@@ -20,7 +20,7 @@ import tapegraph as tg
 
 SHARDS = 20
 EAGER, COMPILED = 2000, 300  # with --thorough
-QUICK_EAGER, QUICK_COMPILED = 60, 5
+QUICK_EAGER, QUICK_COMPILED = 40, 4
 CALLS = 3
 
 

@@ -225,9 +225,8 @@ def test_compiled_example_is_alike_on_both_engines(name, run_here):
     assert figures(by_graph) == pytest.approx(figures(by_plan), rel=0.02)
 
 
-@pytest.mark.parametrize(
-    "backend", [pytest.param("auto", marks=pytest.mark.thorough), "tensorflow"]
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("backend", ["auto", "tensorflow"])
 def test_convolution_says_that_it_runs_natively(backend, run_here):
     pytest.importorskip("tensorflow")
     out = run_here("cnn_digits", "--quick", "--backend", backend, "--no-compile")
@@ -248,11 +247,12 @@ def test_script_explains_itself(name, run_here):
     assert_explains(run_here(name, "--help"))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("out", "place"),
     [
-        pytest.param("plots", "plots/linear_regression.png", marks=pytest.mark.thorough),
-        pytest.param("there", "there/linear_regression.png", marks=pytest.mark.thorough),
+        ("plots", "plots/linear_regression.png"),
+        ("there", "there/linear_regression.png"),
         ("new/folder/line.svg", "new/folder/line.svg"),
     ],
 )
