@@ -268,10 +268,11 @@ def taken_or_not(kind, engine, thorough):
     beside.clean()
 
 
-@pytest.mark.one_in(3)
 @pytest.mark.parametrize("kind", ["ctrl-c", pytest.param("reads", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize(
-    ("engine", "held"), [("native", 1), ("native", 1 << 18), ("tensorflow", 1)], indirect=["engine"]
+    ("engine", "held"),
+    [("native", 1), pytest.param("native", 1 << 18, marks=pytest.mark.thorough), ("tensorflow", 1)],
+    indirect=["engine"],
 )
 def test_a_scan_stops_between_two_calls_wherever_a_signal_falls(
     kind, engine, held, thorough, monkeypatch

@@ -79,7 +79,7 @@ CALLERS = {
     ),
     "spline": (
         of_scipy("interpolate", "CubicSpline", lambda f: f(np.arange(3.0), W)),
-        ["scipy.interpolate", "CubicSpline(places, np.eye(n))(x) @ values"],
+        ["scipy.interpolate", "CubicSpline(knots, np.eye(n))(x) @ values"],
     ),
     "logsumexp": (
         of_scipy("special", "logsumexp", lambda f: f(W)),
