@@ -308,7 +308,6 @@ def test_only_arguments_as_long_as_the_first_are_batches(tmp_path):
     assert [tuple(specs[k].shape) for k in ("x", "m")] == [(None, 2), (2, 2)]
 
 
-@pytest.mark.thorough
 def test_a_gradient_that_does_not_flow_here_does_not_flow_there(tmp_path):
     w = tg.param([1.0, 2.0], name="w")
 
@@ -322,7 +321,6 @@ def test_a_gradient_that_does_not_flow_here_does_not_flow_there(tmp_path):
     np.testing.assert_allclose(found["gradient_w"], slope.numpy(), rtol=1e-9)
 
 
-@pytest.mark.thorough
 def test_zeros_absorb_infinities_in_value_and_gradients(tmp_path):
     w = tg.param([0.0, 2.0], name="w")
 
