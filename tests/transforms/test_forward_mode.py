@@ -202,7 +202,8 @@ def keeps_every_promise(case, thorough):
             agrees_with_reverse_mode(case, dtype)
     promises = []
     if case.smooth:
-        promises.append(agrees_with_finite_differences)
+        if thorough or case.id in FIRST:  # test_ops.py compares reverse mode with differences
+            promises.append(agrees_with_finite_differences)
         if len(case.inputs) > 1:
             promises.append(operands_one_by_one_add_up_to_all)
         if thorough or case.id in told_apart():
