@@ -143,7 +143,8 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
     """Return a C-ordered copy, aligned to 64 bytes where it is large or ``align`` asks for it."""
     source = np.asarray(array)
     # NumPy's own instance of the native dtype: np.add.at is 30 times slower with any other.
-    kind = np.dtype((source.dtype if dtype is None else np.dtype(dtype)).type)
+    held: DType = source.dtype if dtype is None else np.dtype(dtype)
+    kind: DType = np.dtype(held.type)
     if source.size * kind.itemsize < LARGE_BYTES and not align:
         return source.copy() if source.dtype is kind else source.astype(kind, "C")
     copy = aligned_empty(source.shape, kind)
