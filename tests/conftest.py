@@ -40,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="one in N cases of a test with each engine, but all of each operation; for .ci/matrix",
+        help="one in N of the tests, but all of each operation",
     )
 
 
@@ -52,34 +52,28 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("versions")
         if item.path.parent.name in RECORDS:
             item.add_marker("records")
+    now, every, met = items, config.getoption("sample"), Counter()
     if not config.getoption("thorough"):
-        now, later, met, every = [], [], Counter(), config.getoption("sample")
-        for item in items:
-            is_later = item.get_closest_marker("thorough") or not is_sampled(item, every, met)
-            (later if is_later else now).append(item)
-        config.hook.pytest_deselected(items=later)
-        items[:] = now
+        now = [i for i in now if not i.get_closest_marker("thorough") and is_sampled(i, met)]
+    if every > 1:
+        now = [i for n, i in enumerate(now) if n % every == 0 or "op" in i.fixturenames]
+    config.hook.pytest_deselected(items=list(set(items) - set(now)))
+    items[:] = now
     gc.freeze()  # what is imported and collected lives to the end
 
 
-def is_sampled(item: pytest.Item, every: int, met: Counter) -> bool:
-    """Whether an item is in the sample of ``one_in(every, of=None, start=0)`` or ``--sample``.
+def is_sampled(item: pytest.Item, met: Counter) -> bool:
+    """Whether an item is in the sample that ``one_in(every, of=None, start=0)`` asks for.
 
-    Of the items of the test, or of those among them with the parameter ``of``, the mark leaves one
-    in so many, the first after ``start`` others. Of any other test but those of every operation,
-    ``--sample`` leaves one in ``every`` with each engine.
+    Of the items of the test, or of those among them with the parameter ``of``, it has one in so
+    many, the first after ``start`` others.
     """
-    cases = item.callspec.params if hasattr(item, "callspec") else {}
-    words = [x for x in cases.values() if type(x) is str]
     mark = item.get_closest_marker("one_in")
-    if mark and mark.kwargs.get("of") in (None, *words):
-        met[item.function] += 1
-        return (met[item.function] - 1) % mark.args[0] == mark.kwargs.get("start", 0)
-    if "op" in cases:
+    of = mark and mark.kwargs.get("of")
+    if not mark or (of and of not in [x for x in item.callspec.params.values() if type(x) is str]):
         return True
-    test = item.function, "tensorflow" in words
-    met[test] += 1
-    return (met[test] - 1) % every == 0
+    met[item.function] += 1
+    return (met[item.function] - 1) % mark.args[0] == mark.kwargs.get("start", 0)
 
 
 @pytest.hookimpl(tryfirst=True)
