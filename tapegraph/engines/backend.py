@@ -204,7 +204,7 @@ def account(name: str, error: Exception) -> Failure:
 
 _KERNELS_VARIABLE = "TAPEGRAPH_FORWARD"
 NUMPY = "numpy"
-# From so many elements on an array is large, where nothing else is said.
+# From so many elements on an array is large, unless the user says otherwise.
 THRESHOLD = 64
 _KERNELS = (NUMPY, "tensorflow")
 
