@@ -137,8 +137,9 @@ def gelu() -> Ways:
 
 def rows() -> Ways:
     """Add 1,024 rows of 128 float32, few of them repeated, to a table of 50,000."""
-    from tapegraph import arrays
-    from tapegraph.arrays import RowSparse, keep_freed_memory
+    from tapegraph import row_sparse
+    from tapegraph.arrays import keep_freed_memory
+    from tapegraph.row_sparse import RowSparse
 
     keep_freed_memory()  # as any backward does
     rng = np.random.default_rng(0)
@@ -156,12 +157,12 @@ def rows() -> Ways:
         np.add(table, sparse.dense(), out=table)
 
     def sorting():
-        kept, arrays.MAX_KEPT_BYTES = (
-            arrays.MAX_KEPT_BYTES,
+        kept, row_sparse.MAX_KEPT_BYTES = (
+            row_sparse.MAX_KEPT_BYTES,
             0,
         )  # as if the table were too large
         sparse.add_to(table)
-        arrays.MAX_KEPT_BYTES = kept
+        row_sparse.MAX_KEPT_BYTES = kept
 
     return {
         "assigned, repeated rows in rounds": lambda: sparse.add_to(table),

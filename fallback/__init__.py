@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tapegraph.arrays import quietly
 from tapegraph.engines.engine import Engine, Outcome
 from tapegraph.engines.registry import NATIVE
 from tapegraph.fallback.inner import NativeInner
@@ -14,6 +13,7 @@ from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.recorded_sweep import recorded_gradients, transposed_vjp
 from tapegraph.fallback.rules import RECORDED, VJPS, recorded_row
 from tapegraph.fallback.sweep import gradients, swept
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import Op

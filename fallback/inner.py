@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from tapegraph.arrays import RowSparse, quietly
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
 from tapegraph.fallback.plan import Plan
 from tapegraph.fallback.plan.codegen import Source
@@ -17,7 +16,9 @@ from tapegraph.fallback.plan.compiler import Compiler, InNumPy, PlanSweep, Run, 
 from tapegraph.fallback.plan.ir import Feed, live
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.fallback.sweep import StrongArrays
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.program import Program, Recording, SubProgram, between
+from tapegraph.row_sparse import RowSparse
 
 # The places of indices for which plans are made; a body with more of them has one plan for all.
 MOST_PLACES = 16

@@ -16,13 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse, conjugated, has_nan, keep_freed_memory, quietly
+from tapegraph.arrays import keep_freed_memory
 from tapegraph.fallback.rules import VJPS, JointVJP, Row, strong_zeros, to_ndarray
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import DTYPES, History, entry_name
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import PART, Attrs, Op
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import ENGINE, AskStrong, Watcher
+from tapegraph.row_sparse import RowSparse, conjugated, has_nan
 from tapegraph.typed import Array, DType, DuckArray
 
 _ndarray = np.ndarray

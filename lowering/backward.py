@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse, has_nan, keep_freed_memory
+from tapegraph.arrays import keep_freed_memory
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.engines.choice import CLOCK
 from tapegraph.errors import kind_of, message
@@ -29,6 +29,7 @@ from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import SCALAR
 from tapegraph.recording.program import Key, Program, Recording, scalar_bits, touches_complex
+from tapegraph.row_sparse import RowSparse, has_nan
 from tapegraph.typed import Array
 
 # To hand an array over takes as long as to compute so many elements of a tanh.

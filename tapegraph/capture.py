@@ -20,7 +20,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import as_it_lies, dense_copy, own
+from tapegraph.arrays import as_it_lies, own
 from tapegraph.draws import RANDOM_DRAW, RandomDraw
 from tapegraph.errors import ConcretizationError, line_of, message, sentence, user_frame
 from tapegraph.interrupts import in_handler
@@ -45,6 +45,7 @@ from tapegraph.recording.values import (
     stale,
     together,
 )
+from tapegraph.row_sparse import dense_copy
 from tapegraph.typed import Array
 
 BY_VALUE = "Pass an int, a bool or a string: each new value is compiled separately."

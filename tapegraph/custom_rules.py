@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import conjugated
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.errors import check_callable, message
@@ -27,6 +26,7 @@ from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.program import SubProgram
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.scopes import no_grad, recorder
+from tapegraph.row_sparse import conjugated
 from tapegraph.tensors.batched import Batched, entered_again, of_all_examples, of_one_example, up_to
 from tapegraph.tensors.dual import Dual
 from tapegraph.tensors.tensor import Tensor

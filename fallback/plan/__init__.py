@@ -13,13 +13,14 @@ from weakref import finalize
 
 import numpy as np
 
-from tapegraph.arrays import keep_freed_memory, quietly
+from tapegraph.arrays import keep_freed_memory
 from tapegraph.engines.choice import CLOCK
 from tapegraph.engines.engine import EngineDeclined, LoopRows, Many
 from tapegraph.fallback.plan.codegen import NOTIFY
 from tapegraph.fallback.plan.compiler import Compiler, InNumPy, NaNInPlan
 from tapegraph.fallback.plan.records import Mismatch
 from tapegraph.interrupts import raise_interrupt
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.op import INPUT
 from tapegraph.recording.program import Recording
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, Watcher

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from tapegraph.arrays import has_nan, own
+from tapegraph.arrays import own
 from tapegraph.errors import escaped
 from tapegraph.fallback.plan.ir import (
     Builder,
@@ -25,6 +25,7 @@ from tapegraph.fallback.plan.ir import (
     root_ids,
 )
 from tapegraph.fallback.plan.segments import Segment, Segments
+from tapegraph.row_sparse import has_nan
 from tapegraph.typed import Array
 
 # From this many bytes on memory is worth planning.

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse, conjugated, has_nan
 from tapegraph.differentiation.slopes import Y
 from tapegraph.engines.engine import RowUpdate, sgd_updates
 from tapegraph.fallback.plan.codegen import Source
@@ -24,6 +23,7 @@ from tapegraph.ops.index import GETITEM, basic_key
 from tapegraph.recording.op import INPUT, Attrs, OpKind, Outputs
 from tapegraph.recording.program import Interpreter, Program, Recording, between
 from tapegraph.recording.record import ELEMENTWISE
+from tapegraph.row_sparse import RowSparse, conjugated, has_nan
 from tapegraph.typed import Array, Fun
 
 # These keep a NaN, but for those that prefer numbers to a NaN or choose by what may be one.

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse
 from tapegraph.fallback.rules import Gradients, JointVJP, Row, Rule, to_ndarray
 from tapegraph.kinds import Tensor
 from tapegraph.ops.index import (
@@ -28,6 +27,7 @@ from tapegraph.recording.numpy_functions import numbers
 from tapegraph.recording.op import Op
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
+from tapegraph.row_sparse import RowSparse
 from tapegraph.typed import Array, Cotangent
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import conjugated, is_one_product, stacked_rows
+from tapegraph.arrays import is_one_product, stacked_rows
 from tapegraph.differentiation.jvps import gaps
 from tapegraph.differentiation.products import strong_contract
 from tapegraph.fallback.rules import (
@@ -40,6 +40,7 @@ from tapegraph.recording.node import as_leaf
 from tapegraph.recording.numpy_functions import numbers, peek
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
+from tapegraph.row_sparse import conjugated
 from tapegraph.typed import Array, Cotangent
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse
 from tapegraph.engines.engine import SgdUpdate, sgd_updates
 from tapegraph.interrupts import Lock
 from tapegraph.lowering.calls import DirectCall, copied, public
@@ -26,6 +25,7 @@ from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT
 from tapegraph.recording.program import Program, Recording, subprograms
 from tapegraph.recording.values import RemoteArray, is_remote, make
+from tapegraph.row_sparse import RowSparse
 from tapegraph.typed import Array
 
 # Constants of up to so many elements are part of the graph, which may fold them.

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeVar, get_args, overlo
 import numpy as np
 
 from tapegraph import display, random
-from tapegraph.arrays import are_mild, is_shared
+from tapegraph.arrays import is_shared
 from tapegraph.capture import expire
 from tapegraph.compiling.arguments import (
     call_text,
@@ -36,6 +36,7 @@ from tapegraph.display import counted, logger
 from tapegraph.environment import compiles, wrong_value
 from tapegraph.errors import add_note, escaped, kind_of, message, sentence, user_line, warn
 from tapegraph.interrupts import Lock, raise_interrupt
+from tapegraph.numpy_warnings import are_mild
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, mapped
 from tapegraph.recording.lost_gradients import DIFFERENTIATING

@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from tapegraph.arrays import RowSparse
 from tapegraph.compiling.inputs import GradientBefore
 from tapegraph.compiling.scan import CallBlock, Results
 from tapegraph.compiling.trace import Trace
@@ -51,6 +50,7 @@ from tapegraph.recording.values import (
     together,
 )
 from tapegraph.recording.watchers import COMPILING, ENGINE, WATCHING, AskReal, is_watched
+from tapegraph.row_sparse import RowSparse
 from tapegraph.typed import Array, Xla
 
 # How many runs the first loop of an engine makes; how many seconds a later one may take; and how

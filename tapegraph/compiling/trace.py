@@ -11,7 +11,6 @@ from weakref import ref
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays import RowSparse
 from tapegraph.capture import MAYBE_ZEROED, ZEROED, Capture, RunDependent, leaked
 from tapegraph.compiling.arguments import (
     FLOAT,
@@ -41,6 +40,7 @@ from tapegraph.recording.values import (
     set_gradient,
     together,
 )
+from tapegraph.row_sparse import RowSparse
 from tapegraph.scalars.numbers import Levels, Numbers
 from tapegraph.scalars.recorder import NUMBERS, ScalarState, recorder_of
 from tapegraph.tensors.run_float import RunFloat

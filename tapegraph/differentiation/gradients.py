@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegraph.arrays import dense_copy
 from tapegraph.differentiation import slopes as slopes  # declares what gradients read
 from tapegraph.engines import registry
 from tapegraph.engines.auto import differentiate
@@ -23,6 +22,7 @@ from tapegraph.recording.linearize import NEEDS_GRADIENT, History, entry_name
 from tapegraph.recording.node import Node, as_leaf, next_seq, numeric, tape_entry
 from tapegraph.recording.record import keep_parts
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
+from tapegraph.row_sparse import dense_copy
 from tapegraph.typed import Array, ArrayLike
 
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from tapegraph.arrays import RowSparse, is_shared, own
+from tapegraph.arrays import is_shared, own
 from tapegraph.recording.linearize import History
 from tapegraph.recording.node import Node
 from tapegraph.recording.op import GRADIENT, Attrs, Op
 from tapegraph.recording.program import Program, Recording, SubProgram
 from tapegraph.recording.values import Change, new_numbers
+from tapegraph.row_sparse import RowSparse
 from tapegraph.typed import Array, Fun, Xla
 
 

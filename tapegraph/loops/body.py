@@ -15,12 +15,12 @@ from weakref import ref
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays import conjugated, quietly
 from tapegraph.capture import Capture, expire, leaked
 from tapegraph.differentiation.gradients import Region
 from tapegraph.draws import no_foreign_draws
 from tapegraph.engines import registry
 from tapegraph.errors import message
+from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.index import Outside
 from tapegraph.ops.shape import reshape
@@ -33,6 +33,7 @@ from tapegraph.recording.record import ELEMENTWISE, apply, tensor_like
 from tapegraph.recording.scopes import RECORDING, Scope, no_grad, recorder
 from tapegraph.recording.tape import Tape
 from tapegraph.recording.values import handle_of, restore
+from tapegraph.row_sparse import conjugated
 from tapegraph.tensors.batched import Batched, Level, at_level, entered
 from tapegraph.tensors.dual import Dual, dual_of, parts
 from tapegraph.tensors.tensor import Tensor, UpdatedTensor

@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays import has_nan, quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.differentiation.jvps import added
 from tapegraph.engines import registry
@@ -37,11 +36,13 @@ from tapegraph.loops.body import (
     zeros,
     zeros_where,
 )
+from tapegraph.numpy_warnings import quietly
 from tapegraph.other_names import unexpected
 from tapegraph.pytree import leaves, replaced
 from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.program import SubProgram
 from tapegraph.recording.record import apply, tensor_like
+from tapegraph.row_sparse import has_nan
 from tapegraph.typed import Fun, Pytree
 
 

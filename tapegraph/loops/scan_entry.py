@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import has_nan, quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.engine import Inner, Iteration, LoopRows, Reverse
@@ -37,12 +36,14 @@ from tapegraph.loops.body import (
     zeros,
     zeros_where,
 )
+from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.shape import broadcast_to, moveaxis
 from tapegraph.recording.node import as_leaf
 from tapegraph.recording.op import GRADIENT, Attrs, Op, OpKind, Rules
 from tapegraph.recording.program import SubProgram, interned
 from tapegraph.recording.record import apply
 from tapegraph.recording.scopes import recorder
+from tapegraph.row_sparse import has_nan
 from tapegraph.typed import Fun
 
 # How many bytes the carries of a block take, and how many iterations it has whatever they take.

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays import conjugated, quietly
 from tapegraph.batching import BatchedCall
 from tapegraph.engines import registry
 from tapegraph.engines.backend import use_backend
@@ -36,6 +35,7 @@ from tapegraph.loops.body import (
 )
 from tapegraph.loops.scan import traced_loop
 from tapegraph.loops.scan_entry import Lists, by_role
+from tapegraph.numpy_warnings import quietly
 from tapegraph.ops.elementwise import where
 from tapegraph.ops.shape import broadcast_to
 from tapegraph.other_names import unexpected
@@ -45,6 +45,7 @@ from tapegraph.recording.op import Op, Rules
 from tapegraph.recording.program import SubProgram
 from tapegraph.recording.record import apply, tensor_like
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
+from tapegraph.row_sparse import conjugated
 from tapegraph.transforms.reverse import vjp
 from tapegraph.typed import Fun, Pytree
 

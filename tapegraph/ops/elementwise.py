@@ -13,9 +13,10 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import check_broadcast, check_spreads, int_tuple, one_integer, watched
+from tapegraph.arrays import check_broadcast, check_spreads, int_tuple, one_integer
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import AnyKind, Kind, Operand, Tensor
+from tapegraph.numpy_warnings import watched
 from tapegraph.recording.node import HALF, as_leaf, numeric
 from tapegraph.recording.numpy_functions import detached, implements, numbers, without_gradient
 from tapegraph.recording.op import Op, OpKind

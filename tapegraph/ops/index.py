@@ -11,17 +11,10 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
-from tapegraph.arrays import (
-    check_one_of,
-    int_tuple,
-    one_axis,
-    one_integer,
-    ordered_axes,
-    some_axes,
-    watched,
-)
+from tapegraph.arrays import check_one_of, int_tuple, one_axis, one_integer, ordered_axes, some_axes
 from tapegraph.errors import ConcretizationError, kind_of, message, user_line
 from tapegraph.kinds import Kind, Operand
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import add, astype, where
 from tapegraph.ops.shape import (
     at_least,

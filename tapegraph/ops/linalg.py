@@ -22,10 +22,10 @@ from tapegraph.arrays import (
     ordered_axes,
     some_axes,
     stacked_rows,
-    watched,
 )
 from tapegraph.errors import kind_of, message
 from tapegraph.kinds import Kind
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops import elementwise, reduce, shape
 from tapegraph.ops.elementwise import conj, mul, where
 from tapegraph.ops.index import diagonal_places, gather, getitem

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import check_one_of, one_integer, watched
+from tapegraph.arrays import check_one_of, one_integer
 from tapegraph.errors import message, warn
 from tapegraph.kinds import Kind
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import astype, clip, where
 from tapegraph.ops.index import in_range, integers_of, take_along_axis
 from tapegraph.ops.nn import MSE_LOSS, SOFTMAX_CROSSENTROPY

@@ -9,9 +9,10 @@ from typing import Any, Literal, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import check_one_of, one_integer, some_axes, watched
+from tapegraph.arrays import check_one_of, one_integer, some_axes
 from tapegraph.errors import message
 from tapegraph.kinds import Kind
+from tapegraph.numpy_warnings import watched
 from tapegraph.ops.elementwise import astype, clip, conj, floor, from_parts, imag, real, sqrt, where
 from tapegraph.ops.index import take
 from tapegraph.ops.linalg import diagonal

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse
 from tapegraph.errors import message, warn
 from tapegraph.optim.options import (
     AVERAGING,
@@ -21,6 +20,7 @@ from tapegraph.optim.options import (
 )
 from tapegraph.recording.node import as_float, as_leaf
 from tapegraph.recording.scopes import no_grad
+from tapegraph.row_sparse import RowSparse
 from tapegraph.tensors.tensor import Tensor
 
 # PyTorch's, so that a norm of zero does not divide.

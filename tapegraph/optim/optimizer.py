@@ -11,9 +11,10 @@ from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse, own, quietly
+from tapegraph.arrays import own
 from tapegraph.capture import Capture, RunDependent
 from tapegraph.errors import ConcretizationError, kind_of, message, sentence, warn
+from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.options import (
     AVERAGING,
     Group,
@@ -47,6 +48,7 @@ from tapegraph.recording.values import (
     together,
 )
 from tapegraph.recording.watchers import UPDATE, WATCHING
+from tapegraph.row_sparse import RowSparse
 from tapegraph.scalars.recorder import DATA, GRAD, recorder_of
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.tensors.value import Value

@@ -15,15 +15,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse, is_shared, own, quietly
+from tapegraph.arrays import is_shared, own
 from tapegraph.engines.engine import RowUpdate
 from tapegraph.errors import message
+from tapegraph.numpy_warnings import quietly
 from tapegraph.optim.optimizer import Optimizer, Slots
 from tapegraph.optim.options import Group, Option, Params, Rate, flag, fraction, fractions, number
 from tapegraph.recording.node import Node, next_seq
 from tapegraph.recording.tape import ZERO, fitting_gradient, held_gradient
 from tapegraph.recording.values import Change, make, new_numbers, set_changed
 from tapegraph.recording.watchers import is_watched
+from tapegraph.row_sparse import RowSparse
 from tapegraph.scalars.recorder import DATA
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegraph.arrays import check_broadcast, watched
+from tapegraph.arrays import check_broadcast
 from tapegraph.errors import kind_of, message, user_line
+from tapegraph.numpy_warnings import watched
 from tapegraph.recording import node as nodes
 from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, is_weak, numeric

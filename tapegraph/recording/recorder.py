@@ -11,7 +11,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from tapegraph.arrays import RowSparse, as_it_lies
+from tapegraph.arrays import as_it_lies
 from tapegraph.errors import ORIGINS, USER, message, sentence, user_frame, warn
 from tapegraph.recording import node as nodes
 from tapegraph.recording.linearize import History
@@ -29,6 +29,7 @@ from tapegraph.recording.tape import (
     write_gradients,
 )
 from tapegraph.recording.watchers import OTHERS, recorded
+from tapegraph.row_sparse import RowSparse
 from tapegraph.typed import Array
 
 # Bound once: each lookup saved here is paid by every recorded operation.

@@ -11,15 +11,16 @@ from weakref import ref
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse, quietly
 from tapegraph.errors import line_of, message, warn
 from tapegraph.interrupts import Lock
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording.linearize import linearize
 from tapegraph.recording.node import Node, next_seq
 from tapegraph.recording.op import CLEARED
 from tapegraph.recording.program import Entry, Recording
 from tapegraph.recording.scopes import RECORDER
 from tapegraph.recording.values import Change, make, set_gradient, together
+from tapegraph.row_sparse import RowSparse
 from tapegraph.typed import Array
 
 _MIN_LIMIT = 4096

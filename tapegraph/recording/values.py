@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import quietly
 from tapegraph.errors import line_of, sentence
+from tapegraph.numpy_warnings import quietly
 from tapegraph.recording import node as nodes
 from tapegraph.recording.node import Node, new, next_seq
 from tapegraph.recording.op import CLEARED, Outputs

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from tapegraph.arrays import RowSparse, is_finite
 from tapegraph.errors import message
 from tapegraph.recording.program import Recording
 from tapegraph.recording.tape import current
 from tapegraph.recording.watchers import AskReal, AskStrong, Watched, Watcher
+from tapegraph.row_sparse import RowSparse, is_finite
 from tapegraph.tensors.value import Value
 from tapegraph.typed import Array, Cotangent, DuckArray
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 
-from tapegraph.arrays import conjugated, read_only, spreads
+from tapegraph.arrays import read_only, spreads
 from tapegraph.batching import BatchedCall, element_by_element
 from tapegraph.capture import OPERATION
 from tapegraph.errors import check_callable, kind_of, message
@@ -19,6 +19,7 @@ from tapegraph.recording import numpy_functions
 from tapegraph.recording.node import as_leaf, numeric
 from tapegraph.recording.op import DEFINED, OPS, Op, Rules
 from tapegraph.recording.record import apply, is_complex, operand
+from tapegraph.row_sparse import conjugated
 from tapegraph.typed import Array, ArrayLike, DuckArray, Fun
 
 Rule = Fun

@@ -13,7 +13,6 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 
 from tapegraph import random
-from tapegraph.arrays import conjugated
 from tapegraph.differentiation.gradients import Region
 from tapegraph.errors import check_callable, sentence
 from tapegraph.ops.shape import alias
@@ -23,6 +22,7 @@ from tapegraph.recording.lost_gradients import DIFFERENTIATING
 from tapegraph.recording.node import next_seq
 from tapegraph.recording.op import NO_ATTRS, Op, Rules
 from tapegraph.recording.scopes import RECORDING, Scope, recorder
+from tapegraph.row_sparse import conjugated
 from tapegraph.tensors.tensor import Tensor
 from tapegraph.typed import Fun
 

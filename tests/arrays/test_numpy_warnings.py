@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.arrays import FORWARDS
+from tapegraph.numpy_warnings import FORWARDS
 from tapegraph.recording.op import OPS
 
 inf, nan, big = np.inf, np.nan, 1e308

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.arrays import RowSparse, has_nan
+from tapegraph.row_sparse import RowSparse, has_nan
 
 ROWS = np.array([3, 1, 3, 0, 1, 3])
 
@@ -35,7 +35,7 @@ def test_dense_adds_repeated_rows(values):
 @pytest.mark.parametrize("kept", [0, 1 << 20], ids=["large-table", "small-table"])
 @pytest.mark.parametrize("distinct", [1, 3, 40, 1000])
 def test_rows_repeated_seldom_often_and_always(kept, distinct, monkeypatch):
-    monkeypatch.setattr("tapegraph.arrays.MAX_KEPT_BYTES", kept)
+    monkeypatch.setattr("tapegraph.row_sparse.MAX_KEPT_BYTES", kept)
     rng = np.random.default_rng(distinct)
     rows, numbers = rng.integers(0, distinct, 60), rng.normal(size=(60, 2))
     table = rng.normal(size=(1000, 2))

@@ -19,12 +19,13 @@ from numpy.lib.array_utils import byte_bounds
 from same_bits import same_bits
 
 import tapegraph as tg
-from tapegraph.arrays import RowSparse, quietly
 from tapegraph.capture import Capture
 from tapegraph.engines.engine import LoopRows, RowUpdate
 from tapegraph.fallback.plan import Plan, records, segments
 from tapegraph.fallback.plan.ir import placed
+from tapegraph.numpy_warnings import quietly
 from tapegraph.pytree import leaves
+from tapegraph.row_sparse import RowSparse
 from tests.compiling.beside import agree, beside, standing, taken
 from tests.compiling.test_case_steps import STEPS, compare
 from tests.compiling.test_random_steps import check as check_programs

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.arrays import RowSparse
+from tapegraph.row_sparse import RowSparse
 
 SHAPE = (40, 3)
 

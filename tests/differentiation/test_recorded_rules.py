@@ -14,13 +14,13 @@ from entries import difference, entries
 
 import tapegraph as tg
 from tapegraph import fallback
-from tapegraph.arrays import RowSparse
 from tapegraph.capture import Capture
 from tapegraph.differentiation.slopes import SLOPES
 from tapegraph.fallback.rules import JointVJP, recorded_row, strong_zeros, to_ndarray
 from tapegraph.fallback.sweep import unbroadcast
 from tapegraph.recording.op import DEFINED, OPS, Outputs
 from tapegraph.recording.record import apply
+from tapegraph.row_sparse import RowSparse
 from tests.cases import OF_COMPLEX
 from tests.replay import replay
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from tapegraph.arrays import has_nan, keep_freed_memory
+from tapegraph.arrays import keep_freed_memory
 from tapegraph.lowering.calls import DirectCall, to_numpy, to_tensorflow
 from tapegraph.lowering.runtime import tensorflow
 from tapegraph.lowering.translate import Translator, check_lowers, fed_numbers
 from tapegraph.recording.program import Recording
+from tapegraph.row_sparse import has_nan
 from tapegraph.typed import Array
 
 

@@ -485,7 +485,7 @@ FAULTS = (
     Fault(
         "sweep",
         "sparse-rows-ignore-the-learning-rate",
-        "tapegraph/arrays.py:RowSparse.moved",
+        "tapegraph/row_sparse.py:RowSparse.moved",
         "rows, added = self.rows, self.values * factor",
         "rows, added = self.rows, self.values * np.sign(factor)",
         "tests/arrays/test_row_sparse.py tests/optim/test_optim.py",
@@ -1962,7 +1962,7 @@ FAULTS = (
     Fault(
         "recording",
         "numpys-warnings-name-our-line",
-        "tapegraph/arrays.py:FORWARDS",
+        "tapegraph/numpy_warnings.py:FORWARDS",
         '    "tapegraph.recording.record",\n',
         "",
         "tests/arrays/test_numpy_warnings.py",
@@ -2220,7 +2220,7 @@ FAULTS = (
     Fault(
         "compile",
         "numpys-errors-stay-ignored-after-an-interrupt",
-        "tapegraph/arrays.py:quietly",
+        "tapegraph/numpy_warnings.py:quietly",
         "        context.run(variable.set, value)\n    return context.run(fn, *args)\n",
         "        variable.set(value)\n    return fn(*args)\n",
         INTERRUPTS + " -k native",
@@ -2236,7 +2236,7 @@ FAULTS = (
     Fault(
         "compile",
         "the-last-of-repeated-rows-counts",
-        "tapegraph/arrays.py:RowSparse.moved",
+        "tapegraph/row_sparse.py:RowSparse.moved",
         "            added[places] = sums * factor\n",
         "",
         "tests/compiling/test_tables.py tests/arrays/test_row_sparse.py",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.arrays import RowSparse
+from tapegraph.row_sparse import RowSparse
 
 
 def params(*grads, dtype=np.float64):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tapegraph as tg
-from tapegraph.arrays import RowSparse
+from tapegraph.row_sparse import RowSparse
 from tests.optim.trajectories import CONFIGS
 
 EVERY = {**CONFIGS, "Lion": ("Lion", {"weight_decay": 0.1})}

@@ -194,6 +194,8 @@ ROOMS = (
     "typed",
     "pytree",
     "arrays",
+    "numpy_warnings",
+    "row_sparse",
     "recording",
     "draws",
     "capture",
