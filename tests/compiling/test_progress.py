@@ -130,7 +130,9 @@ def test_a_step_says_that_tensorflow_compiles_it_and_then_xla(stderr, monkeypatc
         step.__name__ = "doubled"
         for _ in range(20):
             step(np.ones(2))
-    first, second = terminal.getvalue().splitlines()
+    lines = terminal.getvalue().splitlines()
+    assert len(lines) == 2, (lines, step.explain())
+    first, second = lines
     assert "compiling doubled in TensorFlow: 4 entries ... " in first
     assert "compiling a step with XLA: 4 entries ... " in second
 
