@@ -17,7 +17,7 @@ import pytest
 import tapegraph as tg
 from tapegraph.engines import auto, choice
 from tapegraph.engines import backend as chosen_backend
-from tapegraph.recording import node, recorder, scopes
+from tapegraph.recording import node, recorder, scopes, watchers
 
 # Below these folders every test hangs on a version: these try functions of NumPy's, SciPy's and
 # TensorFlow's, and how things are typed, exported, saved and installed. How the library
@@ -55,8 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     now, every, met = items, config.getoption("sample"), Counter()
     if not config.getoption("thorough"):
         now = [i for i in now if not i.get_closest_marker("thorough") and is_sampled(i, met)]
-    if every > 1:
-        now = [i for n, i in enumerate(now) if n % every == 0 or "op" in i.fixturenames]
+    now = [i for n, i in enumerate(now) if n % every == 0 or "op" in i.fixturenames]
     config.hook.pytest_deselected(items=list(set(items) - set(now)))
     items[:] = now
     gc.freeze()  # what is imported and collected lives to the end
@@ -136,10 +135,12 @@ def sealed(monkeypatch):
         chosen_backend.LAST: None,
     }
     tokens = [(variable, variable.set(value)) for variable, value in fresh.items()]
+    kernels = [*watchers.OTHERS]
     with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
         yield
     for variable, token in tokens:
         variable.reset(token)
+    watchers.OTHERS[:] = kernels
 
 
 @pytest.fixture(scope="module", autouse=True)

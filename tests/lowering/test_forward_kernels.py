@@ -10,7 +10,6 @@ import pytest
 
 import tapegraph as tg
 from tapegraph.__main__ import info
-from tapegraph.recording import watchers
 from tests.cases import CASES
 
 if importlib.util.find_spec("tensorflow") is None:
@@ -45,8 +44,7 @@ def ran(monkeypatch):
         return out
 
     monkeypatch.setattr(translate, "forward", noting)
-    yield found
-    watchers.OTHERS.clear()  # as before anybody chose
+    return found
 
 
 def evaluated(case, dtype):
@@ -181,7 +179,6 @@ def test_a_kernel_that_fails_leaves_it_to_numpy_and_says_so(monkeypatch):
     said = "exp: the kernel of tensorflow raised MemoryError: the device is full"
     with tg.use_forward("tensorflow", threshold=0), pytest.warns(RuntimeWarning, match=said):
         assert tg.exp(np.zeros(3)).data.tolist() == [1.0, 1.0, 1.0]
-    watchers.OTHERS.clear()
 
 
 def test_without_tensorflow_the_choice_is_an_error(monkeypatch):
@@ -194,4 +191,3 @@ def test_without_tensorflow_the_choice_is_an_error(monkeypatch):
     with tg.use_forward("tensorflow", threshold=0):
         with pytest.raises(runtime.Unavailable, match="not installed"):
             tg.exp(np.zeros(3))
-    watchers.OTHERS.clear()
