@@ -138,6 +138,7 @@ def own(array: npt.ArrayLike, dtype: npt.DTypeLike | None = None, *, align: bool
     """Return a C-ordered copy, aligned to 64 bytes where it is large or ``align`` asks for it."""
     source = np.asarray(array)
     # NumPy's own instance of the native dtype: np.add.at is 30 times slower with any other.
+    # In two lines, because mypy takes 45 s for them in one.
     held: DType = source.dtype if dtype is None else np.dtype(dtype)
     kind: DType = np.dtype(held.type)
     if source.size * kind.itemsize < LARGE_BYTES and not align:

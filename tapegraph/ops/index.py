@@ -492,7 +492,7 @@ def add_at(a: Kind | ArrayLike, indices: Index, b: Kind | ArrayLike) -> Kind:
     :param indices: An index as for ``a[indices]``; repeated indices add up.
     :param b: Broadcasts to the shape of ``a[indices]``; a gradient flows to it too.
     :returns: Tensor of ``a``'s shape and dtype.
-    :raises IndexError: A place is out of range.
+    :raises IndexError: An index is out of range.
     :raises TypeError: ``a``'s dtype would drop a part of ``b``, as integers would of floats.
     :raises ValueError: ``b`` does not broadcast to the places.
 
